@@ -1,0 +1,253 @@
+"""Machines of a simulated world: each has a disk, a clock, a network, and a worker process to kill."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from random import Random
+from typing import Any, TypeVar
+
+from streams.errors import ClusterUnavailable, OutcomeUnknown
+from streams.ports import TP, Batch, Outgoing, Reader, Transactions
+from streams.testing.cluster import FakeCluster
+from streams.testing.loop import LoopClock, SimulatedLoop
+from streams.testing.store import MemoryStores
+
+T = TypeVar("T")
+
+#: How long a request waits for its answer on a network that says nothing, in seconds.
+PATIENCE = 15.0
+
+_running: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+class Process:
+    """A worker process: what it started ends with it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.is_alive = True
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run something within the process."""
+        token = _running.set(self)
+        try:
+            return asyncio.get_running_loop().create_task(work)
+        finally:
+            _running.reset(token)
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """Note a task that this process has made."""
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        if not self.is_alive:
+            task.cancel()
+
+    def kill(self) -> None:
+        """End it as a SIGKILL does: nothing that its tasks do from now on reaches a disk or the cluster."""
+        self.is_alive = False
+        for task in list(self._tasks):
+            task.cancel()
+
+
+def own_tasks(loop: SimulatedLoop) -> None:
+    """Let every task belong to the process that made it."""
+
+    def make(loop: Any, coro: Any, **more: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(coro, loop=loop, **more)
+        if (process := _running.get()) is not None:
+            process.adopt(task)
+        return task
+
+    loop.set_task_factory(make)
+
+
+class Machine:
+    """A place where one worker process runs at a time; its disk and its clock outlive the process.
+
+    Attributes:
+        is_frozen: the process stands still, and knows nothing of it.
+        is_cut_off: no request is answered.
+    """
+
+    def __init__(self, name: str, loop: SimulatedLoop, rng: Random, *, skew: float = 0.0) -> None:
+        self.name = name
+        self.stores = MemoryStores()
+        self.clock = MachineClock(self, loop, skew)
+        self.process: Process | None = None
+        self.is_frozen = False
+        self.is_cut_off = False
+        self.rng = rng
+        self._goes = asyncio.Event()
+        self._goes.set()
+
+    @property
+    def answers(self) -> bool:
+        """Whether a worker runs here that the cluster hears of."""
+        alive = self.process is not None and self.process.is_alive
+        return alive and not self.is_frozen and not self.is_cut_off
+
+    def freeze(self) -> None:
+        """Stop the process, as a SIGSTOP does."""
+        self.is_frozen = True
+        self._goes.clear()
+
+    def thaw(self) -> None:
+        """Let the process go on where it was."""
+        self.is_frozen = False
+        self._goes.set()
+
+    def kill(self, lanes: Collection[int], *, lose_batches: int = 0) -> None:
+        """Kill the process. A power failure also takes the last writes of each lane's store."""
+        if self.process is not None:
+            self.process.kill()
+        for lane in lanes:
+            self.stores.crash(lane, lose_batches=lose_batches)
+        self.process = None
+        self.thaw()
+
+    async def runs(self, process: Process) -> None:
+        """Wait while the process is frozen, and for ever when it is dead."""
+        while not self._goes.is_set():
+            await self._goes.wait()
+        if not process.is_alive:
+            await asyncio.get_running_loop().create_future()
+
+
+class MachineClock(LoopClock):
+    """A machine's own time. Whoever sleeps on a frozen machine wakes when it goes on."""
+
+    def __init__(self, machine: Machine, loop: SimulatedLoop, skew: float) -> None:
+        super().__init__(loop)
+        self._machine = machine
+        self.skew = skew
+
+    def now(self) -> float:
+        """Seconds since the epoch, as this machine has them."""
+        return super().now() + self.skew
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait; the machine's jumps do not matter, as with a monotonic clock."""
+        await asyncio.sleep(max(0.0, seconds))
+        if (process := self._machine.process) is not None:
+            await self._machine.runs(process)
+
+
+class Network:
+    """The cluster as one process has it: each request takes its time, and may never be answered."""
+
+    def __init__(self, cluster: FakeCluster, machine: Machine, process: Process) -> None:
+        self._cluster = cluster
+        self._machine = machine
+        self._process = process
+        self.cut_since: float | None = None
+
+    async def request(self, call: Callable[[], Awaitable[T]], lost: Callable[[], Exception]) -> T:
+        """Make a request. Raises what `lost` makes when there is no answer in time."""
+        await self._way(lost)
+        answer = await call()
+        await self._way(lost)
+        return answer
+
+    async def _way(self, lost: Callable[[], Exception]) -> None:
+        rng = self._machine.rng
+        if rng.random() < 0.3:
+            await asyncio.sleep(rng.choice(_LATENCIES))
+        else:
+            await asyncio.sleep(0)
+        await self._machine.runs(self._process)
+        if self._machine.is_cut_off:
+            await asyncio.sleep(PATIENCE)
+            await self._machine.runs(self._process)
+            raise lost()
+
+    def transactions(self, transactional_id: str) -> Transactions:
+        """A producer that is not started yet."""
+        return _Producer(self, self._cluster.transactions(transactional_id), transactional_id)
+
+    async def reader(self) -> Reader:
+        """A reader with nothing assigned."""
+        return _Reader(self, await self._ask(self._cluster.reader))
+
+    async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
+        """The group's committed positions."""
+        return await self._ask(lambda: self._cluster.committed(group, tps))
+
+    def __getattr__(self, name: str) -> Any:
+        question = getattr(self._cluster, name)
+
+        async def ask(*asked: Any) -> Any:
+            return await self._ask(lambda: question(*asked))
+
+        return ask
+
+    async def _ask(self, question: Callable[[], Awaitable[T]]) -> T:
+        return await self.request(question, lambda: ClusterUnavailable("simulated: no answer"))
+
+
+#: Seconds that a request or an answer may be on its way.
+_LATENCIES = (0.001, 0.002, 0.005, 0.02, 0.1, 0.5)
+
+
+class _Producer:
+    def __init__(self, network: Network, inner: Transactions, name: str) -> None:
+        self._network = network
+        self._inner = inner
+        self._name = name
+        self._lost = ""
+
+    async def _do(self, call: Callable[[], Awaitable[T]]) -> T:
+        if self._lost:
+            raise OutcomeUnknown(self._lost)
+
+        def lost() -> Exception:
+            self._lost = f"simulated: no answer to {self._name}"
+            return OutcomeUnknown(self._lost)
+
+        return await self._network.request(call, lost)
+
+    async def start(self) -> None:
+        await self._do(self._inner.start)
+
+    async def begin(self) -> None:
+        await self._do(self._inner.begin)
+
+    async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+        return await self._do(lambda: self._inner.send(batches))
+
+    async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
+        await self._do(lambda: self._inner.send_offsets(offsets, group))
+
+    async def commit(self) -> None:
+        await self._do(self._inner.commit)
+
+    async def discard(self) -> None:
+        await self._inner.discard()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class _Reader:
+    def __init__(self, network: Network, inner: Reader) -> None:
+        self._network = network
+        self._inner = inner
+
+    async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
+        machine = self._network._machine
+        await machine.runs(self._network._process)
+        if machine.is_cut_off:
+            await asyncio.sleep(timeout)
+            await machine.runs(self._network._process)
+            return []
+        batches = await self._inner.fetch(max_records=max_records, timeout=timeout)
+        await machine.runs(self._network._process)
+        return batches
+
+    def silence(self) -> float:
+        return PATIENCE if self._network._machine.is_cut_off else self._inner.silence()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

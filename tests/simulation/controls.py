@@ -1,0 +1,106 @@
+"""Negative controls: the real code without one of its protections. The simulation has to find each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from streams.lane import host as lane_host
+from streams.lane import intake
+from streams.lane.lane import Lane
+from streams.model.choreography import choreography
+from streams.ports import TP, Outgoing, Transactions
+from streams.staging.changes import POSITIONS
+from streams.staging.sequences import writes_of
+from streams.testing.clients import FakeTransactions
+from streams.testing.simulation import machines
+from streams.testing.simulation.machines import Network
+from tests.simulation import run
+
+
+def _unfenced() -> AbstractContextManager[Any]:
+    """Each machine has transactional ids of its own."""
+    real = Network.transactions
+
+    def transactions(self: Network, transactional_id: str) -> Transactions:
+        return real(self, f"{transactional_id}-of-{self._machine.name}")
+
+    return patch.object(Network, "transactions", transactions)
+
+
+class _HastyLane(Lane):
+    """Writes rows, inbox and timers to its store before it commits them; not the source positions."""
+
+    async def _commit(self, parts: Any, producer: Any) -> None:
+        take = parts.sequences.take
+
+        def take_and_write(*limits: Any) -> Any:
+            staged = take(*limits)
+            assert self.store is not None
+            writes = writes_of(staged, self._writes)
+            self.store.apply([write for write in writes if write.table != POSITIONS], {})
+            return staged
+
+        with patch.object(parts.sequences, "take", take_and_write):
+            await super()._commit(parts, producer)
+
+
+def _letters_apart() -> AbstractContextManager[Any]:
+    """Dead letters are sent at once, outside the transaction."""
+    real = FakeTransactions.send
+
+    async def send(self: FakeTransactions, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+        for tp, some in batches.items():
+            if tp.topic.endswith(".dlq"):
+                for each in some:
+                    self._broker.produce(tp, *each)
+        return await real(self, {tp: some for tp, some in batches.items() if not tp.topic.endswith(".dlq")})
+
+    return patch.object(FakeTransactions, "send", send)
+
+
+def _offsets_outside() -> AbstractContextManager[Any]:
+    """Offsets are committed at once, beside the transaction."""
+
+    async def send_offsets(self: FakeTransactions, offsets: Mapping[TP, int], group: str) -> None:
+        self._broker.groups.setdefault(group, {}).update(offsets)
+
+    return patch.object(FakeTransactions, "send_offsets", send_offsets)
+
+
+def _reused_after_doubt() -> AbstractContextManager[Any]:
+    """A commit whose answer is lost is taken for done."""
+    real = machines._Producer.commit
+
+    async def commit(self: Any) -> None:
+        try:
+            await real(self)
+        except Exception:  # noqa: BLE001 - that is the mistake
+            self._lost = ""
+
+    return patch.object(machines._Producer, "commit", commit)
+
+
+def _without_inbox() -> AbstractContextManager[Any]:
+    """No topic is checked for what came before."""
+    real = run.letters
+
+    def letters(*asked: Any) -> Any:
+        return choreography(*(replace(route, inbox=False) for route in real(*asked).routes.values()))
+
+    return patch.object(run, "letters", letters)
+
+
+CONTROLS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
+    "": nullcontext,
+    "no-inbox": _without_inbox,
+    "no-fencing": _unfenced,
+    "store-before-commit": lambda: patch.object(lane_host, "Lane", _HastyLane),
+    "letters-apart": _letters_apart,
+    "offsets-outside": _offsets_outside,
+    "reuse-after-doubt": _reused_after_doubt,
+    "unmarked-loop": lambda: patch.object(intake, "was_looped", lambda *_: False),
+}

@@ -1,0 +1,186 @@
+"""A small application, different for each seed, whose rows say what took effect, and in which order."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from streams.errors import PermanentError, TransientError
+from streams.model.choreography import Choreography, choreography, on
+from streams.model.handlers import Service
+from streams.model.message import Message, Row
+from streams.model.outcome import Outcome, Timer, outcome
+from streams.model.table import Table
+from streams.policy.breaker import BreakerPolicy
+from streams.policy.retry import RetryPolicy
+
+
+class Seen(Row, frozen=True):
+    """The ids that have taken effect on a key, in order."""
+
+    ids: tuple[str, ...] = ()
+
+    def and_now(self, letter: str) -> "Seen":
+        """The same with one more."""
+        return Seen((*self.ids, letter))
+
+
+class Written(Message, frozen=True, kw_only=True):
+    """What comes from outside. `fails` times its first handler fails; `poison` fails until it is healed, or
+    for ever; `to` is another key that it is passed on to; `rings` seconds after it a timer rings.
+    """
+
+    TOPIC: ClassVar[str] = "letters.written.v1"
+    k: str
+    id: str
+    fails: int = 0
+    poison: str = ""
+    to: str = ""
+    rings: float = 0.0
+    text: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.k
+
+
+class Counted(Message, frozen=True):
+    """Sent to itself: it may be handled in the transaction that writes it."""
+
+    TOPIC: ClassVar[str] = "letters.counted.v1"
+    SAME_KEY = True
+    k: str
+    id: str
+
+    @property
+    def key(self) -> str:
+        return self.k
+
+
+class Passed(Message, frozen=True):
+    """Sent to another key."""
+
+    TOPIC: ClassVar[str] = "letters.passed.v1"
+    k: str
+    id: str
+
+    @property
+    def key(self) -> str:
+        return self.k
+
+
+class Rang(Message, frozen=True):
+    """Sent by a timer."""
+
+    TOPIC: ClassVar[str] = "letters.rang.v1"
+    k: str
+    id: str
+
+    @property
+    def key(self) -> str:
+        return self.k
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What an application of letters has."""
+
+    settled: bool
+    audited: str  # "", "sync" or "async"
+    passed: bool
+    timed: bool
+    ordered: bool
+    holds: bool
+
+
+@dataclass
+class Outside:
+    """The world outside, which handlers ask. While it is down each attempt fails."""
+
+    sleep: Callable[[float], Any]
+    is_down: bool = False
+    is_healed: bool = False
+    attempts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def check(self, handler: str, event: Written) -> None:
+        """Fail as the event says."""
+        self.attempts[handler, event.id] += 1
+        if event.poison and not (self.is_healed and event.poison == "curable"):
+            raise PermanentError(f"{event.id} is poison")
+        if self.attempts[handler, event.id] <= event.fails:
+            raise TransientError(f"attempt {self.attempts[handler, event.id]} of {event.id}")
+
+    async def ask(self, seconds: float) -> None:
+        """Take some time; fail while it is down."""
+        await self.sleep(seconds)
+        if self.is_down:
+            raise TransientError("the outside is down")
+
+
+RETRY = RetryPolicy(immediate=1, delays=(1.0, 4.0, 9.0))
+BREAKER = BreakerPolicy(window=10.0, minimum=6, open_for=2.0, max_open_for=8.0)
+
+COUNTS, AUDITS = Table("counts", Seen), Table("audits", Seen)
+SETTLED, RECEIVED, RINGS = Table("settled", Seen), Table("received", Seen), Table("rings", Seen)
+
+
+def letters(shape: Shape, outside: Outside, now: Callable[[], float]) -> Choreography:
+    """The wiring of one seed."""
+    service = Service("letters")
+    sends = [Counted] + [Passed] * shape.passed + [Rang] * shape.timed
+    retry = RetryPolicy(RETRY.immediate, RETRY.delays, hold_while_dead=shape.holds)
+    routes = []
+
+    @service.handler(sends=tuple(sends), retry=retry, breaker=BREAKER, row=COUNTS)
+    def count(event: Written, row: Seen | None) -> Outcome:
+        outside.check("count", event)
+        send: list[Message] = [Counted(k=event.k, id=event.id)]
+        if event.to and shape.passed:
+            send.append(Passed(k=event.to, id=event.id))
+        timers = []
+        if event.rings and shape.timed:
+            timers.append(Timer(event.id, now() + event.rings, Rang(k=event.k, id=event.id)))
+        return outcome(row=(row or Seen()).and_now(event.id), send=send, timers=timers)
+
+    first = [count]
+    order_by = (lambda event: event.to) if shape.ordered else None
+    if shape.audited == "sync":
+
+        @service.handler(retry=retry, breaker=BREAKER, row=AUDITS)
+        def audit(event: Written, row: Seen | None) -> Outcome:
+            if outside.is_down:
+                raise TransientError("the outside is down")
+            return outcome(row=(row or Seen()).and_now(event.id))
+
+        first.append(audit)
+    elif shape.audited == "async":
+
+        @service.handler(retry=retry, breaker=BREAKER, order_by=order_by, row=AUDITS)
+        async def audit(event: Written, row: Seen | None) -> Outcome:
+            await outside.ask(len(event.id) * 0.07)
+            return outcome(row=(row or Seen()).and_now(event.id))
+
+        first.append(audit)
+    routes.append(on(Written, *first))
+    if shape.settled:
+
+        @service.handler(row=SETTLED)
+        def settle(event: Counted, row: Seen | None) -> Outcome:
+            return outcome(row=(row or Seen()).and_now(event.id))
+
+        routes.append(on(Counted, settle))
+    if shape.passed:
+
+        @service.handler(row=RECEIVED)
+        def receive(event: Passed, row: Seen | None) -> Outcome:
+            return outcome(row=(row or Seen()).and_now(event.id))
+
+        routes.append(on(Passed, receive))
+    if shape.timed:
+
+        @service.handler(row=RINGS)
+        def ring(event: Rang, row: Seen | None) -> Outcome:
+            return outcome(row=(row or Seen()).and_now(event.id))
+
+        routes.append(on(Rang, ring))
+    return choreography(*routes)

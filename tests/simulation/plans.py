@@ -1,0 +1,127 @@
+"""What happens in a simulated run, as data: made from a seed, printed, and made smaller when it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from tests.simulation.letters import Shape
+
+POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
+KEYS = "abcdef"
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happens at a time, in seconds since the run began."""
+
+    at: float
+    kind: str
+    what: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{self.at:8.2f} {self.kind} {' '.join(map(str, self.what))}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run. `seed` decides what the steps leave open: latencies, the order of answers."""
+
+    seed: int
+    partitions: int
+    lanes: int
+    machines: int
+    standbys: int
+    shape: Shape
+    options: dict[str, Any]
+    steps: tuple[Step, ...]
+
+    def without(self, steps: set[int]) -> Plan:
+        """The same with fewer steps."""
+        return replace(self, steps=tuple(s for n, s in enumerate(self.steps) if n not in steps))
+
+
+def plan_of(seed: int) -> Plan:
+    """The run of a seed."""
+    rng = Random(seed)
+    partitions = rng.choice((1, 2, 3, 4))
+    machines = rng.choice((1, 2, 2, 3))
+    shape = Shape(
+        settled=rng.random() < 0.6,
+        audited=rng.choice(("", "sync", "async")),
+        passed=rng.random() < 0.5,
+        timed=rng.random() < 0.3,
+        ordered=rng.random() < 0.3,
+        holds=rng.random() < 0.2,
+    )
+    options = {
+        "max_batch": rng.choice((1, 3, 50)),
+        "max_ahead": rng.choice((0, 5, 10_000)),
+        "loopback": rng.random() < 0.8,
+        "linger": rng.choice((0.0, 0.0, 0.05)),
+    }
+    steps = [*_messages(rng), *_faults(rng, machines)]
+    return Plan(
+        seed,
+        partitions,
+        rng.randint(1, partitions),
+        machines,
+        rng.choice((0, 1, 1)),
+        shape,
+        options,
+        tuple(sorted(steps, key=lambda step: step.at)),
+    )
+
+
+def _messages(rng: Random) -> list[Step]:
+    steps: list[Step] = []
+    keys = KEYS[: rng.choice((1, 3, 6))]
+    troubled = rng.random() < 0.6
+    for number in range(rng.choice((4, 10, 25))):
+        more: dict[str, Any] = {}
+        if troubled and rng.random() < 0.2:
+            more["fails"] = rng.choice((1, 2, 3))
+        elif troubled and rng.random() < 0.1:
+            more["poison"] = rng.choice(("curable", "for ever"))
+        if rng.random() < 0.3:
+            more["to"] = rng.choice(KEYS)
+        if rng.random() < 0.2:
+            more["rings"] = rng.choice((0.0, 0.5, 20.0))
+        at = rng.uniform(0, 40)
+        steps.append(Step(at, "write", (rng.choice(keys), f"m{number}", more, rng.random() < 0.1)))
+        if rng.random() < 0.15:
+            steps.append(replace(steps[-1], at=at + rng.choice((0.0, 0.3, 30.0))))
+    return steps
+
+
+def _faults(rng: Random, machines: int) -> list[Step]:
+    steps: list[Step] = []
+
+    def machine() -> int:
+        return rng.randrange(machines)
+
+    kinds = {
+        "kill": lambda: (machine(), rng.choice((0, 0, 1, 5)), rng.choice((0.5, 4.0, 30.0))),
+        "kill_at": lambda: (machine(), rng.choice(POINTS), rng.randint(1, 3), rng.choice((0, 1, 5))),
+        "lose_disk": lambda: (machine(), rng.choice((0.5, 15.0))),
+        "freeze": lambda: (machine(), rng.choice((1.0, 12.0, 40.0))),
+        "freeze_at": lambda: (machine(), rng.choice(POINTS), rng.randint(1, 3), rng.choice((1.0, 20.0))),
+        "cut_off": lambda: (machine(), rng.choice((1.0, 12.0, 40.0))),
+        "restart": lambda: (machine(), rng.choice((0.1, 3.0, 15.0))),
+        "rebalance": tuple,
+        "lost_answer": lambda: (
+            rng.choice(("COMMIT_DONE", "COMMIT_LOST", "SEND_REFUSED", "SEND_TORN", "SEND_UNANSWERED",
+                        "OFFSETS_REFUSED", "START_FAILED", "FETCH_DELAYED", "UNAVAILABLE")),
+            rng.randint(0, 3),
+        ),
+        "outage": lambda: (rng.choice((2.0, 15.0)),),
+        "clock": lambda: (machine(), rng.choice((-3600.0, -30.0, 30.0, 600.0))),
+        "compact": tuple,
+    }  # fmt: skip
+    for _ in range(rng.choice((0, 1, 3, 6))):
+        kind = rng.choice(list(kinds))
+        steps.append(Step(rng.uniform(0.5, 45), kind, kinds[kind]()))
+    if rng.random() < 0.7:
+        steps.append(Step(60, "heal_and_replay", ()))
+    return steps

@@ -1,0 +1,64 @@
+"""Runs of several workers that one seed decides: the invariants hold, and each lost protection is found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.controls import CONTROLS
+from tests.waiting import BOUND
+
+ROOT = Path(__file__).parents[2]
+
+
+def simulate(*asked: str, bound: float = BOUND) -> tuple[int, str]:
+    """The command's exit status and what it prints; a process of its own has an order of sets of its own."""
+    command = [sys.executable, "-m", "tests.simulation", *asked]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    ran = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=bound, check=False
+    )
+    assert ran.returncode in (0, 1), ran.stderr
+    return ran.returncode, ran.stdout
+
+
+@pytest.mark.parametrize("first", range(0, 200, 100))
+def test_whatever_happens_every_invariant_holds(first: int) -> None:
+    status, said = simulate("--seeds", f"{first}:{first + 100}")
+    assert status == 0, said
+
+
+@pytest.mark.verify("10,000 seeds: test_whatever_happens_every_invariant_holds has the first of them")
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", range(200, 10_000, 4900))
+def test_whatever_happens_in_ten_thousand_runs(first: int) -> None:
+    status, said = simulate("--seeds", f"{first}:{first + 4900}", bound=1800)
+    assert status == 0, said
+
+
+#: The others take longer to be found.
+QUICK = ("no-fencing", "no-inbox", "store-before-commit", "unmarked-loop")
+LONGER = pytest.mark.verify("the quick ones show that the simulation finds what is wrong")
+FOUND = [name if name in QUICK else pytest.param(name, marks=LONGER) for name in CONTROLS if name]
+
+
+@pytest.mark.parametrize("control", FOUND)
+def test_a_lost_protection_is_found(control: str) -> None:
+    status, said = simulate("--control", control, "--seeds", "0:2000", "--until-found")
+    assert status == 1, said
+
+
+def test_a_run_is_the_same_each_time() -> None:
+    first, second = (simulate("--seed", "186")[1] for _ in range(2))
+    assert first == second
+    assert "settled" in first
+
+
+def test_a_failing_run_is_made_smaller() -> None:
+    status, said = simulate("--control", "unmarked-loop", "--seed", "2", "--shrink")
+    assert status == 1
+    assert said.count(" step what=") == 1, said
