@@ -20,6 +20,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from streams.brokers import Bootstrap
 from streams.errors import TopicMismatch
 from streams.model.application import Application
+from streams.model.layout import LANE
 from streams.runtime.clients import KafkaOptions, ask, close_within
 from streams.runtime.declared import OLDEST, STAMPED, TopicSpec, declare, differences
 
@@ -187,6 +188,8 @@ async def ensure_topics(
         declared = declare(app, replication=factor)
         specs = {spec.name: spec for spec in declared if names is None or spec.name in names}
         existing = await topics.describe(specs)
+        if names is None and app.layout.changelog(LANE) not in existing:
+            _require_partitions(specs, existing)
         await topics.create([spec for name, spec in specs.items() if name not in existing])
         found = existing | await topics.describe(specs.keys() - existing.keys())
         wrong = [
@@ -201,3 +204,21 @@ async def ensure_topics(
         ]
     if wrong:
         raise TopicMismatch(". ".join(wrong) + ".")
+
+
+def _require_partitions(specs: Mapping[str, TopicSpec], existing: Mapping[str, Description]) -> None:
+    """Before an application's first start its number of partitions can still be chosen: it is to be that of
+    the topics that there are. Raises TopicMismatch, before anything is made.
+    """
+    more = {
+        name: actual.partitions
+        for name, actual in sorted(existing.items())
+        if actual.partitions > specs[name].partitions and specs[name].outside
+    }
+    if more:
+        found = ", ".join(f"{name} has {number} partitions" for name, number in more.items())
+        wanted = specs[next(iter(more))].partitions
+        raise TopicMismatch(
+            f"{found}, and the application is to start with {wanted}. Set STEADFAUST_PARTITIONS to theirs:"
+            " it cannot be changed after the first start"
+        )

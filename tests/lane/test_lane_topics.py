@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from streams.errors import PositionLost, TopicGone, TopicMismatch, TopicRecreated
 from streams.lane.watch import ASK_INTERVAL
+from streams.model.layout import LANE, Layout
 from streams.ports import TP
 from streams.positions.review import accept, standings
 from streams.runtime.declared import TopicSpec, differences
@@ -239,6 +240,20 @@ async def test_a_log_that_begins_late_is_told_with_numbers(fake: FakeWorld) -> N
     await stopped(fake, lane, work.source)
     lane = await fake.open()
     assert lane.lane.measures.topics.late == {}
+
+
+async def test_a_first_start_takes_the_partitions_of_its_sources(world: World) -> None:
+    if world.is_fake:
+        pytest.skip("the fake has no topics to describe")
+    work = await counter(world, partitions=1)
+    app, made = world.app, world.app.layout
+    app.layout = Layout(f"{world.name}-first", 1, 1)
+    await world.add_partitions(work.source, 2)
+    with pytest.raises(TopicMismatch, match=r"has 2 partitions, and the application is to start with 1"):
+        await ensure_topics(app, world.bootstrap, replication=1)
+    async with KafkaTopics(world.bootstrap) as topics:
+        assert not await topics.describe([app.layout.changelog(LANE), app.layout.operations])
+    app.layout = made
 
 
 async def test_a_worker_starts_beside_added_partitions(world: World) -> None:
