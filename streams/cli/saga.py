@@ -11,12 +11,14 @@ import time
 from typing import Annotated, Any
 from urllib.parse import quote
 
+import msgspec
 import typer
 
 from streams.cli.saga_check import check
 from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
 from streams.saga.repairs import refusal
 from streams.units import DAY
+from streams.web.saga_answers import SagaShown
 
 app = typer.Typer(help="Sagas: list, show, retry, skip, done, cancel, check.", no_args_is_help=True)
 app.command("check")(check)
@@ -80,6 +82,8 @@ def show(saga: Ident, worker: At = "", *, as_json: Json = False) -> None:
         typer.echo(_step_line(step))
     for entry in shown["log"]:
         typer.echo(_entry_line(entry))
+    for text in msgspec.convert(shown, SagaShown, strict=False).advice:
+        typer.echo(text)
     if shown["entries"] > len(shown["log"]):
         typer.echo(
             f"the last {len(shown['log'])} of {shown['entries']} entries: the topic of transitions has all"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import msgspec
 
 from streams.model.envelope import rfc3339
@@ -85,6 +87,25 @@ class SagaShown(msgspec.Struct, frozen=True, kw_only=True):
     lane: int
     owner: str
     operations: bool
+
+    @property
+    def advice(self) -> list[str]:
+        """What to do about each step that waits for an operator, with the commands."""
+        return [_advice(self.saga.id, step) for step in self.steps if step.name in self.saga.waits_for]
+
+
+def _advice(saga: str, step: StepAnswer) -> str:
+    """Of a step that has failed for good."""
+
+    def command(operation: str) -> str:
+        return f"`{shlex.join(['steadfaust', 'saga', operation, saga, step.name, '--why', '...'])}`"
+
+    letters = f": look for a dead letter of {step.action} (`steadfaust dlq list`)" if step.action else ""
+    return (
+        "Nothing goes on by itself: what the other steps did stands, such as stock that is reserved. Mend"
+        f" why {step.name} failed{letters}, then ask once more: {command('retry')}. If somebody has done it"
+        f" by hand: {command('done')}. To go on without it: {command('skip')}."
+    )
 
 
 class AskSaga(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -70,6 +70,10 @@ async def test_sagas_are_listed_and_shown_with_their_timeline(fake: FakeWorld, o
         **{f"trip:{key}": "failed" for key in "abcd"},
         "trip:e": "started",
     }
+    advised = (await operator.run("show", "trip:a")).stdout
+    for operation in ("retry", "done", "skip"):
+        assert f"`steadfaust saga {operation} trip:a ticket --why ...`" in advised
+    assert "look for a dead letter of tickets.commands.print" in advised
     failed = await operator.run("list", "--status", "failed", "--limit", "2")
     assert failed.stdout.count("waits for an operator: ticket") == 2
     assert (await operator.run("list", "--older-than", "1h")).exit_code == NOTHING
