@@ -30,6 +30,8 @@ from streams.runtime.transactions.questions import LIMIT
 
 #: A difference of clocks below this is none that a broker would refuse records for, in seconds.
 _NO_DIFFERENCE = 60.0
+#: Characters of what a broker says that are passed on.
+_SAID = 200
 
 
 class InvalidRecord(BrokerResponseError):
@@ -108,7 +110,7 @@ def too_large(tp: TP, size: int, records: int, limit: int) -> OutcomeUnknown:
 
 def clock_wrong(ahead: float | None, tp: TP, said: str) -> ClockWrong:
     """Records of a time that cannot be. `ahead` in seconds: this machine's clock against the broker's."""
-    where = f"{tp.topic}[{tp.partition}]"
+    where, said = f"{tp.topic}[{tp.partition}]", said[:_SAID]  # it names each record
     if ahead is None:
         mend = _WAITED[InvalidTimestampError]
         return ClockWrong(f"{mend.what}: {mend.advice} ({where}: {said})")
