@@ -124,6 +124,17 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         allow_inf_nan=False,
         description="how long a message waits for its schema to be announced, before it is a dead letter",
     )
+    max_waiting_bytes: int = Field(
+        default=_LANE.max_waiting_bytes,
+        ge=MIB,
+        description="bytes of one key that may wait for a handler on disk; further ones are dead letters",
+    )
+    hold_back: float = Field(
+        default=_LANE.hold_back,
+        ge=0,
+        allow_inf_nan=False,
+        description="for how long a partition is not read where a key's queue is half full; 0: it is read on",
+    )
     max_replays: int = Field(
         default=_LANE.max_replays, ge=1, description="failed replays after which a dead letter is parked"
     )
@@ -278,6 +289,8 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
             retry=retry,
             outage_patience=self.outage_patience,
             schema_patience=self.schema_patience,
+            max_waiting_bytes=self.max_waiting_bytes,
+            hold_back=self.hold_back,
             max_replays=self.max_replays,
             edit_dead_letters=self.edit_dead_letters,
             saga_limit=self.saga_limit,

@@ -127,7 +127,7 @@ def _command(
         typer.echo(f"{kind} of {name} holds in {holds} of {found.partitions} partitions: {handler.state}")
     if kind is not HandlerCommand.RESUME and not as_json:
         typer.echo(
-            f"of each key, {found.max_waiting} messages ({found.max_waiting_bytes >> 20} MiB) can wait;"
+            f"of each key, {found.max_waiting_bytes >> 20} MiB of messages can wait;"
             " further ones become dead letters (QueueFull): a pause is for minutes to hours"
         )
     _tell_left_out(found)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
+
+import structlog
 
 from streams.lane.parts import Parts
 from streams.model.application import Application, LaneOptions
@@ -13,6 +15,8 @@ from streams.operator.admission import is_about_a_handler
 from streams.ports import TP, Batch, Clock, Reader
 from streams.staging.loops import was_looped
 from streams.staging.sequences import Sequences
+
+log = structlog.get_logger(__name__)
 
 #: Records taken from the reader at once: large enough to be fast, small enough to let other lanes run.
 FETCH_RECORDS = 500
@@ -34,8 +38,12 @@ class Intake:
         clock: Clock,
         app: Application,
         taken: Callable[[], None],
+        reads: Collection[TP],
+        assign: Callable[[Mapping[TP, int]], Awaitable[None]],
     ) -> None:
-        """`limit` counts this lane already; `taken` is called when there may be something to commit."""
+        """`limit` counts this lane already; `taken` is called when there may be something to commit. `reads`
+        is what the reader reads, `assign` has it read on from other positions.
+        """
         self._reader = reader
         self._limit = limit
         self._sequences = parts.sequences
@@ -48,6 +56,11 @@ class Intake:
         self._loops = parts.loops
         self._taken = taken
         self._held: dict[TP, deque[Batch]] = {}
+        self._reads = reads
+        self._assign = assign
+        self._crowds = parts.crowds
+        #: What is read no further for now, and from where it is read then.
+        self._aside: dict[TP, int] = {}
         #: Records that are taken at once: fewer where each takes long.
         self._at_once = FIRST_OFFER
         #: Messages taken since the lane opened, by topic; counted by the batch.
@@ -55,6 +68,9 @@ class Intake:
 
     async def step(self) -> bool:
         """Offer what is held, then read more; False when the lane is full and has to make room first."""
+        aside = self._crowds.held_back(self._clock.now()).intersection(self._reads)
+        if aside != self._aside.keys():
+            await self._hold_back(aside)
         if not self._offer():
             return True
         room = self._room()
@@ -65,6 +81,14 @@ class Intake:
             self._held.setdefault(batch.tp, deque()).append(batch)
         self._offer()
         return True
+
+    async def _hold_back(self, tps: frozenset[TP]) -> None:
+        """Read these no further, and all others again."""
+        at = {tp: self._aside[tp] if tp in self._aside else self._reader.position(tp) for tp in self._reads}
+        self._aside = {tp: offset for tp, offset in at.items() if tp in tps}
+        held = sorted(f"{topic}[{number}]" for topic, number in self._aside)
+        log.warning("reading_held_back", held=held, action="queue_long says for which key")
+        await self._assign({tp: offset for tp, offset in at.items() if tp not in tps})
 
     @property
     def lag(self) -> int:
@@ -88,7 +112,8 @@ class Intake:
 
     @property
     def _read_ahead(self) -> int:
-        return sum(len(batch.records) for batches in self._held.values() for batch in batches)
+        held = (batches for tp, batches in self._held.items() if tp not in self._aside)
+        return sum(len(batch.records) for batches in held for batch in batches)
 
     def _room(self) -> int:
         if self._dispatch.room <= 0:
@@ -100,7 +125,7 @@ class Intake:
         before it is tried.
         """
         until = perf_counter() + TURN
-        for tp in list(self._held):
+        for tp in [tp for tp in self._held if tp not in self._aside]:
             batches = self._held.pop(tp)
             while batches and perf_counter() < until and self._accept_first(batches):
                 pass

@@ -7,8 +7,9 @@ only then does the local store change. On any doubt it drops what is staged and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 
 import structlog
 
@@ -106,6 +107,7 @@ class Lane:
         self._cuts = cuts or Cuts(app.layout, cluster)
         self._looks = looks or TopicLooks(cluster, clock)
         self._reads: Collection[TP] = ()
+        self._assign: Callable[[Mapping[TP, int]], Awaitable[None]]
         self._reopening = Reopening(app.lane_options.max_batch, app.lane_options.fenced_pause)
 
     @property
@@ -215,6 +217,7 @@ class Lane:
         changes = {**start.changes, **self._own.follow(producer.producer_id)}
         await reader.assign(start.positions, start.topic_ids)
         self._reads = start.positions.keys()
+        self._assign = partial(reader.assign, topic_ids=start.topic_ids)
         self._signals.error = None
         self._refusals.begin()
         parts = parts_of(
@@ -318,6 +321,8 @@ class Lane:
             self._clock,
             self._app,
             signals.work.set,
+            self._reads,
+            self._assign,
         )
         while not self._stopping.is_set():
             signals.room.clear()

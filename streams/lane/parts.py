@@ -25,6 +25,7 @@ from streams.operator.pauses import Pauses
 from streams.operator.replays import Replays
 from streams.operator.rows import RowOperations
 from streams.ports import TP, Clock, Store
+from streams.retry.crowds import Crowds
 from streams.retry.gate import HandlerGate
 from streams.retry.giving_up import GivingUp
 from streams.retry.queues import Queues
@@ -60,6 +61,7 @@ class Parts:
     spans: LaneSpans | None
     loops: Loops | None
     unreadable: Unreadable
+    crowds: Crowds
 
     async def close(self) -> None:
         """Drop what is under way and what is staged."""
@@ -109,7 +111,8 @@ def parts_of(
 
     queues = Queues(store, overlay, unreadable)
     giving_up = GivingUp(writer, letters)
-    line = WaitingLine(options, queues, gates, writer, giving_up)
+    crowds = Crowds(app, gates)
+    line = WaitingLine(options, queues, gates, writer, giving_up, crowds)
     retries = Retries(options, gates, queues, line, giving_up, letters, writer)
     retries.load(clock.now())
     schemas = SchemaWaits(options, gates, line, retries)
@@ -152,4 +155,5 @@ def parts_of(
         spans,
         loops,
         unreadable,
+        crowds,
     )

@@ -60,8 +60,10 @@ class LaneOptions:
         schema_patience: how long a message waits for somebody to announce what it was written with; then it
             is a dead letter.
         max_waiting: messages of one ordering key that may wait for a handler; further ones go to the dead
-            letters.
+            letters. Their bytes are the bound; this one is for tests.
         max_waiting_bytes: bytes of those.
+        hold_back: for how long a lane reads the topics of a handler no further in a partition where such a
+            queue is near its bound; 0: it reads on.
         max_replays: failed replays after which a dead letter is parked.
         edit_dead_letters: whether operators may give a dead letter another content and replay that.
         saga_limit: how long a saga may take until it is shown as stalled.
@@ -88,8 +90,9 @@ class LaneOptions:
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     outage_patience: float = 3 * DAY
     schema_patience: float = DAY
-    max_waiting: int = 1000
-    max_waiting_bytes: int = 16 * MIB
+    max_waiting: int = 1_000_000
+    max_waiting_bytes: int = 64 * MIB
+    hold_back: float = 900.0
     max_replays: int = 3
     edit_dead_letters: bool = False
     saga_limit: float = 60.0

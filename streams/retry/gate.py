@@ -8,6 +8,7 @@ import structlog
 
 from streams.model.operations import Pause
 from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
+from streams.retry.queue import Crowd
 from streams.retry.unread import Unread
 from streams.staging.measures import HandlerMeasures
 
@@ -35,6 +36,7 @@ class HandlerGate:
         unread: queues of which the head waits for its schema.
         not_yet: queues of which the head is for another version of the application, with why; known from
             when the lane has tried them.
+        crowds: its queues that are long, by their local keys.
         measures: where its attempts are counted; None where nothing is measured.
     """
 
@@ -42,6 +44,7 @@ class HandlerGate:
         "away",
         "breaker",
         "clear",
+        "crowds",
         "handler",
         "held",
         "last_success",
@@ -71,6 +74,7 @@ class HandlerGate:
         self.held: set[bytes] = set()
         self.under_way = 0
         self.unread = Unread()
+        self.crowds: dict[bytes, Crowd] = {}
         self.not_yet: dict[bytes, str] = {}
 
     def record(self, permit: Permit, *, ok: bool, now: float) -> None:
@@ -114,6 +118,7 @@ class HandlerGate:
     def remove(self, queue: bytes) -> None:
         """A queue has ended."""
         self.queues.discard(queue)
+        self.crowds.pop(queue, None)
         self.not_yet.pop(queue, None)
         self.unread.forget(queue)
         self._clear()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import cache
 from hashlib import blake2b
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -100,6 +101,23 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
         gaps = frozenset(self.gaps)
         replays = [REPLAYED | n for n in range(self.first_replay, self.next_replay) if n not in gaps]
         return [self.first, *replays] if self.next > self.first else replays
+
+
+class Crowd(NamedTuple):
+    """A long queue.
+
+    Attributes:
+        handler, key: whose messages wait, and the key that they have in common.
+        queue: as it stands.
+        most: its bound, in bytes.
+        since: from when on the lane has read no more for it, epoch seconds; 0: it reads.
+    """
+
+    handler: str
+    key: bytes
+    queue: Queue
+    most: int
+    since: float
 
 
 class WaitingMessage(msgspec.Struct, array_like=True, frozen=True):

@@ -76,6 +76,7 @@ class Retries:
             gate.add(local)
             if queue is None:  # what comes of its key must not pass it
                 continue
+            self._line.crowds.note(gate, local, queue, now)
             self.await_head(gate, local, queue)
             if Reason.BREAKER in _reasons(queue) and gate.breaker.state is BreakerState.CLOSED:
                 gate.breaker.start_half_open(now)

@@ -11,6 +11,7 @@ import structlog
 from streams.errors import DataError, QueueFull, RowUnreadable, TooLarge
 from streams.model.application import BoundHandler, LaneOptions
 from streams.model.envelope import RECORD_OVERHEAD
+from streams.retry.crowds import Crowds
 from streams.retry.gate import HandlerGate
 from streams.retry.giving_up import GivingUp
 from streams.retry.queue import (
@@ -48,8 +49,10 @@ class WaitingLine:
         gates: Mapping[str, HandlerGate],
         writer: OutcomeWriter,
         giving_up: GivingUp,
+        crowds: Crowds,
     ) -> None:
         self._options = options
+        self.crowds = crowds
         self._limit = options.max_message_bytes - RECORD_OVERHEAD
         self._queues = queues
         self._gates = gates
@@ -103,8 +106,12 @@ class WaitingLine:
             self._giving_up.give_up(attempt, full, now)
         else:
             changes = with_message(local, longer, number, message)
-            if self._put_or_give_up(attempt, changes, None, now) and letter:
-                self._gates[handler.name].unroutable.discard(local)  # its head is another one now
+            if not self._put_or_give_up(attempt, changes, None, now):
+                return
+            gate = self._gates[handler.name]
+            self.crowds.note(gate, local, longer, now)
+            if letter:
+                gate.unroutable.discard(local)  # its head is another one now
 
     def _put_or_give_up(
         self, attempt: Attempt, changes: list[Change], error: Exception | None, now: float
@@ -155,6 +162,8 @@ class WaitingLine:
         gate.not_yet.pop(local, None)
         if rest is None:
             gate.remove(local)
+        elif local in gate.crowds:
+            self.crowds.note(gate, local, rest, now)
 
     def held(self, attempt: Attempt, now: float) -> tuple[bytes, list[Change]]:
         """The queue that is to wait behind a dead letter, by its local key, and the changes that let it wait;

@@ -12,7 +12,9 @@ from streams.lane.watchdog import stands_at
 from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerState
 from streams.ports import TP
+from streams.retry.crowds import longest
 from streams.retry.gate import HandlerGate
+from streams.retry.queue import Crowd
 from streams.web.view import LaneView, StandbyView
 
 #: A lane whose oldest message is older is behind, in seconds. `ops/worker-alerts.yml` has the same bound.
@@ -64,6 +66,24 @@ def breakers(gates: Iterable[HandlerGate]) -> list[str]:
         " fails, and its messages wait; handler_failed in the log says how"
         for handler, number in sorted(found.items())
     ]
+
+
+def crowds(gates: Iterable[HandlerGate], now: float) -> list[str]:
+    """A warning for each handler behind which one key has a long queue, with its longest one."""
+    found: dict[str, Crowd] = {}
+    for crowd in longest(gates):
+        found.setdefault(crowd.handler, crowd)
+    return [_crowd(each, now) for each in found.values()]
+
+
+def _crowd(crowd: Crowd, now: float) -> str:
+    queue, key = crowd.queue, crowd.key.decode("utf-8", "backslashreplace")[:100]
+    held = f"; its partition is not read on for {now - crowd.since:.0f} s" if crowd.since else ""
+    return (
+        f"{queue.length:,} messages of key {key!r} wait for {crowd.handler} behind one that fails or waits:"
+        f" {queue.bytes:,} bytes of {crowd.most:,}, further ones are dead letters{held}. handler_failed in"
+        " the log says why it fails; STEADFAUST_MAX_WAITING_BYTES is the bound"
+    )
 
 
 def fenced_often(lane: LaneView, now: float) -> list[str]:

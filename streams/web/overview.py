@@ -24,6 +24,7 @@ from streams.web.handlers import paused_here
 from streams.web.health import (
     behind,
     breakers,
+    crowds,
     fenced_often,
     held_up,
     not_consumed,
@@ -89,6 +90,7 @@ def warnings(view: WorkerView) -> list[str]:
     found = [*waits(view.lanes, view.standbys), *view.own_warnings]
     found += [warning(each) for each in awaited(gates)]
     found += breakers(gates)
+    found += crowds(gates, view.now())
     if view.assignment.owners:
         found += not_consumed(view.application.sources, view.assignment)
     found += not_yet(gates)

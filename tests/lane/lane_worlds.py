@@ -94,13 +94,19 @@ class World:
         transaction_timeout: float = 15.0,
         **lane_options: Any,
     ) -> Application:
-        small = {"max_batch": 50, "max_backlog": 200, "max_message_bytes": 20_000, "fenced_pause": 0.1}
+        small = {
+            "max_batch": 50,
+            "max_backlog": 200,
+            "max_message_bytes": 20_000,
+            "fenced_pause": 0.1,
+            "hold_back": 0.0,
+        }
         self.app = Application(
             Layout(self.name, partitions, lanes),
             workload.wiring,
             codecs,
             resources=workload.resources,
-            lane_options=LaneOptions(**{**small, **lane_options}),
+            lane_options=LaneOptions(**{**small, "hold_back": 0.0, **lane_options}),
             claims=claims,
         )
         self.machine = self.stores()

@@ -63,7 +63,7 @@ async def test_all_lanes_are_told_of_together(first, second, one):
     assert (handler["who"], handler["why"]) == ("ann", f"since {NOW - 5:.0f}"), "the newest"
     assert handler["breakers"] == {"closed": 3, "open": 1}
     assert (handler["keys"], handler["attempts"], handler["waiting"]) == (1, 2, {})
-    assert (answer["partitions"], answer["left_out"], answer["max_waiting"]) == (8, {}, 1000)
+    assert (answer["partitions"], answer["left_out"], answer["max_waiting"]) == (8, {}, 1_000_000)
 
 
 async def test_awaited_schemas_are_told_of_all_lanes_together(first, second, one):

@@ -1,0 +1,87 @@
+"""Queues of one key that have become long: they are said early, and get time before anything is given up.
+
+A queue is on disk, and bounded by bytes. Near the bound the lane reads the topics of its handler no further
+in that partition, for a time: what comes waits in Kafka, which holds more (docs/adr/0053-hot-keys.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import structlog
+
+from streams.model.application import Application, LaneOptions
+from streams.model.row_keys import split_row_key
+from streams.ports import TP
+from streams.retry.gate import HandlerGate
+from streams.retry.queue import Crowd, Queue
+from streams.staging.keys import name_in, prefix_in
+
+log = structlog.get_logger(__name__)
+
+#: A queue is long from so many messages on, or from this part of its bound.
+LONG, LONG_PART = 500, 0.1
+#: Parts of the bound: from the first on nothing more is read, below the second it is again. What the lane has
+#: taken by then, its backlog, has room above the first.
+NEAR, CLEAR = 0.5, 0.25
+
+
+class Crowds:
+    """Those of one lane."""
+
+    def __init__(self, app: Application, gates: Mapping[str, HandlerGate]) -> None:
+        self._options: LaneOptions = app.lane_options
+        self._gates = gates
+        self._topics: dict[str, list[str]] = {
+            name: [topic for topic, route in app.routes.items() if handler in route.handlers]
+            for name, handler in app.handlers.items()
+        }
+
+    def note(self, gate: HandlerGate, local: bytes, queue: Queue | None, now: float) -> None:
+        """A queue is now so long; None: it is no more. `local` is its local key, `now` in epoch seconds."""
+        before = gate.crowds.get(local)
+        if before is None and (queue is None or not self._is_long(queue)):
+            return
+        if queue is None or not self._is_long(queue):
+            del gate.crowds[local]
+            return
+        part, since = self._part(queue), 0.0 if before is None else before.since
+        if part >= NEAR:
+            since = since or now
+        elif part < CLEAR:
+            since = 0.0
+        key, _ = split_row_key(name_in(local).partition(b"\0")[2])
+        gate.crowds[local] = Crowd(gate.handler, key, queue, self._options.max_waiting_bytes, since)
+        if before is None:
+            log.warning(
+                "queue_long",
+                handler=gate.handler,
+                key=key.decode("utf-8", "backslashreplace"),
+                waiting=queue.length,
+                bytes=queue.bytes,
+                limit=self._options.max_waiting_bytes,
+                action="its first message fails or waits: handler_failed says why; others wait behind it",
+            )
+
+    def held_back(self, now: float) -> frozenset[TP]:
+        """What is read no further for now."""
+        return frozenset(
+            TP(topic, int.from_bytes(prefix_in(local), "big"))
+            for gate in self._gates.values()
+            for local, crowd in gate.crowds.items()
+            if crowd.since and now < crowd.since + self._options.hold_back
+            for topic in self._topics[gate.handler]
+        )
+
+    def _is_long(self, queue: Queue) -> bool:
+        return queue.length >= LONG or self._part(queue) >= LONG_PART
+
+    def _part(self, queue: Queue) -> float:
+        options = self._options
+        return max(queue.bytes / options.max_waiting_bytes, queue.length / options.max_waiting)
+
+
+def longest(gates: Iterable[HandlerGate]) -> list[Crowd]:
+    """The long queues behind some gates, the longest first."""
+    found = [crowd for gate in gates for crowd in gate.crowds.values()]
+    return sorted(found, key=lambda crowd: -crowd.queue.bytes)
