@@ -12,12 +12,16 @@ from typing import Any
 import faust
 
 from streams.brokers import Security
+from streams.errors import WiringError
 from streams.runtime.security import tls_context
 from streams.settings import Settings
 
 
 class AgentsApp(faust.App):
     """An unchanged Faust app, but for its defaults: they are the worker's, and it serves no pages."""
+
+    #: Whether something was declared that only the leader runs.
+    _leads = False
 
     def __init__(self, settings: Settings, brokers: list[str] | None, options: Mapping[str, Any]) -> None:
         """`options` are those of `faust.App`, and go before the worker's."""
@@ -36,7 +40,43 @@ class AgentsApp(faust.App):
         }
         if settings.replication:
             defaults["topic_replication_factor"] = settings.replication
+        self._may_lead = "topic_disable_leader" not in options
         super().__init__(settings.agents_group(), **{**defaults, **options, "web_enabled": False})
+
+    def timer(self, *arguments: Any, on_leader: bool = False, **options: Any) -> Any:
+        """As Faust has it."""
+        self._needs_leader(on_leader)
+        return super().timer(*arguments, on_leader=on_leader, **options)
+
+    def crontab(self, *arguments: Any, on_leader: bool = False, **options: Any) -> Any:
+        """As Faust has it."""
+        self._needs_leader(on_leader)
+        return super().crontab(*arguments, on_leader=on_leader, **options)
+
+    def task(self, *arguments: Any, on_leader: bool = False, **options: Any) -> Any:
+        """As Faust has it."""
+        self._needs_leader(on_leader)
+        return super().task(*arguments, on_leader=on_leader, **options)
+
+    def _needs_leader(self, on_leader: bool) -> None:  # noqa: FBT001 - as Faust passes it
+        """A leader is whoever has the one partition of a topic of its own, which is made only where it is
+        needed. Raises WiringError where options of the app forbid it: nobody would ever run this.
+        """
+        if on_leader and not self._may_lead:
+            raise WiringError(
+                "on_leader=True never runs with topic_disable_leader in `faust={...}`: take that option out"
+            )
+        self._leads = self._leads or on_leader
+
+    def allow_leader(self) -> None:
+        """Let Faust elect a leader, if something is declared that only the leader runs."""
+        if self._leads:
+            self.conf.topic_disable_leader = False
+
+    async def on_start(self) -> None:
+        """As Faust has it, with a leader where one is needed."""
+        self.allow_leader()
+        await super().on_start()
 
     @property
     def wanted(self) -> bool:

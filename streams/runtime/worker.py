@@ -97,6 +97,10 @@ class Worker(LaneApp):
         )
         self.agents_app = AgentsApp(settings, broker_urls(settings), faust or {})
         self.agents = self.agents_app.agents
+        # Lanes have no such signals: what is connected to them hears of the agents' group.
+        self.on_rebalance_complete = self.agents_app.on_rebalance_complete
+        self.on_partitions_assigned = self.agents_app.on_partitions_assigned
+        self.on_partitions_revoked = self.agents_app.on_partitions_revoked
 
     agent = _declared("agent")
     channel = _declared("channel")

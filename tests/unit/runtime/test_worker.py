@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from faust.joins import RightJoin
 
 from streams import Message, Outcome, Row, Service, Table, Worker, choreography, nothing, on
 from streams.errors import WiringError
@@ -127,3 +129,59 @@ def test_pages_of_ones_own_are_refused_with_advice(name: str) -> None:
     app = Worker(choreography(on(Rung, hear)), codecs=lambda _: json_without_schema)
     with pytest.raises(WiringError, match=rf"@app\.{name}: a worker serves its own pages and no others"):
         getattr(app, name)("/bells/")
+
+
+@pytest.mark.parametrize("on_leader", [True, False])
+@pytest.mark.parametrize("kind", ["timer", "crontab", "task"])
+def test_what_only_a_leader_runs_has_one(worker: Worker, kind: str, on_leader: bool) -> None:
+    """A topic more, and only where it is needed."""
+
+    async def run() -> None:
+        """Do nothing."""
+
+    of = {"timer": (10.0,), "crontab": ("* * * * *",), "task": ()}[kind]
+    getattr(worker, kind)(*of, on_leader=on_leader)(run)
+    worker.agents_app.allow_leader()
+    assert worker.agents_app.conf.topic_disable_leader is not on_leader
+
+
+def test_without_a_leader_what_only_it_runs_is_refused() -> None:
+    worker = Worker(choreography(on(Rung, hear)), faust={"topic_disable_leader": True})
+    with pytest.raises(WiringError, match="on_leader=True never runs with topic_disable_leader"):
+        worker.timer(10.0, on_leader=True)
+
+
+SIGNALS = ["on_rebalance_complete", "on_partitions_assigned", "on_partitions_revoked"]
+
+
+@pytest.mark.parametrize("signal", SIGNALS)
+async def test_signals_are_those_of_the_agents_group(worker: Worker, signal: str) -> None:
+    heard = []
+
+    async def hear(*_: Any, **__: Any) -> None:
+        heard.append(True)
+
+    getattr(worker, signal).connect(hear)
+    arguments = () if signal == "on_rebalance_complete" else ({},)
+    await getattr(worker.agents_app, signal).send(*arguments)
+    assert heard
+
+
+async def test_streams_are_joined_by_nobody_in_faust(worker: Worker) -> None:
+    stream = worker.stream(worker.topic("elsewhere"))
+    with pytest.raises(NotImplementedError):
+        await RightJoin(stream=stream, fields=()).process(None)
+
+
+def test_the_page_on_faust_tells_what_works() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "faust.md").read_text()
+    table = page.partition("## What works, beside lanes")[2].partition("\n## ")[0]
+    rows = [row.split("|")[1:3] for row in table.splitlines() if row.startswith("| `")]
+    assert {name.strip(): says.strip() for name, says in rows} == {
+        "`agent`, `task`, `timer`, `crontab`, tables": "works",
+        "`on_leader=True`": "works",
+        "`on_leader=True` with `topic_disable_leader`": "refused",
+        ", ".join(f"`{name}`" for name in SIGNALS): "works",
+        "`agent.ask()` in a worker": "as in stock Faust",
+        "`Stream.join` and its kind": "as in stock Faust",
+    }
