@@ -39,6 +39,10 @@ PATIENCE = 2.0
 CONNECT_TIMEOUT = 3.0
 #: Between attempts to connect to a broker that hangs, and the bound on each, in seconds.
 ATTEMPT_INTERVAL = 1.0
+#: A broker that is silent for so long is a warning; one that restarts is found anew sooner, in seconds.
+WARNED_AFTER = 2.0
+#: A broker that no client has tried for so long, in seconds, is not said to be silent: it may be gone for good.
+FORGOTTEN_AFTER = 30.0
 #: Wait before an attempt is refused, in seconds: clients ask again and again for a broker that is down.
 REFUSED_PAUSE = 0.05
 
@@ -46,10 +50,13 @@ REFUSED_PAUSE = 0.05
 class _Broker:
     """What the clients of one event loop know of a broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str) -> None:
+        self.address = address
         self.connections: WeakSet[Connection] = WeakSet()
         self.hangs = False
         self.asking: asyncio.Task[None] | None = None
+        #: Since when it has not answered, and when that was seen last, monotonic seconds; 0: it answers.
+        self.silent_since = self.silent_at = 0.0
         self._attempt_after = 0.0
 
     def refuses(self, now: float) -> bool:
@@ -65,15 +72,76 @@ class _Broker:
         """It hangs: whoever waits for it is told so."""
         self.hangs = True
         self._attempt_after = now + ATTEMPT_INTERVAL
+        self.fail(f"broker {self.address} does not answer")
         for connection in list(self.connections):
             connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+
+    def fail(self, what: str) -> None:
+        """It was not reached. Where clients run already, that is said once it hangs, or is down for long;
+        a client that starts says it itself, of all brokers at once.
+        """
+        now = time.monotonic()
+        if not self.silent_since or now - self.silent_at > FORGOTTEN_AFTER:
+            self.silent_since = now
+        self.silent_at = now
+        if _open_attempts() is None and (self.hangs or now - self.silent_since >= SAID_AFTER):
+            _say(self.address, [(what, False)])
+
+    def answer(self) -> None:
+        """It was reached."""
+        self.hangs = False
+        if self.silent_since and _said.pop(self.address, None) is not None:
+            seconds = round(time.monotonic() - self.silent_since, 1)
+            log.info("broker_answers_again", bootstrap=self.address, seconds=seconds)
+        self.silent_since = 0.0
 
 
 _brokers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], _Broker]] = WeakKeyDictionary()
 
 
-#: What has failed of the attempts that a client makes to find a first broker, and whether that passes not.
-_attempts: ContextVar[list[tuple[str, bool]] | None] = ContextVar("attempts", default=None)
+def unanswered() -> dict[str, float]:
+    """The brokers that clients of this process fail to reach, by address, and for how many seconds."""
+    now = time.monotonic()
+    found: dict[str, float] = {}
+    for brokers in list(_brokers.values()):
+        for broker in list(brokers.values()):
+            if broker.silent_since and now - broker.silent_at <= FORGOTTEN_AFTER:
+                found[broker.address] = max(now - broker.silent_since, found.get(broker.address, 0.0))
+    return found
+
+
+def silent_brokers() -> list[str]:
+    """A warning, if there are brokers that clients of this process have failed to reach for seconds."""
+    silent = [
+        f"broker {address} for {seconds:.0f} s"
+        for address, seconds in sorted(unanswered().items())
+        if seconds >= WARNED_AFTER
+    ]
+    if not silent:
+        return []
+    warning = (
+        f"Kafka does not answer: {', '.join(silent)}. It is tried again, and lanes commit once it answers;"
+        " brokers_do_not_answer in the log says what came of each attempt"
+    )
+    return [warning]
+
+
+class _Attempts:
+    """What has failed of the attempts that a client makes to find a first broker, and whether that passes
+    not. `over`: it has found one, or given up; tasks that it has begun meanwhile still see this.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, bool]] = []
+        self.over = False
+
+
+_attempts: ContextVar[_Attempts | None] = ContextVar("attempts", default=None)
+
+
+def _open_attempts() -> _Attempts | None:
+    attempts = _attempts.get()
+    return None if attempts is None or attempts.over else attempts
 
 
 class Connection(AIOKafkaConnection):
@@ -85,7 +153,7 @@ class Connection(AIOKafkaConnection):
         self.protocol: str = options.get("security_protocol", "PLAINTEXT")
         #: Whether the broker's port was reached, whatever came then.
         self.was_open = False
-        self._broker = _brokers.setdefault(self._loop, {}).setdefault((host, port), _Broker())
+        self._broker = _brokers.setdefault(self._loop, {}).setdefault((host, port), _Broker(f"{host}:{port}"))
         self._heard = 0.0
         self._doubt: asyncio.TimerHandle | None = None
 
@@ -159,6 +227,7 @@ async def connect(host: str, port: int, **options: Any) -> Connection:
     broker, loop = connection._broker, asyncio.get_running_loop()
     if broker.refuses(loop.time()):
         await asyncio.sleep(REFUSED_PAUSE)
+        broker.fail(f"broker {host}:{port} hangs")
         _note(f"broker {host}:{port} hangs")
         raise KafkaConnectionError(f"the broker at {host}:{port} hangs: it has not answered for seconds")
     bound = ATTEMPT_INTERVAL if broker.hangs else CONNECT_TIMEOUT
@@ -171,19 +240,20 @@ async def connect(host: str, port: int, **options: Any) -> Connection:
     except (OSError, KafkaError) as error:
         broker.hangs = False  # it is down, or refuses: neither takes anybody's time
         refused = refusal(error, host, port, options)
-        _note(refused or _trouble(error, connection), refused=bool(refused))
+        what = refused or _trouble(error, connection)
+        broker.fail(what)
+        _note(what, refused=bool(refused))
         await asyncio.sleep(REFUSED_PAUSE)
         if refused:
             raise KafkaConnectionError(refused) from error  # aiokafka logs it
         raise
-    broker.hangs = False
+    broker.answer()
     return connection
 
 
 def _note(what: str, *, refused: bool = False) -> None:
-    attempts = _attempts.get()
-    if attempts is not None:
-        attempts.append((what, refused))
+    if (attempts := _open_attempts()) is not None:
+        attempts.found.append((what, refused))
 
 
 def _trouble(error: BaseException, connection: Connection) -> str:
@@ -201,8 +271,9 @@ def telling(bootstrap: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awai
     """
 
     async def bootstrap_or_tell(client: Any) -> None:
-        attempts: list[tuple[str, bool]] = []
-        outer = _attempts.set(attempts)
+        opened = _Attempts()
+        attempts = opened.found
+        outer = _attempts.set(opened)
         addresses = str(client._bootstrap_servers)
         late = asyncio.get_running_loop().call_later(SAID_AFTER, _say, addresses, attempts)
         try:
@@ -214,6 +285,7 @@ def telling(bootstrap: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awai
             raise KafkaConnectionError("; ".join(what for what, _ in attempts)) from error
         finally:
             late.cancel()
+            opened.over = True
             _attempts.reset(outer)
 
     return bootstrap_or_tell

@@ -24,6 +24,7 @@ from streams.runtime.announcements import Announcements
 from streams.runtime.browsing import browse, logs
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
+from streams.runtime.connections import silent_brokers
 from streams.runtime.operations import OperationsProducer
 from streams.runtime.process import WorkerProcess
 from streams.runtime.slots import Slot
@@ -177,7 +178,8 @@ class _View:
 
     @property
     def own_warnings(self) -> list[str]:
-        return [self._app.file_shortage] if self._app.file_shortage else []
+        shortage = [self._app.file_shortage] if self._app.file_shortage else []
+        return [*silent_brokers(), *shortage]
 
     @property
     def measured(self) -> bool:

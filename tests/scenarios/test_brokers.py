@@ -144,6 +144,7 @@ def test_a_broker_freezes_and_wakes_up(stack: Stack, world: World) -> None:
         stack.signal_broker(broker, signal.SIGCONT)
 
     under_load(world, "frozen", freeze)
+    assert any(worker.events("brokers_do_not_answer") for worker in world.running())
 
 
 @pytest.mark.verify("a broker that is gone for a while: the killed one stands for it")

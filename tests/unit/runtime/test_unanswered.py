@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,6 +16,7 @@ from streams.runtime import access, clients, connections
 from streams.runtime.access import until_brokers_answer
 from streams.runtime.clients import KafkaOptions, close_within
 from streams.runtime.topics import KafkaTopics
+from streams.runtime.web import _View
 from tests.waiting import BOUND
 
 
@@ -20,6 +24,7 @@ from tests.waiting import BOUND
 async def silent(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """Where connections are taken, and nothing is ever answered."""
     monkeypatch.setattr(connections, "_said", {})
+    monkeypatch.setattr(connections, "_brokers", WeakKeyDictionary())
     open_ones: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda _, writer: open_ones.append(writer), "127.0.0.1", 0)
     yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -50,6 +55,52 @@ async def test_a_refused_connection_is_said_with_its_reason(monkeypatch: pytest.
     said = [each for each in logs if each["event"] == "brokers_do_not_answer"]
     assert len(said) == 1  # once in a while
     assert "127.0.0.1:1" in said[0]["error"]
+
+
+@pytest.mark.parametrize("begun", ["later", "while a client started"])
+async def test_brokers_that_freeze_later_are_said_and_warned_of(
+    silent: str, monkeypatch: pytest.MonkeyPatch, begun: str
+) -> None:
+    monkeypatch.setattr(connections, "CONNECT_TIMEOUT", 0.05)
+    monkeypatch.setattr(connections, "WARNED_AFTER", 0.0)
+    host, port = silent.split(":")
+    tasks = []
+
+    async def bootstrap(client: object) -> None:
+        """As aiokafka does, which begins the task that renews metadata in here."""
+        tasks.append(asyncio.create_task(connections.connect(host, int(port))))
+
+    if begun == "later":
+        tasks.append(asyncio.create_task(connections.connect(host, int(port))))
+    else:
+        await connections.telling(bootstrap)(SimpleNamespace(_bootstrap_servers=silent))
+    with capture_logs() as logs, pytest.raises(TimeoutError):
+        await tasks[0]
+    (said,) = [each for each in logs if each["event"] == "brokers_do_not_answer"]
+    assert said["bootstrap"] == silent
+    (warning,) = _View(cast("Any", SimpleNamespace(file_shortage=""))).own_warnings
+    assert f"Kafka does not answer: broker {silent} for" in warning
+
+
+async def test_a_broker_that_answers_again_is_no_warning_any_more(
+    silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "CONNECT_TIMEOUT", 0.05)
+    monkeypatch.setattr(connections, "WARNED_AFTER", 0.0)
+    monkeypatch.setattr(connections, "ATTEMPT_INTERVAL", 0.0)
+    host, port = silent.split(":")
+    with pytest.raises(TimeoutError):
+        await connections.connect(host, int(port))
+    assert connections.silent_brokers()
+
+    async def answers(connection: object) -> None:
+        """Its first question has an answer."""
+
+    monkeypatch.setattr(connections.AIOKafkaConnection, "connect", answers)
+    with capture_logs() as logs:
+        await connections.connect(host, int(port))
+    assert [each["event"] for each in logs] == ["broker_answers_again"]
+    assert connections.silent_brokers() == []
 
 
 async def test_a_client_that_does_not_close_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
