@@ -41,7 +41,7 @@ CONNECT_TIMEOUT = 3.0
 ATTEMPT_INTERVAL = 1.0
 #: A broker that is silent for so long is a warning; one that restarts is found anew sooner, in seconds.
 WARNED_AFTER = 2.0
-#: A broker that no client has tried for so long, in seconds, is not said to be silent: it may be gone for good.
+#: A broker that nobody has tried for so long, in seconds, is not said to be silent: it may be gone for good.
 FORGOTTEN_AFTER = 30.0
 #: Wait before an attempt is refused, in seconds: clients ask again and again for a broker that is down.
 REFUSED_PAUSE = 0.05
