@@ -16,6 +16,7 @@ from streams.postgres.cdc.marking import Marking
 from streams.postgres.database import connect
 from streams.postgres.errors import StatementRefused
 from streams.postgres.outbox_owner import RelayKind, claim_outbox
+from streams.postgres.relay import After
 from streams.testing import MemoryPublisher
 from tests.postgres import IS_WAITING
 from tests.queue_world import IN_ORDER, LOG, PARCELS, ParcelPacked, done, note, put, until_done
@@ -317,3 +318,32 @@ async def test_marking_what_a_connector_relayed_waits_for_a_lock(database: Datab
             assert len(await marking.step(connection)) == 2
     finally:
         await pool.execute("SELECT pg_drop_replication_slot($1)", slot)
+
+
+@pytest.mark.parametrize("after", After)
+async def test_one_locked_row_holds_up_its_own_shard_alone(impatient: Database, after: After) -> None:
+    """Of 200 aggregates, in one batch or several, and what comes while the lock is held."""
+    async with impatient.acquire() as connection:
+        await publish(new_outbox(), connection, *((f"o-{number}", 2) for number in range(200)))
+    shard = await impatient.pool.fetchval("SELECT shard FROM outbox WHERE id = 'o-1:2'")
+    others = f"SELECT count(*) FROM outbox WHERE published_at IS NULL AND shard <> {shard}"
+    publisher = MemoryPublisher()
+    with capture_logs() as logs:
+        async with operator(impatient) as other:
+            await other.execute(LOCKS["one row"])
+            options = replace(RELAY, after=after, in_flight=1)
+            async with relaying(impatient.url, publisher, options) as relay:
+                await until(lambda: events(logs, "relay_waits"))
+                await until(lambda: _is_zero(impatient, others))
+                async with impatient.acquire() as connection:
+                    await publish(new_outbox(), connection, *((f"p-{number}", 2) for number in range(200)))
+                await until(lambda: _is_zero(impatient, others))
+                assert "marking waits for a lock held by pid" in relay.counts.waiting
+                await other.execute("ROLLBACK")
+                await drained(impatient)
+                await until(lambda: relay.counts.waiting == "")
+    assert len(publisher.written) == 400, "each came once"
+
+
+async def _is_zero(database: Database, count: str) -> bool:
+    return bool(await database.pool.fetchval(count) == 0)

@@ -30,9 +30,17 @@ class Refusals:
 
     async def wait_after(self, what: str, error: StatementRefused) -> None:
         """Tell of a refusal, then wait, longer each time, until the next attempt or the stop."""
+        self.tell(what, error)
+        await self.pause(what)
+
+    def tell(self, what: str, error: StatementRefused) -> None:
+        """Count and tell a refusal."""
         self._why[what] = str(error)
         self._counts.refused_by_database("; ".join(self._why.values()))
-        self._tell(what, str(error))
+        self._log(what, str(error))
+
+    async def pause(self, what: str) -> None:
+        """Wait, longer each time, until the next attempt or the stop."""
         pause = self._pauses[what] = min(max(self._pauses.get(what, 0.0) * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
         with suppress(TimeoutError):
             async with asyncio.timeout(pause):
@@ -42,14 +50,15 @@ class Refusals:
         """It was done."""
         if self._why.pop(what, None) is None:
             return
-        del self._pauses[what], self._told[what]
+        self._pauses.pop(what, None)
+        del self._told[what]
         log.info("relay_goes_on", what=what)
         if self._why:
             self._counts.waiting = "; ".join(self._why.values())
         else:
             self._counts.database_does()
 
-    def _tell(self, what: str, why: str) -> None:
+    def _log(self, what: str, why: str) -> None:
         # The numbers in it change with each attempt.
         kind = "".join(letter for letter in why.partition(": ")[0] if not letter.isdigit())
         told, at = self._told.get(what, ("", 0.0))

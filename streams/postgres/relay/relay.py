@@ -6,9 +6,8 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from functools import partial
 
 import structlog
 
@@ -17,6 +16,7 @@ from streams.ports import Faults
 from streams.postgres.errors import DatabaseUnavailable, StatementRefused
 from streams.postgres.outbox import OutboxRow
 from streams.postgres.relay.counts import RelayCounts
+from streams.postgres.relay.marks import Marks
 from streams.postgres.relay.options import RelayOptions
 from streams.postgres.relay.publisher import Publisher
 from streams.postgres.relay.refusals import Refusals
@@ -31,10 +31,6 @@ _FIRST_PAUSE = 0.1
 #: usual.
 _LOOKING = 0.1
 _LONGEST_REST = 1.0
-#: Rows that were published and could not be marked: so many are remembered.
-_REMEMBERED = 100_000
-#: Characters of an error that a row keeps.
-_KEPT = 1000
 
 
 class Relay:
@@ -68,10 +64,15 @@ class Relay:
         self._turns: deque[int] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause = 0.0
-        #: Published, and not marked yet: by position, with the id. They are not published again, whichever
-        #: session comes to mark them.
-        self._unmarked: dict[int, str] = {}
         self._refusals = Refusals(self.counts, self._stopping)
+        self._marks = Marks(
+            self.counts,
+            self._refusals,
+            self._stopping,
+            self._faults,
+            release=self._give_back,
+            ended=self._look_at,
+        )
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
@@ -210,11 +211,11 @@ class Relay:
         try:
             await self._faults.reach("fetched")
             read = time.monotonic()
-            known = [row for row in rows if self._unmarked.get(row.position) == row.id]
-            fresh = [row for row in rows if self._unmarked.get(row.position) != row.id]
-            await self._mark(session, known, read)
+            known = [row for row in rows if self._marks.is_published(row)]
+            fresh = [row for row in rows if not self._marks.is_published(row)]
+            await self._mark(session, known, read, shards)
             await self._announce(session, fresh)
-            await self._publish(session, fresh, read)
+            await self._publish(session, fresh, read, shards)
             self._kafka_answers()
         except DatabaseUnavailable:
             session.lost.set()  # the pump tells of it
@@ -239,75 +240,48 @@ class Relay:
             await self._publisher.announce(await session.schemas(new))
             self._announced |= new
 
-    async def _publish(self, session: RelaySession, rows: list[OutboxRow], read: float) -> None:
+    async def _publish(
+        self, session: RelaySession, rows: list[OutboxRow], read: float, shards: set[int]
+    ) -> None:
+        """Publish those of these shards; one whose rows cannot all be marked is taken out of them."""
         again, waves = plan(rows)
         held: set[tuple[str, str]] = set()
         doubts = []
         for wave in waves:
-            sent = without(wave, held)
+            sent = [row for row in without(wave, held) if row.shard in shards]
             await session.require()
             written, suspects, doubt = await self._publisher.publish(sent)
             await self._faults.reach("published")
-            await self._mark(session, written, read)
+            await self._mark(session, written, read, shards)
             again += suspects
             if len(written) < len(sent):
                 done = {row.position for row in written}
                 held |= {row.aggregate for row in sent if row.position not in done}
             doubts += [doubt] if doubt else []
         if again:
-            await self._isolate(session, again, read)
+            await self._isolate(session, again, read, shards)
         if doubts:
             raise ClusterUnavailable(doubts[0])
 
-    async def _mark(self, session: RelaySession, written: list[OutboxRow], read: float) -> None:
-        if not written:
-            return
-        self._remember(written)
-        positions = [row.position for row in written]
-        await self._insist(partial(session.published, positions))
-        for position in positions:
-            self._unmarked.pop(position, None)
-        await self._faults.reach("marked")
-        self.counts.published(written, time.monotonic() - read)
+    async def _mark(
+        self, session: RelaySession, written: list[OutboxRow], read: float, shards: set[int]
+    ) -> None:
+        """Mark rows, and take the shards of those that are left out of the batch's: they are insisted on."""
+        shards -= await self._marks.mark(session, written, read)
 
-    def _remember(self, written: Sequence[OutboxRow]) -> None:
-        self._unmarked.update((row.position, row.id) for row in written)
-        while len(self._unmarked) > _REMEMBERED:  # others have marked them since, or publish them twice
-            del self._unmarked[next(iter(self._unmarked))]
-
-    async def _insist(self, mark: Callable[[], Awaitable[None]]) -> None:
-        """Mark what is known of rows: their shards wait meanwhile, others go on. Raises DatabaseUnavailable,
-        and StatementRefused when the relay is to end.
-        """
-        while True:
-            try:
-                await mark()
-            except StatementRefused as error:
-                if self._stopping.is_set():
-                    raise
-                await self._refusals.wait_after("marking", error)
-            else:
-                self._refusals.over("marking")
-                return
-
-    async def _isolate(self, session: RelaySession, rows: list[OutboxRow], read: float) -> None:
+    async def _isolate(
+        self, session: RelaySession, rows: list[OutboxRow], read: float, shards: set[int]
+    ) -> None:
         await session.require()
-        written, refused = await self._publisher.isolate(rows)
-        await self._mark(session, written, read)
+        written, refused = await self._publisher.isolate([row for row in rows if row.shard in shards])
+        await self._mark(session, written, read, shards)
         for row, why in refused:
-            await self._insist(partial(session.failed, row.position, why[:_KEPT]))
-            await self._faults.reach("refused")
-            self.counts.refused(row)
-            log.error(
-                "outbox_row_refused",
-                position=row.position,
-                id=row.id,
-                topic=row.topic,
-                aggregate="/".join(row.aggregate),
-                attempt=row.attempts + 1,
-                error=why,
-                action="its aggregate's later rows wait; mend the cause, or `steadfaust outbox show` it",
-            )
+            if row.shard in shards:
+                shards -= await self._marks.refuse(session, row, why)
+
+    def _give_back(self, shards: set[int]) -> None:
+        self._busy -= shards
+        self._wake.set()
 
     def _kafka_answers(self) -> None:
         self._pause = 0.0
@@ -329,4 +303,5 @@ class Relay:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._marks.settle(0.0 if session.lost.is_set() else self._options.lock_wait)
         self._busy.clear()

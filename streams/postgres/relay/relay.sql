@@ -64,6 +64,15 @@ SELECT
     ce_dataref, claim_sha256, claim_size, created_at, clock_timestamp(), attempts, last_error
 FROM gone
 
+-- name: lock
+SELECT position FROM outbox
+WHERE position = ANY ($1::bigint[]) AND published_at IS NULL
+ORDER BY position
+FOR UPDATE SKIP LOCKED
+
+-- name: unmarked
+SELECT position FROM outbox WHERE position = ANY ($1::bigint[]) AND published_at IS NULL
+
 -- name: fail
 -- A broker has refused it; the next attempt comes later each time: $3 seconds at first, $4 at most.
 UPDATE outbox

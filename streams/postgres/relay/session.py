@@ -170,6 +170,18 @@ class RelaySession:
         """Mark, delete or archive rows. Raises DatabaseUnavailable, StatementRefused."""
         await self._ask(self._live.execute, _SQL[self._options.after], positions, what="marking")
 
+    async def published_unlocked(self, positions: Sequence[int]) -> set[int]:
+        """The same, for those that nobody has locked; returns the others. Raises as `published` does."""
+        left: set[int] = await self._ask(self._mark_unlocked, positions, what="marking")
+        return left
+
+    async def _mark_unlocked(self, positions: Sequence[int]) -> set[int]:
+        connection = self._live
+        async with connection.transaction():
+            ours = [row["position"] for row in await connection.fetch(_SQL["lock"], positions)]
+            await connection.execute(_SQL[self._options.after], ours)
+            return {row["position"] for row in await connection.fetch(_SQL["unmarked"], positions)}
+
     async def failed(self, position: int, why: str) -> None:
         """Note an attempt that was refused; the row's aggregate waits for the next. Raises
         DatabaseUnavailable, StatementRefused.
