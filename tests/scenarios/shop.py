@@ -103,8 +103,10 @@ class Shop:
 
 
 @contextmanager
-def relaying(world: World, postgres: str, kind: RelayKind, connect_url: str = "") -> Iterator[None]:
-    """A relay's process for the time of the block."""
+def relaying(
+    world: World, postgres: str, kind: RelayKind, connect_url: str = "", *, ends: int = 0
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A relay's process for the time of the block; it must end with this code."""
     environment = {
         **os.environ,
         "STEADFAUST_APP_ID": APP,
@@ -119,7 +121,7 @@ def relaying(world: World, postgres: str, kind: RelayKind, connect_url: str = ""
     with (world.var / "relay.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        yield
+        yield process
     finally:
         process.terminate()
-        assert process.wait(_ENDS_WITHIN) == 0
+        assert process.wait(_ENDS_WITHIN) == ends

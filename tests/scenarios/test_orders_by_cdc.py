@@ -1,10 +1,14 @@
-"""Orders over HTTP whose outbox comes to Kafka by change data capture; `test_orders_over_http.py` polls."""
+"""Orders over HTTP whose outbox comes to Kafka by change data capture; `test_orders_over_http.py` polls.
+
+The faults that both relays meet are here for both: a stack of its own may be frozen and killed.
+"""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
 
+import psutil
 import pytest
 from asyncpg import ObjectInUseError
 
@@ -12,7 +16,7 @@ from streams.local import Stack, declared, local_stack
 from streams.postgres.cdc import RelayKind
 from streams.postgres.database import connect
 from streams.postgres.errors import DatabaseUnavailable
-from tests.postgres import in_a_loop, migrated
+from tests.postgres import in_a_loop, migrated, of_database
 from tests.scenarios.conftest import PROJECT
 from tests.scenarios.shop import MIGRATIONS, Shop, relaying
 from tests.scenarios.world import World
@@ -27,8 +31,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     var = tmp_path_factory.mktemp("captured-orders")
-    with local_stack(var, processes=declared(PROJECT), databases=["orders"], cdc=True) as stack:
-        in_a_loop(migrated(stack.url("postgres"), MIGRATIONS))
+    with local_stack(var, processes=declared(PROJECT), databases=["orders", "polled"], cdc=True) as stack:
+        for database in ("orders", "polled"):
+            in_a_loop(migrated(of_database(stack.url("postgres"), database), MIGRATIONS))
         yield stack
 
 
@@ -84,3 +89,38 @@ def test_orders_are_settled_once_though_connect_is_killed(world: World, shop: Sh
     stack.start_process("connect")
     shop.until_told(ids)
     world.check()
+
+
+@pytest.mark.parametrize("kind", list(RelayKind))
+def test_orders_survive_a_killed_relay_a_frozen_broker_and_a_killed_api(
+    world: World, stack: Stack, kind: RelayKind
+) -> None:
+    url = of_database(stack.url("postgres"), "orders" if kind is RelayKind.CDC else "polled")
+    shop, run = Shop(world, url), f"faults-{kind}"
+    world.until_shared([first := world.start_worker(**shop.settings)])
+    with relaying(world, url, kind, stack.url("connect"), ends=-signal.SIGKILL) as relay:
+        ids = shop.place(run, range(20))
+        relay.kill()
+    ids += shop.place(run, range(20, 30))
+    with relaying(world, url, kind, stack.url("connect")):
+        ids += _placed_while_frozen(shop, stack, f"{run}-frozen")
+        first.signal(signal.SIGKILL)
+        assert shop.ask("GET", f"/orders/{ids[0]}") == (0, None), "nobody answers"
+        world.start_worker(**shop.settings)
+        ids += shop.place(run, range(25, 45))  # five of them once more
+        shop.until_told(ids)
+    world.check()
+
+
+def _placed_while_frozen(shop: Shop, stack: Stack, run: str) -> list[str]:
+    """Orders that the API takes while the broker's process is stopped: none of them can be settled."""
+    broker = stack.state.brokers[0]
+    stack.signal_broker(broker.id, signal.SIGSTOP)
+    try:
+        ids = shop.place(run, range(10))
+        assert psutil.Process(broker.pid).status() == psutil.STATUS_STOPPED
+        found = shop.statuses()
+        assert {found[name] for name in ids} == {("pending", "")}
+    finally:
+        stack.signal_broker(broker.id, signal.SIGCONT)
+    return ids
