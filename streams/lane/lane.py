@@ -233,6 +233,7 @@ class Lane:
             bursts=self.measures.bursts,
             topics=self.topics,
             refusals=self._refusals,
+            refused_timers=self.measures.refused_timers,
             ends={tp: end for tp, end in ends.items() if start.positions[tp] < end},
             limit=lambda: self._reopening.limit,
         )

@@ -34,6 +34,7 @@ class LaneMeasures:
         intake: what the lane reads by; None while it is not open.
         fenced_at: when another owner has fenced it, the last three times, in epoch seconds.
         topics: what is wrong with its topics.
+        refused_timers: by name, why timers are put off: the broker refuses their messages.
         held_up: partitions that stand at another client's open transaction; None while it is not open.
     """
 
@@ -48,6 +49,7 @@ class LaneMeasures:
         self.held_up: HeldUpWatch | None = None
         self.fenced_at: deque[float] = deque(maxlen=FENCED_OFTEN)
         self.topics = TopicStanding()
+        self.refused_timers: dict[bytes, str] = {}
 
     @contextmanager
     def transaction(self, messages: int) -> Iterator[None]:

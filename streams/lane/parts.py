@@ -16,7 +16,7 @@ from streams.lane.loopback import Loopback
 from streams.lane.references import References
 from streams.lane.rows import RowReader
 from streams.lane.spans import LaneSpans
-from streams.lane.timers import Timers
+from streams.lane.timers import RefusedTimers, Timers
 from streams.model.application import Application
 from streams.operator.admission import OperationAdmission
 from streams.operator.expiry import Expiry
@@ -85,6 +85,7 @@ def parts_of(
     ends: Mapping[TP, int],
     bursts: Bursts,
     refusals: Refusals,
+    refused_timers: dict[bytes, str],
     limit: Callable[[], int],
 ) -> Parts:
     """Those of a lane that has just recovered. `progress` is called when an async handler has finished, with
@@ -132,7 +133,8 @@ def parts_of(
         loopback = Loopback(app.layout.app_id, app.routes, gates, rows, writer, loops, limit, spans)
     runner = AttemptRunner(gates, retries, schemas, rows, writer, payloads, sequences, clock, spans, loopback)
     dispatch = Dispatch(runner, processor, scheduler, payloads, busy, clock, options.max_in_flight, progress)
-    timers = Timers(options, store, overlay, sequences, writer, busy, unreadable)
+    refused = RefusedTimers(writer, refusals, refused_timers)
+    timers = Timers(options, store, overlay, sequences, writer, busy, unreadable, refused)
     chores: list[Chore] = [
         Seldom(inbox_expiry(inbox, lane), lambda _: replays.log_holds(), scheduler.drop_stale),
         timers,

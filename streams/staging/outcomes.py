@@ -319,18 +319,28 @@ class OutcomeWriter:
     def fire(self, due: Due, now: float) -> None:
         """Send a due timer's message, and take the timer away."""
         headers = [header for header in due.outgoing.headers if header[0] != TIME]
-        headers += [
-            (TIME, rfc3339(now).encode()),
-            (TIMER_DUE, rfc3339(due.due_ms / 1000).encode()),
-        ]
+        headers.append((TIME, rfc3339(now).encode()))
+        if not any(name == TIMER_DUE for name, _ in headers):  # else it was put off
+            headers.append((TIMER_DUE, rfc3339(due.due_ms / 1000).encode()))
         key = due.outgoing.key or b""
         outgoing = Outgoing(key, due.outgoing.value, headers)
         changes = [remove_timer(due.name), *self._references(outgoing, now)]
         to = TP(due.topic, self._app.layout.partition_of(key))
         if self._loops is not None and due.topic in self._loops.topics:
             self._loops.comes(due.topic, key, dict(headers)[ID])
-        self.append(due.partition, changes, [(to, outgoing)], timer_key(due.name))
+        self.append(due.partition, changes, [(to, outgoing)], timer_key(due.name)).timer = due.name
         self.counters.timers += 1
+
+    def put_off(self, due: Due, until: float) -> Entry:
+        """Let a due timer ring at `until`, epoch seconds; its message still says when it was to ring."""
+        headers = list(due.outgoing.headers)
+        if not any(name == TIMER_DUE for name, _ in headers):
+            headers.append((TIMER_DUE, rfc3339(due.due_ms / 1000).encode()))
+        outgoing = Outgoing(due.outgoing.key, due.outgoing.value, headers)
+        change = set_timer(due.name, until, due.topic, outgoing)
+        entry = self.append(due.partition, [change], (), timer_key(due.name))
+        entry.timer = due.name
+        return entry
 
 
 def _strays(handler: BoundHandler, bound: BoundMessage) -> WiringError:

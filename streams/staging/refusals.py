@@ -1,7 +1,7 @@
 """Messages of which the broker refuses what they lead to: each is a dead letter when it is handled again.
 
 The lane knows which one it is when it was alone in its transaction. It is remembered over openings, until its
-dead letter is committed.
+dead letter is committed. A timer whose message is refused is put off in place of that: it has no topic yet.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Refusals:
 
     def blame(self, entry: Entry, why: str) -> bool:
         """An entry was alone in a transaction that was refused. False: it is no message that could be a dead
-        letter, such as a timer, or its dead letter was refused, too.
+        letter, and no timer, or what was to come in its place was refused, too.
         """
         key = _key_of(entry)
         if key is None:
@@ -58,10 +58,16 @@ class Refusals:
         else:
             found.times += 1
             found.entry = None
-        log.warning(
-            "message_refused", topic=entry.tp.topic if entry.tp else "", offset=entry.offset, error=why
-        )
+        if entry.timer is None:  # a timer is said when it is put off
+            log.warning(
+                "message_refused", topic=entry.tp.topic if entry.tp else "", offset=entry.offset, error=why
+            )
         return True
+
+    def of_timer(self, name: bytes) -> str:
+        """Why the message of a timer is refused; empty: it is not."""
+        found = self._found.get(name)
+        return "" if found is None else found.why
 
     def of(self, entry: Entry) -> NotCommittable | None:
         """Why the message of an entry, which is handled again, is to be a dead letter; None: it is not."""
@@ -79,6 +85,8 @@ class Refusals:
 
 
 def _key_of(entry: Entry) -> object:
+    if entry.timer is not None:
+        return entry.timer
     if entry.head is not None:
         return entry.head
     return None if entry.tp is None else (entry.tp, entry.offset)

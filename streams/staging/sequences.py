@@ -60,6 +60,7 @@ class Entry:
         "sends",
         "size",
         "taken",
+        "timer",
         "timestamp",
         "tp",
     )
@@ -80,6 +81,8 @@ class Entry:
         self.offset = offset
         #: Of a message that has waited: its queue, by local key, and its number there.
         self.head: tuple[bytes, int] | None = None
+        #: Of a timer: its name.
+        self.timer: bytes | None = None
         #: Whether it was committed before another one of its topic that had come before it.
         self.ahead = False
         self.partition = partition

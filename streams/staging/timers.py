@@ -8,11 +8,13 @@ been moved or cancelled is recognised when it comes up, and dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from datetime import datetime
 from math import ceil
 from typing import NamedTuple
 
 import msgspec
 
+from streams.model.envelope import TIMER_DUE
 from streams.model.layout import LANE
 from streams.model.row_keys import row_key, split_row_key
 from streams.ports import Outgoing, Store
@@ -60,6 +62,12 @@ def timer_key(timer: bytes) -> bytes:
     """The key whose handler has set a timer, from its `timer_name`."""
     key, _ = split_row_key(timer.partition(b"\0")[2])
     return key
+
+
+def first_due(due: Due) -> float:
+    """When a timer was to ring that may have been put off; epoch seconds."""
+    said = dict(due.outgoing.headers).get(TIMER_DUE)
+    return due.due_ms / 1000 if said is None else datetime.fromisoformat(said.decode()).timestamp()
 
 
 def set_timer(name: bytes, due: float, topic: str, outgoing: Outgoing) -> Change:

@@ -144,6 +144,14 @@ def topics(lanes: Iterable[LaneView], now: float) -> list[str]:
     return found
 
 
+def refused_timers(lanes: Iterable[LaneView]) -> list[str]:
+    """A warning for each timer that is put off since the broker refuses its message, up to a few."""
+    texts = [text for lane in lanes for text in lane.measures.refused_timers.values()]
+    more = len(texts) - MOST_SHOWN
+    also = [f"{more} timers more are put off: timer_refused in the log says which"] if more > 0 else []
+    return texts[:MOST_SHOWN] + also
+
+
 def _whose(held: Held) -> str:
     if held.by is None:
         return "a producer that the cluster has not named"

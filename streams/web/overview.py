@@ -30,6 +30,7 @@ from streams.web.health import (
     not_consumed,
     not_yet,
     recovers,
+    refused_timers,
     topics,
     unreadable,
     waits,
@@ -102,6 +103,7 @@ def warnings(view: WorkerView) -> list[str]:
     for _, lane in sorted(view.lanes.items()):
         found += [*held_up(lane, view.now()), *fenced_often(lane, view.now())]
     found += topics(view.lanes.values(), view.now())
+    found += refused_timers(view.lanes.values())
     if count := view.unreadable_announcements:
         announcements = "1 announcement" if count == 1 else f"{count} announcements"
         found.append(
