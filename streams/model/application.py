@@ -222,6 +222,8 @@ class Application:
             topic: self._route(topic, tuple(bound[handler.name] for handler in route.handlers))
             for topic, route in wiring.routes.items()
         }
+        #: Handlers and topics of timers that nobody here consumes, which the log has named once.
+        self.unheard_timers: set[tuple[str, str]] = set()
 
     def _is_looped(self, topic: str) -> bool:
         """Its handlers act on nothing outside, and only the lane of a key sends to it under that key."""

@@ -26,6 +26,7 @@ from streams.model.envelope import (
     rfc3339,
 )
 from streams.model.layout import CLAIMS
+from streams.model.message import Message
 from streams.model.outcome import Outcome
 from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing, Record
@@ -121,6 +122,8 @@ class OutcomeWriter:
                 )
                 if bound.same_key and outgoing.key != key:
                     raise _strays(handler, bound)
+                if bound.topic not in self._app.routes:
+                    self._warn_unheard(handler, timer.message)
                 name = timer_name(handler.name_bytes, key, timer.name)
                 changes.append(set_timer(name, timer.due, bound.topic, outgoing))
         changes.extend(remove_timer(timer_name(handler.name_bytes, key, name)) for name in outcome.cancel)
@@ -136,6 +139,21 @@ class OutcomeWriter:
         self.put(entry, changes)
         entry.sends.extend(sends)
         return None
+
+    def _warn_unheard(self, handler: BoundHandler, message: Message) -> None:
+        """A timer is set whose message no line takes. The wiring cannot know it: `sends` has both kinds."""
+        told = (handler.name, message.TOPIC)
+        if told in self._app.unheard_timers:
+            return
+        self._app.unheard_timers.add(told)
+        name = type(message).__name__
+        log.warning(
+            "timer_without_line",
+            handler=handler.name,
+            message=name,
+            topic=message.TOPIC,
+            action=f"add on({name}, ...), unless another application takes it",
+        )
 
     def _coming(self, sends: Sequence[tuple[TP, Outgoing]], first: int) -> Sequence[Sent]:
         """What of the sends goes to this lane, numbered from `first`: from now on it is before it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from lane_checker import check_positions, check_store, counts
 from lane_scenes import LANDING_AT_SENT, opened, stopped
 from lane_workloads import Reminding, reminding
 from lane_worlds import FakeWorld, Post, World
+from structlog.testing import capture_logs
 
+from streams.model.choreography import choreography
 from streams.model.envelope import new_headers
 from streams.testing.broker import Fault
 
@@ -172,3 +175,26 @@ async def test_a_key_with_a_zero_byte_has_its_own_timers(fake: FakeWorld) -> Non
     await fake.until(lambda: fake.clock.now() > due + 1)
     await finish(fake, work, lane)
     assert await counts(fake, "rings") == {"a": 1, "a\0b": 1}
+
+
+async def test_a_timer_whose_message_has_no_line_warns_once(fake: FakeWorld) -> None:
+    work = reminding(fake.name)
+    asks = work.wiring.routes[work.asked.TOPIC]
+    await fake.start(replace(work, wiring=choreography(asks)))
+    with capture_logs() as logs:
+        due = fake.clock.now() + 0.1
+        lane = await opened(fake, *(asking_for(fake, work, i, due, key) for i, key in enumerate("aab")))
+        await fake.until(lambda: len(fake.cluster.visible(work.rang.TOPIC)) == 2)  # moved once, then rung
+    (said,) = [each for each in logs if each["event"] == "timer_without_line"]
+    assert (said["topic"], said["handler"]) == (work.rang.TOPIC, "timers.remind")
+    assert said["action"] == "add on(Rang, ...), unless another application takes it"
+    await stopped(fake, lane, work.asked.TOPIC)
+
+
+async def test_a_timer_whose_message_has_a_line_does_not_warn(fake: FakeWorld) -> None:
+    work = await reminder(fake)
+    with capture_logs() as logs:
+        lane = await opened(fake, asking_for(fake, work, 1, fake.clock.now() + 0.1))
+        await fake.until(lambda: lane.handled == 2)
+    assert "timer_without_line" not in {each["event"] for each in logs}
+    await finish(fake, work, lane)
