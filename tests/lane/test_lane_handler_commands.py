@@ -71,7 +71,7 @@ async def test_a_handler_is_paused_shown_and_resumed(fake: FakeWorld) -> None:
         paused = await operator.run("pause", COUNT, "--why", "the bank is down", "--who", "ann")
         assert paused.exit_code == 0, paused.output
         assert f"pause of {COUNT} holds in 2 of 2 partitions: paused" in paused.stdout
-        assert "1000 messages (16 MiB)" in paused.stdout
+        assert "64 MiB of messages can wait" in paused.stdout
         assert set((await states(fake)).values()) == {PauseState.PAUSED}
         events = [fake.event(work, key, i) for i in range(2) for key in "abc"]
         await fake.post(*events)

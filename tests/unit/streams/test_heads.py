@@ -41,6 +41,6 @@ def test_a_head_that_waits_on_gives_its_probe_back() -> None:
 def test_what_waits_is_no_larger_than_a_record(size: int, fits: bool) -> None:
     nothing: Any = None
     options: Any = SimpleNamespace(max_message_bytes=1000 + RECORD_OVERHEAD)
-    line = WaitingLine(options, nothing, nothing, nothing, nothing)
+    line = WaitingLine(options, nothing, nothing, nothing, nothing, nothing)
     rows = [Change("lane", b"k", b"small"), Change("lane", b"k" * 10, b"v" * (size - 10))]
     assert (line.too_large(rows) is None) is fits
