@@ -92,7 +92,7 @@ def test_orders_are_settled_once_though_connect_is_killed(world: World, shop: Sh
 
 
 @pytest.mark.parametrize("kind", list(RelayKind))
-def test_orders_survive_a_killed_relay_a_frozen_broker_and_a_killed_api(
+def test_orders_survive_killed_relay_frozen_broker_and_killed_api(
     world: World, stack: Stack, kind: RelayKind
 ) -> None:
     url = of_database(stack.url("postgres"), "orders" if kind is RelayKind.CDC else "polled")
