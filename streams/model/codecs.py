@@ -31,7 +31,8 @@ FINGERPRINT_SIZE = 8
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 #: Avro has bytes; JSON would have them in base64.
 _BYTES = (bytes,)
-#: Of a schema written by hand: 32 bits for a float, or types that are something else in Avro.
+#: Of a schema written by hand: 32 bits for a float, which may be too few, or types that are something else
+#: in Avro.
 _LOSSY = re.compile(r'"(float|logicalType)"')
 _FINGERPRINT = re.compile(rb"[0-9a-f]{16}")
 #: What messages and rows have for a fingerprint that are JSON.

@@ -7,6 +7,7 @@ hold half of a surrogate pair; a number may not fit, or be out of the bounds tha
 from __future__ import annotations
 
 from collections.abc import Iterator
+from ctypes import c_float
 from math import isfinite
 from typing import Any, get_args
 
@@ -20,7 +21,8 @@ MOST_SHOWN = 40
 
 def require_same(value: Any, back: Any) -> None:
     """Raise Unencodable, naming the field, unless what was read back is the value. A list may be read as a
-    tuple, an int as a float of the same size; what is no number stays none.
+    tuple, an int as a float of the same size, a number rounded to the 32 bits of Avro's `float`, for whoever
+    wrote the schema chose them; what is no number stays none.
     """
     if lost := _difference(value, back, ""):
         raise Unencodable(lost)
@@ -117,9 +119,21 @@ def _difference(given: Any, read: Any, at: str) -> str:
         return next(filter(None, (_difference(*pair, f"{at}[{n}]") for n, pair in pairs)), "")
     if odd := _odd(given, at):
         return odd
+    if _rounded(given) == read:
+        return ""
     kinds = type(given).__name__, type(read).__name__
     how = f"a {kinds[0]}, and comes back as a {kinds[1]}" if kinds[0] != kinds[1] else ""
     return f"{at or 'it'} is {how or f'{_shown(given)}, and comes back as {_shown(read)}'}"
+
+
+def _rounded(given: Any) -> Any:
+    """A number as 32 bits have it, also in a set. What is too large for that, and all else, as it is."""
+    if isinstance(given, set | frozenset):
+        return {_rounded(each) for each in given}
+    if not isinstance(given, int | float) or float(given) != given:
+        return given
+    small = c_float(given).value
+    return small if isfinite(small) else given
 
 
 def _in(at: str, name: Any) -> str:
