@@ -169,9 +169,7 @@ class Driver:
         }
 
     def _settings_of_edge(self) -> dict[str, str]:
-        settings = {**self._settings(), "STEADFAUST_BOOTSTRAP": self._stack.bootstrap}
-        del settings["STEADFAUST_GATEWAY_PATIENCE"]  # of workers alone: a relay would refuse it
-        return settings
+        return {**self._settings(), "STEADFAUST_BOOTSTRAP": self._stack.bootstrap}
 
     def _by_slot(self, network: Network) -> dict[int, dict[str, str]]:
         """Each worker reaches brokers, gateway and S3 through the proxy, and is armed, by ways of its own."""

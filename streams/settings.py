@@ -219,25 +219,31 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         """The settings of this process's environment, checked; a mistake in them ends it with one line."""
         try:
             check_names(os.environ, cls.model_fields)
-            settings = cls.read()
-            settings.layout()
-            settings.lane_options()
-            settings.agents_group()
-            settings.security()
-            settings.peers()
-            settings.check_traces()
-            settings.bucket()
+            return cls.read_checked()
         except (SettingsError, ValueError) as error:
             raise SystemExit(f"error: {error}") from error
+
+    @classmethod
+    def read_checked(cls) -> Self:
+        """The settings of this process's environment, which also fit together; names that are no settings are
+        passed by. Raises SettingsError.
+        """
+        settings = cls.read()
+        settings.layout()
+        settings.lane_options()
+        settings.agents_group()
+        settings.security()
+        settings.peers()
+        settings.check_traces()
         return settings
 
     def layout(self) -> Layout:
         """The application's cut. Raises SettingsError, also where an application on a cluster has no name."""
         if self.bootstrap and "app_id" not in self.model_fields_set:
             raise SettingsError(
-                "STEADFAUST_BOOTSTRAP is set, and STEADFAUST_APP_ID is not: name the application. Two with"
-                " one name on a cluster would take each other's lanes. One that has run without a name is"
-                f" called {self.app_id!r}"
+                "STEADFAUST_BOOTSTRAP is set, and STEADFAUST_APP_ID is not: name the application, in every"
+                " process of it: workers take its lanes, and a relay announces schemas on its topics. Two with"
+                f" one name would take each other's. One that has run without a name is called {self.app_id!r}"
             )
         return Layout(self.app_id, self.partitions, self.lanes)
 
@@ -311,7 +317,8 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         """
         if self.s3_endpoint and not self.s3_bucket:
             raise SettingsError(
-                f"s3_endpoint is {self.s3_endpoint!r}, and s3_bucket is empty: name the bucket"
+                f"STEADFAUST_S3_ENDPOINT is {self.s3_endpoint!r}, and no bucket is named: set"
+                " STEADFAUST_S3_BUCKET"
             )
         local = "" if self.s3_endpoint else self._local_s3()
         name = self.s3_bucket or (LOCAL_BUCKET if local else "")

@@ -47,7 +47,7 @@ def migrate_(
     if dry_run:
         found = [each for each in _run(url, lambda c: standings(c, wanted)) if each.applied_at is None]
     else:
-        at = url or Settings().postgres()
+        at = url or Settings.read().postgres()
         found = _run(at, lambda c: migrate(c, wanted, url=at))
     _print(found, as_json=as_json)
     if not found and not as_json:

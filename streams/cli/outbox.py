@@ -60,7 +60,7 @@ def relay(
     With STEADFAUST_OUTBOX=cdc it looks after the connector that does so.
     """
     configure_logs()
-    asyncio.run(_relay(Settings.read_or_exit(), port))
+    asyncio.run(_relay(Settings.read_checked(), port))  # `main` has looked at the names
 
 
 async def _relay(settings: Settings, port: int) -> None:

@@ -92,7 +92,7 @@ def test_a_named_endpoint_goes_before_that_of_the_local_stack(tmp_path: Path) ->
     (tmp_path / "stack.json").write_text(json.dumps({"processes": {"s3": {"url": "http://127.0.0.1:9000"}}}))
     said = Settings(var=tmp_path, s3_bucket="ours", s3_endpoint="https://s3.example.com", s3_access_key="a")
     assert said.bucket() == Bucket("ours", "https://s3.example.com", "a", "", "")
-    with pytest.raises(SettingsError, match="s3_bucket is empty: name the bucket"):
+    with pytest.raises(SettingsError, match="set STEADFAUST_S3_BUCKET"):
         Settings(var=tmp_path, s3_endpoint="https://s3.example.com").bucket()
 
 

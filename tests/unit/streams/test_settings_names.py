@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from typer.testing import CliRunner
 
 from agents.settings import OrderSettings
+from streams.cli import outbox
+from streams.cli.main import app
 from streams.environment import OF_TOOLS, PREFIX
+from streams.errors import SettingsError
 from streams.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -157,6 +161,76 @@ def test_a_command_refuses_names_and_values_in_one_line(tmp_path: Path) -> None:
         ended = command(tmp_path, **environment)
         assert (ended.returncode, ended.stdout) == (1, "")
         assert re.fullmatch(rf"error: .*{re.escape(said)}.*\n", ended.stderr)
+
+
+#: Commands that read settings, in a place without any.
+COMMANDS = (
+    ("db", "migrate"),
+    ("db", "migrate", "--dry-run"),
+    ("db", "status"),
+    ("outbox", "status"),
+    ("outbox", "relay"),
+    ("inbox", "status"),
+    ("queue", "status"),
+    ("cdc", "status"),
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_no_command_shows_the_password_of_a_bad_address(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STEADFAUST_POSTGRES_URL", "user:s3cr3t@host/db")
+    refused = CliRunner().invoke(app, words).exception
+    assert isinstance(refused, SettingsError)  # `main` makes one line of it
+    assert "STEADFAUST_POSTGRES_URL" in str(refused)
+    assert "s3cr3t" not in str(refused)
+
+
+def relayed_with(monkeypatch: pytest.MonkeyPatch, place: Path, **environment: str) -> Settings | str:
+    """The settings that a relay starts with in this folder, or why it does not."""
+    found: list[Settings] = []
+
+    async def started(settings: Settings, port: int) -> None:
+        found.append(settings)
+
+    monkeypatch.setattr(outbox, "_relay", started)
+    monkeypatch.chdir(place)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    result = CliRunner().invoke(app, ["outbox", "relay"])
+    return found[0] if found else f"{result.output}{result.exception}"
+
+
+@pytest.mark.parametrize("is_project", [True, False])
+def test_a_relay_takes_the_settings_that_workers_share(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_project: bool
+) -> None:
+    shared = {"STEADFAUST_API_RATE": "5", "STEADFAUST_GATEWAY_PATIENCE": "2", "STEADFAUST_LANES": "2"}
+    found = relayed_with(monkeypatch, ROOT if is_project else tmp_path, **shared)
+    assert isinstance(found, Settings), found
+    assert found.lanes == 2
+
+
+def test_a_relay_refuses_what_no_process_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, said in (("STEADFAUST_QUUX", "is no setting"), ("STEADFAUST_LANE", "mean STEADFAUST_LANES?")):
+        assert f"{said}" in str(relayed_with(monkeypatch, ROOT, **{name: "1"}))
+        monkeypatch.delenv(name)
+    assert "9 lanes over 8 partitions" in str(relayed_with(monkeypatch, ROOT, STEADFAUST_LANES="9"))
+
+
+def test_a_relay_without_a_name_is_told_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = str(relayed_with(monkeypatch, ROOT, STEADFAUST_BOOTSTRAP="kafka:9092"))
+    assert "STEADFAUST_APP_ID is not: name the application, in every process of it" in said
+    assert "a relay announces schemas on its topics" in said
+
+
+def test_a_relay_asks_for_no_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = relayed_with(monkeypatch, ROOT, STEADFAUST_S3_ENDPOINT="http://minio:9000")
+    assert isinstance(found, Settings), found
+    with pytest.raises(SettingsError, match="STEADFAUST_S3_ENDPOINT is .*: set STEADFAUST_S3_BUCKET"):
+        found.bucket()
 
 
 def test_a_command_knows_the_settings_of_its_project(tmp_path: Path) -> None:
