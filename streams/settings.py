@@ -242,8 +242,9 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         if self.bootstrap and "app_id" not in self.model_fields_set:
             raise SettingsError(
                 "STEADFAUST_BOOTSTRAP is set, and STEADFAUST_APP_ID is not: name the application, in every"
-                " process of it: workers take its lanes, and a relay announces schemas on its topics. Two with"
-                f" one name would take each other's. One that has run without a name is called {self.app_id!r}"
+                " process of it: workers take its lanes, and a relay announces schemas on its topics. Two"
+                " with one name would take each other's. One that has run without a name is called"
+                f" {self.app_id!r}"
             )
         return Layout(self.app_id, self.partitions, self.lanes)
 

@@ -229,7 +229,7 @@ def test_a_relay_without_a_name_is_told_what_it_names(monkeypatch: pytest.Monkey
 def test_a_relay_asks_for_no_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
     found = relayed_with(monkeypatch, ROOT, STEADFAUST_S3_ENDPOINT="http://minio:9000")
     assert isinstance(found, Settings), found
-    with pytest.raises(SettingsError, match="STEADFAUST_S3_ENDPOINT is .*: set STEADFAUST_S3_BUCKET"):
+    with pytest.raises(SettingsError, match=r"STEADFAUST_S3_ENDPOINT is .*: set STEADFAUST_S3_BUCKET"):
         found.bucket()
 
 
