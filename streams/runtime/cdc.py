@@ -62,14 +62,19 @@ class CdcRelaying:
 
     async def _look(self) -> None:
         try:
-            status = await self._relay.step()
+            try:
+                status = await self._relay.step()
+            except StatementRefused:
+                await self._announce()  # the connector goes on with what it has
+                raise
             problem, standstill = status.problem, status.standstill
             self._counts.database_up()
-            self._counts.database_does()
+            if status.unmarked:
+                self._counts.refused_by_database(status.unmarked)
+            else:
+                self._counts.database_does()
             self._counts.relayed(self._relay.marked())
-            if new := await self._relay.schemas(self._announced):
-                await self._publisher.announce(new)
-                self._announced |= new.keys()
+            await self._announce()
         except DatabaseUnavailable as error:
             self._counts.database_down(str(error))
             return
@@ -84,3 +89,8 @@ class CdcRelaying:
             self._counts.kafka_up()
         elif standstill != self._counts.no_kafka:
             self._counts.kafka_down(standstill)
+
+    async def _announce(self) -> None:
+        if new := await self._relay.schemas(self._announced):
+            await self._publisher.announce(new)
+            self._announced |= new.keys()

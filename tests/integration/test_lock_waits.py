@@ -12,7 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.postgres import Connection, Database, Job, QueueOptions, QueueWorker
+from streams.postgres.cdc import CdcRelay, ConnectorStatus, TaskStatus
 from streams.postgres.cdc.marking import Marking
+from streams.postgres.cdc.publication import ensure_publication
 from streams.postgres.database import connect
 from streams.postgres.errors import StatementRefused
 from streams.postgres.outbox_owner import RelayKind, claim_outbox
@@ -347,3 +349,47 @@ async def test_one_locked_row_holds_up_its_own_shard_alone(impatient: Database, 
 
 async def _is_zero(database: Database, count: str) -> bool:
     return bool(await database.pool.fetchval(count) == 0)
+
+
+class FailedConnect:
+    """A cluster whose connector has failed; what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def status(self) -> ConnectorStatus:
+        return ConnectorStatus("RUNNING", (TaskStatus(0, "FAILED"),))
+
+    async def configure(self, _: object) -> None:
+        self.asked.append("configure")
+
+    async def restart_failed(self) -> None:
+        self.asked.append("restart")
+
+
+@pytest.mark.parametrize("held", LOCKS)
+async def test_a_connector_is_looked_after_while_marking_waits(database: Database, held: str) -> None:
+    pool, connect = database.pool, FailedConnect()
+    relay = CdcRelay(database, connect)  # type: ignore[arg-type]  # a double
+    await pool.execute("INSERT INTO outbox_owner (relay) VALUES ('cdc')")
+    slot = "outbox_" + await pool.fetchval("SELECT current_database()")
+    await pool.execute("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
+    try:
+        await put_rows(database, 1, 2)
+        async with database.acquire() as connection, operator(database) as other:
+            await ensure_publication(connection)
+            assert await relay._marking.step(connection) == []
+            await connection.execute("SET synchronous_commit = on")
+            await connection.execute("SELECT pg_logical_emit_message(true, 'test', 'beyond')")
+            advance = "SELECT pg_replication_slot_advance($1, pg_current_wal_flush_lsn())"
+            await connection.execute(advance, slot)
+            await other.execute(LOCKS[held])
+            pid = await other.fetchval("SELECT pg_backend_pid()")
+            status = await relay.step()
+            assert f"marking waits for a lock held by pid {pid}" in status.unmarked
+            assert connect.asked == ["configure", "restart"]
+            await other.execute("ROLLBACK")
+            assert (await relay.step()).unmarked == ""
+            assert len(relay.marked()) == 2
+    finally:
+        await pool.execute("SELECT pg_drop_replication_slot($1)", slot)

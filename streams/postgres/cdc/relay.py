@@ -14,9 +14,9 @@ from streams.postgres.advice import advice
 from streams.postgres.cdc.beginning import begin_again
 from streams.postgres.cdc.connect import STOPPED, Connect, ConnectorStatus, TaskStatus
 from streams.postgres.cdc.connector import connector_settings
-from streams.postgres.cdc.marking import Marking
+from streams.postgres.cdc.marking import LOCK_WAIT, Marking
 from streams.postgres.cdc.publication import ensure_publication
-from streams.postgres.database import Database
+from streams.postgres.database import REFUSING, Connection, Database
 from streams.postgres.errors import StatementRefused
 from streams.postgres.outbox_owner import RelayKind, claim_outbox
 from streams.postgres.relay.options import After
@@ -43,6 +43,8 @@ class CdcStatus(NamedTuple):
     slot: SlotLag | None
     largest: str = ""
     """The largest row that waits, where one was too large."""
+    unmarked: str = ""
+    """Why what the connector has relayed could not be marked; it relays none the less."""
 
     @property
     def standstill(self) -> str:
@@ -61,8 +63,8 @@ class CdcStatus(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """The connector's, else the slot's."""
-        return self.standstill or ("" if self.slot is None else self.slot.warning)
+        """The connector's, else the slot's, else that of marking."""
+        return self.standstill or ("" if self.slot is None else self.slot.warning) or self.unmarked
 
 
 async def cdc_status(database: Database, connect: Connect, slot_warn_at: int = WARN_AT_BYTES) -> CdcStatus:
@@ -119,6 +121,8 @@ class CdcRelay:
 
     async def _step(self) -> CdcStatus:
         async with self._database.acquire() as connection:
+            # Also for what reads, which a lock of the whole table holds up; the pool takes it back.
+            await connection.execute(f"SET lock_timeout = '{LOCK_WAIT:g}s'")
             await claim_outbox(connection, RelayKind.CDC)
             if not self._configured:
                 await ensure_publication(connection)
@@ -126,7 +130,7 @@ class CdcRelay:
             if slot.is_lost if slot is not None else self._misses_slot():
                 await begin_again(connection, self._connect)
                 self._began = time.monotonic()
-            self._ages += await self._marking.step(connection)
+            unmarked = await self._mark(connection)
         if not self._configured:
             await self._connect.configure(connector_settings())
             self._configured = True
@@ -139,7 +143,19 @@ class CdcRelay:
             log.warning("cdc_task_restarted", problem=status.problem)
             self._restarted = time.monotonic()
             await self._connect.restart_failed()
-        return status
+        return status._replace(unmarked=unmarked)
+
+    async def _mark(self, connection: Connection) -> str:
+        """Mark what was relayed; returns why that is refused. The connector is looked after all the same."""
+        try:
+            self._ages += await self._marking.step(connection)
+        except StatementRefused as error:
+            return str(error)
+        except asyncpg.PostgresError as error:
+            if isinstance(error, REFUSING) or connection.is_closed():
+                raise
+            return f"marking is refused: {error}{advice(error)}"
+        return ""
 
     def marked(self) -> list[float]:
         """The ages of rows that were marked since this was asked last, in seconds since their insert."""

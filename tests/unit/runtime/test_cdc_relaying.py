@@ -24,6 +24,7 @@ class Connector:
         self.ages: list[float] = []
         self.standstill: str | None = None
         """Of each answer; None: the answer itself."""
+        self.unmarked = ""
 
     async def step(self) -> Any:
         answer = self.answers.pop(0)
@@ -32,7 +33,7 @@ class Connector:
         if isinstance(answer, Exception):
             raise answer
         standstill = answer if self.standstill is None else self.standstill
-        return SimpleNamespace(problem=answer, standstill=standstill)
+        return SimpleNamespace(problem=answer, standstill=standstill, unmarked=self.unmarked)
 
     def marked(self) -> list[float]:
         ages, self.ages = self.ages, []
@@ -106,6 +107,19 @@ async def test_what_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPat
     kafka = Kafka(away=0)
     await looks(monkeypatch, Connector(error, ""), kafka)
     assert kafka.announced == [{"f": "schema"}]
+
+
+async def test_schemas_are_announced_while_postgresql_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = Kafka(away=0)
+    await looks(monkeypatch, Connector(StatementRefused("a lock")), kafka)
+    assert kafka.announced == [{"f": "schema"}]
+
+
+async def test_marking_that_waits_is_no_outage_of_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    connector = Connector("marking waits")
+    connector.standstill, connector.unmarked = "", "marking waits"
+    counts = await looks(monkeypatch, connector, Kafka(away=0))
+    assert (counts.waiting, counts.no_kafka) == ("marking waits", "")
 
 
 async def test_a_slot_that_warns_is_told_and_is_no_outage(monkeypatch: pytest.MonkeyPatch) -> None:
