@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from streams import Message, Outcome, PermanentError, Row, Service, Table, Worker, choreography, on, outcome
 from streams.model.codecs import json_without_schema
 
@@ -15,7 +17,7 @@ class Parcel(Row, frozen=True, kw_only=True):
 class ParcelSeen(Message, frozen=True, kw_only=True):
     """Somebody has seen a parcel."""
 
-    TOPIC = "web.parcel.seen.v1"
+    TOPIC = os.environ.get("POST_TOPIC", "web.parcel.seen.v1")
     parcel: str
 
     @property

@@ -184,8 +184,9 @@ async def test_a_role_that_may_only_insert_publishes_from_any_schema(connection:
 async def test_rows_by_sql_alone_reach_a_lane_once(
     database: Database, connection: Connection, kafka: Stack, tmp_path: Path
 ) -> None:
-    topic, parcels = "web.parcel.seen.v1", [f"sql-{uuid4()}" for _ in range(4)]
+    topic, parcels = "sql.parcel.seen.v1", [f"sql-{uuid4()}" for _ in range(4)]
     environment = environment_of("sql", kafka.bootstrap, tmp_path, PARTITIONS=4, LANES=4)
+    environment["POST_TOPIC"] = topic
     with working("tests.integration.post_worker", environment) as log:
         await eventually_async(lambda: bool(address_of(environment)), f"the worker is ready; see {log}")
         for parcel in parcels[:2]:

@@ -10,6 +10,12 @@ from tests.simulation.letters import Shape
 
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 KEYS = "abcdef"
+TOPICS = (
+    "letters.counted.v1",
+    "letters.passed.v1",
+    "letters.rang.v1",
+    "sim-counts-changelog",
+)
 
 
 @dataclass(frozen=True)
@@ -118,10 +124,18 @@ def _faults(rng: Random, machines: int) -> list[Step]:
         "outage": lambda: (rng.choice((2.0, 15.0)),),
         "clock": lambda: (machine(), rng.choice((-3600.0, -30.0, 30.0, 600.0))),
         "compact": tuple,
+        "disk_full": lambda: (machine(), rng.choice((0.5, 20.0, 90.0))),
+        "damage_disk": lambda: (machine(), rng.choice((0.5, 4.0))),
+        "refusal": lambda: (rng.choice((0.5, 20.0, 90.0)),),
+        "limit": lambda: (rng.choice(TOPICS), rng.choice((0.5, 20.0, 90.0))),
+        "forge": lambda: (rng.choice(KEYS), f"forged{rng.randrange(1000)}"),
     }  # fmt: skip
     for _ in range(rng.choice((0, 1, 3, 6))):
         kind = rng.choice(list(kinds))
         steps.append(Step(rng.uniform(0.5, 45), kind, kinds[kind]()))
     if rng.random() < 0.7:
-        steps.append(Step(60, "heal_and_replay", ()))
+        steps.append(Step(rng.choice((20, 60)), "heal", ()))
+    for _ in range(rng.choice((0, 0, 1, 3))):
+        kind = rng.choice(("replay", "replay", "replay", "discard", "restore"))
+        steps.append(Step(rng.choice((15.0, 30.0, 61.0, 61.0, 70.0)), "operate", (kind, rng.random() < 0.3)))
     return steps

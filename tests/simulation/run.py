@@ -12,19 +12,22 @@ from unittest.mock import patch
 
 import structlog
 
+from streams.dead_letters.row import letter_id
 from streams.model.application import Application, LaneOptions
 from streams.model.codecs import json_without_schema
-from streams.model.envelope import new_headers
+from streams.model.envelope import LOOPBACK, new_headers
 from streams.model.layout import Layout
+from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.ports import TP
 from streams.runtime.declared import DEAD_LETTER_ROOM, declare
+from streams.staging.keys import store_key
 from streams.testing.broker import Fault
 from streams.testing.cluster import FakeCluster
 from streams.testing.loop import LoopClock, SimulatedLoop
 from streams.testing.simulation.group import Group
 from streams.testing.simulation.machines import Machine, own_tasks
 from streams.testing.simulation.workers import Points, SimulatedWorker
-from tests.simulation.judge import Finding, judge, missing
+from tests.simulation.judge import Finding, judge, letters_in, missing
 from tests.simulation.letters import Outside, Written, letters
 from tests.simulation.plans import Plan
 
@@ -81,6 +84,7 @@ class Run:
         self.workers: list[SimulatedWorker | None] = [None] * plan.machines
         self.written: dict[str, Written] = {}
         self.owned: dict[str, list[int]] = {}
+        self.operations = 0
 
     def note(self, event: str, **more: Any) -> None:
         """A line of the trace."""
@@ -132,11 +136,13 @@ class Run:
     def end_faults(self) -> None:
         """From now on nothing goes wrong any more."""
         self.cluster._faults.clear()
+        self.cluster.refuses = ""
         self.outside.is_down, self.outside.is_healed = False, True
         for number, machine in enumerate(self.machines):
             self.points[number].call_off()
             machine.thaw()
             machine.is_cut_off = False
+            machine.stores.trouble = ""
             if machine.process is None:
                 self.start(number)
 
@@ -156,12 +162,15 @@ class Run:
     def _later(self, after: float, what: Any, *args: Any) -> None:
         self._loop.call_later(after, what, *args)
 
-    def do_write(self, key: str, letter: str, more: dict[str, Any], misrouted: bool) -> None:
+    def do_write(
+        self, key: str, letter: str, more: dict[str, Any], misrouted: bool, mark: Any = None
+    ) -> None:
         message = Written(k=key, id=letter, **more)
         self.written[letter] = message
         headers = new_headers(Written.TOPIC, key, source="outside", time=1e9, message_id=letter)
         codec = self.app.message_codecs[Written.TOPIC]
         headers.append(("schema-fingerprint", codec.fingerprint))
+        headers += [mark] if mark is not None else []
         home = self.app.layout.partition_of(key.encode())
         tp = TP(Written.TOPIC, (home + misrouted) % self.plan.partitions)
         self.cluster.produce(tp, key.encode(), codec.encode(message), headers)
@@ -181,6 +190,7 @@ class Run:
     def do_lose_disk(self, number: int, back: float) -> None:
         self.do_kill(number, 0, back)
         if self.machines[number].process is None:
+            self.machines[number].stores.trouble = ""
             for lane in range(self.plan.lanes):
                 self.machines[number].stores.destroy(lane)
 
@@ -229,8 +239,43 @@ class Run:
         for topic in self.compacted:
             self.cluster.compact(topic)
 
-    def do_heal_and_replay(self) -> None:
+    def do_disk_full(self, number: int, seconds: float) -> None:
+        self.machines[number].stores.trouble = "No space left on device"
+        self._later(seconds, setattr, self.machines[number].stores, "trouble", "")
+
+    def do_damage_disk(self, number: int, back: float) -> None:
+        self.do_kill(number, 0, back)
+        if self.machines[number].process is None:
+            for lane in range(self.plan.lanes):
+                self.machines[number].stores.damage(lane)
+
+    def do_refusal(self, seconds: float) -> None:
+        self.cluster.refuses = "TOPIC_AUTHORIZATION_FAILED"
+        self._later(seconds, setattr, self.cluster, "refuses", "")
+
+    def do_limit(self, topic: str, seconds: float) -> None:
+        if topic in self.cluster.limits:
+            was, self.cluster.limits[topic] = self.cluster.limits[topic], 10
+            self._later(seconds, self.cluster.limits.__setitem__, topic, was)
+
+    def do_forge(self, key: str, letter: str) -> None:
+        """A message of the outside that ends with the mark of what a lane has handled already."""
+        self.do_write(key, letter, {}, False, mark=(LOOPBACK, APP.encode()))
+
+    def do_heal(self) -> None:
         self.outside.is_healed = True
+
+    def do_operate(self, kind: str, twice: bool) -> None:
+        """An operator asks the same of each letter, perhaps from two terminals."""
+        for (partition, key), letter in sorted(letters_in(self).items()):
+            ident = letter_id(store_key(partition, key))
+            command = Operation(kind=LetterCommand(kind), letter=ident, who="ann", why="simulated", at_ms=1)
+            self.operations += 1
+            for terminal in range(1 + twice):
+                message_id = f"{kind}-{self.operations}-{terminal}"
+                headers = new_headers("operation", ident, source="desk", time=1e9, message_id=message_id)
+                tp = TP(self.app.layout.operations, letter.partition)
+                self.cluster.produce(tp, ident.encode(), encode_operation(command), headers)
 
 
 @contextmanager
