@@ -23,7 +23,8 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     """A step: of a choreographed saga, an event. Times in epoch seconds, 0 when they are not known.
 
     Attributes:
-        action: the topic of its command, or of the event; empty for a local step.
+        action: the topic of its command, of its compensation once it is undone, or of the event; empty for a
+            local step.
         began_at: when it was asked for first, as far as the log reaches back.
         ended_at: when it came to its status; 0 while it is to come.
         attempts: commands that were sent, compensations counted too.
@@ -133,7 +134,7 @@ def _step(step: StepState, changes: Sequence[LogEntry]) -> StepView:
     under_way = step.status in ("pending", "in_progress", "compensating")
     return StepView(
         name=step.name,
-        action=step.action,
+        action=step.compensation if step.undoing and step.compensation else step.action,
         status=step.status,
         began_at=next((entry.time for entry in changes if entry.before == "pending"), 0.0),
         ended_at=changes[-1].time if changes and not under_way else 0.0,
