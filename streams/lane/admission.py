@@ -117,6 +117,8 @@ class Admission:
         looked at; without a key to the entry's. What cannot go on is a dead letter of that one.
         """
         try:
+            if self._refusals and (refused := self._refusals.of(entry)) is not None:
+                raise refused
             if type(record) is Damaged:
                 raise Unreadable(record.why)
             home = entry.partition if record.key is None else self._app.layout.partition_of(record.key)

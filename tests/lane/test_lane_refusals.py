@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from lane_checker import check, check_store
+from lane_checker import check, check_store, counts
 from lane_hosts import host_of, opened
 from lane_scenes import counter, retrying_counter, some, stopped
 from lane_worlds import FakeWorld, ids
 from structlog.testing import capture_logs
+
+from streams.ports import TP
 
 LARGE = 5_000
 Fatal = list[BaseException]
@@ -83,6 +85,27 @@ async def test_a_message_over_a_lowered_limit_is_buried_alone(
     await fake.settled(work.source)
     await host.stop()
     await check(fake, work, [each for each in events + more if each != refused])
+    await check_store(fake)
+
+
+async def test_a_refused_record_of_added_partitions_is_buried(fake: FakeWorld, fatal: Fatal) -> None:
+    work = await counter(fake, partitions=2)
+    await fake.add_partitions(work.source, 3)
+    host = host_of(fake, fatal)
+    host.assign({0}, set(), fake.app.sources)
+    await opened(fake, host)
+    (good,) = [event._replace(partition=2) for event in some(fake, work, range(1), "a")]
+    large = fake.raw(work.source, "a", b"x" * LARGE, fake.event(work, "a", 1).headers, 2)
+    await fake.post(large, good)
+    lowered(fake, work.source, 2_000)
+    await fake.until_at({TP(work.source, 2): 2})
+    await fake.settled(work.source)
+    assert (host.stuck(), fatal, host.lanes[0].trouble) == ([], [], "")
+    await host.stop()
+    (letter,) = await fake.records(f"{work.source}.dlq")
+    headers = dict(letter.headers)
+    assert (letter.value, headers["dlq-error-type"]) == (large.value, b"NotCommittable")
+    assert await counts(fake) == {"a": 1}
     await check_store(fake)
 
 
