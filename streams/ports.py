@@ -166,8 +166,8 @@ class Reader(Protocol):
         where one never has.
         """
 
-    def behind_by_topic(self) -> Mapping[str, int]:
-        """The same for each topic."""
+    def behind_by_partition(self) -> Mapping[TP, int]:
+        """The same for each partition whose end is known."""
 
     def held_up(self) -> Mapping[TP, HeldUp]:
         """The partitions that stand at an open transaction, as the last answers of brokers had them; asks

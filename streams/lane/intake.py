@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 
 import structlog
 
+from streams.lane.aside import Aside, Stretch
 from streams.lane.parts import Parts
 from streams.model.application import Application, LaneOptions
 from streams.operator.admission import is_about_a_handler
@@ -40,9 +41,10 @@ class Intake:
         taken: Callable[[], None],
         reads: Collection[TP],
         assign: Callable[[Mapping[TP, int]], Awaitable[None]],
+        aside: Aside,
     ) -> None:
         """`limit` counts this lane already; `taken` is called when there may be something to commit. `reads`
-        is what the reader reads, `assign` has it read on from other positions.
+        is what the reader reads, `assign` has it read on from other positions; `aside` has nothing yet.
         """
         self._reader = reader
         self._limit = limit
@@ -59,8 +61,7 @@ class Intake:
         self._reads = reads
         self._assign = assign
         self._crowds = parts.crowds
-        #: What is read no further for now, and from where it is read then.
-        self._aside: dict[TP, int] = {}
+        self._aside = aside
         #: Records that are taken at once: fewer where each takes long.
         self._at_once = FIRST_OFFER
         #: Messages taken since the lane opened, by topic; counted by the batch.
@@ -69,7 +70,7 @@ class Intake:
     async def step(self) -> bool:
         """Offer what is held, then read more; False when the lane is full and has to make room first."""
         aside = self._crowds.held_back(self._clock.now()).intersection(self._reads)
-        if aside != self._aside.keys():
+        if aside != self._aside.partitions:
             await self._hold_back(aside)
         if not self._offer():
             return True
@@ -84,21 +85,33 @@ class Intake:
 
     async def _hold_back(self, tps: frozenset[TP]) -> None:
         """Read these no further, and all others again."""
-        at = {tp: self._aside[tp] if tp in self._aside else self._reader.position(tp) for tp in self._reads}
-        self._aside = {tp: offset for tp, offset in at.items() if tp in tps}
-        held = sorted(f"{topic}[{number}]" for topic, number in self._aside)
-        log.warning("reading_held_back", held=held, action="queue_long says for which key")
+        before, behind = self._aside, self._behind()
+        at = {
+            tp: self._reader.position(tp) if (offset := before.position(tp)) is None else offset
+            for tp in self._reads
+        }
+        if tps - before.partitions:
+            log.warning("reading_held_back", held=_named(tps), action="queue_long says for which key")
+        if released := before.partitions - tps:
+            log.info("reading_goes_on", read=_named(released))
+        before.replace({tp: Stretch(at[tp], at[tp] + behind.get(tp, 0)) for tp in tps})
         await self._assign({tp: offset for tp, offset in at.items() if tp not in tps})
+
+    def _behind(self) -> dict[TP, int]:
+        """By partition, offsets that are not read, as brokers told the ends last."""
+        return {**self._reader.behind_by_partition(), **self._aside.behind()}
 
     @property
     def lag(self) -> int:
         """Messages between what is committed and the ends of the topics, as brokers told those last."""
-        return self._reader.behind() + self._read_ahead + self._sequences.held
+        return self.not_taken.total() + self._sequences.held
 
     @property
     def not_taken(self) -> Counter[str]:
         """By topic, messages that are not taken yet, as brokers told the ends of the topics last."""
-        left = Counter(self._reader.behind_by_topic())
+        left: Counter[str] = Counter()
+        for tp, offsets in self._behind().items():
+            left[tp.topic] += offsets
         for tp, batches in self._held.items():
             left[tp.topic] += sum(len(batch.records) for batch in batches)
         return left
@@ -112,7 +125,7 @@ class Intake:
 
     @property
     def _read_ahead(self) -> int:
-        held = (batches for tp, batches in self._held.items() if tp not in self._aside)
+        held = (batches for tp, batches in self._held.items() if tp not in self._aside.partitions)
         return sum(len(batch.records) for batches in held for batch in batches)
 
     def _room(self) -> int:
@@ -125,7 +138,7 @@ class Intake:
         before it is tried.
         """
         until = perf_counter() + TURN
-        for tp in [tp for tp in self._held if tp not in self._aside]:
+        for tp in [tp for tp in self._held if tp not in self._aside.partitions]:
             batches = self._held.pop(tp)
             while batches and perf_counter() < until and self._accept_first(batches):
                 pass
@@ -193,6 +206,10 @@ class Intake:
             if arrival is not None:
                 self._dispatch.dispatch(arrival, now)
         return len(batch.records)
+
+
+def _named(tps: Iterable[TP]) -> list[str]:
+    return sorted(f"{topic}[{number}]" for topic, number in tps)
 
 
 class BacklogLimit:

@@ -22,6 +22,7 @@ from streams.errors import (
     StoreFailed,
     TopicGone,
 )
+from streams.lane.aside import Aside
 from streams.lane.commit import Commits
 from streams.lane.held_up import HeldUpWatch
 from streams.lane.intake import BacklogLimit, Intake
@@ -290,12 +291,14 @@ class Lane:
     async def _work(self, parts: Parts, producer: Transactions, reader: Reader) -> None:
         """Read and commit side by side; the first error ends both."""
         assert self.store is not None
+        aside = Aside()
         watch = ClusterWatch(
             self._app,
             self.number,
             self.topics,
             reads=self._reads,
             reader=reader,
+            aside=aside,
             looks=self._looks,
             standing=self.measures.topics,
             store=self.store,
@@ -305,7 +308,7 @@ class Lane:
         held_up = self.measures.held_up = HeldUpWatch(self.number, reader.held_up, self._clock)
         await side_by_side(
             self._keep_house(parts),  # first: what is due comes before what is read (docs/adr/0013)
-            self._read(parts, reader),
+            self._read(parts, reader, aside),
             watch.run(self._stopping),
             held_up.run(self._stopping, self._cluster),
             may_end=self._commit(parts, producer),
@@ -313,7 +316,7 @@ class Lane:
             grave=(HandlerFailed, PositionLost),
         )
 
-    async def _read(self, parts: Parts, reader: Reader) -> None:
+    async def _read(self, parts: Parts, reader: Reader, aside: Aside) -> None:
         signals = self._signals
         intake = self.measures.intake = Intake(
             reader,
@@ -324,6 +327,7 @@ class Lane:
             signals.work.set,
             self._reads,
             self._assign,
+            aside,
         )
         while not self._stopping.is_set():
             signals.room.clear()

@@ -8,6 +8,7 @@ from collections.abc import Collection
 import structlog
 
 from streams.errors import ClusterUnavailable, PartitionsAdded
+from streams.lane.aside import Aside
 from streams.lane.housekeeping import HOUSEKEEPING
 from streams.lane.recovery import changelog_partitions, touch
 from streams.model.application import Application
@@ -34,14 +35,15 @@ class ClusterWatch:
         *,
         reads: Collection[TP],
         reader: Reader,
+        aside: Aside,
         looks: TopicLooks,
         standing: TopicStanding,
         store: Store,
         cluster: Cluster,
         clock: Clock,
     ) -> None:
-        """`reads` are the partitions that the lane reads, `looks` and `standing` those of the worker and of
-        the lane.
+        """`reads` are the partitions that the lane reads, `aside` what of it is read no further, `looks`
+        and `standing` those of the worker and of the lane.
         """
         self._app = app
         self._lane = lane
@@ -49,6 +51,7 @@ class ClusterWatch:
         self._watched = watched(app, topics)
         self._reads = frozenset(reads)
         self._reader = reader
+        self._aside = aside
         self._looks = looks
         self._standing = standing
         self._store = store
@@ -70,6 +73,7 @@ class ClusterWatch:
             try:
                 age = LOOK_INTERVAL if is_unknown else ASK_INTERVAL - LOOK_INTERVAL
                 self._compare(await self._looks.look(self._watched, age))
+                await self._aside.look(self._cluster)
                 await self._touch()
             except ClusterUnavailable as error:
                 log.warning("lane_cannot_ask", lane=self._lane, error=str(error), action="asked again")

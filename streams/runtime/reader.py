@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from time import monotonic
 from typing import Any
@@ -210,9 +209,7 @@ class KafkaReader:
 
     def behind(self) -> int:
         """Offsets between the positions and the ends of the logs, as the last answers of brokers had them."""
-        positions = self._positions
-        ends = ((tp, state.highwater) for tp, state in self._states)
-        return sum(max(0, end - positions[tp]) for tp, end in ends if end is not None)
+        return sum(self.behind_by_partition().values())
 
     def silence(self) -> float:
         """For how many seconds a broker that leads something of what is read has not answered a fetch: the
@@ -221,13 +218,11 @@ class KafkaReader:
         leader = self._consumer._client.cluster.leader_for_partition
         return self._sessions.silence(monotonic(), {leader(tp) for tp in self._positions})
 
-    def behind_by_topic(self) -> Counter[str]:
-        """The same for each topic."""
-        behind: Counter[str] = Counter()
-        for tp, state in self._states:
-            if state.highwater is not None:
-                behind[tp.topic] += max(0, state.highwater - self._positions[tp])
-        return behind
+    def behind_by_partition(self) -> dict[TP, int]:
+        """The same for each partition whose end is known."""
+        positions = self._positions
+        ends = ((tp, state.highwater) for tp, state in self._states)
+        return {tp: max(0, end - positions[tp]) for tp, end in ends if end is not None}
 
     def held_up(self) -> dict[TP, HeldUp]:
         """The partitions that stand at an open transaction, as the last answers of brokers had them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from streams.errors import ClockWrong, Fenced, OutcomeUnknown, PositionLost, RecordRefused, Refused, TooLarge
@@ -252,19 +251,16 @@ class FakeReader:
 
     def behind(self) -> int:
         """Offsets between the positions and the ends of the logs."""
-        return sum(self.behind_by_topic().values())
+        return sum(self.behind_by_partition().values())
 
     def silence(self) -> float:
         """None: the broker answers at once."""
         return 0.0
 
-    def behind_by_topic(self) -> Counter[str]:
-        """The same for each topic."""
-        behind: Counter[str] = Counter()
-        for tp, position in self._positions.items():
-            log = self._log(tp)
-            behind[tp.topic] += 0 if log is None else log.end - position
-        return behind
+    def behind_by_partition(self) -> dict[TP, int]:
+        """The same for each partition."""
+        logs = {tp: self._log(tp) for tp in self._positions}
+        return {tp: 0 if log is None else log.end - self._positions[tp] for tp, log in logs.items()}
 
     def held_up(self) -> dict[TP, HeldUp]:
         """The partitions that stand at an open transaction."""

@@ -1008,6 +1008,6 @@ async def test_a_reader_knows_how_far_it_is_behind(world: World, reader: Reader,
         pass
     assert sum(len(batch.records) for batch in batches) == 1
     assert reader.behind() == 2
-    assert dict(reader.behind_by_topic()) == {tp.topic: 2}
+    assert reader.behind_by_partition() == {tp: 2}
     await read(reader, {tp: 0}, {tp: 3})
     assert reader.behind() == 0

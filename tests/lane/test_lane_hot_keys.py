@@ -55,13 +55,18 @@ async def test_a_half_full_queue_holds_its_partition_back(fake: FakeWorld) -> No
     with capture_logs() as logs:
         lane = await fake.open()
         await fake.until(lambda: any(each["event"] == "reading_held_back" for each in logs))
+        intake = lane.lane.measures.intake
+        await fake.until(lambda: not lane.lane.backlog)
+        assert intake.lag == intake.not_taken.total() == 5000 - intake.taken_by_topic.total() > 0
+        await fake.post(*hot(fake, work, 5002)[5000:])
+        await fake.until(lambda: intake.lag == 5002 - intake.taken_by_topic.total() > 0)
         await fake.post(fake.event(work, away, 0))
         await fake.until(lambda: (away, 0) in work.hooks.calls)
         assert lane.lane.counters.dead_letters == 0
-        await fake.until(lambda: ("hot", 4999) in work.hooks.calls)
+        await fake.until(lambda: ("hot", 5001) in work.hooks.calls)
         await stopped(fake, lane, work.source)
     assert len(await dead_letters(fake, work.source)) == 1
-    assert await counts(fake) == {"hot": 4999, away: 1}
+    assert await counts(fake) == {"hot": 5001, away: 1}
     await nothing_waits(fake)
 
 
@@ -72,9 +77,12 @@ async def test_a_partition_is_held_back_for_a_bounded_time(fake: FakeWorld) -> N
     work.hooks.before = Failing(fake, {("hot", 0): 1}, TransientError("busy"))
     await fake.post(*hot(fake, work, 3000), fake.event(work, "late", 0))
     began = fake.clock.now()
-    lane = await fake.open()
-    await fake.until(lambda: ("late", 0) in work.hooks.calls)
+    with capture_logs() as logs:
+        lane = await fake.open()
+        await fake.until(lambda: ("late", 0) in work.hooks.calls)
     assert 60 <= fake.clock.now() - began < 600
+    said = [(each["event"], each["log_level"]) for each in logs if each["event"].startswith("reading_")]
+    assert said == [("reading_held_back", "warning"), ("reading_goes_on", "info")]
     await fake.until(lambda: ("hot", 1999) in work.hooks.calls)
     await stopped(fake, lane, work.source)
     letters = await dead_letters(fake, work.source)
