@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -125,17 +125,43 @@ async def test_a_lock_that_stays_is_named_and_nothing_applied(
     [
         ("CREATE TABLE a (id int); COMMIT; CREATE TABLE b (id int);", False),
         ("begin;\nCREATE TABLE a (id int);\nend;", False),
+        ("CREATE TABLE a (id int); ROLLBACK WORK;", False),
+        (r"INSERT INTO a VALUES ('\'); COMMIT; INSERT INTO a VALUES ('\');", False),
+        (
+            "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT CASE WHEN true THEN 1 END; END; COMMIT;",
+            False,
+        ),
         ("-- COMMIT;\nCREATE TABLE a (id text DEFAULT '; COMMIT;');", True),
         ("DO $$ BEGIN PERFORM 1; END $$; CREATE TABLE a (id int);", True),
+        ("SAVEPOINT s; CREATE TABLE a (id int); ROLLBACK TO SAVEPOINT s; ROLLBACK WORK TO s;", True),
+        (r"CREATE TABLE a (id text DEFAULT E'it\'s; COMMIT;');", True),
+        ('CREATE TABLE a ("; COMMIT;" int);', True),
+        (
+            "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT CASE WHEN true THEN 1 END; END; SELECT 1;",
+            True,
+        ),
     ],
 )
-def test_a_file_that_ends_its_transaction_is_refused(tmp_path: Path, sql: str, is_whole: bool) -> None:
-    (tmp_path / "0001_a.sql").write_text(sql)
-    if is_whole:
-        assert len(MigrationSet("shop", tmp_path).read()) == 1
-    else:
-        with pytest.raises(MigrationError, match="a migration is one transaction"):
-            MigrationSet("shop", tmp_path).read()
+def test_sql_that_ends_its_transaction_is_refused(sql: str, is_whole: bool) -> None:
+    with nullcontext() if is_whole else pytest.raises(MigrationError, match="a migration is one transaction"):
+        applying.require_whole("0001_a.sql", sql)
+
+
+async def test_a_file_that_ends_its_transaction_is_not_applied(postgres_url: str, shop: MigrationSet) -> None:
+    """One that an earlier version has applied stays as it is."""
+    ends = shop.folder / "0003_ends.sql"
+    ends.write_text("CREATE TABLE early (id int); COMMIT;")
+    async with connected(postgres_url) as connection:
+        with pytest.raises(MigrationError, match=r"0003_ends\.sql says COMMIT"):
+            await migrate(connection, [shop])
+        assert await connection.fetchval("SELECT to_regclass('early')") is None
+        digest = shop.read()[-1].digest
+        await connection.execute(
+            """INSERT INTO applied_migrations ("set", number, name, digest) VALUES ('shop', 3, 'ends', $1)""",
+            digest,
+        )
+        assert await migrate(connection, [shop]) == []
+        assert len(await standings(connection, [shop])) == 3
 
 
 @pytest.fixture

@@ -72,7 +72,6 @@ class MigrationSet(NamedTuple):
             if match is None:
                 raise MigrationError(f"{path}: name a migration NNNN_what_it_does.sql")
             found.append(Migration(int(match[1]), match[2], path.read_text()))
-            require_whole(path.name, found[-1].sql)
         numbers = [migration.number for migration in found]
         if numbers != list(range(1, len(found) + 1)):
             raise MigrationError(f"{self.folder}: migrations are {numbers}; number them from 1 without a gap")
@@ -173,6 +172,8 @@ async def _is_noted(connection: Connection) -> bool:
 
 
 async def _apply(connection: Connection, owner: str, migration: Migration, patience: float, url: str) -> None:
+    # Not of files that were applied: they may not be changed any more.
+    require_whole(f"{migration.number:04d}_{migration.name}.sql", migration.sql)
     note = 'INSERT INTO applied_migrations ("set", number, name, digest) VALUES ($1, $2, $3, $4)'
     await apply(
         connection,

@@ -27,20 +27,41 @@ PATIENCE = 300.0
 _WORK = 3600.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
 _POLL = 0.2
-#: What is no statement of a file: text in quotes, bodies of functions, comments.
-_ASIDE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|(\$\w*\$).*?\1", re.DOTALL)
+#: What is no statement of a file: comments, text in quotes, names in quotes, bodies of functions.
+_ASIDE = re.compile(
+    r"--[^\n]*|/\*.*?\*/|\b[eE]'(?:[^'\\]|''|\\.)*'|'(?:[^']|'')*'|\"[^\"]*\"|(\$\w*\$).*?\1", re.DOTALL
+)
+#: The body of a function in SQL: its statements are not the file's. `CASE` in it has an `END` of its own.
+_BODY = re.compile(r"\b(BEGIN\s+ATOMIC|CASE|END)\b", re.IGNORECASE)
 _ENDS = re.compile(
-    r"(?:^|;)\s*(COMMIT|ROLLBACK|ABORT|BEGIN|END|START\s+TRANSACTION|PREPARE\s+TRANSACTION)\b", re.IGNORECASE
+    r"(?:^|;)\s*(COMMIT|ROLLBACK|ABORT|BEGIN|END|START\s+TRANSACTION|PREPARE\s+TRANSACTION)\b"
+    r"(?!(?:\s+(?:WORK|TRANSACTION))?\s+TO\b)",
+    re.IGNORECASE,
 )
 
 
 def require_whole(place: str, sql: str) -> None:
     """Raises MigrationError for SQL that begins or ends transactions: half of it could be applied."""
-    if found := _ENDS.search(_ASIDE.sub(" ", sql)):
+    if found := _ENDS.search(_without_bodies(_ASIDE.sub(" ", sql))):
         raise MigrationError(
             f"{place} says {found[1].upper()}: a migration is one transaction, which is applied whole or not"
             " at all. Take the statement out, or make two files"
         )
+
+
+def _without_bodies(sql: str) -> str:
+    """The same, without what is between `BEGIN ATOMIC` and its `END`."""
+    parts: list[str] = []
+    kept = begun = depth = 0
+    for word in _BODY.finditer(sql):
+        if depth:
+            depth += -1 if word[1].upper() == "END" else 1
+            if not depth:
+                kept = word.end()
+        elif word[1].upper().startswith("BEGIN"):
+            begun, depth = word.start(), 1
+            parts.append(sql[kept:begun])
+    return " ".join([*parts, sql[begun:] if depth else sql[kept:]])
 
 
 @asynccontextmanager
