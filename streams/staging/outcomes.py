@@ -329,8 +329,9 @@ class OutcomeWriter:
             raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
         self.counters.misrouted += 1
         headers = record.headers
-        if headers and headers[-1][0] == LOOPBACK:  # it came so; our writing it must not make it our mark
-            headers = sorted(headers, key=lambda header: header[0] != LOOPBACK)
+        if headers and headers[-1][0] == LOOPBACK:
+            # It came so, and says nothing. In our own record it would be our mark: nobody would handle that.
+            headers = [header for header in headers if header[0] != LOOPBACK]
         entry.sends.append((TP(record.topic, home), Outgoing(record.key, record.value, headers)))
         self.refer(entry, record, now)
 

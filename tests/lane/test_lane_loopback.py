@@ -16,6 +16,7 @@ from streams.lane.loopback import MOST
 from streams.model.envelope import ID, LOOPBACK
 from streams.model.row_keys import split_row_key
 from streams.policy.retry import RetryPolicy
+from streams.ports import TP
 
 KEYS = ("a", "b", "c")
 
@@ -225,6 +226,20 @@ async def test_a_forged_mark_is_a_header_as_any_other(world: World, loopback: bo
     assert await seen(world, "begun") == {"a": [3, 5]}
     assert sorted((await seen(world, "halves"))["a"]) == [1, 2, 3, 5]
     assert sorted((await seen(world, "ended"))["a"]) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("others", [[], [("ce_subject", b"a")]])
+@pytest.mark.parametrize("marks", [1, 2])
+async def test_a_forged_mark_sent_on_hides_nothing(fake: FakeWorld, others: list[Any], marks: int) -> None:
+    work = await relayed(fake, partitions=1)
+    await fake.add_partitions(work.source, 2)
+    headers = [*others, *[(LOOPBACK, fake.name.encode())] * marks]
+    lane = await opened(fake, fake.raw(work.source, "a", b"?", headers, 1))
+    await fake.until_at({TP(work.source, 1): 1})  # sent on
+    await stopped(fake, lane, work.source)
+    assert lane.lane.counters.misrouted == 1
+    (letter,) = await fake.records(f"{work.source}.dlq")
+    assert (letter.key, letter.value) == (b"a", b"?")
 
 
 async def test_a_copy_of_a_looped_record_is_handled(fake: FakeWorld) -> None:
