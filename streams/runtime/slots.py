@@ -22,6 +22,8 @@ log = structlog.get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
 MOST = 1024
+#: The files of a directory's identity, and of the inode that the first had when it was made.
+PLACE, INODE = "place", "place.inode"
 #: Ports by chance of which one is free at two addresses.
 _TRIES = 20
 
@@ -45,7 +47,8 @@ class Slot:
 
     def renew(self) -> None:
         """Give the directory another identity from the next start of a worker on."""
-        (self.directory.parent / "place").unlink(missing_ok=True)
+        for name in (PLACE, INODE):
+            (self.directory.parent / name).unlink(missing_ok=True)
 
     def release(self) -> None:
         """Let another worker take it."""
@@ -80,25 +83,40 @@ def _lowest_free(root: Path) -> Slot:
 
 def _place(root: Path) -> str:
     """The identity of a directory, made by chance once: names of hosts, and ids of machines, are alike where
-    these are copies of one image. A copy of the directory gets one of its own: the file tells its own inode,
-    which a copy does not have. The caller holds the lock on the directory.
+    these are copies of one image. A copy of the directory gets one of its own: beside the file is its inode,
+    which a copy of it does not have. The caller holds the lock on the directory.
+
+    `place` has the identity alone, for versions that know no inode read all of it.
     """
-    file = root / "place"
-    try:
-        place, _, inode = file.read_text().partition(" ")
-        if inode == str(file.stat().st_ino):
-            return place
-    except FileNotFoundError:
-        place, inode = "", ""
+    file, beside = root / PLACE, root / INODE
+    place, _, more = _text(file).partition(" ")
+    inode = _text(beside)
+    if more:  # the inode, as it was written here for some days
+        _write(file, place)
+    if place and inode == str(file.stat().st_ino):
+        return place
+    if place and inode:
+        log.warning("identity_renewed", directory=str(root), why="it is a copy of another directory")
     if not place or inode:
-        if place:
-            log.warning("identity_renewed", directory=str(root), why="it is a copy of another directory")
+        beside.unlink(missing_ok=True)  # first: what is of the file before must not be compared with this one
         place = secrets.token_hex(8)
-    made = file.with_suffix(".new")
-    with made.open("w") as opened:
-        opened.write(f"{place} {os.fstat(opened.fileno()).st_ino}")
-    made.rename(file)  # whole, or not there
+        _write(file, place)
+    _write(beside, str(file.stat().st_ino))
     return place
+
+
+def _text(file: Path) -> str:
+    """What is in a file; nothing where there is none."""
+    try:
+        return file.read_text()
+    except FileNotFoundError:
+        return ""
+
+
+def _write(file: Path, text: str) -> None:
+    made = file.with_name(f"{file.name}.new")
+    made.write_text(text)
+    made.rename(file)  # whole, or not there
 
 
 def addresses(root: Path) -> list[str]:

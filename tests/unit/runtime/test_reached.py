@@ -95,12 +95,49 @@ def test_a_copied_directory_is_another_member(tmp_path: Path) -> None:
     one.release()
 
 
-def test_a_directory_of_an_older_version_keeps_its_identity(tmp_path: Path) -> None:
-    (tmp_path / "place").write_text("0123456789abcdef")
+@pytest.mark.parametrize("written", ["0123456789abcdef", "0123456789abcdef 4711"])
+def test_a_directory_of_an_older_version_keeps_its_identity(tmp_path: Path, written: str) -> None:
+    (tmp_path / "place").write_text(written)
     for _ in range(2):
         slot = take_slot(tmp_path)
         assert slot.place == "0123456789abcdef"
+        assert (tmp_path / "place").read_text() == slot.place, "an older version reads all of it"
         slot.release()
+    copytree(tmp_path, tmp_path / "copy")
+    copy = take_slot(tmp_path / "copy")
+    assert copy.place != slot.place
+    copy.release()
+
+
+def test_an_older_version_reads_the_identity_of_a_newer(tmp_path: Path) -> None:
+    for _ in range(2):
+        slot = take_slot(tmp_path)
+        assert (tmp_path / "place").read_text() == slot.place
+        slot.release()
+
+
+@pytest.mark.parametrize("left", ["place", "place.inode"])
+def test_an_identity_is_whole_after_any_crash(tmp_path: Path, left: str) -> None:
+    """Either file may be missing: it was made in two steps, or an older version has renewed it."""
+    slot = take_slot(tmp_path)
+    slot.release()
+    (tmp_path / {"place": "place.inode", "place.inode": "place"}[left]).unlink()
+    again = take_slot(tmp_path)
+    assert (again.place == slot.place) == (left == "place")
+    again.release()
+    third = take_slot(tmp_path)
+    assert third.place == again.place == (tmp_path / "place").read_text()
+    third.release()
+
+
+def test_a_renewed_directory_has_no_identity_left(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path)
+    slot.renew()
+    assert not list(tmp_path.glob("place*"))
+    slot.release()
+    again = take_slot(tmp_path)
+    assert again.place != slot.place
+    again.release()
 
 
 def test_a_directory_that_is_moved_keeps_its_identity(tmp_path: Path) -> None:
