@@ -57,14 +57,12 @@ def new_session(role: str, until: float) -> Session:
 
 def sealed(key: str, session: Session) -> str:
     """A session as text. It is over when the key is another one, too."""
-    return _sealed(_SESSIONS, key, f"{session.ident}:{session.role}:{int(session.until)}")
+    return _sealed(_SESSIONS, key, _text(session))
 
 
 def opened(key: str, text: str, now: float) -> Session | None:
     """A session; None for one that is over, or that nobody with the key has made."""
-    ident, _, rest = _opened(_SESSIONS, key, text).partition(":")
-    role, _, until = rest.partition(":")
-    return Session(ident, role, float(until)) if role and now < float(until) else None
+    return _session(_opened(_SESSIONS, key, text), now)
 
 
 def role_said(text: str) -> str:
@@ -75,15 +73,24 @@ def role_said(text: str) -> str:
         return ""
 
 
-def known_browser(key: str, until: float) -> str:
-    """What a browser shows that has logged in, when it does so again."""
-    return _sealed(_BROWSERS, key, f"{secrets.token_urlsafe(12)}:{int(until)}")
+def known_browser(key: str, role: str, until: float) -> str:
+    """What a browser shows that has logged in with a role, when it does so again."""
+    return _sealed(_BROWSERS, key, _text(new_session(role, until)))
 
 
-def browser_of(key: str, text: str, now: float) -> str:
-    """The name of a browser that has logged in before; empty for any other."""
-    ident, _, until = _opened(_BROWSERS, key, text).partition(":")
-    return ident if ident and now < float(until) else ""
+def browser_of(key: str, text: str, now: float) -> Session | None:
+    """A browser that has logged in before: its id, and with which role; None for any other."""
+    return _session(_opened(_BROWSERS, key, text), now)
+
+
+def _text(session: Session) -> str:
+    return f"{session.ident}:{session.role}:{int(session.until)}"
+
+
+def _session(text: str, now: float) -> Session | None:
+    ident, _, rest = text.partition(":")
+    role, _, until = rest.partition(":")
+    return Session(ident, role, float(until)) if until and now < float(until) else None
 
 
 def _sealed(purpose: bytes, key: str, said: str) -> str:

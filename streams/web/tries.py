@@ -1,7 +1,8 @@
 """How many wrong tokens a client may show: a limit that comes before the comparison with the right one.
 
-Each client has a limit of its own, so that a stranger locks out nobody elsewhere. A client is an address, or
-a browser that has logged in before: it stays free where a stranger shares its address.
+Each client has a limit of its own, so that a stranger locks out nobody elsewhere. A client is an address, an
+operator's browser that has logged in before, or those of viewers at one address: they stay free where a
+stranger shares it.
 """
 
 from __future__ import annotations

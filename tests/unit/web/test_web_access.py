@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from itertools import product
 
 import pytest
@@ -373,6 +374,48 @@ async def test_a_stranger_at_its_address_keeps_out_no_known_browser(guarded):
     assert (await guarded.send("/login", token=TOKEN))[0] == 303
     guarded.forget()
     assert (await guarded.send("/login", token=TOKEN))[0] == 429
+
+
+def refused_tries(access: Access, browsers: int, minted_with: str, known: str = "") -> list[int]:
+    """How many wrong tokens each of so many browsers has tried that one token has made known, until it was
+    refused or had tried more than are free.
+    """
+    counts = []
+    for _ in range(browsers):
+        found = access.log_in(minted_with, HERE, known)
+        assert found is not None
+        tried = 0
+        with suppress(Problem):
+            while tried <= AT_ONCE:
+                assert access.log_in("wrong", HERE, found[1]) is None
+                tried += 1
+        counts.append(tried)
+    return counts
+
+
+def test_a_viewer_gets_no_more_tries_by_logging_in_again():
+    access = Access(TOKEN, VIEWER, tries=Tries(lambda: 0.0))
+    assert refused_tries(access, 3, VIEWER) == [AT_ONCE, 0, 0]
+    # Elsewhere, and for those who need no more tries, there is no lock.
+    assert refused_tries(access, 2, TOKEN) == [AT_ONCE, AT_ONCE]
+
+
+def test_a_browser_is_known_by_its_best_role():
+    access = Access(TOKEN, VIEWER, now=lambda: NOW, tries=Tries(lambda: 0.0))
+    _, viewers = access.log_in(VIEWER, HERE, "") or ("", "")
+    _, operators = access.log_in(TOKEN, HERE, viewers) or ("", "")
+    assert operators != viewers
+    assert (access.log_in(VIEWER, HERE, operators) or ("", ""))[1] == operators
+    said, _, signature = viewers.partition(".")
+    forged = urlsafe_b64encode(urlsafe_b64decode(said).replace(b"viewer", b"operator")).decode()
+    for _ in range(AT_ONCE):
+        access.log_in("wrong", HERE, "")
+    for shown in (f"{forged}.{signature}", said, "", "x"):
+        with pytest.raises(Problem):
+            access.log_in(TOKEN, HERE, shown)
+    # A stranger at their address locks out neither.
+    assert access.log_in(VIEWER, HERE, viewers)
+    assert access.log_in(TOKEN, HERE, operators)
 
 
 async def test_neither_no_token_nor_another_scheme_is_a_try(guarded):
