@@ -100,7 +100,7 @@ def check_value(name: str, value: Any) -> None:
             if not re.match(rf"({'|'.join(schemes)})://[^\s]", value):
                 raise ValueError(f"give an address that begins with {schemes[0]}://")
         case str() if name == "bootstrap" and value:
-            brokers = [each.strip() for each in value.split(",")]
+            brokers = without_empty(value).split(",")
             if not all(_BROKER.fullmatch(each) for each in brokers):
                 raise ValueError("give brokers as host:port,host:port")
         case str() if name in ("app_id", "agents_id") and not _IDENT.fullmatch(value):
@@ -111,6 +111,11 @@ def check_value(name: str, value: Any) -> None:
             raise ValueError("give a directory")
         case str() | Path() if "\0" in str(value):
             raise ValueError("it has a zero byte")
+
+
+def without_empty(text: str) -> str:
+    """A list with commas between, without blanks and empty parts."""
+    return ",".join(each.strip() for each in text.split(",") if each.strip())
 
 
 def _check_addresses(text: str) -> None:

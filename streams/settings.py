@@ -15,7 +15,7 @@ from pydantic_settings import SettingsConfigDict
 
 from streams.brokers import Brokers, BrokerSettings, PeerSettings
 from streams.claims.claim import DEFAULT_THRESHOLD
-from streams.environment import PREFIX, check_names, check_value, what_is_wrong
+from streams.environment import PREFIX, check_names, check_value, what_is_wrong, without_empty
 from streams.errors import SettingsError
 from streams.model.application import LaneOptions
 from streams.model.layout import Layout
@@ -203,7 +203,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
     @classmethod
     def _usable(cls, value: Any, info: ValidationInfo) -> Any:
         check_value(info.field_name or "", value)
-        return value
+        return without_empty(value) if info.field_name == "bootstrap" else value
 
     @classmethod
     def read(cls) -> Self:

@@ -136,6 +136,7 @@ def _many(operation: str, ids: list[str] | None, matching: dict[str, str], **ask
     asked.pop("timeout", None)
     body = {**asked, "operation": operation, "who": by_whom(asked["who"])}
     if ids:
+        ids = list(dict.fromkeys(ids))  # the lane answers once for each letter
         job = worker.post(f"{LETTERS}/operations", {**body, "letters": ids})
         if dry_run or not timeout:
             _tell(job, as_json=as_json)

@@ -168,6 +168,14 @@ async def both_asked(connection: Any, payload: Any, times: int = 1) -> str:
     return f"both {payload['n']}"
 
 
+async def payload_by_default(db: Any, payload: Any = None) -> str:
+    return f"by default {payload['n']}" if not isinstance(db, dict) else "payload as db"
+
+
+async def both_by_default(db: Any = None, payload: Any = None) -> str:
+    return await payload_by_default(db, payload)
+
+
 async def connection_asked(connection: Any) -> str:
     return "connection" if not isinstance(connection, dict) else "payload"
 
@@ -198,6 +206,8 @@ class Consumer:
         (nothing_asked, "nothing"),
         (payload_asked, "payload 5"),
         (both_asked, "both 5"),
+        (payload_by_default, "by default 5"),
+        (both_by_default, "by default 5"),
         (connection_asked, "connection"),
         (connection_by_name, "by name 5"),
         (not_a_coroutine, "plain 5"),

@@ -156,6 +156,14 @@ async def test_letters_are_discarded_restored_and_edited_by_id(fake: FakeWorld, 
         assert (await desk.run("show", ident)).exit_code == REFUSED
 
 
+async def test_a_letter_named_twice_is_asked_about_once(fake: FakeWorld) -> None:
+    async with a_desk(fake) as (desk, lane, _):
+        ident = (await letter_ids(fake))[0]
+        told = await desk.run("discard", ident, ident, "--why", "a test order", "--timeout", "1")
+        assert told.exit_code == 0, told.output
+        await quiet(fake, lane, operations=1)
+
+
 async def test_replays_for_a_handler_that_is_gone_are_discarded(fake: FakeWorld) -> None:
     await with_replays(fake, 0, 10)
     gone, stays = [letter.topic for letter in await letters(fake)]

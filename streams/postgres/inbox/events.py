@@ -18,6 +18,8 @@ EventId: TypeAlias = str | UUID | bytes
 _BYTES = (bytes, bytearray, memoryview)
 #: Of a handler's first parameter that wants the connection.
 _CONNECTION = ("connection", "conn")
+#: Of one that wants the payload, though others with a default follow.
+_PAYLOAD = ("payload", "event", "events", "message")
 
 
 def id_of(event_id: EventId) -> str:
@@ -77,7 +79,9 @@ async def call(handler: Callable[..., Any], connection: Any, given: Any) -> Any:
     """What a handler returns that is declared as `handler()`, `handler(payload)` or
     `handler(connection, payload)`; it may be a coroutine function or not.
 
-    A single parameter of the name `connection` is given that. Raises SettingsError for another declaration.
+    A single parameter of the name `connection` is given that. A first one of the name `payload` is given that
+    alone where those behind it have defaults; of any other name, two get both. Raises SettingsError for
+    another declaration.
     """
     positional, named = _arguments(handler, connection, given)
     result = handler(*positional, **named)
@@ -103,7 +107,8 @@ def _arguments(handler: Callable[..., Any], connection: Any, given: Any) -> tupl
         )
     takes_any = any(each.kind is each.VAR_POSITIONAL for each in parameters)
     wants_connection = bool(positional) and positional[0].name in _CONNECTION
-    if len(required) == 2 or (wants_connection and len(positional) > 1) or (takes_any and not positional):
+    takes_two = len(positional) > 1 and (len(required) == 2 or positional[0].name not in _PAYLOAD)
+    if takes_two or (takes_any and not positional):
         return [connection, given], named
     if wants_connection:
         return [connection], named

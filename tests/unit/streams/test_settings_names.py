@@ -17,6 +17,7 @@ from streams.cli import outbox
 from streams.cli.main import app
 from streams.environment import OF_TOOLS, PREFIX
 from streams.errors import SettingsError
+from streams.runtime.access import broker_urls
 from streams.settings import Settings
 
 ROOT = Path(__file__).parents[3]
@@ -117,7 +118,8 @@ def test_a_bad_value_names_its_setting_in_one_line(monkeypatch: pytest.MonkeyPat
     ("field", "value", "meant"),
     [
         ("bootstrap", "a b", "give brokers as host:port,host:port"),
-        ("bootstrap", "kafka:9092,", "give brokers as host:port,host:port"),
+        ("bootstrap", ",", "give brokers as host:port,host:port"),
+        ("bootstrap", "kafka:9092,a b", "give brokers as host:port,host:port"),
         ("postgres_url", "localhost:5432/orders", "begins with postgresql://"),
         ("gateway_url", "127.0.0.1:8090", "begins with http://"),
         ("s3_endpoint", "minio:9000", "begins with http://"),
@@ -134,6 +136,15 @@ def test_a_refused_value_says_what_it_may_be(
     line = refusal(monkeypatch, **{PREFIX + field.upper(): value})
     assert meant in line
     assert PREFIX + field.upper() in line
+
+
+@pytest.mark.parametrize("given", ["a:9092,b:9092,", " a:9092 ,, b:9092", ",a:9092,b:9092 , "])
+def test_clients_get_brokers_without_empty_parts(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("STEADFAUST_BOOTSTRAP", given)
+    monkeypatch.setenv("STEADFAUST_APP_ID", "shop")
+    settings = OrderSettings.read_or_exit()
+    assert settings.brokers().addresses == "a:9092,b:9092"
+    assert broker_urls(settings) == ["kafka://a:9092", "kafka://b:9092"]
 
 
 def test_a_refused_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
