@@ -29,6 +29,8 @@ NO_NAMES = {"STEADFAUST_", "STEADFAUST_BOOTSTRP", "STEADFAUST_SSL_", "STEADFAUST
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         monkeypatch.delenv(name)
+    # Its lines would go to what stands for standard error within one command only, for all tests behind.
+    monkeypatch.setattr(outbox, "configure_logs", lambda: None)
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
