@@ -14,7 +14,8 @@ from typing import Any
 
 import aiokafka
 import structlog
-from aiokafka.errors import BrokerResponseError, kafka_errors
+from aiokafka.errors import BrokerResponseError, NoError, UnknownMemberIdError, kafka_errors
+from aiokafka.protocol.group import HeartbeatRequest
 from faust.transport.drivers.aiokafka import (
     AIOKafkaConsumerThread,
     ConsumerRebalanceListener,
@@ -65,6 +66,9 @@ class Heartbeats:
         """
         self._coordinator = coordinator
         self._beat = coordinator._do_heartbeat
+        self._send = coordinator._send_req
+        coordinator._send_req = self._sent
+        self._answer = NoError.errno
         self._session = session
         self._taken = taken
         self._last_good = monotonic()
@@ -73,16 +77,26 @@ class Heartbeats:
     async def beat(self) -> bool:
         """One heartbeat; False when it did not succeed. Raises what the coordinator raises."""
         member = self._coordinator.member_id
+        self._answer = NoError.errno
         good: bool = await self._beat()
         now = monotonic()
         if good:
             self._last_good = now
-        elif member and not self._coordinator.member_id and now - self._last_good < self._session:
+        elif self._answer == UnknownMemberIdError.errno and now - self._last_good < self._session:
             self._losses.append(now)
             log.warning("membership_taken", member=member, times=len(self._losses))
             if len(self._losses) == _TAKEN and now - self._losses[0] < _WITHIN:
                 self._taken()
         return good
+
+    async def _sent(self, request: Any) -> Any:
+        """Send for the coordinator, and see what a heartbeat is answered: a generation that is over has it
+        forget its member id as well, and tells of no other process, but of a rebalance that was missed.
+        """
+        response = await self._send(request)
+        if isinstance(request, HeartbeatRequest):
+            self._answer = response.error_code
+        return response
 
 
 class _Listener(ConsumerRebalanceListener):

@@ -6,6 +6,9 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.errors import IllegalGenerationError, NoError, RequestTimedOutError, UnknownMemberIdError
+from aiokafka.protocol.group import HeartbeatRequest
 
 from streams.runtime import membership
 from streams.runtime.membership import Heartbeats, Membership
@@ -22,18 +25,28 @@ async def test_a_member_lets_its_lanes_open_before_it_joins_again(monkeypatch: p
     await joined.wait()
 
 
+ANSWERS = {"good": NoError, "unknown": UnknownMemberIdError, "behind": IllegalGenerationError}
+
+
 class Coordinator:
-    """A coordinator as the heartbeat knows it; `answers` are what the group says, in order."""
+    """What aiokafka's coordinator does with a heartbeat; `answers` are what the group says, in order."""
+
+    group_id, coordinator_id, generation, member_id = "group", 1, 7, "member-0"
+    _do_heartbeat = GroupCoordinator._do_heartbeat
+    reset_generation = GroupCoordinator.reset_generation
 
     def __init__(self, *answers: str) -> None:
-        self.member_id = "member-0"
         self._answers = list(answers)
 
-    async def _do_heartbeat(self) -> bool:
+    async def _send_req(self, request: object) -> SimpleNamespace:
+        assert isinstance(request, HeartbeatRequest)
         answer = self._answers.pop(0)
-        if answer == "unknown":
-            self.member_id = ""
-        return answer == "good"
+        if answer == "failed":
+            raise RequestTimedOutError
+        return SimpleNamespace(error_code=ANSWERS[answer].errno)
+
+    def request_rejoin(self) -> None:
+        """It joins again by itself in these tests."""
 
 
 async def beaten(monkeypatch: pytest.MonkeyPatch, *answers: str, pause: float = 2.0) -> int:
@@ -60,3 +73,10 @@ async def test_members_that_were_silent_or_seldom_forgotten_go_on(monkeypatch: p
     assert await beaten(monkeypatch, *fight, pause=11.0) == 0, "its session had ended"
     assert await beaten(monkeypatch, *["good"] * 30, *fight[:2], *["good"] * 60, *fight[:4]) == 0
     assert await beaten(monkeypatch, *["failed"] * 9) == 0
+
+
+async def test_a_member_that_missed_a_rebalance_has_lost_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its generation is over, and its id still its own; aiokafka forgets both."""
+    assert await beaten(monkeypatch, *["good", "behind"] * 9) == 0
+    assert await beaten(monkeypatch, *["good", "behind", "failed"] * 3, *["good", "unknown"] * 2) == 0
+    assert await beaten(monkeypatch, *["good", "behind", "good", "unknown"] * 3) == 1
