@@ -26,6 +26,8 @@ from streams.staging.keys import split_store_key, store_key
 
 #: The first byte of a row's value.
 VERSION = 1
+#: More than any application has: what a letter's partition is compared with where none is an added one.
+MOST_PARTITIONS = 1 << 16
 #: Longer keys stand in the row's own key as a digest, so that an id stays short enough for an address.
 MAX_KEY_IN_ID = 1024
 #: Of what was done about a letter, the last so many are kept in its row; the log of operations has all.
@@ -123,22 +125,26 @@ _decode_summary = msgspec.msgpack.Decoder(Summary).decode
 # -- names ------------------------------------------------------------------------------------------------
 
 
-def letter_key(key: bytes | None, handler: str, topic: str, offset: int) -> bytes:
-    """The changelog key of a letter's row."""
+def letter_key(key: bytes | None, handler: str, topic: str, offset: int, added: int | None = None) -> bytes:
+    """The changelog key of a letter's row. `added` is the number of a partition that somebody has added: its
+    letters lie among those of another one, which has the same offsets.
+    """
     key = key or b""
     if len(key) > MAX_KEY_IN_ID:
         key = blake2b(key, digest_size=16).digest()
-    return row_key(key, b"%b\0%b\0%b" % (handler.encode(), topic.encode(), offset.to_bytes(8, "big")))
+    place = offset.to_bytes(8, "big") + (b"" if added is None else added.to_bytes(4, "big"))
+    return row_key(key, b"%b\0%b\0%b" % (handler.encode(), topic.encode(), place))
 
 
-def key_of(letter: Summary) -> bytes:
-    """The changelog key of a letter's row."""
-    return letter_key(letter.key, letter.handler, letter.topic, letter.offset)
+def key_of(letter: Summary, partitions: int = MOST_PARTITIONS) -> bytes:
+    """The changelog key of a letter's row, in an application of so many partitions."""
+    added = None if letter.partition < partitions else letter.partition
+    return letter_key(letter.key, letter.handler, letter.topic, letter.offset, added)
 
 
-def local_key(letter: Summary) -> bytes:
-    """The local key of a letter's row."""
-    return store_key(letter.partition, key_of(letter))
+def local_key(letter: Summary, partitions: int = MOST_PARTITIONS) -> bytes:
+    """The local key of a letter's row, in an application of so many partitions."""
+    return store_key(letter.partition % partitions, key_of(letter, partitions))
 
 
 def letter_id(local: bytes) -> str:

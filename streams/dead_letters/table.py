@@ -61,6 +61,7 @@ class DeadLetters:
         self._overlay = overlay
         self._writer = writer
         self._group = app.layout.app_id
+        self._partitions = app.layout.partitions
         self._limit = app.lane_options.max_message_bytes
         self._max_replays = app.lane_options.max_replays
         self._log = TP(app.layout.operations_log, 0)
@@ -81,13 +82,12 @@ class DeadLetters:
 
     def set(self, letter: Letter) -> Change:
         """The change that keeps a letter as it is now."""
-        key = key_of(letter)
+        key = key_of(letter, self._partitions)
         return Change(DEAD_LETTERS, key, encode_letter(letter, self._limit + ROOM - len(key)), letter)
 
-    @staticmethod
-    def remove(letter: Letter) -> Change:
+    def remove(self, letter: Letter) -> Change:
         """The change that takes a letter away."""
-        return Change(DEAD_LETTERS, key_of(letter), None)
+        return Change(DEAD_LETTERS, key_of(letter, self._partitions), None)
 
     def give_up(
         self,
@@ -171,7 +171,7 @@ class DeadLetters:
             limit=self._limit,
             queue=holds,
         )
-        before = self.get(local_key(letter))
+        before = self.get(local_key(letter, self._partitions))
         if before is None or before.state is not LetterState.REPLAYING:
             return [self.set(letter)], []
         letter = failed_again(before, letter, now_ms=now_ms, max_replays=self._max_replays)
@@ -179,7 +179,9 @@ class DeadLetters:
 
     def succeeded(self, record: Record, handler: str, now: float) -> tuple[list[Change], list[Send]]:
         """A replay has done it: its row goes, so that rows are what is left to do; the log has the rest."""
-        local = store_key(record.partition, letter_key(record.key, handler, record.topic, record.offset))
+        added = None if record.partition < self._partitions else record.partition
+        key = letter_key(record.key, handler, record.topic, record.offset, added)
+        local = store_key(record.partition % self._partitions, key)
         letter = self.get(local)
         if letter is None:
             return [], []
@@ -220,7 +222,7 @@ class DeadLetters:
         job: str = "",
     ) -> Send:
         """A record of the log of operations."""
-        ident = letter_id(local_key(letter))
+        ident = letter_id(local_key(letter, self._partitions))
         message_id = dict(letter.headers).get(ID) or b""
         done = Done(
             operation=operation,

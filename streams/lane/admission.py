@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from streams.claims.claim import DATAREF
 from streams.dead_letters.table import DeadLetters
@@ -124,8 +123,7 @@ class Admission:
             home = entry.partition if record.key is None else self._app.layout.partition_of(record.key)
             self._writer.forward(entry, record, home, now)
         except PermanentError as error:
-            placed: Any = record
-            self._letters.write(entry, route, placed._replace(partition=entry.partition), error, "", now)
+            self._letters.write(entry, route, record, error, "", now)
         entry.done = True
         self._sequences.add(entry)
 

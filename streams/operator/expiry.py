@@ -9,7 +9,7 @@ from streams.dead_letters.table import DeadLetters
 from streams.model.application import Application
 from streams.ports import Store, Write
 from streams.staging.changes import DEAD_LETTERS_BY_AGE
-from streams.staging.keys import after_time, time_key
+from streams.staging.keys import after_time, split_store_key, time_key
 from streams.staging.outcomes import OutcomeWriter
 
 log = structlog.get_logger(__name__)
@@ -80,5 +80,5 @@ class Expiry:
             partition=letter.partition,
             offset=letter.offset,
         )
-        self._writer.append(letter.partition, [self._letters.remove(letter)], key=letter.key or b"")
+        self._writer.append(split_store_key(local)[0], [self._letters.remove(letter)], key=letter.key or b"")
         return True

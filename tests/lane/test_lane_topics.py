@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from lane_checker import check, check_store, counts
+from lane_desk import letter_ids, letters, operated, operation
 from lane_scenes import counter, handled, opened, some, stopped
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
@@ -13,6 +14,7 @@ from structlog.testing import capture_logs
 from streams.errors import PositionLost, TopicGone, TopicMismatch, TopicRecreated
 from streams.lane.watch import ASK_INTERVAL
 from streams.model.layout import LANE, Layout
+from streams.model.operations import LetterCommand
 from streams.ports import TP
 from streams.positions.review import accept, standings
 from streams.runtime.declared import TopicSpec, differences
@@ -184,8 +186,28 @@ async def test_hostile_records_of_an_added_partition_stop_no_lane(fake: FakeWorl
     await fake.spoil(place, 3)
     await fake.until(lambda: lane.handled == 1)
     await stopped(fake, lane, work.source)
-    letters = await fake.records(f"{work.source}.dlq")
-    assert len(letters) == 4
+    said = [dict(letter.headers) for letter in await fake.records(f"{work.source}.dlq")]
+    assert len(said) == len(await letters(fake)) == 4
+    assert [each["dlq-source-partition"] for each in said].count(b"2") == 1  # the others were sent on
+    await check_store(fake)
+
+
+async def test_letters_of_added_partitions_have_rows_of_their_own(fake: FakeWorld) -> None:
+    work = await counter(fake, partitions=1)
+    await fake.add_partitions(work.source, 3)
+    (good,) = some(fake, work, range(1), "a")
+    large = b"x" * 2 * fake.app.lane_options.max_message_bytes  # as if it came compressed
+    lane = await opened(fake, good._replace(value=b"?"))
+    await fake.post(*astray(fake, [good._replace(value=large)], 1), *astray(fake, [good], 2))
+    await fake.until_at({TP(work.source, number): 1 for number in (1, 2)})
+    await fake.settled(work.source)
+    assert [(letter.partition, letter.offset) for letter in await letters(fake)] == [(0, 0), (1, 0)]
+    first, second = await letter_ids(fake)
+    await operated(fake, lane, operation(fake, LetterCommand.DISCARD, second))
+    assert [letter.state for letter in await letters(fake)] == ["dead", "discarded"]
+    assert await letter_ids(fake) == [first, second]
+    await fake.until(lambda: lane.handled == 1)
+    await stopped(fake, lane, work.source)
     await check_store(fake)
 
 

@@ -16,7 +16,7 @@ from streams.testing.store import MemoryStores
 
 class Kept:
     def __init__(self, **options: Any) -> None:
-        layout = SimpleNamespace(operations_log="log", app_id="post")
+        layout = SimpleNamespace(operations_log="log", app_id="post", partitions=4)
         self.app: Any = SimpleNamespace(
             lane_options=SimpleNamespace(max_replays=3, **options), layout=layout, claims=None
         )

@@ -47,7 +47,8 @@ def test_what_needs_no_haste_is_done_seldom() -> None:
     assert done == [1000.0, 1600.0, 2200.0]
 
 
-def test_the_oldest_letters_expire_as_far_as_room_allows() -> None:
+@pytest.mark.parametrize("partition", [0, 4])  # of 4: an added one's letters lie among those of 0
+def test_the_oldest_letters_expire_as_far_as_room_allows(partition: int) -> None:
     kept = Kept(max_message_bytes=20_000, dead_letter_retention=RETENTION)
     store, letters, writer = kept.store, kept.letters, kept.writer
     expiry = Expiry(kept.app, store, letters=letters, writer=writer)
@@ -57,7 +58,7 @@ def test_the_oldest_letters_expire_as_far_as_room_allows() -> None:
         return sorted(letter.offset for key, _ in store.scan(DEAD_LETTERS) if (letter := letters.get(key)))
 
     for offset in range(5):
-        record = FakeRecord("parcels", 0, offset, 1, b"a", b"", [("ce_id", b"1")])
+        record = FakeRecord("parcels", partition, offset, 1, b"a", b"", [("ce_id", b"1")])
         now_ms = 1000 * (offset + 1)
         letter = new_letter(
             record, PermanentError("no"), handler="post.note", attempts=1, now_ms=now_ms, limit=20_000
