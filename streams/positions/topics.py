@@ -76,7 +76,7 @@ class TopicStanding:
         """The cluster does not have these topics."""
         for topic in sorted(set(topics) - self.gone.keys()):
             self.gone[topic] = now
-            log.error("topic_gone", topic=topic, action="nothing of it is read or written; the rest goes on")
+            log.error("topic_gone", topic=topic, action="open lanes go on without it; none opens without it")
 
     def began(self, first: Mapping[TP, int]) -> None:
         """Partitions were opened for the first time, at these offsets."""
