@@ -18,6 +18,7 @@ from streams.postgres.cdc.publication import ensure_publication
 from streams.postgres.database import connect
 from streams.postgres.errors import StatementRefused
 from streams.postgres.outbox_owner import RelayKind, claim_outbox
+from streams.postgres.queue import worker
 from streams.postgres.relay import After
 from streams.testing import MemoryPublisher
 from tests.postgres import IS_WAITING
@@ -214,13 +215,13 @@ async def test_a_relay_whose_statements_are_cancelled_goes_on(database: Database
 @asynccontextmanager
 async def working(database: Database, handler: Any = note) -> AsyncIterator[None]:
     options = QueueOptions(poll=0.05, lease=2.0, base=0.05)
-    worker = QueueWorker(database, IN_ORDER, handler, options=options)
-    task = asyncio.create_task(worker.run())
+    works = QueueWorker(database, IN_ORDER, handler, options=options)
+    task = asyncio.create_task(works.run())
     try:
         yield
         assert not task.done()
     finally:
-        worker.stop()
+        works.stop()
         await task
 
 
@@ -264,6 +265,26 @@ async def test_a_lock_in_a_handlers_way_is_no_failed_try(impatient: Database) ->
                     assert retries == 0
                     await other.execute("ROLLBACK")
                     await until_done(impatient, "other", "locked", "behind")
+
+
+async def test_a_handler_that_always_meets_a_lock_fails(
+    impatient: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_LOCKED", 2)
+    await impatient.pool.execute("CREATE TABLE stock (item text)")
+
+    async def take(connection: Connection, job: Job) -> None:
+        await connection.execute("LOCK TABLE stock")
+
+    async with Database(impatient.url) as fresh:
+        with capture_logs() as logs:
+            async with operator(impatient) as other:
+                await other.execute("LOCK TABLE stock")
+                await put(impatient, PARCELS, ParcelPacked(parcel="a"))
+                async with working(fresh, take):
+                    failed = "SELECT state = 'failed' AND error LIKE '%lock timeout%' FROM queue_job"
+                    await until(lambda: impatient.pool.fetchval(failed))
+    assert len(events(logs, "queue_job_postponed")) == 6, "two for each of three tries"
 
 
 async def test_a_handlers_slow_statement_is_a_failed_try(database: Database) -> None:

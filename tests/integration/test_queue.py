@@ -201,6 +201,25 @@ async def test_a_lost_connection_is_no_failed_try(database: Database) -> None:
     assert len(cut) == 1
 
 
+@pytest.mark.parametrize("asks", [True, False])
+async def test_a_job_that_always_loses_its_connection_fails(database: Database, asks: bool) -> None:
+    """As one that is idle in its transaction for too long. Others of its batch are done."""
+    await put(database, PARCELS, *parcels("idle", "quick"))
+
+    async def be_idle(connection: Connection, job: Job) -> None:
+        if PARCELS.decode(job, ParcelPacked).parcel == "idle":
+            await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 50")
+            pid = await connection.fetchval("SELECT pg_backend_pid()")
+            await until(database, f"SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = {pid})")
+            if not asks:
+                return
+        await note(connection, job)
+
+    async with running(QueueWorker(database, PARCELS, be_idle, options=QUICK)):
+        await until(database, "SELECT state = 'failed' AND error LIKE '%connection%' FROM queue_job LIMIT 1")
+    assert await done(database) == ["quick"]
+
+
 async def test_a_worker_whose_connections_are_all_cut_goes_on(database: Database) -> None:
     worker = QueueWorker(database, PARCELS, note, options=QUICK)
     async with running(worker):

@@ -38,6 +38,19 @@ _LONGEST_ERROR = 2000
 _NOT_NOW = (DatabaseUnavailable, StatementRefused, asyncpg.PostgresError, asyncpg.InterfaceError)
 _AGAIN, _LONGEST = 0.5, 5.0
 _GIVE_BACK = 2.0
+#: So often a job is postponed in a row: for locks and conflicts in its handler's way, and for connections
+#: that are lost while it runs. Then a try is counted: it may be the handler's own doing, and would last for
+#: ever.
+_LOCKED, _LOST = 500, 1
+#: What a connection that was lost while the handler ran makes of the next statement.
+_GONE = (
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.ConnectionDoesNotExistError,
+)
+#: Jobs whose postponements are remembered.
+_REMEMBERED = 10_000
 
 
 class _JobFailed(Exception):
@@ -92,6 +105,7 @@ class QueueWorker:
             back=self._doze.wake_all,
         )
         self._owed: set[int] = set()
+        self._postponed: dict[int, int] = {}
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -205,7 +219,11 @@ class QueueWorker:
         async with self._database.transaction() as connection:
             for job in jobs:
                 await self._run(connection, job)
-            if not await connection.fetchval(SQL["finish"], lease, [job.id for job in jobs]):
+            try:
+                is_ours = await connection.fetchval(SQL["finish"], lease, [job.id for job in jobs])
+            except _GONE as error:
+                raise _JobFailed(error) from error
+            if not is_ours:
                 raise LeaseLost(
                     f"jobs {jobs[0].id} and others were done for longer than {self._options.lease:g} s"
                 )
@@ -220,7 +238,7 @@ class QueueWorker:
             if _is_ours(error):
                 raise
             cause = _of_handler(error) or error
-            if isinstance(cause, PASSING):
+            if self._postponed.get(job.id, 0) < _postponements(error, cause):
                 await self._postpone(lease, job, cause)
             else:
                 await self._failed(lease, job, cause)
@@ -228,7 +246,9 @@ class QueueWorker:
         return True
 
     async def _postpone(self, lease: int, job: Job, error: Exception) -> None:
-        """A lock or a conflict was in the handler's way: that passes, and is no failed try."""
+        """A lock or a conflict was in the handler's way, or its connection was lost: that passes, and is no
+        failed try.
+        """
         pause = self._options.pause(1)
         async with self._database.acquire() as connection:
             there = await connection.fetchval(
@@ -236,6 +256,9 @@ class QueueWorker:
             )
         if not there:
             raise LeaseLost(f"job {job.id} was tried for longer than {self._options.lease:g} s")
+        self._postponed[job.id] = self._postponed.pop(job.id, 0) + 1
+        if len(self._postponed) > _REMEMBERED:
+            del self._postponed[next(iter(self._postponed))]
         log.warning(
             "queue_job_postponed",
             queue=self._queue.name,
@@ -268,6 +291,8 @@ class QueueWorker:
             )
         if not counted:
             raise LeaseLost(f"job {job.id} was tried for longer than {options.lease:g} s")
+        if last or isinstance(error, PASSING):
+            self._postponed.pop(job.id, None)
         said = log.error if last else log.warning
         said(
             "queue_job_failed" if last else "queue_job_retried",
@@ -298,6 +323,8 @@ class QueueWorker:
             await connection.execute(SQL["give_back"], leases)
 
     def _count_done(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self._postponed.pop(job.id, None)
         if self._metrics is not None:
             self._metrics.done.labels(self._queue.name).inc(len(jobs))
             now, latency = time(), self._metrics.latency.labels(self._queue.name)
@@ -312,13 +339,26 @@ def _of_handler(error: BaseException | None) -> Exception | None:
     return None if error is None else error.error
 
 
-def _is_ours(error: Exception) -> bool:
-    """Whether this is about the worker's own statements, or the connection, and says nothing of the job. A
-    statement of the handler's that took too long is the job's: it would be as slow again.
+def _postponements(error: Exception, cause: Exception) -> int:
+    """How often what came of a handler is postponed before it counts a try.
+
+    Arguments:
+        error: as the transaction ended with it.
+        cause: what the handler raised.
     """
-    if not isinstance(error, (DatabaseUnavailable, StatementRefused)):
-        return False
-    return overdue_of(_of_handler(error)) is None
+    if isinstance(cause, asyncpg.IdleInTransactionSessionTimeoutError) or overdue_of(cause) is not None:
+        return 0
+    if isinstance(error, DatabaseUnavailable):
+        return _LOST
+    return _LOCKED if isinstance(cause, PASSING) else 0
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether this is about the worker's own statements, or PostgreSQL, and says nothing of the job. A
+    connection that was cut or lost while the handler ran may be the job's doing: whether PostgreSQL is there
+    shows when that is noted, by another connection.
+    """
+    return isinstance(error, (DatabaseUnavailable, StatementRefused)) and _of_handler(error) is None
 
 
 def _told(error: Exception) -> str:
