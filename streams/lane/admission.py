@@ -107,7 +107,7 @@ class Admission:
             self._letters.write(entry, route, record, error, "", now)
             entry.done = True
         if route.loops and self._loops is not None and not entry.done:
-            self._loops.comes(record.topic, record.key or b"", envelope.id_bytes)
+            self._loops.read(record, envelope.id_bytes)
         self._sequences.add(entry)
         return True
 

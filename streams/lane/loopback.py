@@ -78,8 +78,7 @@ class Loopback:
     def came(self, arrival: Arrival) -> None:
         """A message that was read is handled, or waits for a handler."""
         if arrival.route.loops:
-            record = arrival.record
-            self._loops.came(record.topic, record.key or b"", arrival.envelope.id_bytes)
+            self._loops.came(arrival.record)
 
     def run(self, entry: Entry, now: float) -> None:
         """Handle what an entry sends to its lane, and what that sends, in the order in which it is written.
@@ -98,14 +97,14 @@ class Loopback:
 
     def _is_handled(self, entry: Entry, tp: TP, outgoing: Outgoing, sent: Sent, now: float) -> bool:
         key = outgoing.key or b""
-        self._loops.came(tp.topic, key, sent.id)
+        self._loops.taken(tp.topic, key, sent.id)
         if self._loops.may_loop(tp, key):
             route = self._routes[tp.topic]
             if all(self._gates[handler.name].clear for handler in route.handlers):
                 record = LoopedRecord(tp, outgoing, now)
                 if self._is_run(Arrival(entry, route, record, Envelope(record), None, now), now):
                     return True
-        self._loops.comes(tp.topic, key, sent.id)
+        self._loops.written(tp.topic, key, sent.id)
         return False
 
     def _is_run(self, arrival: Arrival, now: float) -> bool:
@@ -131,7 +130,7 @@ class Loopback:
         except (Exception, asyncio.CancelledError):  # noqa: BLE001 - it fails again when it was read, and is told
             for number, message_id in _taken_from(entry):
                 tp, outgoing = entry.sends[number]
-                self._loops.came(tp.topic, outgoing.key or b"", message_id)
+                self._loops.taken(tp.topic, outgoing.key or b"", message_id)
             writer.take_back(entry, mark)
             return False
         finally:

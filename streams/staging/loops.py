@@ -45,24 +45,48 @@ class Loops:
         """
         self.topics = frozenset(topics)
         self._ends = dict(ends)
-        self._before: dict[tuple[str, bytes], set[bytes]] = {}
+        #: By topic and key, how many there are of each: by id while written, by offset once read. Ids are not
+        #: enough: anybody may write a record with the id of another one.
+        self._before: dict[tuple[str, bytes], dict[bytes | int, int]] = {}
 
     def read_up_to(self, tp: TP, offset: int) -> None:
         """All below an offset was taken."""
         if self._ends and self._ends.get(tp, offset + 1) <= offset:
             del self._ends[tp]
 
-    def comes(self, topic: str, key: bytes, message_id: bytes) -> None:
-        """A message is written, or was read, that is still to be handled."""
-        self._before.setdefault((topic, key), set()).add(message_id)
+    def written(self, topic: str, key: bytes, message_id: bytes) -> None:
+        """A message is staged that the lane has still to read, and to handle."""
+        self._add(topic, key, message_id)
 
-    def came(self, topic: str, key: bytes, message_id: bytes) -> None:
-        """It is handled, or waits for a handler."""
-        ids = self._before.get((topic, key))
-        if ids is not None:
-            ids.discard(message_id)
-            if not ids:
-                del self._before[topic, key]
+    def taken(self, topic: str, key: bytes, message_id: bytes) -> None:
+        """It is handled at once, or is not written after all."""
+        self._remove(topic, key, message_id)
+
+    def read(self, record: Record, message_id: bytes) -> None:
+        """A message was read that is still to be handled. Only the lane's own record is one that it wrote."""
+        key = record.key or b""
+        if isinstance(record, OwnRecord):
+            self._remove(record.topic, key, message_id)
+        self._add(record.topic, key, record.offset)
+
+    def came(self, record: Record) -> None:
+        """What was read is handled, or waits for a handler."""
+        self._remove(record.topic, record.key or b"", record.offset)
+
+    def _add(self, topic: str, key: bytes, name: bytes | int) -> None:
+        before = self._before.setdefault((topic, key), {})
+        before[name] = before.get(name, 0) + 1
+
+    def _remove(self, topic: str, key: bytes, name: bytes | int) -> None:
+        before = self._before.get((topic, key))
+        if before is None or name not in before:
+            return
+        if before[name] > 1:
+            before[name] -= 1
+            return
+        del before[name]
+        if not before:
+            del self._before[topic, key]
 
     def may_loop(self, tp: TP, key: bytes) -> bool:
         """Whether nothing of a key is before what is written now."""

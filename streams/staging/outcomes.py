@@ -164,7 +164,7 @@ class OutcomeWriter:
         for number, (tp, outgoing) in enumerate(sends, first):
             if tp.topic in loops.topics:
                 message_id = outgoing.headers[0][1]
-                loops.comes(tp.topic, outgoing.key or b"", message_id)
+                loops.written(tp.topic, outgoing.key or b"", message_id)
                 sent.append(Sent(number, message_id))
         return sent
 
@@ -346,7 +346,7 @@ class OutcomeWriter:
         changes = [remove_timer(due.name), *self._references(outgoing, now)]
         to = TP(due.topic, self._app.layout.partition_of(key))
         if self._loops is not None and due.topic in self._loops.topics:
-            self._loops.comes(due.topic, key, dict(headers)[ID])
+            self._loops.written(due.topic, key, dict(headers)[ID])
         self.append(due.partition, changes, [(to, outgoing)], timer_key(due.name)).timer = due.name
         self.counters.timers += 1
 

@@ -253,6 +253,26 @@ async def test_a_copy_of_a_looped_record_is_handled(fake: FakeWorld) -> None:
     assert await seen(fake, "halves") == {"a": [0, 0]}
 
 
+@pytest.mark.parametrize("copies", [2, 3])
+async def test_nothing_overtakes_a_copy_with_the_same_id(fake: FakeWorld, copies: int) -> None:
+    """Each is read before the first is handled, whose handler sends to the same topic."""
+    work = await relayed(fake, partitions=1)
+    event = fake.event(work, "a", -1)
+    codec = fake.app.message_codecs[work.middle]
+    headers = [
+        (name, codec.fingerprint if name == "schema-fingerprint" else value) for name, value in event.headers
+    ]
+    lane = await opened(fake, fake.event(work, "b", 0))
+    await fake.until(lambda: lane.lane.counters.looped == 2)
+    await fake.settled(work.source, work.middle, work.end)
+    await fake.post(*[fake.raw(work.middle, "a", event.value, headers) for _ in range(copies)])
+    await stopped(fake, lane, work.source, work.middle, work.end)
+    records = [record for record in await fake.records(work.middle) if record.key == b"a"]
+    numbers = [json.loads(record.value or b"")["i"] for record in records]
+    assert numbers == [-1] * copies + [0] * copies
+    assert await seen(fake, "halves") == {"a": numbers, "b": [0]}
+
+
 async def test_marks_of_used_up_and_former_producers_count(fake: FakeWorld) -> None:
     """The producer id changes while the lane is open, with a deploy of another cut, and after a long rest."""
     work = await relayed(fake, max_batch=4)
