@@ -131,6 +131,12 @@ class Lane:
         """What of its state it cannot read; nothing while it is not open."""
         return self._parts.unreadable if self._parts is not None else Unreadable()
 
+    @property
+    def foreign(self) -> Collection[TP]:
+        """Partitions of looped topics in which others write, too; nothing while it is not open."""
+        loops = self._parts.loops if self._parts is not None else None
+        return loops.foreign if loops is not None else ()
+
     # -- life -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:

@@ -7,8 +7,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+import structlog
+
 from streams.model.envelope import LOOPBACK
 from streams.ports import TP, OwnRecord, Record
+
+log = structlog.get_logger(__name__)
 
 
 class Sent(NamedTuple):
@@ -44,6 +48,9 @@ class Loops:
         it had not read all.
         """
         self.topics = frozenset(topics)
+        #: Partitions in which others write, too: what is sent there is read back before it is handled, so
+        #: that the order of the log holds.
+        self.foreign: set[TP] = set()
         self._ends = dict(ends)
         #: By topic and key, how many there are of each: by id while written, by offset once read. Ids are not
         #: enough: anybody may write a record with the id of another one.
@@ -67,6 +74,9 @@ class Loops:
         key = record.key or b""
         if isinstance(record, OwnRecord):
             self._remove(record.topic, key, message_id)
+        elif (tp := TP(record.topic, record.partition)) not in self.foreign:
+            self.foreign.add(tp)
+            log.warning("foreign_writer", topic=tp.topic, partition=tp.partition, offset=record.offset)
         self._add(record.topic, key, record.offset)
 
     def came(self, record: Record) -> None:
@@ -90,4 +100,4 @@ class Loops:
 
     def may_loop(self, tp: TP, key: bytes) -> bool:
         """Whether nothing of a key is before what is written now."""
-        return (tp.topic, key) not in self._before and tp not in self._ends
+        return (tp.topic, key) not in self._before and tp not in self._ends and tp not in self.foreign

@@ -86,6 +86,16 @@ def _crowd(crowd: Crowd, now: float) -> str:
     )
 
 
+def foreign_writers(lane: LaneView) -> list[str]:
+    """A warning for each topic that the lane writes for itself, and somebody else, too."""
+    return [
+        f"{topic} has records of another writer: lane {lane.number} reads back what it sends there, so that"
+        " the order of the log holds, and handles it no longer at once. Where others write it, leave SAME_KEY"
+        " out"
+        for topic in sorted({tp.topic for tp in lane.foreign})
+    ]
+
+
 def fenced_often(lane: LaneView, now: float) -> list[str]:
     """A warning, if another worker opens the lane again and again."""
     if not lane.measures.fenced_often(now):

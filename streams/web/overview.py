@@ -26,6 +26,7 @@ from streams.web.health import (
     breakers,
     crowds,
     fenced_often,
+    foreign_writers,
     held_up,
     not_consumed,
     not_yet,
@@ -101,7 +102,7 @@ def warnings(view: WorkerView) -> list[str]:
     found += unreadable(lane for _, lane in sorted(view.lanes.items()))
     found += [text for _, lane in sorted(view.lanes.items()) if (text := behind(lane, view.now()))]
     for _, lane in sorted(view.lanes.items()):
-        found += [*held_up(lane, view.now()), *fenced_often(lane, view.now())]
+        found += [*held_up(lane, view.now()), *fenced_often(lane, view.now()), *foreign_writers(lane)]
     found += topics(view.lanes.values(), view.now())
     found += refused_timers(view.lanes.values())
     if count := view.unreadable_announcements:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from streams.errors import PositionLost, TopicMismatch
@@ -75,6 +75,10 @@ class LaneView(Protocol):
     @property
     def gates(self) -> Mapping[str, HandlerGate]:
         """What its handlers' messages meet, by handler; nothing while it is not open."""
+
+    @property
+    def foreign(self) -> Collection[TP]:
+        """Partitions of looped topics in which others write, too."""
 
     @property
     def counters(self) -> Counters:

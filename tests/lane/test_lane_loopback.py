@@ -9,7 +9,8 @@ import pytest
 from lane_checker import latest
 from lane_relays import Relay, relay
 from lane_scenes import LANDING_AT_SENT, handled, opened, stopped
-from lane_worlds import FakeWorld, World
+from lane_worlds import FakeWorld, Post, World
+from structlog.testing import capture_logs
 
 from streams.errors import PermanentError, TransientError
 from streams.lane.loopback import MOST
@@ -251,6 +252,36 @@ async def test_a_copy_of_a_looped_record_is_handled(fake: FakeWorld) -> None:
     await fake.post(fake.raw(work.middle, "a", middle.value, list(middle.headers)))
     await stopped(fake, lane, work.source, work.middle, work.end)
     assert await seen(fake, "halves") == {"a": [0, 0]}
+
+
+async def test_order_holds_once_another_writer_was_seen(fake: FakeWorld) -> None:
+    """From then on the lane reads back what it sends there: all is handled in the order of the log."""
+    work = await relayed(fake, partitions=1)
+    codec = fake.app.message_codecs[work.middle]
+
+    def foreign(number: int) -> Post:
+        event = fake.event(work, "a", number)
+        headers = [
+            (name, codec.fingerprint if name == "schema-fingerprint" else value)
+            for name, value in event.headers
+        ]
+        return fake.raw(work.middle, "a", event.value, headers)
+
+    lane = await opened(fake, fake.event(work, "a", 0))
+    await fake.until(lambda: lane.lane.counters.looped == 2)
+    await fake.settled(work.source, work.middle, work.end)
+    with capture_logs() as logs:
+        await fake.post(foreign(-1))
+        await fake.settled(work.source, work.middle, work.end)
+        before = len(await marked(fake, work.middle))
+        for number in range(1, 20):
+            await fake.post(fake.event(work, "a", number), foreign(-1 - number))
+        await stopped(fake, lane, work.source, work.middle, work.end)
+    (said,) = [line for line in logs if line["event"] == "foreign_writer"]
+    assert (said["topic"], said["partition"]) == (work.middle, 0)
+    assert not any((await marked(fake, work.middle))[before:]), "nothing of that topic is looped any more"
+    numbers = [json.loads(record.value or b"")["i"] for record in await fake.records(work.middle)]
+    assert await seen(fake, "halves") == {"a": numbers}
 
 
 @pytest.mark.parametrize("copies", [2, 3])

@@ -158,6 +158,15 @@ async def test_a_worker_warns_of_what_is_wrong_with_topics(browser, worker):
     assert "post.parcel.seen.v1[2] at 100 and 1 more" in late
 
 
+async def test_a_worker_warns_of_others_that_write_its_topics(browser, worker):
+    worker.lanes[1].foreign = (TP("post.note.read.v1", 1), TP("post.note.read.v1", 5))
+    status, (warning,) = await warned(browser)
+    assert status == "degraded"
+    assert warning.startswith(
+        "post.note.read.v1 has records of another writer: lane 1 reads back what it sends"
+    )
+
+
 async def test_a_worker_that_was_told_to_end_is_not_ready(browser, worker):
     worker.stopping = True
     assert await not_ready(browser) == [

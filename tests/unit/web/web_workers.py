@@ -95,6 +95,7 @@ class FakeLane:
     backlog: int = 0
     commits: int = 7
     fenced: int = 0
+    foreign: tuple[TP, ...] = ()
     reopened: int = 0
     recovered: int = 0
     counters: Counters = field(default_factory=lambda: Counters(handled=41))
