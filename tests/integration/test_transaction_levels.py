@@ -102,7 +102,7 @@ async def test_late_requests_reach_the_first_version_alone(kafka: Stack, kind: P
     await producer.commit()
     await producer.begin()
     await producer.send({tp: COMMITTED})
-    (late,) = pack(tp, [Outgoing(b"k", b"late", [])], 0, options)
+    (late,) = pack(tp, [Outgoing(b"k", b"late", [])], 0, options, options.max_batch)
     batch = late.build(owner, producer._sequences.next(tp))
     call = produce(producer._protocol, owner, {tp: batch}, 5.0)
     answer = await producer._link.ask(producer._link.leader(tp), call)
