@@ -24,7 +24,9 @@ def log_of(script: Path) -> Path:
 
 
 def arm(script: Path, text: str) -> None:
-    """Leave a script there, such as `sent:3:kill`; reaches count from when the worker has found it."""
+    """Write a file that a worker looks for, such as a script `sent:3:kill`: its reaches count from when the
+    worker has found it. What the file says holds until the file is removed.
+    """
     script.parent.mkdir(parents=True, exist_ok=True)
     written = script.with_suffix(".new")
     written.write_text(text)

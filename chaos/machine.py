@@ -26,14 +26,6 @@ def ailment_of(var: Path, worker: str) -> Path:
     return var / "machines" / worker
 
 
-def ail(file: Path, what: str) -> None:
-    """Let it begin; it ends when the file is removed."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    written = file.with_suffix(".new")
-    written.write_text(what)
-    written.replace(file)  # at once: the worker never reads half of it
-
-
 class Machine:
     """The clock and the disk of this process."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 from unittest.mock import patch
 
 from aiokafka import AIOKafkaProducer
@@ -13,9 +12,8 @@ from aiokafka import AIOKafkaProducer
 from agents import worker
 from agents.settings import OrderSettings
 from chaos.controls.control import CONTROL, Control
+from chaos.controls.hasty import HastyLane
 from streams.lane import host as lane_host
-from streams.lane.lane import Lane
-from streams.lane.parts import Parts
 from streams.model.choreography import choreography
 from streams.model.layout import dead_letter_topic
 from streams.ports import TP, Outgoing, Transactions
@@ -23,8 +21,6 @@ from streams.runtime import app as runtime
 from streams.runtime import cluster
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.transactions.producer import TransactionalProducer
-from streams.staging.changes import POSITIONS
-from streams.staging.sequences import Staged, writes_of
 from streams.testing.faults import faults_from_environment
 
 
@@ -41,27 +37,6 @@ class UnfencedCluster(KafkaCluster):
     def transactions(self, transactional_id: str) -> Transactions:
         """A producer that is not started yet."""
         return super().transactions(f"{transactional_id}-of-{os.getpid()}")
-
-
-class HastyLane(Lane):
-    """Writes rows, inbox and timers to its store before it commits them.
-
-    Not the source positions: they would be ahead of the group's after a crash, which a lane that opens
-    notices (PositionLost). So this is the mistake that nothing but the checker can see.
-    """
-
-    async def _commit(self, parts: Parts, producer: Transactions) -> None:
-        take = parts.sequences.take
-
-        def take_and_write(*limits: Any) -> Staged:
-            staged = take(*limits)
-            assert self.store is not None
-            writes = writes_of(staged, self._writes)
-            self.store.apply([write for write in writes if write.table != POSITIONS], {})
-            return staged
-
-        with patch.object(parts.sequences, "take", take_and_write):
-            await super()._commit(parts, producer)
 
 
 class LettersApart(TransactionalProducer):

@@ -11,7 +11,7 @@ from chaos.arming import arm, script_of
 from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
 from chaos.fleet import Worker
 from chaos.kinds import Planned
-from chaos.machine import CLOCK, DISK, ail, ailment_of
+from chaos.machine import CLOCK, DISK, ailment_of
 from chaos.records import Happened
 from chaos.waiting import until
 
@@ -40,7 +40,7 @@ async def _ailing(planned: Planned, ground: Ground, worker: Worker, what: str, s
         return {each["lane"] for each in worker.log.events("lane_waits", mark) if said in each["cause"]}
 
     file = ailment_of(ground.var, worker.name)
-    ail(file, what)
+    arm(file, what)
     try:
         async with lasting(planned.seconds):
             await until(waiting, f"{worker.name} waits: {said}", within=OPEN_WITHIN)

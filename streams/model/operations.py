@@ -140,8 +140,8 @@ _decode_handler = msgspec.json.Decoder(HandlerOperation).decode
 _decode_row = msgspec.json.Decoder(RowOperation).decode
 
 
-def encode_operation(operation: Operation) -> bytes:
-    """An operation as the value of its message."""
+def encode_operation(operation: Operation | HandlerOperation | RowOperation) -> bytes:
+    """The value of an operation's message."""
     return _encode(operation)
 
 
@@ -171,16 +171,6 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     job: str = ""
 
 
-def encode_done(done: Done) -> bytes:
-    """The value of a record in the log of operations."""
-    return _encode(done)
-
-
-def encode_handler_operation(operation: HandlerOperation) -> bytes:
-    """An operation as the value of its message."""
-    return _encode(operation)
-
-
 def decode_handler_operation(data: bytes) -> HandlerOperation:
     """The operation that a message's value says. Raises msgspec.DecodeError."""
     return _decode_handler(data)
@@ -201,16 +191,6 @@ class HandlerDone(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     result: str
     state: str
-
-
-def encode_handler_done(done: HandlerDone) -> bytes:
-    """The value of a record in the log of operations."""
-    return _encode(done)
-
-
-def encode_row_operation(operation: RowOperation) -> bytes:
-    """An operation as the value of its message."""
-    return _encode(operation)
 
 
 def decode_row_operation(data: bytes) -> RowOperation:
@@ -234,6 +214,6 @@ class RowDone(msgspec.Struct, frozen=True, kw_only=True):
     result: str
 
 
-def encode_row_done(done: RowDone) -> bytes:
+def encode_done(done: Done | HandlerDone | RowDone) -> bytes:
     """The value of a record in the log of operations."""
     return _encode(done)

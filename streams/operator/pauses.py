@@ -10,7 +10,7 @@ import structlog
 from streams.model.application import Application
 from streams.model.envelope import rfc3339
 from streams.model.layout import LANE
-from streams.model.operations import HandlerDone, HandlerOperation, Pause, PauseState, encode_handler_done
+from streams.model.operations import HandlerDone, HandlerOperation, Pause, PauseState, encode_done
 from streams.operator.decisions import decide_pause, drained
 from streams.ports import TP, Outgoing, Store
 from streams.retry.gate import HandlerGate
@@ -164,7 +164,7 @@ class Pauses:
         entry.sends.append(self._in_log(done))
 
     def _in_log(self, done: HandlerDone) -> tuple[TP, Outgoing]:
-        return self._log, Outgoing(done.handler.encode(), encode_handler_done(done), [])
+        return self._log, Outgoing(done.handler.encode(), encode_done(done), [])
 
 
 _encode_pause = msgspec.msgpack.Encoder().encode

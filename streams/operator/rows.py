@@ -12,7 +12,7 @@ from streams.errors import Undecodable, UnknownSchema
 from streams.model.application import Application, BoundTable
 from streams.model.codecs import decode_row
 from streams.model.envelope import RECORD_OVERHEAD, rfc3339
-from streams.model.operations import RowCommand, RowDone, RowOperation, encode_row_done
+from streams.model.operations import RowCommand, RowDone, RowOperation, encode_done
 from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing, Store
 from streams.staging.changes import Change
@@ -54,7 +54,7 @@ class RowOperations:
             at=rfc3339(now),
             result=result,
         )
-        entry.sends.append((self._log, Outgoing(operation.table.encode(), encode_row_done(done), [])))
+        entry.sends.append((self._log, Outgoing(operation.table.encode(), encode_done(done), [])))
         said = {"table": operation.table, "row_key": key, "subkey": subkey}
         who = {"who": operation.who, "why": operation.why}
         log.info("operation", operation=str(operation.kind), **said, **who, result=result)

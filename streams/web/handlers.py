@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from streams.model.application import Application
 from streams.model.envelope import new_headers, rfc3339
-from streams.model.operations import HANDLER_OPERATION, HandlerOperation, Pause, encode_handler_operation
+from streams.model.operations import HANDLER_OPERATION, HandlerOperation, Pause, encode_operation
 from streams.operator.pauses import read_pause
 from streams.ports import TP, Outgoing
 from streams.retry.gate import HandlerGate
@@ -90,7 +90,7 @@ async def ask_handler(view: WorkerView, handler: str, asked: AskHandler) -> Aske
     headers = new_headers(
         HANDLER_OPERATION, handler, source=f"{app.layout.app_id}/desk", time=now, message_id=own_id
     )
-    post = Outgoing(handler.encode(), encode_handler_operation(operation), headers)
+    post = Outgoing(handler.encode(), encode_operation(operation), headers)
     await view.operate([(TP(app.layout.operations, n), post) for n in range(app.layout.partitions)])
     return AskedHandler(
         operation=str(asked.operation), handler=handler, id=own_id, partitions=app.layout.partitions

@@ -11,7 +11,7 @@ from streams.errors import Unencodable
 from streams.model.application import Application
 from streams.model.codecs import encode_row
 from streams.model.envelope import new_headers
-from streams.model.operations import ROW_OPERATION, RowCommand, RowOperation, encode_row_operation
+from streams.model.operations import ROW_OPERATION, RowCommand, RowOperation, encode_operation
 from streams.ports import TP, Outgoing
 from streams.web.view import Problem, WorkerView
 
@@ -66,7 +66,7 @@ async def ask_row(view: WorkerView, table: str, asked: AskRow) -> AskedRow:
         ROW_OPERATION, asked.key, source=f"{app.layout.app_id}/desk", time=now, message_id=own_id
     )
     partition = app.layout.partition_of(operation.key)
-    post = Outgoing(operation.key, encode_row_operation(operation), headers)
+    post = Outgoing(operation.key, encode_operation(operation), headers)
     await view.operate([(TP(app.layout.operations, partition), post)])
     return AskedRow(
         operation=str(asked.operation),

@@ -16,7 +16,7 @@ from streams.model.operations import (
     HandlerCommand,
     HandlerOperation,
     PauseState,
-    encode_handler_operation,
+    encode_operation,
 )
 from streams.operator.pauses import read_pause
 from streams.retry.queue import read_queue
@@ -38,7 +38,7 @@ def commanded(
     command = HandlerOperation(kind=kind, handler=handler, who=who, why="the bank is down", at_ms=1)
     name = operation_id or f"{kind}-{handler}"
     headers = new_headers(HANDLER_OPERATION, handler, source="desk", time=1e9, message_id=name)
-    topic, data = world.app.layout.operations, encode_handler_operation(command)
+    topic, data = world.app.layout.operations, encode_operation(command)
     chosen = range(world.app.layout.partitions) if partitions is None else partitions
     return [Post(topic, number, handler.encode(), data, headers) for number in chosen]
 

@@ -25,7 +25,7 @@ from streams.cli.workers import NoAnswer
 from streams.http import HttpServer
 from streams.model.codecs import AvroCodec, Schemas, decode_row
 from streams.model.envelope import new_headers
-from streams.model.operations import ROW_OPERATION, RowCommand, RowOperation, encode_row_operation
+from streams.model.operations import ROW_OPERATION, RowCommand, RowOperation, encode_operation
 from streams.model.row_keys import row_key
 from streams.policy.assignment import Assignment
 from streams.web.overview import warnings
@@ -249,4 +249,4 @@ def asked_of_row(world: World, **change: Any) -> Post:
     operation = RowOperation(who="ann", why="it is damaged", at_ms=1, **asked)
     headers = new_headers(ROW_OPERATION, "row", source="desk", time=1e9, message_id="op-1")
     home = world.app.layout.partition_of(operation.key)
-    return Post(world.app.layout.operations, home, operation.key, encode_row_operation(operation), headers)
+    return Post(world.app.layout.operations, home, operation.key, encode_operation(operation), headers)

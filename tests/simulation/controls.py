@@ -8,13 +8,11 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
+from chaos.controls.hasty import HastyLane
 from streams.lane import host as lane_host
 from streams.lane import intake
-from streams.lane.lane import Lane
 from streams.model.choreography import choreography
 from streams.ports import TP, Outgoing, Transactions
-from streams.staging.changes import POSITIONS
-from streams.staging.sequences import writes_of
 from streams.testing.clients import FakeTransactions
 from streams.testing.simulation import machines
 from streams.testing.simulation.machines import Network
@@ -29,23 +27,6 @@ def _unfenced() -> AbstractContextManager[Any]:
         return real(self, f"{transactional_id}-of-{self._machine.name}")
 
     return patch.object(Network, "transactions", transactions)
-
-
-class _HastyLane(Lane):
-    """Writes rows, inbox and timers to its store before it commits them; not the source positions."""
-
-    async def _commit(self, parts: Any, producer: Any) -> None:
-        take = parts.sequences.take
-
-        def take_and_write(*limits: Any) -> Any:
-            staged = take(*limits)
-            assert self.store is not None
-            writes = writes_of(staged, self._writes)
-            self.store.apply([write for write in writes if write.table != POSITIONS], {})
-            return staged
-
-        with patch.object(parts.sequences, "take", take_and_write):
-            await super()._commit(parts, producer)
 
 
 def _letters_apart() -> AbstractContextManager[Any]:
@@ -98,7 +79,7 @@ CONTROLS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "": nullcontext,
     "no-inbox": _without_inbox,
     "no-fencing": _unfenced,
-    "store-before-commit": lambda: patch.object(lane_host, "Lane", _HastyLane),
+    "store-before-commit": lambda: patch.object(lane_host, "Lane", HastyLane),
     "letters-apart": _letters_apart,
     "offsets-outside": _offsets_outside,
     "reuse-after-doubt": _reused_after_doubt,

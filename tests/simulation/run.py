@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -45,7 +45,6 @@ class Result:
 
     findings: list[Finding]
     trace: list[str]
-    faults: dict[str, int] = field(default_factory=dict)
 
 
 class Run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from random import Random
 from typing import Any, TypeVar
@@ -72,10 +72,10 @@ class Machine:
         is_cut_off: no request is answered.
     """
 
-    def __init__(self, name: str, loop: SimulatedLoop, rng: Random, *, skew: float = 0.0) -> None:
+    def __init__(self, name: str, loop: SimulatedLoop, rng: Random) -> None:
         self.name = name
         self.stores = MemoryStores()
-        self.clock = MachineClock(self, loop, skew)
+        self.clock = MachineClock(self, loop)
         self.process: Process | None = None
         self.is_frozen = False
         self.is_cut_off = False
@@ -119,10 +119,10 @@ class Machine:
 class MachineClock(LoopClock):
     """A machine's own time. Whoever sleeps on a frozen machine wakes when it goes on."""
 
-    def __init__(self, machine: Machine, loop: SimulatedLoop, skew: float) -> None:
+    def __init__(self, machine: Machine, loop: SimulatedLoop) -> None:
         super().__init__(loop)
         self._machine = machine
-        self.skew = skew
+        self.skew = 0.0
 
     def now(self) -> float:
         """Seconds since the epoch, as this machine has them."""
@@ -142,7 +142,6 @@ class Network:
         self._cluster = cluster
         self._machine = machine
         self._process = process
-        self.cut_since: float | None = None
 
     async def request(self, call: Callable[[], Awaitable[T]], lost: Callable[[], Exception]) -> T:
         """Make a request. Raises what `lost` makes when there is no answer in time."""
@@ -170,10 +169,6 @@ class Network:
     async def reader(self) -> Reader:
         """A reader with nothing assigned."""
         return _Reader(self, await self._ask(self._cluster.reader))
-
-    async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
-        """The group's committed positions."""
-        return await self._ask(lambda: self._cluster.committed(group, tps))
 
     def __getattr__(self, name: str) -> Any:
         question = getattr(self._cluster, name)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.machine import CLOCK, DISK, Machine, ail, ailment_of
+from chaos.arming import arm
+from chaos.machine import CLOCK, DISK, Machine, ailment_of
 from streams.errors import StoreUnavailable
 
 
@@ -15,7 +16,7 @@ def test_a_clock_is_ahead_while_the_file_says_so(tmp_path: Path) -> None:
     file = ailment_of(tmp_path, "worker-0")
     machine = Machine(file)
     assert machine.time() == pytest.approx(time.time(), abs=60)
-    ail(file, f"{CLOCK} 7200")
+    arm(file, f"{CLOCK} 7200")
     assert machine.time() == pytest.approx(time.time() + 7200, abs=60)
     machine.check_disk(tmp_path)
     file.unlink()
@@ -26,7 +27,7 @@ def test_a_disk_is_full_while_the_file_says_so(tmp_path: Path) -> None:
     file = ailment_of(tmp_path, "worker-0")
     machine = Machine(file)
     machine.check_disk(tmp_path)
-    ail(file, DISK)
+    arm(file, DISK)
     with pytest.raises(StoreUnavailable, match=r"^the disk is full"):
         machine.check_disk(tmp_path)
     assert machine.time() == pytest.approx(time.time(), abs=60)

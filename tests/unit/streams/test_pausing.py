@@ -15,7 +15,7 @@ from streams.model.operations import (
     Pause,
     PauseState,
     decode_handler_operation,
-    encode_handler_operation,
+    encode_operation,
 )
 from streams.operator.decisions import decide_pause, drained
 from streams.operator.pauses import read_pause, set_pause
@@ -97,7 +97,7 @@ def test_a_drained_handler_holds_and_remembers_who_asked() -> None:
 @given(st.builds(HandlerOperation, kind=st.sampled_from(HandlerCommand), handler=st.text(), who=st.text(),
                  why=st.text(), at_ms=st.integers(0, 253_402_300_799_999)))  # fmt: skip
 def test_an_operation_comes_back_from_its_message(operation: HandlerOperation) -> None:
-    assert decode_handler_operation(encode_handler_operation(operation)) == operation
+    assert decode_handler_operation(encode_operation(operation)) == operation
 
 
 @given(st.builds(Pause, st.sampled_from(PauseState), st.text(), st.text(), st.integers(0, 1 << 50)))

@@ -16,7 +16,6 @@ from streams.model.operations import (
     Operation,
     decode_operation,
     encode_done,
-    encode_handler_done,
 )
 from streams.testing.log import FakeRecord
 from streams.web.desk import differences
@@ -214,7 +213,7 @@ def paused(worker: FakeWorker, partition: int, result: str = "paused") -> None:
         operation="pause", id="o2", handler="post.note", partition=partition, who="bob", why="it burns",
         asked_at="a", at="b", result=result, state="paused",
     )  # fmt: skip
-    logged(worker, encode_handler_done(done))
+    logged(worker, encode_done(done))
 
 
 async def audit(browser: Browser, query: str = "") -> list[Any]:
