@@ -40,7 +40,7 @@ class Machine:
         return (more or kind) if kind == what else ""
 
     def time(self) -> float:
-        """What stands in for the time by which producers stamp records."""
+        """Replacement for `time` in the module with which producers stamp records."""
         return time.time() + float(self._said(CLOCK) or 0)
 
     def check_disk(self, path: Path) -> None:

@@ -86,7 +86,7 @@ def delete(
     worker: At = "",
     timeout: Timeout = 30.0,
 ) -> None:
-    """Delete a row that cannot be read: for its handlers there is none then."""
+    """Delete a row that cannot be read. Its handlers then find no row."""
     body = {"operation": str(RowCommand.DELETE), "who": by_whom(who), "why": why}
     _mend(find_worker(worker), table, key, subkey, body, timeout)
 
@@ -112,7 +112,7 @@ def _mend(asked: Worker, table: str, key: str, subkey: str, body: dict[str, Any]
 
 
 def _rows(asked: Worker, table: str, key: str, subkey: str | None) -> list[Any]:
-    """The rows of a key, or the one that is named; none where there is none."""
+    """The rows of a key, or the one with this subkey. Empty if there is no such row."""
     query = {"key": key} if subkey is None else {"key": key, "subkey": subkey}
     rows: list[Any] = []
     try:
