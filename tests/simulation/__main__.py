@@ -39,7 +39,7 @@ def one(seed: int, *, smaller: bool) -> int:
     plan = plan_of(seed)
     if smaller and (findings := run(plan).findings):
         plan = shrink(plan, findings[0].invariant)
-    print(plan.partitions, plan.lanes, plan.machines, plan.standbys, plan.shape, plan.options)
+    print(plan.partitions, plan.lanes, plan.machines, plan.standbys, plan.shapes, plan.options)
     result = run(plan, verbose=True)
     print(*result.trace, sep="\n")
     for finding in result.findings:

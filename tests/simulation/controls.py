@@ -11,7 +11,7 @@ from unittest.mock import patch
 from chaos.controls.hasty import HastyLane
 from streams.lane import host as lane_host
 from streams.lane import intake
-from streams.model.choreography import choreography
+from streams.model.choreography import Choreography, Route, choreography
 from streams.ports import TP, Outgoing, Transactions
 from streams.testing.clients import FakeTransactions
 from streams.testing.simulation import machines
@@ -67,12 +67,11 @@ def _reused_after_doubt() -> AbstractContextManager[Any]:
 
 def _without_inbox() -> AbstractContextManager[Any]:
     """No topic is checked for what came before."""
-    real = run.letters
 
-    def letters(*asked: Any) -> Any:
-        return choreography(*(replace(route, inbox=False) for route in real(*asked).routes.values()))
+    def without(*routes: Route) -> Choreography:
+        return choreography(*(replace(route, inbox=False) for route in routes))
 
-    return patch.object(run, "letters", letters)
+    return patch.object(run, "choreography", without)
 
 
 CONTROLS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {

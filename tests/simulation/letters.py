@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from streams.errors import PermanentError, TransientError
-from streams.model.choreography import Choreography, choreography, on
+from streams.model.choreography import Route, on
 from streams.model.handlers import Service
 from streams.model.message import Message, Row
 from streams.model.outcome import Outcome, Timer, outcome
@@ -81,18 +81,6 @@ class Rang(Message, frozen=True):
         return self.k
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What an application of letters has."""
-
-    settled: bool
-    audited: str  # "", "sync" or "async"
-    passed: bool
-    timed: bool
-    ordered: bool
-    holds: bool
-
-
 @dataclass
 class Outside:
     """The world outside, which handlers ask. While it is down each attempt fails."""
@@ -124,12 +112,12 @@ COUNTS, AUDITS = Table("counts", Seen), Table("audits", Seen)
 SETTLED, RECEIVED, RINGS = Table("settled", Seen), Table("received", Seen), Table("rings", Seen)
 
 
-def letters(shape: Shape, outside: Outside, now: Callable[[], float]) -> Choreography:
-    """The wiring of one seed."""
+def letters(shape: Any, outside: Outside, now: Callable[[], float]) -> list[Route]:
+    """The lines of one seed."""
     service = Service("letters")
     sends = [Counted] + [Passed] * shape.passed + [Rang] * shape.timed
     retry = RetryPolicy(RETRY.immediate, RETRY.delays, hold_while_dead=shape.holds)
-    routes = []
+    routes: list[Route] = []
 
     @service.handler(sends=tuple(sends), retry=retry, breaker=BREAKER, row=COUNTS)
     def count(event: Written, row: Seen | None) -> Outcome:
@@ -183,4 +171,4 @@ def letters(shape: Shape, outside: Outside, now: Callable[[], float]) -> Choreog
             return outcome(row=(row or Seen()).and_now(event.id))
 
         routes.append(on(Rang, ring))
-    return choreography(*routes)
+    return routes

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from tests.simulation.letters import Shape
+from tests.simulation.letters_part import Shape
+from tests.simulation.parts import Step
 
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 KEYS = "abcdef"
@@ -19,18 +20,6 @@ TOPICS = (
 
 
 @dataclass(frozen=True)
-class Step:
-    """Something that happens at a time, in seconds since the run began."""
-
-    at: float
-    kind: str
-    what: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        return f"{self.at:8.2f} {self.kind} {' '.join(map(str, self.what))}"
-
-
-@dataclass(frozen=True)
 class Plan:
     """A run. `seed` decides what the steps leave open: latencies, the order of answers."""
 
@@ -39,7 +28,7 @@ class Plan:
     lanes: int
     machines: int
     standbys: int
-    shape: Shape
+    shapes: tuple[Any, ...]
     options: dict[str, Any]
     steps: tuple[Step, ...]
 
@@ -74,7 +63,7 @@ def plan_of(seed: int) -> Plan:
         rng.randint(1, partitions),
         machines,
         rng.choice((0, 1, 1)),
-        shape,
+        (shape,),
         options,
         tuple(sorted(steps, key=lambda step: step.at)),
     )

@@ -14,8 +14,9 @@ import structlog
 
 from streams.dead_letters.row import letter_id
 from streams.model.application import Application, LaneOptions
+from streams.model.choreography import choreography
 from streams.model.codecs import json_without_schema
-from streams.model.envelope import LOOPBACK, new_headers
+from streams.model.envelope import new_headers
 from streams.model.layout import Layout
 from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.ports import TP
@@ -25,16 +26,24 @@ from streams.testing.broker import Fault
 from streams.testing.cluster import FakeCluster
 from streams.testing.loop import LoopClock, SimulatedLoop
 from streams.testing.simulation.group import Group
-from streams.testing.simulation.machines import Machine, own_tasks
+from streams.testing.simulation.machines import HereClock, Machine, outside_world, own_tasks
 from streams.testing.simulation.workers import Points, SimulatedWorker
-from tests.simulation.judge import Finding, judge, letters_in, missing
-from tests.simulation.letters import Outside, Written, letters
+from tests.simulation.judge import judge, letters_in, missing
+from tests.simulation.letters import BREAKER, RETRY, Outside
+from tests.simulation.parts import Finding, Step
 from tests.simulation.plans import Plan
 
 APP = "sim"
 #: Within so many seconds of simulated time after the last fault everything has to be settled: a clock that
 #: is set back makes retries late by as much.
 BOUND = 1300.0
+_OPTIONS = {
+    "max_backlog": 200,
+    "max_message_bytes": 100_000,
+    "fenced_pause": 1.0,
+    "retry": RETRY,
+    "breaker": BREAKER,
+}
 #: Modules that measure turns by the processor's time, which no seed decides.
 _TIMED = ("lane.intake", "lane.loopback", "lane.turns", "lane.attempt", "lane.measures")
 
@@ -59,14 +68,15 @@ class Run:
         self._began = loop.time()
         self.rng = Random(plan.seed)
         self.clock = LoopClock(loop)
-        self.outside = Outside(asyncio.sleep)
+        self.here = HereClock(self.clock)
+        self.outside = Outside(outside_world)
+        self.parts = [shape.part(self) for shape in plan.shapes]
         self.app = Application(
             Layout(APP, plan.partitions, plan.lanes),
-            letters(plan.shape, self.outside, self.clock.now),
+            choreography(*(route for part in self.parts for route in part.routes())),
             json_without_schema,
-            lane_options=LaneOptions(
-                **{"max_backlog": 200, "max_message_bytes": 100_000, "fenced_pause": 1.0, **plan.options}
-            ),
+            resources={name: each for part in self.parts for name, each in part.resources().items()},
+            lane_options=LaneOptions(**{**_OPTIONS, **plan.options}),
         )
         declared = declare(self.app, replication=1)
         self.cluster = FakeCluster(
@@ -81,7 +91,6 @@ class Run:
         self.machines = [Machine(f"m{n}", loop, self.rng) for n in range(plan.machines)]
         self.points = [Points(self.note) for _ in self.machines]
         self.workers: list[SimulatedWorker | None] = [None] * plan.machines
-        self.written: dict[str, Written] = {}
         self.owned: dict[str, list[int]] = {}
         self.operations = 0
 
@@ -104,7 +113,7 @@ class Run:
             for step in self.plan.steps:
                 await asyncio.sleep(max(0.0, self._began + step.at - self._loop.time()))
                 self.note("step", what=step)
-                getattr(self, f"do_{step.kind}")(*step.what)
+                self.do(step)
             await asyncio.sleep(1)
             self.end_faults()
             await self.settle()
@@ -120,6 +129,12 @@ class Run:
             await asyncio.sleep(0)
         if not self.findings:
             self.findings += judge(self)
+
+    def do(self, step: Step) -> None:
+        """Do a step: it is the run's own, or one of a part."""
+        name = f"do_{step.kind}"
+        doer = next(each for each in (self, *self.parts) if hasattr(each, name))
+        getattr(doer, name)(*step.what)
 
     async def settle(self) -> None:
         """Wait until nothing is left to do."""
@@ -137,6 +152,8 @@ class Run:
         self.cluster._faults.clear()
         self.cluster.refuses = ""
         self.outside.is_down, self.outside.is_healed = False, True
+        for part in self.parts:
+            part.end_faults()
         for number, machine in enumerate(self.machines):
             self.points[number].call_off()
             machine.thaw()
@@ -160,19 +177,6 @@ class Run:
 
     def _later(self, after: float, what: Any, *args: Any) -> None:
         self._loop.call_later(after, what, *args)
-
-    def do_write(
-        self, key: str, letter: str, more: dict[str, Any], misrouted: bool, mark: Any = None
-    ) -> None:
-        message = Written(k=key, id=letter, **more)
-        self.written[letter] = message
-        headers = new_headers(Written.TOPIC, key, source="outside", time=1e9, message_id=letter)
-        codec = self.app.message_codecs[Written.TOPIC]
-        headers.append(("schema-fingerprint", codec.fingerprint))
-        headers += [mark] if mark is not None else []
-        home = self.app.layout.partition_of(key.encode())
-        tp = TP(Written.TOPIC, (home + misrouted) % self.plan.partitions)
-        self.cluster.produce(tp, key.encode(), codec.encode(message), headers)
 
     def do_kill(self, number: int, lost: int, back: float) -> None:
         worker = self.workers[number]
@@ -256,13 +260,6 @@ class Run:
         if topic in self.cluster.limits:
             was, self.cluster.limits[topic] = self.cluster.limits[topic], 10
             self._later(seconds, self.cluster.limits.__setitem__, topic, was)
-
-    def do_forge(self, key: str, letter: str) -> None:
-        """A message of the outside that ends with the mark of what a lane has handled already."""
-        self.do_write(key, letter, {}, False, mark=(LOOPBACK, APP.encode()))
-
-    def do_heal(self) -> None:
-        self.outside.is_healed = True
 
     def do_operate(self, kind: str, twice: bool) -> None:
         """An operator asks the same of each letter, perhaps from two terminals."""

@@ -135,6 +135,33 @@ class MachineClock(LoopClock):
             await self._machine.runs(process)
 
 
+class HereClock:
+    """The clock of whichever machine asks; outside of all of them the world's."""
+
+    def __init__(self, world: LoopClock) -> None:
+        self._world = world
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._here().now()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self._here().sleep(seconds)
+
+    def _here(self) -> LoopClock:
+        process = _running.get()
+        return self._world if process is None else process.machine.clock
+
+
+async def outside_world(seconds: float) -> None:
+    """A request to something that is not Kafka, by whoever runs: what is frozen makes it when it goes on."""
+    process = _running.get()
+    await asyncio.sleep(seconds)
+    if process is not None:
+        await process.machine.runs(process)
+
+
 class Network:
     """The cluster as one process has it: each request takes its time, and may never be answered."""
 

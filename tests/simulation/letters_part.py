@@ -1,0 +1,188 @@
+"""Letters: a choreography with retries, dead letters, timers and loopback, and what has to hold of it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streams.model.choreography import Route
+from streams.model.envelope import LOOPBACK, new_headers
+from streams.model.layout import dead_letter_topic
+from streams.ports import TP
+from tests.simulation.judge import in_log, letters_in, rows
+from tests.simulation.letters import Counted, Passed, Rang, Written, letters
+from tests.simulation.parts import Finding, Part
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What an application of letters has."""
+
+    settled: bool
+    audited: str  # "", "sync" or "async"
+    passed: bool
+    timed: bool
+    ordered: bool
+    holds: bool
+
+    def part(self, run: Run) -> Letters:
+        """The part of a run."""
+        return Letters(run, self)
+
+
+class Letters(Part):
+    """The letters of a run."""
+
+    def __init__(self, run: Run, shape: Shape) -> None:
+        super().__init__(run)
+        self.shape = shape
+        self._written: dict[str, Written] = {}
+
+    def routes(self) -> Sequence[Route]:
+        """The lines of its shape."""
+        return letters(self.shape, self.run.outside, self.run.here.now)
+
+    def do_write(
+        self, key: str, letter: str, more: dict[str, Any], misrouted: bool, mark: Any = None
+    ) -> None:
+        """A message of the outside."""
+        run, message = self.run, Written(k=key, id=letter, **more)
+        self._written[letter] = message
+        headers = new_headers(Written.TOPIC, key, source="outside", time=1e9, message_id=letter)
+        codec = run.app.message_codecs[Written.TOPIC]
+        headers.append(("schema-fingerprint", codec.fingerprint))
+        headers += [mark] if mark is not None else []
+        home = run.app.layout.partition_of(key.encode())
+        tp = TP(Written.TOPIC, (home + misrouted) % run.plan.partitions)
+        run.cluster.produce(tp, key.encode(), codec.encode(message), headers)
+
+    def do_forge(self, key: str, letter: str) -> None:
+        """A message of the outside that ends with the mark of what a lane has handled already."""
+        self.do_write(key, letter, {}, False, mark=(LOOPBACK, self.run.app.layout.app_id.encode()))
+
+    def do_heal(self) -> None:
+        """What is curable is poison no longer."""
+        self.run.outside.is_healed = True
+
+    def missing(self) -> list[str]:
+        """Letters that a handler has neither had nor given up, and timers that have not rung."""
+        left = []
+        given_up = self._dead()
+        for handler, (table, expected) in self._tables().items():
+            has = self._rows(table)
+            for key, ids in expected.items():
+                gone = set(ids) - set(has.get(key, ())) - given_up[handler]
+                if self.shape.holds and given_up[handler] & set(ids):
+                    continue  # later ones of the key wait until the letter is settled
+                left += [f"{handler} has not had {letter} of {key}" for letter in sorted(gone)]
+        if self.shape.timed:
+            rang = {letter for ids in in_log(self.run, Rang.TOPIC).values() for letter in ids}
+            counted = {letter for ids in self._rows("counts").values() for letter in ids}
+            unheard = (letter for letter in sorted(counted - rang) if self._written[letter].rings)
+            left += [f"no timer of {letter} has rung" for letter in unheard]
+        return left
+
+    def judge(self) -> list[Finding]:
+        """Each takes effect once, in the order of the log; nothing good is given up."""
+        found: list[Finding] = []
+        given_up, late = self._dead(), self._once_dead()
+        for handler, (table, expected) in self._tables().items():
+            has = self._rows(table)
+            for key in sorted(has.keys() | expected.keys()):
+                ids, wanted = has.get(key, ()), expected.get(key, [])
+                if len(set(ids)) < len(ids):
+                    found.append(Finding("a message takes effect once", f"{handler} of {key}: {ids}"))
+                if unknown := set(ids) - set(wanted):
+                    found.append(Finding("nothing comes from nowhere", f"{handler} of {key}: {unknown}"))
+                if both := set(ids) & given_up[handler]:
+                    found.append(Finding("what is given up has no effect", f"{handler} of {key}: {both}"))
+                in_time = [letter for letter in ids if letter not in late[handler]]
+                ordered = [letter for letter in wanted if letter in set(in_time)]
+                if not self.shape.ordered and in_time != ordered and not found:
+                    found.append(Finding("effects are in the order of the log", f"{handler} of {key}: {ids}"))
+            found += self._good(handler, given_up[handler])
+        return found + self._sent()
+
+    def _good(self, handler: str, given_up: set[str]) -> list[Finding]:
+        """What is given up for no reason."""
+        if any(step.kind == "limit" for step in self.run.plan.steps):
+            return []  # it may have been too large for a topic for a while
+        messages = [self._written[letter] for letter in sorted(given_up)]
+        return [
+            Finding("nothing good is given up", f"{handler}: {message.id}")
+            for message in messages
+            if not message.poison and not (handler == "count" and message.fails >= 5)
+        ]
+
+    def _sent(self) -> list[Finding]:
+        """What was sent is what was decided."""
+        counted = {key: list(ids) for key, ids in self._rows("counts").items() if ids}
+        sent = defaultdict(list)
+        for record in self.run.cluster.visible(Counted.TOPIC):
+            sent[(record.key or b"").decode()].append(json.loads(record.value or b"")["id"])
+        if dict(sent) == counted:
+            return []
+        return [Finding("what is sent is what was decided", f"{dict(sent)}, and rows {counted}")]
+
+    def _tables(self) -> dict[str, tuple[str, dict[str, list[str]]]]:
+        """Of each handler its table, and what it has to have taken in, in this order."""
+        run, shape = self.run, self.shape
+        written = in_log(run, Written.TOPIC)
+        found = {"count": ("counts", written)}
+        if shape.audited:
+            found["audit"] = ("audits", written)
+        if shape.settled:
+            found["settle"] = ("settled", in_log(run, Counted.TOPIC))
+        if shape.passed:
+            found["receive"] = ("received", in_log(run, Passed.TOPIC))
+        if shape.timed:
+            found["ring"] = ("rings", in_log(run, Rang.TOPIC))
+        return found
+
+    def _rows(self, table: str) -> dict[str, tuple[str, ...]]:
+        """The ids on each key."""
+        return {key: tuple(json.loads(row)["ids"]) for (key, _), row in rows(self.run, table).items()}
+
+    def _dead(self) -> dict[str, set[str]]:
+        """The ids that each handler has given up, and that nobody has replayed."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for letter in letters_in(self.run).values():
+            if letter.topic in self._topics:
+                found[letter.handler].add(self._id_at(letter.topic, letter.partition, letter.offset))
+        return self._by_handler(found)
+
+    def _once_dead(self) -> dict[str, set[str]]:
+        """The ids that each handler has ever given up: a replay of them comes out of order."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for topic in self._topics:
+            for record in self.run.cluster.visible(dead_letter_topic(topic)):
+                said = {name: value.decode() for name, value in record.headers if name.startswith("dlq-")}
+                source = (
+                    said["dlq-source-topic"],
+                    int(said["dlq-source-partition"]),
+                    int(said["dlq-source-offset"]),
+                )
+                found[said["dlq-handler"]].add(self._id_at(*source))
+        return self._by_handler(found)
+
+    @property
+    def _topics(self) -> list[str]:
+        return [kind.TOPIC for kind in (Written, Counted, Passed, Rang) if kind.TOPIC in self.run.app.routes]
+
+    def _by_handler(self, found: dict[str, set[str]]) -> dict[str, set[str]]:
+        """What could not be committed at all is given up for each handler."""
+        return {name: found[f"letters.{name}"] | found[""] for name in self._tables()}
+
+    def _id_at(self, topic: str, partition: int, offset: int) -> str:
+        """The id of the record there: a dead letter that was too large has no content."""
+        return next(
+            str(json.loads(entry.record.value or b"")["id"])
+            for entry in self.run.cluster.entries(TP(topic, partition))
+            if entry.offset == offset and entry.record is not None
+        )
