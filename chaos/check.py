@@ -20,9 +20,9 @@ from aiokafka.errors import KafkaError
 from botocore.exceptions import BotoCoreError, ClientError
 from confluent_kafka import KafkaException
 
-from chaos.evidence import gather
-from chaos.findings import findings
-from chaos.stalls import Stall, stalls
+from chaos.evidence.evidence import gather
+from chaos.judges.findings import findings
+from chaos.judges.stalls import Stall, stalls
 from demo.findings import Finding
 from demo.purchases import purchases
 from streams.errors import SteadfaustError

@@ -11,27 +11,26 @@ from pathlib import Path
 
 import msgspec
 
-from chaos.arming import ARMED, script_of
-from chaos.brokers import Brokers
-from chaos.commits import CommitWatch
-from chaos.compaction import hasten_compaction
-from chaos.edge import Edge
 from chaos.ending import unended
-from chaos.errors import ChaosFailed
-from chaos.failing import FAILING, failing_file
 from chaos.faults.ground import Ground
-from chaos.fleet import Fleet, worker_name
 from chaos.injection import Injection, Say
-from chaos.kinds import BROKERS, LANES, PARTITIONS, SLOTS, WORKERS, Planned
-from chaos.load import Load
+from chaos.load.load import Load
+from chaos.load.notes import NoteMade
+from chaos.load.payloads import ATTACHED, payload_environment, payload_settings
+from chaos.load.shop import Shop
 from chaos.machine import MACHINE, ailment_of
-from chaos.network import Network
-from chaos.notes import NoteMade
-from chaos.payloads import ATTACHED, payload_environment, payload_settings
-from chaos.records import COMMITS, REQUESTS, RUN, Ended, Happened, Request, Run
+from chaos.rig.arming import ARMED, script_of
+from chaos.rig.brokers import Brokers
+from chaos.rig.commits import CommitWatch
+from chaos.rig.compaction import hasten_compaction
+from chaos.rig.edge import Edge
+from chaos.rig.failing import FAILING, failing_file
+from chaos.rig.fleet import Fleet, worker_name
+from chaos.rig.kinds import BROKERS, LANES, PARTITIONS, SLOTS, WORKERS, Planned
+from chaos.rig.network import Network
+from chaos.rig.records import COMMITS, REQUESTS, RUN, Ended, Happened, Request, Run
+from chaos.rig.waiting import ChaosFailed, until
 from chaos.schedule import LONGEST_DELAY
-from chaos.shop import Shop
-from chaos.waiting import until
 from demo.evidence import SOURCES, quiet
 from demo.load import receive_stock
 from demo.purchases import ROWS

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from chaos.faults.ground import Ground
 from chaos.faults.perform import perform
-from chaos.fleet import worker_name
-from chaos.kinds import Planned
-from chaos.records import Happened
+from chaos.rig.fleet import worker_name
+from chaos.rig.kinds import Planned
+from chaos.rig.records import Happened
 from streams.errors import SteadfaustError
 
 Say = Callable[[str], None]

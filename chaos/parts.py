@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from chaos.errors import ChaosFailed
+from chaos.rig.waiting import ChaosFailed
 from demo.workers import PROJECT
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from chaos.check import Report as Checked
-from chaos.records import Run
+from chaos.rig.records import Run
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

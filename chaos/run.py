@@ -16,9 +16,9 @@ import structlog
 
 from chaos.check import Report as Checked
 from chaos.driver import Driver, Plan, stack_of
-from chaos.errors import ChaosFailed
 from chaos.injection import Say
 from chaos.report import Report, encode
+from chaos.rig.waiting import ChaosFailed
 from demo.workers import PROJECT, held_slots
 
 REPORT = "report.json"

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from chaos.kinds import (
+from chaos.judges.stalls import AFTER
+from chaos.rig.kinds import (
     ALONE,
     BROKERS,
     COSTS_ATTEMPTS,
@@ -36,7 +37,6 @@ from chaos.kinds import (
     Kind,
     Planned,
 )
-from chaos.stalls import AFTER
 
 #: Times in seconds: until the first fault, and before the end of the load for the last one to heal.
 FIRST_AFTER = 5.0

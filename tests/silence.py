@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from chaos.links import Fault, Kind, Link
+from chaos.rig.links import Fault, Kind, Link
 from streams.local import loopback
 
 

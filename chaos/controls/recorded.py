@@ -16,17 +16,17 @@ import msgspec
 
 from agents.commands import OrderSagaReply, OrderSubmitted, RefundPayment
 from agents.messages import LineReserved, OrderPlaced, ReserveLine
-from chaos.consequences import Sent
-from chaos.decoding import decoder, split_key
-from chaos.evidence import Evidence
-from chaos.in_postgres import SOURCE, OrderRow
-from chaos.lateness import TIME
-from chaos.origins import Origin
-from chaos.records import Happened
-from chaos.retried import Retried
-from chaos.saga_records import Asked, Replied, Said
-from chaos.stores import Rows
-from chaos.timers import TABLE as TIMERS
+from chaos.evidence.consequences import Sent
+from chaos.evidence.decoding import decoder, split_key
+from chaos.evidence.evidence import Evidence
+from chaos.evidence.in_postgres import SOURCE, OrderRow
+from chaos.evidence.origins import Origin
+from chaos.evidence.retried import Retried
+from chaos.evidence.saga_records import Asked, Replied, Said
+from chaos.evidence.stores import Rows
+from chaos.judges.lateness import TIME
+from chaos.judges.timers import TABLE as TIMERS
+from chaos.rig.records import Happened
 from schemas import latest
 
 ENDED = "every saga ended as its order calls for, late only by a fault"

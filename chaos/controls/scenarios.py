@@ -12,8 +12,8 @@ import psutil
 
 from chaos.controls.control import Control
 from chaos.controls.stage import LANES, Stage
-from chaos.records import Happened
-from chaos.waiting import until
+from chaos.rig.records import Happened
+from chaos.rig.waiting import until
 
 _HAPPENS_WITHIN = 60.0
 _SESSION_TIMEOUT = 6.0

@@ -13,9 +13,8 @@ from aiokafka import AIOKafkaProducer
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced, StockReceived
 from chaos.controls.control import CONTROL
-from chaos.errors import ChaosFailed
-from chaos.fleet import Fleet, Worker
-from chaos.waiting import until
+from chaos.rig.fleet import Fleet, Worker
+from chaos.rig.waiting import ChaosFailed, until
 from demo.evidence import make_codec, quiet
 from demo.load import SOURCE
 from demo.purchases import Purchase, orchestrated, order, purchases, receipts

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 
 from chaos.check import Report
-from chaos.commits import CommitWatch
 from chaos.controls.scenarios import Scenario
 from chaos.controls.stage import APP, LANES, ORDERS, PARTITIONS, Stage, staged
-from chaos.errors import ChaosFailed
-from chaos.records import COMMITS, RUN, Commits, Happened, Run
+from chaos.rig.commits import CommitWatch
+from chaos.rig.records import COMMITS, RUN, Commits, Happened, Run
+from chaos.rig.waiting import ChaosFailed
 from demo.findings import Finding
 from demo.workers import PROJECT
 

@@ -20,7 +20,7 @@ from chaos.counting.contestants import CONTESTANTS, Contestant
 from chaos.counting.report import report, table
 from chaos.counting.schedule import SHORTEST, schedule
 from chaos.counting.trial import Plan, Result, run
-from chaos.errors import ChaosFailed
+from chaos.rig.waiting import ChaosFailed
 from streams.errors import SteadfaustError
 from streams.local import local_stack
 from streams.logs import configure_logs

@@ -17,8 +17,8 @@ from chaos.counting.schedule import WORKERS, Due
 from chaos.counting.traffic import OutputWatch, evidence, load, members
 from chaos.counting.workers import Supervised
 from chaos.counting.workload import PARTITIONS, output_topic
-from chaos.errors import ChaosFailed
-from chaos.records import Happened
+from chaos.rig.records import Happened
+from chaos.rig.waiting import ChaosFailed
 from streams.runtime.declared import BY_BROKER, STAMPED, TopicSpec
 from streams.runtime.topics import KafkaTopics
 

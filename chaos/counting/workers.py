@@ -13,8 +13,8 @@ import psutil
 
 from chaos.counting.contestants import Contestant
 from chaos.counting.schedule import FROZEN, WORKERS, Due, Fault
-from chaos.fleet import Worker
-from chaos.records import Happened
+from chaos.rig.fleet import Worker
+from chaos.rig.records import Happened
 
 _LOOK_EVERY = 0.1
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import time
 
-from chaos.errors import ChaosFailed
 from chaos.faults.ground import HEALS_WITHIN, Ground, happened, lasting
-from chaos.kinds import Planned
-from chaos.records import Happened
+from chaos.rig.kinds import Planned
+from chaos.rig.records import Happened
+from chaos.rig.waiting import ChaosFailed
 
 _REPLACED_WITHIN = 90.0
 _MOVED_WITHIN = 90.0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager
 
-from chaos.errors import ChaosFailed
-from chaos.failing import HandlerFault, failing_file
 from chaos.faults.ground import (
     MEETS_WITHIN,
     OPEN_WITHIN,
@@ -16,11 +14,12 @@ from chaos.faults.ground import (
     named,
     told_of_failures,
 )
-from chaos.fleet import worker_name
-from chaos.kinds import Planned
-from chaos.network import Injected
-from chaos.records import Happened
-from chaos.waiting import until
+from chaos.rig.failing import HandlerFault, failing_file
+from chaos.rig.fleet import worker_name
+from chaos.rig.kinds import Planned
+from chaos.rig.network import Injected
+from chaos.rig.records import Happened
+from chaos.rig.waiting import ChaosFailed, until
 
 
 async def network_cut(planned: Planned, ground: Ground) -> Happened:

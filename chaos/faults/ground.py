@@ -9,16 +9,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from chaos.brokers import Brokers
-from chaos.edge import Edge
-from chaos.errors import ChaosFailed
-from chaos.fleet import Fleet, Worker
-from chaos.kinds import LANES_AFTER, Planned
-from chaos.load import Load
-from chaos.network import Network
-from chaos.records import Happened
-from chaos.waiting import until
-from chaos.worker_log import Event
+from chaos.evidence.worker_log import Event
+from chaos.load.load import Load
+from chaos.rig.brokers import Brokers
+from chaos.rig.edge import Edge
+from chaos.rig.fleet import Fleet, Worker
+from chaos.rig.kinds import LANES_AFTER, Planned
+from chaos.rig.network import Network
+from chaos.rig.records import Happened
+from chaos.rig.waiting import ChaosFailed, until
 from streams.local import Stack
 from streams.model.layout import Layout
 

@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from chaos.arming import arm, script_of
 from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
-from chaos.fleet import Worker
-from chaos.kinds import Planned
 from chaos.machine import CLOCK, DISK, ailment_of
-from chaos.records import Happened
-from chaos.waiting import until
+from chaos.rig.arming import arm, script_of
+from chaos.rig.fleet import Worker
+from chaos.rig.kinds import Planned
+from chaos.rig.records import Happened
+from chaos.rig.waiting import until
 
 #: By how many seconds the clock is ahead: more than the hour that brokers bear.
 AHEAD = 7200

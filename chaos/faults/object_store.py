@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from chaos.faults.ground import MEETS_WITHIN, Ground, happened, lasting, told_of_failures
-from chaos.kinds import Planned
-from chaos.network import S3
-from chaos.records import Happened
-from chaos.waiting import until
+from chaos.rig.kinds import Planned
+from chaos.rig.network import S3
+from chaos.rig.records import Happened
+from chaos.rig.waiting import until
 from streams.errors import BlobsUnavailable
 from streams.local import Stack
 

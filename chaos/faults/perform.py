@@ -8,9 +8,9 @@ from msgspec import structs
 
 from chaos.faults import brokers, database, edges, machines, object_store, topics, workers
 from chaos.faults.ground import Ground
-from chaos.kinds import Kind, Planned
-from chaos.records import Happened
-from chaos.slowness import Slowness
+from chaos.rig.kinds import Kind, Planned
+from chaos.rig.records import Happened
+from chaos.rig.slowness import Slowness
 
 _PERFORM: Mapping[Kind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     Kind.KILL_WORKER: workers.kill_worker,

@@ -14,14 +14,13 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from agents.messages import StockReceived
-from chaos.compaction import own_settings
-from chaos.errors import ChaosFailed
 from chaos.faults.ground import OPEN_WITHIN, Ground, happened
 from chaos.faults.workers import restart
-from chaos.fleet import worker_name
-from chaos.kinds import BROKERS, Planned
-from chaos.records import Happened
-from chaos.waiting import until, until_answered
+from chaos.rig.compaction import own_settings
+from chaos.rig.fleet import worker_name
+from chaos.rig.kinds import BROKERS, Planned
+from chaos.rig.records import Happened
+from chaos.rig.waiting import ChaosFailed, until, until_answered
 from demo.evidence import quiet
 
 _MADE_WITHIN = 60.0

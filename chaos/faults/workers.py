@@ -10,14 +10,13 @@ from pathlib import Path
 
 from msgspec import structs
 
-from chaos.arming import arm, log_of, script_of
-from chaos.errors import ChaosFailed
 from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
-from chaos.fleet import Worker, worker_name
-from chaos.kinds import RECOVERING, After, Planned
-from chaos.notes import VERSION, NoteMade
-from chaos.records import KILLED_TWICE, Happened
-from chaos.waiting import until
+from chaos.load.notes import VERSION, NoteMade
+from chaos.rig.arming import arm, log_of, script_of
+from chaos.rig.fleet import Worker, worker_name
+from chaos.rig.kinds import RECOVERING, After, Planned
+from chaos.rig.records import KILLED_TWICE, Happened
+from chaos.rig.waiting import ChaosFailed, until
 
 _HANDLED_WITHIN = 60.0
 

@@ -16,8 +16,8 @@ import msgspec
 import typer
 
 from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
-from streams.web.letter_answers import GroupAnswer, merged
-from streams.web.letters import FILTERS
+from streams.web.letters.letter_answers import GroupAnswer, merged
+from streams.web.letters.letters import FILTERS
 
 app = typer.Typer(help="Dead letters: list, show, replay, discard.", no_args_is_help=True)
 

@@ -13,8 +13,8 @@ import typer
 
 from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
 from streams.model.operations import HandlerCommand, PauseState
-from streams.web.awaited import warning
-from streams.web.handler_answers import RUNNING, HandlerAnswer, HandlersAnswer
+from streams.web.handlers.awaited import warning
+from streams.web.handlers.handler_answers import RUNNING, HandlerAnswer, HandlersAnswer
 
 app = typer.Typer(help="Handlers: list, status, pause, resume, drain.", no_args_is_help=True)
 

@@ -18,7 +18,7 @@ from streams.cli.saga_check import check
 from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
 from streams.saga.repairs import refusal
 from streams.units import DAY
-from streams.web.saga_answers import SagaShown
+from streams.web.sagas.saga_answers import SagaShown
 
 app = typer.Typer(help="Sagas: list, show, retry, skip, done, cancel, check.", no_args_is_help=True)
 app.command("check")(check)

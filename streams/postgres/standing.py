@@ -18,7 +18,7 @@ from streams.postgres.outbox_owner import outbox_owner
 from streams.postgres.queue.desk import queue_standings
 from streams.postgres.replication_slot import slot_lag
 from streams.units import MIB
-from streams.web.database_answers import (
+from streams.web.base.database_answers import (
     DatabaseAnswer,
     InboxAnswer,
     OutboxAnswer,

@@ -25,7 +25,7 @@ from streams.model.codecs import NO_JSON, Schemas
 from streams.ports import TP, Batch, Cluster, Damaged, Reader, Record
 from streams.runtime.client import TopicReader
 from streams.runtime.clients import KafkaOptions
-from streams.web.sessions import EndedSessions
+from streams.web.base.sessions import EndedSessions
 
 log = structlog.get_logger(__name__)
 

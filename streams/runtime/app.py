@@ -44,8 +44,8 @@ from streams.runtime.web import LaneWeb
 from streams.saga.views import ChoreographedSaga, check_tables
 from streams.settings import Settings
 from streams.system import NoFaults, SystemClock
-from streams.web.indexes import followed_tables
-from streams.web.sessions import EndedSessions
+from streams.web.base.sessions import EndedSessions
+from streams.web.sagas.indexes import followed_tables
 
 log = structlog.get_logger(__name__)
 

@@ -16,8 +16,8 @@ from typing import Protocol
 from streams.errors import ClusterUnavailable, PositionLost
 from streams.ports import TP, Record
 from streams.runtime.reader import KafkaReader
-from streams.web.patience import READ
-from streams.web.windows import MOST_BYTES, MOST_OFFSETS, MOST_SECONDS, Log, Part, Seen, Window, page_of
+from streams.web.base.patience import READ
+from streams.web.base.windows import MOST_BYTES, MOST_OFFSETS, MOST_SECONDS, Log, Part, Seen, Window, page_of
 
 #: Records taken at once, between two turns of the event loop that lanes share.
 _AT_ONCE = 200

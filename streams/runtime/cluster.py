@@ -16,7 +16,7 @@ from streams.runtime.reader import KafkaReader
 from streams.runtime.timeline import Sieve
 from streams.runtime.transactions.producer import TransactionalProducer
 from streams.units import KIB, MIB
-from streams.web.patience import READ
+from streams.web.base.patience import READ
 
 
 class KafkaCluster:

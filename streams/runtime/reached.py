@@ -7,7 +7,7 @@ import socket
 from streams.brokers import FIND, Brokers, Peers
 from streams.errors import SettingsError
 from streams.runtime.slots import LOOPBACK as LOOPBACK
-from streams.web.loopback import is_loopback
+from streams.web.base.loopback import is_loopback
 
 
 def reached_at(peers: Peers, brokers: Brokers) -> str:

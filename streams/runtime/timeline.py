@@ -12,7 +12,7 @@ from streams.ports import TP, Record
 from streams.records.heads import Head
 from streams.runtime.partition_records import Isolation
 from streams.runtime.reader import KafkaReader
-from streams.web.scans import MOST_FOUND, MOST_FOUND_BYTES, Question, Scan, size_of
+from streams.web.base.scans import MOST_FOUND, MOST_FOUND_BYTES, Question, Scan, size_of
 
 #: Records taken at once, between two turns of the event loop that lanes share.
 _AT_ONCE = 500

@@ -33,13 +33,13 @@ from streams.runtime.topics import Description, KafkaTopics
 from streams.saga.views import ChoreographedSaga
 from streams.settings import Settings
 from streams.staging.measures import Measures
-from streams.web.access import Access
-from streams.web.database_answers import DatabaseAnswer, OutboxRows
-from streams.web.patience import READ
-from streams.web.routes import site
-from streams.web.scans import Question, Scan
-from streams.web.sessions import EndedSessions
-from streams.web.windows import Log, Seen, TopicFacts, Window
+from streams.web.base.access import Access
+from streams.web.base.database_answers import DatabaseAnswer, OutboxRows
+from streams.web.base.patience import READ
+from streams.web.base.scans import Question, Scan
+from streams.web.base.sessions import EndedSessions
+from streams.web.base.windows import Log, Seen, TopicFacts, Window
+from streams.web.site.routes import site
 
 T = TypeVar("T")
 

@@ -25,8 +25,8 @@ from streams.runtime.declared import TopicSpec
 from streams.runtime.timeline import scan
 from streams.runtime.topics import KafkaTopics
 from streams.testing.batches import CODECS, batch, record
-from streams.web.scans import Question
-from streams.web.windows import Seen, Window
+from streams.web.base.scans import Question
+from streams.web.base.windows import Seen, Window
 from tests.hostile import DAMAGED, three
 from tests.raw_kafka import in_the_log, produced
 

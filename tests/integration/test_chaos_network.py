@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 
 from agents.gateway import cards
 from agents.gateway.client import HttpGateway
-from chaos.network import Network
+from chaos.rig.network import Network
 from streams.local import Stack, declared, local_stack
 from tests.waiting import eventually_async
 

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import pytest
 
-from chaos.errors import ChaosFailed
+from chaos.evidence.worker_log import WorkerLog
 from chaos.faults.ground import Ground
 from chaos.faults.perform import perform
-from chaos.kinds import Kind, Planned
-from chaos.network import S3, Network
-from chaos.worker_log import WorkerLog
+from chaos.rig.kinds import Kind, Planned
+from chaos.rig.network import S3, Network
+from chaos.rig.waiting import ChaosFailed
 from streams.errors import BlobsUnavailable
 from streams.local import Stack
 from streams.s3 import S3Blobs, S3Options

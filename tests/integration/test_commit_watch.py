@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.commits import CommitWatch
+from chaos.rig.commits import CommitWatch
 from streams.errors import SteadfaustError
 from streams.local import local_stack
 from streams.ports import TP, Outgoing

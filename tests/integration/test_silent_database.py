@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from chaos.links import Fault, Kind
+from chaos.rig.links import Fault, Kind
 from streams.postgres import Connection, ConsumerInbox, Database, QueueOptions, QueueWorker
 from streams.postgres.cleanup import DatabaseCleanup, Retention
 from streams.postgres.database import connect

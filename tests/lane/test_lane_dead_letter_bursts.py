@@ -12,7 +12,7 @@ from test_lane_desk_commands import Pages
 from streams.dead_letters.bursts import MANY, TOLD_FOR, WITHIN, Bursts
 from streams.errors import PermanentError
 from streams.policy.assignment import Assignment
-from streams.web.overview import readiness
+from streams.web.overview.overview import readiness
 
 
 async def test_many_dead_letters_warn_with_handler_key_and_number(fake: FakeWorld) -> None:

@@ -25,7 +25,7 @@ from streams.http import HttpServer
 from streams.model.application import Application
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
-from streams.web.routes import site
+from streams.web.site.routes import site
 
 NOTHING, REFUSED, UNFINISHED = 3, 1, 4
 

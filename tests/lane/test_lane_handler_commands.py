@@ -25,7 +25,7 @@ from streams.http import HttpServer
 from streams.model.codecs import Schemas, fingerprint_of
 from streams.model.operations import PauseState
 from streams.policy.retry import RetryPolicy
-from streams.web.routes import site
+from streams.web.site.routes import site
 
 UNKNOWN, UNFINISHED = 2, 4
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from streams.errors import TransientError
 from streams.policy.retry import RetryPolicy
 from streams.retry.crowds import longest
-from streams.web.health import crowds
+from streams.web.overview.health import crowds
 
 #: For good after 12 s.
 TWELVE = RetryPolicy(immediate=0, delays=(2.0, 4.0, 6.0))

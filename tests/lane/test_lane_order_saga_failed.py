@@ -24,7 +24,7 @@ from streams.model.choreography import choreography
 from streams.ports import Outgoing
 from streams.saga.definition import Backoff
 from streams.staging.outcomes import OutcomeWriter
-from streams.web.routes import site
+from streams.web.site.routes import site
 from tables.orders import ORDERS
 from tables.sagas import ORDER_SAGAS
 from tables.stock import STOCK

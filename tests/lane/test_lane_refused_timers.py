@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from streams.lane.timers import FIRST_PAUSE
 from streams.model.envelope import new_headers
-from streams.web.health import refused_timers
+from streams.web.overview.health import refused_timers
 
 LARGE = "x" * 5_000
 Fatal = list[BaseException]

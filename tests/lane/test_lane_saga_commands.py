@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from streams.cli import saga as commands
 from streams.cli.main import app
 from streams.http import HttpServer
-from streams.web.routes import site
+from streams.web.site.routes import site
 
 REFUSED, NOTHING, UNFINISHED = 1, 3, 4
 WHY = ("--why", "paper is in", "--who", "ann")

@@ -32,8 +32,8 @@ from streams.ports import Record
 from streams.saga.definition import Saga, saga
 from streams.saga.outline import Outline
 from streams.saga.state import SagaRow
-from streams.web.health import not_yet
-from streams.web.routes import site
+from streams.web.overview.health import not_yet
+from streams.web.site.routes import site
 
 #: A timeout over all that a test does, in seconds.
 LONG = 600.0

@@ -28,8 +28,8 @@ from streams.model.envelope import new_headers
 from streams.model.operations import ROW_OPERATION, RowCommand, RowOperation, encode_operation
 from streams.model.row_keys import row_key
 from streams.policy.assignment import Assignment
-from streams.web.overview import warnings
-from streams.web.routes import site
+from streams.web.overview.overview import warnings
+from streams.web.site.routes import site
 
 #: Values of a row that nobody can read, with what is said of them.
 SPOILT = {

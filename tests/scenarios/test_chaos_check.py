@@ -24,17 +24,17 @@ from aiokafka.errors import KafkaError
 from agents.commands import OrderSagaReply, OrderSagaTransition, OrderSubmitted
 from agents.messages import OrderConfirmed, OrderPlaced
 from chaos.check import Report, check
-from chaos.commits import CommitWatch
 from chaos.controls.recorded import BREAKAGES
 from chaos.controls.stage import send_poison
-from chaos.edge import Edge
 from chaos.ending import unended
-from chaos.evidence import Evidence, gather
-from chaos.findings import findings
-from chaos.in_postgres import look
-from chaos.records import COMMITS, REQUESTS, RUN, Commits, Ended, Request, Run, Way
-from chaos.shop import Shop
-from chaos.waiting import until_answered
+from chaos.evidence.evidence import Evidence, gather
+from chaos.evidence.in_postgres import look
+from chaos.judges.findings import findings
+from chaos.load.shop import Shop
+from chaos.rig.commits import CommitWatch
+from chaos.rig.edge import Edge
+from chaos.rig.records import COMMITS, REQUESTS, RUN, Commits, Ended, Request, Run, Way
+from chaos.rig.waiting import until_answered
 from demo.evidence import quiet
 from demo.load import place_orders, receive_stock
 from demo.purchases import Purchase, orchestrated, order, outcome, purchases

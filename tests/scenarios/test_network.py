@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.network import Network
+from chaos.rig.network import Network
 from streams.local import Stack, declared, local_stack
 from tests.scenarios.steady import SteadyLoad, check_stalls, last_commits
 from tests.scenarios.world import LANES, SESSION_TIMEOUT, Worker, World

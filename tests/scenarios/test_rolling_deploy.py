@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import Counter
 
-from chaos.notes import NOTES, NOTES_EACH, VERSION, Notes, note, note_id, schema, with_notes
+from chaos.load.notes import NOTES, NOTES_EACH, VERSION, Notes, note, note_id, schema, with_notes
 from streams.model.codecs import AvroCodec, Schemas, avro, decode_row
 from streams.model.row_keys import split_row_key
 from streams.runtime.client import Producer
@@ -44,7 +44,7 @@ def replace(world: World, worker: Worker, others: list[Worker]) -> Worker:
     """Stop a worker and start version 2 in its slot."""
     lanes = worker.lanes()
     assert worker.stop() == 0
-    new = world.start_worker("chaos.worker", **LONG_SESSION, **{VERSION: "2"})
+    new = world.start_worker("chaos.rig.worker", **LONG_SESSION, **{VERSION: "2"})
     world.until_shared([*others, new])
     assert new.lanes() == lanes, "a session has ended: the group has decided by itself"
     # Whoever is stopped while the group decides comes back as one that owned nothing.

@@ -31,8 +31,8 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
-from chaos.consequences import Sent
-from chaos.in_postgres import SOURCE
+from chaos.evidence.consequences import Sent
+from chaos.evidence.in_postgres import SOURCE
 from demo.purchases import Outcome
 from demo.trouble import Poison
 from streams.model.layout import partition_of

@@ -12,17 +12,17 @@ from good_sagas import GoodSaga
 
 from agents.gateway.wire import Charged, Refunded
 from agents.messages import OrderDocumented, OrderPlaced, ReserveLine, StockReceived
-from chaos.consequences import Sent
-from chaos.evidence import Evidence
-from chaos.findings import HANDLERS, findings
-from chaos.in_postgres import SOURCE, OrderRow, OutboxRow, tracked
-from chaos.letters import content_of, letter
-from chaos.objects import Stored, referred_in
-from chaos.origins import Origin
-from chaos.plain import Counting
-from chaos.rebuilt import Compared, Place, Rebuilt
-from chaos.records import LARGEST, Commits, Ended, Happened, Request, Run, Way
-from chaos.retried import retried
+from chaos.evidence.consequences import Sent
+from chaos.evidence.evidence import Evidence
+from chaos.evidence.in_postgres import SOURCE, OrderRow, OutboxRow, tracked
+from chaos.evidence.letters import content_of, letter
+from chaos.evidence.objects import Stored, referred_in
+from chaos.evidence.origins import Origin
+from chaos.evidence.plain import Counting
+from chaos.evidence.rebuilt import Compared, Place, Rebuilt
+from chaos.evidence.retried import retried
+from chaos.judges.findings import HANDLERS, findings
+from chaos.rig.records import LARGEST, Commits, Ended, Happened, Request, Run, Way
 from demo import evidence as books
 from demo.purchases import (
     Outcome,

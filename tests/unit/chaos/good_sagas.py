@@ -17,8 +17,8 @@ from agents.messages import (
     ReserveLine,
     ShipLine,
 )
-from chaos.saga_records import STEPS, Asked, Replied, Said, Step, Told
-from chaos.saga_ways import LATE, UNCERTAIN
+from chaos.evidence.saga_records import STEPS, Asked, Replied, Said, Step, Told
+from chaos.judges.saga_ways import LATE, UNCERTAIN
 from schemas import latest
 from streams.model.codecs import AvroCodec, Schemas, encode_row
 from streams.model.row_keys import row_key
@@ -28,7 +28,7 @@ from streams.saga.state import SagaRow, StepState
 if TYPE_CHECKING:
     from good_post import Post
 
-    from chaos.consequences import Sent
+    from chaos.evidence.consequences import Sent
 
 RESERVING = STEPS[0]
 TIMEOUT = 30.0

@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.arrivals import LATEST, REPEATED, WINDOW, arrivals
+from chaos.load.arrivals import LATEST, REPEATED, WINDOW, arrivals
 
 MANY = 20_000
 

@@ -12,7 +12,10 @@ from agents.cancellation import CancellationRefused, RequestCancellation
 from agents.commands import OrderSubmitted, ReserveStock
 from agents.gateway.wire import Charged, Refunded
 from agents.messages import Order, OrderPlaced, StockReserved
-from chaos.called_off import (
+from chaos.evidence.consequences import Sent
+from chaos.evidence.evidence import Evidence
+from chaos.judges.findings import findings
+from chaos.load.called_off import (
     SKU,
     SUPPLY,
     UNITS,
@@ -22,9 +25,6 @@ from chaos.called_off import (
     order_beside,
     without_called_off,
 )
-from chaos.consequences import Sent
-from chaos.evidence import Evidence
-from chaos.findings import findings
 from demo.evidence import Evidence as Books
 from demo.evidence import Settlement
 from demo.findings import Finding

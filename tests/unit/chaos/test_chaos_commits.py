@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from good_post import Written
 
-from chaos.commits import RESOLUTION, CommitWatch
+from chaos.rig.commits import RESOLUTION, CommitWatch
 from streams.ports import TP, Batch
 
 TOPIC = "app-lane-changelog"

@@ -8,9 +8,9 @@ import pytest
 from good_run import ATTACHED, BOUGHT, good
 
 from agents.messages import HandleLines, ReleaseLine, ReserveLine, ShipLine
-from chaos.consequences import Consequences, Sent, consequences
-from chaos.records import LARGEST
-from chaos.sagas import calls
+from chaos.evidence.consequences import Consequences, Sent, consequences
+from chaos.judges.sagas import calls
+from chaos.rig.records import LARGEST
 from demo.purchases import Outcome, Purchase, attachments, orchestrated, order, outcome
 
 FILES = {each.order_id for each in BOUGHT if attachments(each, ATTACHED, LARGEST)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.plain import Counting, judge_counts
+from chaos.evidence.plain import Counting, judge_counts
 
 
 def counting(*records: tuple[str, bytes | None]) -> Counting:

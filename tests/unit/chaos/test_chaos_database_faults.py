@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from chaos.errors import ChaosFailed
 from chaos.faults.perform import perform
-from chaos.kinds import OF_DATABASE, Kind, Planned
-from chaos.processes import Process
+from chaos.rig.kinds import OF_DATABASE, Kind, Planned
+from chaos.rig.processes import Process
+from chaos.rig.waiting import ChaosFailed
 from streams.postgres.relay.options import SHARDS
 from tests.waiting import eventually_async
 

@@ -28,11 +28,11 @@ from agents.messages import (
     StockReleased,
     StockReservationFailed,
 )
-from chaos.consequences import Sent
 from chaos.controls.recorded import KEY_ORDER, OBJECTS, RETRIES
-from chaos.evidence import Evidence
-from chaos.rebuilt import Compared, Place
-from chaos.records import Ended
+from chaos.evidence.consequences import Sent
+from chaos.evidence.evidence import Evidence
+from chaos.evidence.rebuilt import Compared, Place
+from chaos.rig.records import Ended
 from demo.purchases import Outcome, order, outcome
 from streams.model.message import Message
 from streams.ports import TP

@@ -10,8 +10,8 @@ import pytest
 from agents.cancellation import CancellationRefused, RequestCancellation
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced
-from chaos.consequences import Sent
-from chaos.in_postgres import (
+from chaos.evidence.consequences import Sent
+from chaos.evidence.in_postgres import (
     SOURCE,
     Database,
     OrderRow,
@@ -21,7 +21,7 @@ from chaos.in_postgres import (
     judge_status,
     nowhere,
 )
-from chaos.records import Request
+from chaos.rig.records import Request
 from demo.findings import Finding
 
 case = pytest.param

@@ -16,9 +16,12 @@ OF_AGENTS = """
     cancellation commands gateway gateway.cards gateway.wire message_bases messages
 """
 OF_CHAOS = """
-    bucket called_off calls check consequences decoding evidence findings headers in_postgres
-    key_order lateness letters noted objects origins outcomes overtaken partitioner plain rebuilt
-    records retried rows saga_records saga_ways sagas stalls stores timers
+    check evidence evidence.bucket evidence.calls evidence.consequences evidence.decoding
+    evidence.evidence evidence.headers evidence.in_postgres evidence.letters evidence.objects
+    evidence.origins evidence.plain evidence.rebuilt evidence.retried evidence.saga_records
+    evidence.stores judges judges.findings judges.key_order judges.lateness judges.noted
+    judges.outcomes judges.overtaken judges.rows judges.saga_ways judges.sagas judges.stalls
+    judges.timers load load.called_off load.partitioner rig rig.records
 """
 MODULES = {f"agents.{name}" for name in OF_AGENTS.split()} | {f"chaos.{name}" for name in OF_CHAOS.split()}
 #: All that its own modules take from the library: names of errors, a pair of topic and partition, and the
@@ -87,15 +90,15 @@ def test_its_names_are_those_of_the_application() -> None:
     """It states names of its own; a handler or topic that is renamed must not leave it looking at nothing."""
     from agents.commands import OrderSagaTransition
     from agents.order_saga import OrderSaga
-    from chaos import letters, retried
-    from chaos.calls import MESSAGES, NOTES_TOPIC, OUTSIDE_TOPICS
-    from chaos.findings import HANDLERS
-    from chaos.kinds import OF_DATABASE, Kind
-    from chaos.lateness import OF_PARTICIPANTS, TIME
-    from chaos.noted import TABLE
-    from chaos.notes import NOTES, NoteMade, whole, with_notes
-    from chaos.records import OUTSIDE_LANES
-    from chaos.saga_records import STEPS
+    from chaos.evidence import letters, retried
+    from chaos.evidence.calls import MESSAGES, NOTES_TOPIC, OUTSIDE_TOPICS
+    from chaos.evidence.saga_records import STEPS
+    from chaos.judges.findings import HANDLERS
+    from chaos.judges.lateness import OF_PARTICIPANTS, TIME
+    from chaos.judges.noted import TABLE
+    from chaos.load.notes import NOTES, NoteMade, whole, with_notes
+    from chaos.rig.kinds import OF_DATABASE, Kind
+    from chaos.rig.records import OUTSIDE_LANES
     from streams.model.layout import DEAD_LETTERS, dead_letter_topic, retry_topic
     from streams.staging.changes import MESSAGES as MESSAGES_THAT_WAIT
 
@@ -120,9 +123,10 @@ def test_its_names_are_those_of_the_application() -> None:
 def test_its_own_statements_are_those_of_the_library() -> None:
     from agents.api.service import SOURCE
     from agents.api.wire import OrderView
-    from chaos import bucket, headers, in_postgres, objects, timers
-    from chaos.decoding import split_key
-    from chaos.partitioner import partition_of
+    from chaos.evidence import bucket, headers, in_postgres, objects
+    from chaos.evidence.decoding import split_key
+    from chaos.judges import timers
+    from chaos.load.partitioner import partition_of
     from streams.claims import claim
     from streams.model import envelope, layout
     from streams.model.row_keys import row_key

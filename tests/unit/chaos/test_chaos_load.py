@@ -11,12 +11,12 @@ from good_post import Written
 
 from agents.commands import OrderSubmitted
 from agents.messages import Order, OrderPlaced
-from chaos.called_off import is_apart
-from chaos.errors import ChaosFailed
-from chaos.letters import is_poison
-from chaos.load import Load
-from chaos.payloads import ATTACHED
-from chaos.records import LARGEST
+from chaos.evidence.letters import is_poison
+from chaos.load.called_off import is_apart
+from chaos.load.load import Load
+from chaos.load.payloads import ATTACHED
+from chaos.rig.records import LARGEST
+from chaos.rig.waiting import ChaosFailed
 from demo.purchases import attached_bytes, orchestrated, purchases
 from demo.trouble import poison
 from streams.claims.checks import ClaimChecks
@@ -69,7 +69,7 @@ def blobs() -> MemoryBlobs:
 @pytest.fixture
 def cluster(blobs: MemoryBlobs, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster(blobs)
-    monkeypatch.setattr("chaos.producers.AIOKafkaProducer", cluster)
+    monkeypatch.setattr("chaos.load.producers.AIOKafkaProducer", cluster)
     return cluster
 
 
@@ -112,7 +112,7 @@ async def test_all_the_poison_comes(cluster: Cluster, load: Run) -> None:
 async def test_what_the_object_store_refused_is_sent_when_it_returns(
     cluster: Cluster, blobs: MemoryBlobs, load: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chaos.load._AFTER_OUTAGE", 0.01)
+    monkeypatch.setattr("chaos.load.load._AFTER_OUTAGE", 0.01)
     blobs.down = True
     sending = asyncio.create_task(load())
     await eventually_async(lambda: blobs.faults["down"] > 50, "files are refused")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.arming import arm
 from chaos.machine import CLOCK, DISK, Machine, ailment_of
+from chaos.rig.arming import arm
 from streams.errors import StoreUnavailable
 
 

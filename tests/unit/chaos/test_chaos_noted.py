@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.calls import NOTES_TOPIC
-from chaos.consequences import Sent
-from chaos.noted import counted, judge_notes
+from chaos.evidence.calls import NOTES_TOPIC
+from chaos.evidence.consequences import Sent
+from chaos.judges.noted import counted, judge_notes
 from streams.model.codecs import AvroCodec, Schemas, encode_row
 from streams.model.message import Row
 from streams.model.row_keys import row_key

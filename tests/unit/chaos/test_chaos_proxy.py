@@ -17,10 +17,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from chaos.errors import ChaosFailed
-from chaos.links import Fault, Kind, Link, Pipe
-from chaos.network import Injected, Network
-from chaos.proxy import Begin
+from chaos.rig.links import Fault, Kind, Link, Pipe
+from chaos.rig.network import Injected, Network
+from chaos.rig.proxy import Begin
+from chaos.rig.waiting import ChaosFailed
 from streams.local import Stack
 from streams.local.loopback import HOST, reserve
 from streams.local.state import Listener, RunningBroker, RunningProcess, StackState
@@ -390,7 +390,7 @@ def test_a_slow_gateway_delays_each_way_by_half(
 def test_the_proxy_ends_when_its_owner_is_killed(place: Place) -> None:
     program = (
         "import signal, sys, pathlib, psutil\n"
-        "from chaos.network import Network\n"
+        "from chaos.rig.network import Network\n"
         "from streams.local import Stack\n"
         "with Network(Stack(pathlib.Path(sys.argv[1])), ['ada']):\n"
         "    print(psutil.Process().children()[0].pid, flush=True)\n"

@@ -9,8 +9,8 @@ from good_run import logged
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.rebuilt import Place, Rebuilt, compare
-from chaos.stores import Copy
+from chaos.evidence.rebuilt import Place, Rebuilt, compare
+from chaos.evidence.stores import Copy
 from streams.model.operations import Pause, PauseState
 from streams.operator.pauses import set_pause
 from streams.ports import TP, Outgoing

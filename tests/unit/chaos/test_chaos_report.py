@@ -9,9 +9,9 @@ import pytest
 from good_run import good_run
 
 from chaos.check import Report as Checked
-from chaos.records import Happened
+from chaos.judges.stalls import Stall
 from chaos.report import Report, encode, markdown
-from chaos.stalls import Stall
+from chaos.rig.records import Happened
 from demo.findings import Finding
 
 KILL = Happened(kind="kill_worker", target="worker-1", began=1010.0, ended=1016.5, confirmed="pid 7 ended")

@@ -12,9 +12,9 @@ import pytest
 from good_rows import codec
 from good_run import BOUGHT, good
 
-from chaos.evidence import Evidence
-from chaos.findings import rows_as_called_for
-from chaos.rows import TABLES
+from chaos.evidence.evidence import Evidence
+from chaos.judges.findings import rows_as_called_for
+from chaos.judges.rows import TABLES
 from demo.findings import Finding
 from demo.purchases import Outcome, Purchase, orchestrated, outcome
 from streams.model.codecs import decode_row, encode_row
@@ -74,7 +74,7 @@ def alter(evidence: Evidence, table: Table[Any], order_id: str, **changes: Any) 
 
 def test_every_table_of_the_services_is_looked_at_or_stock() -> None:
     """Stock is looked at by SKU, sagas and participants by their ways, and notes by their number."""
-    from chaos.notes import with_notes
+    from chaos.load.notes import with_notes
 
     by_others = {"stock", "order-sagas", "inventory-steps", "payment-steps", "shipping-steps", "notes"}
     assert {*TABLES} | by_others == with_notes.tables().keys()

@@ -22,12 +22,12 @@ from agents.commands import (
 )
 from agents.gateway.wire import Refunded
 from agents.messages import LineReleased, Order, OrderConfirmed, ReservationSettled, ReserveLine, ShipLine
-from chaos.consequences import Sent
 from chaos.controls.recorded import ENDED, RANG, ROWS
-from chaos.evidence import Evidence
-from chaos.kinds import Kind
-from chaos.lateness import OF_PARTICIPANTS, explained
-from chaos.saga_records import STEPS, Replied, SagaRecords, Said, Told
+from chaos.evidence.consequences import Sent
+from chaos.evidence.evidence import Evidence
+from chaos.evidence.saga_records import STEPS, Replied, SagaRecords, Said, Told
+from chaos.judges.lateness import OF_PARTICIPANTS, explained
+from chaos.rig.kinds import Kind
 from demo.evidence import Evidence as Books
 from demo.evidence import make_codec
 from demo.purchases import Outcome, orchestrated, outcome

@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from chaos.errors import ChaosFailed
-from chaos.records import UNANSWERED, Request
-from chaos.shop import Shop, patience
+from chaos.load.shop import Shop, patience
+from chaos.rig.records import UNANSWERED, Request
+from chaos.rig.waiting import ChaosFailed
 from demo.purchases import order, purchases
 from tests.waiting import eventually_async
 
@@ -23,7 +23,7 @@ ID = ORDER.order_id
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chaos.shop._AGAIN_AFTER", 0.0)
+    monkeypatch.setattr("chaos.load.shop._AGAIN_AFTER", 0.0)
 
 
 SILENT = -1
@@ -90,7 +90,7 @@ def test_half_who_ask_once_wait_as_long_as_orders_take() -> None:
 
 
 async def test_who_does_not_wait_may_have_ordered_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chaos.shop.patience", lambda _: 0.05)
+    monkeypatch.setattr("chaos.load.shop.patience", lambda _: 0.05)
     async with shop(SILENT) as (client, asked):
 
         async def has_come() -> bool:

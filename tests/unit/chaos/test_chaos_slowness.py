@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from chaos.slowness import Slowness, used_by_main_thread
+from chaos.rig.slowness import Slowness, used_by_main_thread
 from streams.local.patience import Used
 
 Figures = Mapping[int, tuple[float, float]]

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from good_run import BEGAN, good_run
 
-from chaos.records import Commits, Happened, Run
-from chaos.stalls import Stall, judge_stalls, stalls
+from chaos.judges.stalls import Stall, judge_stalls, stalls
+from chaos.rig.records import Commits, Happened, Run
 
 
 def fault(kind: str, began: float, ended: float | None, slowed: float = 1.0) -> Happened:

@@ -14,8 +14,8 @@ import pytest
 from good_post import Written
 from good_run import logged
 
-from chaos.rebuilt import Compared, Place, Rebuilt, compare
-from chaos.stores import copies_in, read_copy
+from chaos.evidence.rebuilt import Compared, Place, Rebuilt, compare
+from chaos.evidence.stores import copies_in, read_copy
 from streams.errors import StoreBroken, StoreBusy
 from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing, Store, Write

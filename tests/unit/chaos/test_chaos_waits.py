@@ -8,11 +8,11 @@ from good_run import good_run
 
 from agents.commands import CapturePayment, OrderSagaReply
 from agents.messages import LineReserved, ReserveLine, StockReserved
-from chaos.consequences import Sent
-from chaos.key_order import effects_of, judge_key_order
-from chaos.lateness import BOUND, at_most, faulty
-from chaos.overtaken import judge_waits, waits
-from chaos.records import OUTSIDE_LANES, Commits, Happened, Run
+from chaos.evidence.consequences import Sent
+from chaos.judges.key_order import effects_of, judge_key_order
+from chaos.judges.lateness import BOUND, at_most, faulty
+from chaos.judges.overtaken import judge_waits, waits
+from chaos.rig.records import OUTSIDE_LANES, Commits, Happened, Run
 from demo.findings import Finding
 from streams.model.message import Message
 

@@ -7,7 +7,7 @@ import pytest
 from chaos.controls.scenarios import SCENARIOS
 from chaos.controls.trial import Trial
 from chaos.controls.verdict import judge
-from chaos.records import Happened
+from chaos.rig.records import Happened
 from demo.findings import Finding
 
 SCENARIO = SCENARIOS[0]

@@ -6,7 +6,7 @@ from chaos.counting.checker import Findings
 from chaos.counting.contestants import CONTESTANTS
 from chaos.counting.report import report
 from chaos.counting.trial import Plan, Result
-from chaos.records import Happened
+from chaos.rig.records import Happened
 
 OURS = "lane"
 PEER = "faust_exactly_once"

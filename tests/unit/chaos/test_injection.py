@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from chaos.errors import ChaosFailed
 from chaos.injection import Injection
-from chaos.kinds import Kind, Planned
-from chaos.records import Happened
+from chaos.rig.kinds import Kind, Planned
+from chaos.rig.records import Happened
+from chaos.rig.waiting import ChaosFailed
 
 
 class Stage:

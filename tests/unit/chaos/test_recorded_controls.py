@@ -6,7 +6,7 @@ import pytest
 from good_run import BEGAN, good, red
 
 from chaos.controls.recorded import BREAKAGES, WAITS, Breakage, hold_a_command
-from chaos.lateness import explained
+from chaos.judges.lateness import explained
 
 pytestmark = pytest.mark.slow("two seconds of recorded runs")
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.order_saga import OrderSaga
-from chaos.edge import RELAYS
-from chaos.kinds import (
+from chaos.judges.stalls import AFTER, BEFORE
+from chaos.rig.edge import RELAYS
+from chaos.rig.kinds import (
     ALONE,
     BROKERS,
     COSTS_ATTEMPTS,
@@ -26,7 +27,6 @@ from chaos.kinds import (
     Planned,
 )
 from chaos.schedule import FIRST_AFTER, LAST_HEALS, LONGEST_DELAY, schedule
-from chaos.stalls import AFTER, BEFORE
 from streams.postgres.relay.options import RelayOptions
 from streams.s3 import S3Options
 from tests.effort import examples

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.worker_log import WorkerLog
+from chaos.evidence.worker_log import WorkerLog
 
 
 class Writer:

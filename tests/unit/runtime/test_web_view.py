@@ -14,8 +14,8 @@ from streams.ports import TP
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.web import _View
 from streams.settings import Settings
-from streams.web.scans import Question
-from streams.web.windows import Window
+from streams.web.base.scans import Question
+from streams.web.base.windows import Window
 from tests.waiting import BOUND
 
 

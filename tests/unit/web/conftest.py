@@ -10,7 +10,10 @@ from web_workers import Browser, FakeWorker, make_application, owned_by
 
 from streams.model.application import Application
 from streams.saga.views import ChoreographedSaga
-from streams.web import flow, owner, standby_rows, timeline_parts
+from streams.web.base import owner
+from streams.web.history import timeline_parts
+from streams.web.overview import flow
+from streams.web.tables import standby_rows
 from tests.waiting import BOUND
 
 #: Two workers, and a browser of each.

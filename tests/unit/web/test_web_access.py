@@ -17,13 +17,13 @@ from streams.model.application import Application
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
 from streams.model.personal import masked, personal_fields
-from streams.web import access as access_module
-from streams.web import writing as writing_module
-from streams.web.access import Access, Incoming, Role
-from streams.web.loopback import peer_origin
-from streams.web.sessions import LASTS, SESSION, EndedSessions, opened
-from streams.web.tries import AT_ONCE, EVERY, Tries, client_of, network_of
-from streams.web.view import Problem
+from streams.web.base import access as access_module
+from streams.web.base.access import Access, Incoming, Role
+from streams.web.base.loopback import peer_origin
+from streams.web.base.sessions import LASTS, SESSION, EndedSessions, opened
+from streams.web.base.tries import AT_ONCE, EVERY, Tries, client_of, network_of
+from streams.web.base.view import Problem
+from streams.web.site import writing as writing_module
 
 TOKEN = "a-token-of-this-application"
 
@@ -167,7 +167,7 @@ async def test_people_log_in_with_the_token_and_out_again(near):
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1]])
 async def test_a_wrong_token_logs_nobody_in(near, token, monkeypatch):
-    monkeypatch.setattr("streams.web.login.WRONG_TAKES", 0.01)
+    monkeypatch.setattr("streams.web.site.login.WRONG_TAKES", 0.01)
     status, _, page = await near.send("/login", token=token)
     assert (status, "the token is another one" in page) == (401, True)
     assert (await near.page("/tables"))[0] == 401
@@ -309,7 +309,7 @@ async def test_a_login_gives_forms_another_token(near):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    monkeypatch.setattr("streams.web.login.WRONG_TAKES", 0.0)
+    monkeypatch.setattr("streams.web.site.login.WRONG_TAKES", 0.0)
     return [0.0]
 
 

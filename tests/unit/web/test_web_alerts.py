@@ -29,8 +29,8 @@ from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason
 from streams.saga.views import ChoreographedSaga, SagaView
 from streams.units import DAY
-from streams.web.indexes import followed_tables
-from streams.web.metrics import WorkerMetrics
+from streams.web.metrics.metrics import WorkerMetrics
+from streams.web.sagas.indexes import followed_tables
 
 OPS = Path(__file__).parents[3] / "ops"
 EXPRESSION = re.compile(
@@ -143,7 +143,7 @@ CASES: dict[str, tuple[Callable[[FakeWorker], object], str]] = {
 @pytest.fixture
 def worker(worker, monkeypatch) -> FakeWorker:
     """One that is well, and busy: sagas are done, messages wait for a retry, a timer is set."""
-    monkeypatch.setattr("streams.web.samples.SHARE", 1.0)
+    monkeypatch.setattr("streams.web.overview.samples.SHARE", 1.0)
     worker.measured = True
     for lane in worker.lanes.values():
         lane.gates["post.note"] = HandlerGate("post.note", BreakerPolicy())

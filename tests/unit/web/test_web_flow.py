@@ -13,15 +13,15 @@ from web_workers import NOW, Browser, FakeStandby, FakeWorker
 from streams.lane.state import LaneState
 from streams.policy.breaker import BreakerPolicy
 from streams.retry.gate import UNASKED, HandlerGate
-from streams.web import flow
-from streams.web.flow import merge, overview_of, shown
-from streams.web.flow_answers import HandlerPart, StandbyPart, TopicPart, Warned, WorkerPart
-from streams.web.flow_part import worker_part
-from streams.web.flow_picture import flow_picture
-from streams.web.pages import render
-from streams.web.rates import Looks
-from streams.web.samples import LaneSample
-from streams.web.view import Problem
+from streams.web.base.view import Problem
+from streams.web.overview import flow
+from streams.web.overview.flow import merge, overview_of, shown
+from streams.web.overview.flow_answers import HandlerPart, StandbyPart, TopicPart, Warned, WorkerPart
+from streams.web.overview.flow_part import worker_part
+from streams.web.overview.flow_picture import flow_picture
+from streams.web.overview.rates import Looks
+from streams.web.overview.samples import LaneSample
+from streams.web.site.pages import render
 
 HOSTILE = "\"><script>alert('x')</script>"
 TOPIC = "post.parcel.seen.v1"

@@ -19,8 +19,8 @@ from streams.operator.pauses import set_pause
 from streams.policy.breaker import BreakerPolicy
 from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason
-from streams.web import handlers as handlers_module
-from streams.web.access import Access
+from streams.web.base.access import Access
+from streams.web.handlers import handlers as handlers_module
 
 HANDLERS = "/api/handlers"
 NOTE = "post.note"

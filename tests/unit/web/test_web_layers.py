@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.web.layers import COLUMN_GAP, draw
+from streams.web.overview.layers import COLUMN_GAP, draw
 
 NAMES = [f"n{number}" for number in range(14)]
 sizes = st.dictionaries(

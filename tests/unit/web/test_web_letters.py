@@ -14,9 +14,9 @@ from web_workers import NOW, Browser, FakeWorker, ParcelSeen, make_application, 
 from streams.claims.claim import claim_of, with_claim
 from streams.dead_letters.row import LetterState
 from streams.model.operations import LetterCommand, Operation, decode_operation
-from streams.web import jobs as jobs_module
-from streams.web import letters as letters_module
-from streams.web.letter_answers import Ask
+from streams.web.letters import jobs as jobs_module
+from streams.web.letters import letters as letters_module
+from streams.web.letters.letter_answers import Ask
 from tests.waiting import eventually_async
 
 KEYS = [f"k{n}" for n in range(30)]

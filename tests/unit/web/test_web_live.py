@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from aiohttp import ClientSession, ClientTimeout
 
-from streams.web import live as live_module
-from streams.web.live import Live, event
-from streams.web.view import Problem
+from streams.web.base import live as live_module
+from streams.web.base.live import Live, event
+from streams.web.base.view import Problem
 from tests.waiting import BOUND
 
 

@@ -10,8 +10,8 @@ from aiohttp.test_utils import TestServer
 from web_workers import Browser, FakeWorker, owner_of
 
 from streams.lane.state import LaneState
-from streams.web import owner as owner_module
-from streams.web.owner import ASKED_BY
+from streams.web.base import owner as owner_module
+from streams.web.base.owner import ASKED_BY
 
 KEYS = [f"k{n}" for n in range(40)]
 PARCELS = "/api/tables/parcels"

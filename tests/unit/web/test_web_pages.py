@@ -24,9 +24,9 @@ from streams.staging.changes import Writes, pack_ids
 from streams.staging.inbox import Inbox
 from streams.staging.keys import POSITION, TIMER
 from streams.staging.timers import set_timer, timer_name
-from streams.web.awaited import MOST_NAMED
-from streams.web.database_answers import DatabaseAnswer, OutboxAnswer, QueueAnswer, WaitingRow
-from streams.web.site import MOST_ASKED
+from streams.web.base.database_answers import DatabaseAnswer, OutboxAnswer, QueueAnswer, WaitingRow
+from streams.web.handlers.awaited import MOST_NAMED
+from streams.web.site.site import MOST_ASKED
 
 TEMPLATES = Path(__file__).parents[3] / "streams/web/templates"
 HOSTILE = "\"><script>alert('x')</script>&amp; \u202e/..?#"

@@ -9,9 +9,9 @@ from web_workers import FakeWorker, make_application
 
 from streams.ports import Write
 from streams.testing.store import MemoryStores
-from streams.web import paging
-from streams.web.lookup import browse
-from streams.web.view import Problem
+from streams.web.base import paging
+from streams.web.base.view import Problem
+from streams.web.tables.lookup import browse
 
 KEYS = st.sets(st.text(min_size=1, max_size=5), max_size=40)
 SUBKEYS = st.sets(st.text(max_size=3), min_size=1, max_size=3)

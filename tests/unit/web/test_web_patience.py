@@ -14,11 +14,11 @@ from web_workers import FakeWorker, owned_by, owner_of
 from streams.cli import dlq
 from streams.cli import workers as cli_workers
 from streams.cli.main import app as steadfaust
-from streams.web import jobs as jobs_module
-from streams.web import patience as patience_module
-from streams.web.owner import ASKED_BY
-from streams.web.patience import PATIENCE, patiently
-from streams.web.view import Problem
+from streams.web.base import patience as patience_module
+from streams.web.base.owner import ASKED_BY
+from streams.web.base.patience import PATIENCE, patiently
+from streams.web.base.view import Problem
+from streams.web.letters import jobs as jobs_module
 from tests.waiting import BOUND, eventually_async
 
 KEYS = [f"k{n}" for n in range(40)]

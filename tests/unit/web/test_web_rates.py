@@ -8,8 +8,8 @@ import pytest
 from web_workers import NOW, FakeWorker
 
 from streams.staging.measures import DURATIONS, Distribution, HandlerMeasures
-from streams.web.flow_part import progress
-from streams.web.rates import LONG, SHORT, Look, Looks, Rates, base, look, percentile
+from streams.web.overview.flow_part import progress
+from streams.web.overview.rates import LONG, SHORT, Look, Looks, Rates, base, look, percentile
 
 
 def test_a_rate_is_what_was_counted_between_two_looks():

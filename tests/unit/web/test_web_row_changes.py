@@ -17,10 +17,10 @@ from streams.model.personal import MASK, masked
 from streams.model.row_keys import row_key
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.log import FakeRecord
-from streams.web.database_answers import OutboxRowAnswer, OutboxRows
-from streams.web.figures import leaves
-from streams.web.row_changes import difference, row_changes
-from streams.web.timeline import timeline
+from streams.web.base.database_answers import OutboxRowAnswer, OutboxRows
+from streams.web.base.formatting import leaves
+from streams.web.history.row_changes import difference, row_changes
+from streams.web.history.timeline import timeline
 
 CHANGELOG = "post-parcels-changelog"
 

@@ -14,7 +14,7 @@ from streams.lane.recovery import open_store
 from streams.ports import Store
 from streams.staging.changes import BY_STATUS, CHANGED, STATUS_OF, Writes
 from streams.testing.store import MemoryStores
-from streams.web.row_index import AT_ONCE, Entry, Index, Indexed, catch_up, counted, entries
+from streams.web.sagas.row_index import AT_ONCE, Entry, Index, Indexed, catch_up, counted, entries
 
 TABLES = ("a", "b")
 KEYS = [bytes([n]) for n in range(4)]

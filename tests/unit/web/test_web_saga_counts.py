@@ -5,10 +5,10 @@ from __future__ import annotations
 from test_web_sagas import VISITS, make_application, put_saga
 from web_workers import NOW, Browser, FakeWorker
 
-from streams.web.owner import ASKED_BY
-from streams.web.saga_counts import KEPT, CountRing, CountsAnswer, lines
-from streams.web.saga_pages import over_time
-from streams.web.view import Problem
+from streams.web.base.owner import ASKED_BY
+from streams.web.base.view import Problem
+from streams.web.sagas.saga_counts import KEPT, CountRing, CountsAnswer, lines
+from streams.web.site.saga_pages import over_time
 
 NOW_MINUTE = int(NOW // 60)
 

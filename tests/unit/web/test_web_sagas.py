@@ -28,11 +28,11 @@ from streams.saga.state import SagaRow, SagaStatus
 from streams.saga.views import ChoreographedSaga, Course, SagaView, Seen, check_tables, choreographed
 from streams.testing.clock import ManualClock
 from streams.testing.sagas import error, given_saga, success
-from streams.web import indexes as indexes_module
-from streams.web import row_index as row_index_module
-from streams.web import sagas as sagas_module
-from streams.web import writing as writing_module
-from streams.web.access import Access
+from streams.web.base.access import Access
+from streams.web.sagas import indexes as indexes_module
+from streams.web.sagas import row_index as row_index_module
+from streams.web.sagas import sagas as sagas_module
+from streams.web.site import writing as writing_module
 
 KEYS = [f"k{n}" for n in range(20)]
 SAGAS = "/api/sagas"
@@ -361,7 +361,7 @@ async def test_the_page_says_what_each_status_means(one):
 
 
 async def test_the_page_has_those_first_that_need_somebody(both, first, one, monkeypatch):
-    monkeypatch.setattr("streams.web.samples.SHARE", 1.0)
+    monkeypatch.setattr("streams.web.overview.samples.SHARE", 1.0)
     failed, *others = first.keys_here(KEYS)[:4]
     put_saga(both, failed, outcome=error)
     for key in others:

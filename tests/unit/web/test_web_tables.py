@@ -14,13 +14,13 @@ from web_workers import NOW, Browser, FakeStandby, FakeWorker, owner_of
 from streams.errors import StoreBroken
 from streams.lane.state import LaneState
 from streams.policy.assignment import Assignment
-from streams.web import standby_rows
-from streams.web.answers import BrowseAnswer, TablesAnswer
-from streams.web.lookup import browse
-from streams.web.standby_rows import or_standby
-from streams.web.table_pages import browse_all
-from streams.web.table_sizes import list_tables
-from streams.web.view import Problem
+from streams.web.base.answers import BrowseAnswer, TablesAnswer
+from streams.web.base.view import Problem
+from streams.web.tables import standby_rows
+from streams.web.tables.lookup import browse
+from streams.web.tables.standby_rows import or_standby
+from streams.web.tables.table_pages import browse_all
+from streams.web.tables.table_sizes import list_tables
 
 GONE = "http://127.0.0.1:2"
 

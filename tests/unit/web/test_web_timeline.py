@@ -17,10 +17,10 @@ from streams.model.codecs import AvroCodec, Schemas
 from streams.model.envelope import CAUSATION, CORRELATION, FINGERPRINT, ID, SOURCE, TYPE
 from streams.ports import TP, Damaged
 from streams.testing.log import FakeRecord
-from streams.web import scans
-from streams.web.search import since_of
-from streams.web.timeline import MOST_SHOWN, timeline
-from streams.web.view import Problem
+from streams.web.base import scans
+from streams.web.base.view import Problem
+from streams.web.history.search import since_of
+from streams.web.history.timeline import MOST_SHOWN, timeline
 
 HOSTILE = "</pre><script>alert(1)</script>"
 MS = int(NOW * 1000)

@@ -18,11 +18,11 @@ from streams.model.row_keys import row_key
 from streams.ports import TP, Damaged
 from streams.runtime.declared import declare
 from streams.testing.log import FakeRecord
-from streams.web import site, writing
-from streams.web.access import Access
-from streams.web.hexdump import MOST_DUMPED, dump
-from streams.web.topics import declared_topics
-from streams.web.windows import Part, page_of
+from streams.web.base.access import Access
+from streams.web.base.formatting import MOST_DUMPED, dump
+from streams.web.base.windows import Part, page_of
+from streams.web.history.topics import declared_topics
+from streams.web.site import site, writing
 from tests.waiting import BOUND
 
 T = ParcelSeen.TOPIC

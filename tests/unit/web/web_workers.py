@@ -42,16 +42,16 @@ from streams.staging.timers import set_timer, timer_name
 from streams.staging.unreadable import Unreadable
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
-from streams.web.access import Access
-from streams.web.database_answers import DatabaseAnswer, OutboxRows
-from streams.web.indexes import followed_tables, index_of
-from streams.web.metrics import WorkerMetrics
-from streams.web.routes import site
-from streams.web.row_index import catch_up
-from streams.web.samples import Sampler
-from streams.web.scans import Question, Scan
-from streams.web.site import Site
-from streams.web.windows import Log, Part, Seen, TopicFacts, Window, page_of
+from streams.web.base.access import Access
+from streams.web.base.database_answers import DatabaseAnswer, OutboxRows
+from streams.web.base.scans import Question, Scan
+from streams.web.base.windows import Log, Part, Seen, TopicFacts, Window, page_of
+from streams.web.metrics.metrics import WorkerMetrics
+from streams.web.overview.samples import Sampler
+from streams.web.sagas.indexes import followed_tables, index_of
+from streams.web.sagas.row_index import catch_up
+from streams.web.site.routes import site
+from streams.web.site.site import Site
 
 NOW = 1_800_000_000.0
 MANY_KEYS = [f"k{n}" for n in range(100)]

@@ -1,0 +1,57 @@
+"""Values of messages and rows as plain data, by the schema files alone and not by the library's codecs.
+
+All workers of a run write the newest schemas, so nothing has to be resolved.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from chaos.evidence.stores import Rows
+from schemas import latest
+
+_PREFIX = 2  # bytes of a local key that are its partition
+_LENGTH = 2  # bytes of a row's key that say how long the first part of it is
+_FINGERPRINT = 8  # bytes of a row that name its writer's schema
+
+Decode = Callable[[bytes], dict[str, Any]]
+
+
+def decoder(subject: str, schema: str = "") -> Decode:
+    """How to read a topic's messages or a table's rows, by the subject's newest schema unless one is given.
+
+    What it makes raises ValueError for what is not of the schema to its last byte.
+    """
+    parsed = fastavro.parse_schema(json.loads(schema or latest(subject)))
+
+    def decode(data: bytes) -> dict[str, Any]:
+        source = BytesIO(data)
+        fields: Any = fastavro.schemaless_reader(source, parsed, None)
+        if source.tell() != len(data):
+            raise ValueError(f"{subject}: {len(data) - source.tell()} bytes too many at the end")
+        return dict(fields)
+
+    return decode
+
+
+def rows_in(
+    tables: Iterable[Mapping[str, Rows]], table: str, decode: Decode
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """A table's rows in the state of every lane: both parts of the key (the second is often
+    empty), and the row.
+    """
+    for lane in tables:
+        for local, value in lane.get(table, {}).items():
+            key, subkey = split_key(local[_PREFIX:])
+            yield key, subkey, decode(value[_FINGERPRINT:])
+
+
+def split_key(key: bytes) -> tuple[str, str]:
+    """Both parts of a row's key, the first of which begins with its length."""
+    ends = _LENGTH + int.from_bytes(key[:_LENGTH], "big")
+    return key[_LENGTH:ends].decode(), key[ends:].decode()

@@ -1,0 +1,134 @@
+"""What sagas and their participants have said, read from the topics and tables, by order."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from agents.commands import (
+    CancelShipment,
+    CapturePayment,
+    OrderCommand,
+    OrderSagaReply,
+    OrderSagaTransition,
+    RefundPayment,
+    ReleaseStock,
+    ReserveStock,
+    ScheduleShipment,
+)
+from chaos.evidence.consequences import Sent
+from chaos.evidence.decoding import decoder, rows_in
+from chaos.evidence.headers import TIME, epoch_seconds
+from chaos.evidence.stores import Rows
+
+if TYPE_CHECKING:
+    from streams.ports import Record
+
+
+class Step(NamedTuple):
+    """A step of an order's saga: what does it, what undoes it, and the table of its participant."""
+
+    name: str
+    do: type[OrderCommand]
+    undo: type[OrderCommand]
+    table: str
+
+
+#: An order's way, from the first step to the last.
+STEPS = (
+    Step("reserve_inventory", ReserveStock, ReleaseStock, "inventory-steps"),
+    Step("process_payment", CapturePayment, RefundPayment, "payment-steps"),
+    Step("schedule_shipping", ScheduleShipment, CancelShipment, "shipping-steps"),
+)
+
+_commands = {kind.TOPIC: decoder(kind.TOPIC) for each in STEPS for kind in (each.do, each.undo)}
+_reply = decoder(OrderSagaReply.TOPIC)
+_transition = decoder(OrderSagaTransition.TOPIC)
+_participations = {each.table: decoder(each.table) for each in STEPS}
+
+
+class Asked(NamedTuple):
+    """A command, when it was written, and when that was decided; times in seconds since the epoch.
+
+    Between the two is the commit before, which may last long while brokers are down. Deadlines count from
+    the decision. One that had expired when it was decided on is only a question after the one before it.
+    """
+
+    sent: Sent
+    command_id: str
+    time: float
+    decided: float
+
+
+class Replied(NamedTuple):
+    """A reply, or a timer of the saga, which is one too."""
+
+    sent: Sent
+    command_id: str
+    outcome: str
+    time: float
+    decided: float
+
+
+class Told(NamedTuple):
+    """What a saga has told of itself."""
+
+    number: int
+    step: str
+    before: str
+    after: str
+
+
+@dataclass
+class Said:
+    """All that was said of one order's saga, each topic's in its order.
+
+    Attributes:
+        questions: after commands of which nothing was heard in time.
+    """
+
+    asked: list[Asked] = field(default_factory=list)
+    questions: list[Asked] = field(default_factory=list)
+    replied: list[Replied] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+
+
+class SagaRecords:
+    """Takes records as they are read.
+
+    Attributes:
+        by_order: what was said, by order id.
+    """
+
+    def __init__(self) -> None:
+        self.by_order: dict[str, Said] = defaultdict(Said)
+
+    def take(self, record: Record, sent: Sent) -> None:
+        """A message of the application, of which most have nothing to do with sagas."""
+        time = record.timestamp / 1000
+        decided = epoch_seconds(dict(record.headers).get(TIME, b"").decode()) or time
+        if (decode := _commands.get(record.topic)) is not None:
+            command = decode(record.value or b"")
+            said = self.by_order[sent.key]
+            whose = said.questions if 0 < command["expires"] < decided else said.asked
+            whose.append(Asked(sent, command["command_id"], time, decided))
+        elif record.topic == OrderSagaReply.TOPIC:
+            reply = _reply(record.value or b"")
+            replied = Replied(sent, reply["command_id"], reply["outcome"], time, decided)
+            self.by_order[sent.key].replied.append(replied)
+
+    def hear(self, record: Record) -> None:
+        """A record of the topic of transitions."""
+        entry = _transition(record.value or b"")
+        told = Told(entry["number"], entry["step"], entry["before"], entry["after"])
+        self.by_order[(record.key or b"").decode()].told.append(told)
+
+
+def participations(tables: Iterable[Mapping[str, Rows]]) -> Iterator[tuple[str, str, str]]:
+    """The participants' rows in the state of every lane: order, step and status."""
+    those = list(tables)
+    for step in STEPS:
+        for order_id, _, row in rows_in(those, step.table, _participations[step.table]):
+            yield order_id, row["step"], row["status"]

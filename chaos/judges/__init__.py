@@ -1,0 +1,1 @@
+"""Rules that the evidence of a run must keep, each a pure function."""

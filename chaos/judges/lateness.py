@@ -1,0 +1,129 @@
+"""Orders that a saga has cancelled because a step was late: what may explain it, and what must be given back.
+
+The demo's check knows of none, so it judges the others. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
+
+from agents.gateway.wire import Charged, Refunded
+from chaos.judges.stalls import healed_at
+from chaos.rig.records import Happened, Run, of_lanes
+from demo import evidence as books
+from demo.findings import Finding, finding
+from demo.purchases import Purchase, order
+
+#: Seconds after a fault in which it may still be why something is late: retries wait for 10 s at most.
+AFTERMATH = 12.0
+#: What makes a participant itself fail, or slow. The application's own outages and backlogs are none of them:
+#: a step's time runs while its participant works on it, not while its command lies in a topic.
+OF_PARTICIPANTS = frozenset(
+    {
+        "gateway_down",
+        "gateway_down_in_low_traffic",
+        "gateway_slow",
+        "gateway_loses_answers",
+        "handlers_fail",
+    }
+)
+#: While all workers are away nobody works on a step that has failed: what comes after a fault is put off.
+PUTS_OFF = "outage"
+#: Seconds that a participant has for a step, and the share of it that such faults, and what comes after them,
+#: must make up to explain that it was late; as long as a retry waits is enough.
+TIME, SHARE, RETRY = 30.0, 0.5, 10.0
+
+
+#: Seconds by which a message may be handled later than its turn came, beside the time that the longest fault
+#: meanwhile lasted: all attempts of a message take 23.3 s in a run, and a breaker opens for 10 s at first.
+BOUND = 35.0
+
+
+def explained(asked: float, heard: float, run: Run) -> bool:
+    """Whether faults of participants and their aftermath make up enough of the last of its time."""
+    began = max(asked, heard - TIME)
+    covered = _covered(began, heard, [fault for fault in run.faults if fault.kind in OF_PARTICIPANTS], run)
+    return covered > 0 and covered >= min(SHARE * (heard - began), RETRY)
+
+
+def faulty(began: float, ended: float, run: Run) -> float:
+    """Seconds of a time in which there was any fault of what lanes need, or its aftermath."""
+    return _covered(began, ended, of_lanes(run), run)
+
+
+def at_most(began: float, ended: float, run: Run, stood: float = 0.0) -> float:
+    """By how many seconds a message may be late that waited in this time: as long as the longest fault of it
+    lasted itself, and the bound. Faults do not add up: of those that follow each other in a run there is
+    always one. But nothing of a lane passes a message while it commits nothing: `stood` is for how long
+    faults made it stand still, all together.
+    """
+    lasted = [
+        healed_at(fault, run) - fault.began
+        for fault in of_lanes(run)
+        if fault.began < ended and healed_at(fault, run) + AFTERMATH > began
+    ]
+    return max([*lasted, stood]) + BOUND
+
+
+def _covered(began: float, ended: float, faults: Iterable[Happened], run: Run) -> float:
+    covered, until = 0.0, began
+    for begins, ends in sorted((fault.began, _passed(fault, run)) for fault in faults):
+        covered += max(0.0, min(ends, ended) - max(begins, until))
+        until = max(until, ends)
+    return covered
+
+
+def _passed(fault: Happened, run: Run) -> float:
+    """When what comes after a fault is over, too."""
+    ends = healed_at(fault, run) + AFTERMATH
+    put_off = [
+        healed_at(other, run) + AFTERMATH
+        for other in run.faults
+        if other.kind == PUTS_OFF and fault.began <= other.began < ends
+    ]
+    return max([ends, *put_off])
+
+
+def without(orders: Set[str], found: books.Evidence) -> books.Evidence:
+    """What the demo's check looks at, but for some orders."""
+    return replace(
+        found,
+        settlements=[each for each in found.settlements if each.order.order_id not in orders],
+        ledger=[each for each in found.ledger if _order_of(each) not in orders],
+    )
+
+
+def judge_given_back(purchases: Sequence[Purchase], late: Set[str], found: books.Evidence) -> Finding:
+    """Of orders that were cancelled for lateness all money is back, and there is one settlement; what stock
+    they had is looked at with that of the others.
+    """
+    times = Counter(each.order.order_id for each in found.settlements)
+    kept: Counter[str] = Counter()
+    moves: Counter[tuple[str, str]] = Counter()
+    for row in found.ledger:
+        if isinstance(row, Refunded) or row.status == "captured":
+            given = isinstance(row, Refunded)
+            kept[_order_of(row)] += -row.cents if given else row.cents
+            moves[_order_of(row), "refund" if given else "charge"] += 1
+    placed = {each.order_id: order(each) for each in purchases}
+    wrong = {
+        "not settled once": sorted(each for each in late if times[each] != 1),
+        "settled with another order": sorted(
+            each.order.order_id
+            for each in found.settlements
+            if each.order.order_id in late and each.order != placed[each.order.order_id]
+        ),
+        "with money left": [f"{each} with {kept[each]}" for each in sorted(late) if kept[each]],
+        "with money moved twice": [
+            f"{each}: {what}" for (each, what), n in moves.items() if each in late and n > 1
+        ],
+    }
+    says = f"{len(late):,} orders"
+    return finding("all given back of what was cancelled for lateness", wrong, says)
+
+
+def _order_of(row: Charged | Refunded) -> str:
+    operation = row.charge_operation if isinstance(row, Refunded) else row.operation
+    return operation.partition(":")[2]

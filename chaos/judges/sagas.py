@@ -1,0 +1,149 @@
+"""Whether every saga ended once, as its order calls for, and all others agree with it: pure.
+
+The expected way is stated a second time (`chaos.judges.saga_ways`), command by command and transition by
+transition, in the words of the published messages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING
+
+from agents.commands import ReleaseStock
+from chaos.evidence.consequences import SagaCalls
+from chaos.evidence.saga_records import STEPS, Said
+from chaos.judges.lateness import TIME, explained
+from chaos.judges.saga_ways import by_time, heeded, taken, way_of
+from chaos.rig.records import Run
+from demo.findings import Finding, finding
+from demo.purchases import Outcome, Purchase, outcome
+
+if TYPE_CHECKING:
+    from streams.saga.state import SagaRow
+
+#: How many steps an order can succeed in.
+_SUCCEEDS = {Outcome.OUT_OF_STOCK: 0, Outcome.DECLINED: 1, Outcome.NOWHERE: 2, Outcome.CONFIRMED: 3}
+#: Seconds by which times in headers may be off: they are of milliseconds, and a batch of messages has the
+#: time at which it was begun.
+_ROUNDED = 0.1
+
+
+def _too_early(said: Said) -> Iterator[str]:
+    """Commands of which a deadline rang before its time, from when they or a question were decided on."""
+    for each in said.replied:
+        if each.outcome == "timed_out":
+            counts_from = [
+                one.decided
+                for one in (*said.asked, *said.questions)
+                if one.command_id == each.command_id and one.decided < each.decided
+            ]
+            if each.decided - max(counts_from, default=each.decided) < TIME - _ROUNDED:
+                yield each.command_id
+
+
+def calls(by_order: Mapping[str, Said]) -> SagaCalls:
+    """What is to be known for the consequences of messages."""
+    leads_on, unheard, questions = set[str](), set[str](), set[str]()
+    undoing = {step.undo.TOPIC for step in STEPS}
+    for said in by_order.values():
+        topics = {each.command_id: each.sent.topic for each in said.asked}
+        leads_on.update(each.sent.message_id for each in said.replied if each.outcome == "due")
+        leads_on.update(each.sent.message_id for those in heeded(said).values() for each in those)
+        questions.update(each.sent.message_id for each in said.questions)
+        for command_id, reply in taken(said).items():
+            if reply.outcome == "success" or topics.get(command_id) not in undoing:
+                leads_on.add(reply.sent.message_id)
+        unheard.update(_unheard(said))
+    return SagaCalls(leads_on, unheard, questions)
+
+
+def _unheard(said: Said) -> Iterator[str]:
+    """A release that is asked for again while it is under way answers the last who asked."""
+    releases = sorted((each for each in said.asked if each.sent.topic == ReleaseStock.TOPIC), key=by_time)
+    yield from (each.sent.message_id for each in releases[:-1])
+
+
+def judge_told(submitted: Collection[str], by_order: Mapping[str, Said]) -> Finding:
+    """Whether each of these orders has a saga, and each saga told its way once, from its start to one end."""
+    wrong: dict[str, list[str]] = defaultdict(list)
+    wrong["orders without a saga"] = sorted(set(submitted) - {o for o, said in by_order.items() if said.told})
+    wrong["sagas of no such order"] = sorted(by_order.keys() - set(submitted))
+    for order_id, said in by_order.items():
+        numbers = [each.number for each in said.told]
+        if numbers != list(range(1, len(numbers) + 1)):
+            wrong["with a gap, a repetition or out of turn"].append(order_id)
+        told = [(each.step, each.after) for each in said.told if each.before != each.after]
+        if told != (tells := way_of(said).tells()):
+            at = next((n for n, pair in enumerate(zip(told, tells, strict=False)) if pair[0] != pair[1]), -1)
+            wrong["told otherwise than they went"].append(
+                f"{order_id}, from {told[at] if told else 'nothing'}"
+            )
+    count = sum(len(said.told) for said in by_order.values())
+    says = f"{len(by_order):,} sagas, {count:,} transitions"
+    return finding("every saga told once, from its start to one end", wrong, says)
+
+
+def judge_ends(
+    purchases: Sequence[Purchase],
+    submitted: Set[str],
+    by_order: Mapping[str, Said],
+    settled: Mapping[str, str],
+    run: Run,
+) -> Finding:
+    """Whether each saga went as its order calls for, or late by a fault, and `settled` its order so."""
+    wrong: dict[str, list[str]] = defaultdict(list)
+    ends, late = Counter[str](), Counter[str]()
+    for purchase in purchases:
+        order_id, calls_for = purchase.order_id, outcome(purchase)
+        if order_id not in submitted or order_id not in by_order:
+            continue
+        way = way_of(by_order[order_id])
+        wrong["wrong by themselves"] += [f"{order_id}: {what}" for what in way.wrong]
+        successes = sum(each.reply == "success" for each in way.went)
+        if way.given_up:
+            end, fits = way.given_up, successes <= min(_SUCCEEDS[calls_for], len(STEPS) - 1)
+        else:
+            end, fits = calls_for.value, successes == _SUCCEEDS[calls_for]
+        ends[end] += 1
+        late.update(each.what for each in way.late)
+        if not fits:
+            wrong["another way than the order calls for"].append(f"{order_id}, {calls_for.value}")
+        if settled.get(order_id) != end:
+            wrong["settled otherwise"].append(f"{order_id} is {settled.get(order_id, 'not')}, not {end}")
+        wrong["timed out before their time"] += _too_early(by_order[order_id])
+        wrong["late without a fault"] += [
+            f"{each.command_id} at {each.asked - run.load[0]:.0f} s, after {each.heard - each.asked:.1f} s"
+            for each in way.late
+            if not explained(each.asked, each.heard, run)
+        ]
+    says = ", ".join(f"{count:,} {end}" for end, count in ends.most_common()) or "none"
+    if late:
+        says += f"; late: {', '.join(f'{count:,} {what}' for what, count in late.most_common())}"
+    return finding("every saga ended as its order calls for, late only by a fault", wrong, says)
+
+
+def judge_participants(
+    by_order: Mapping[str, Said], sagas: Mapping[str, SagaRow], participants: Collection[tuple[str, str, str]]
+) -> Finding:
+    """Whether sagas' rows and participants' are what each saga's way has made of them."""
+    wanted: dict[tuple[str, str], str] = {}
+    wrong: dict[str, list[str]] = defaultdict(list)
+    for order_id, said in by_order.items():
+        way = way_of(said)
+        wanted |= {(order_id, each.step.name): each.participant for each in way.went}
+        end = "completed" if way.completed else "compensated"
+        steps = {step.name: "pending" for step in STEPS} | {each.step.name: each.status for each in way.went}
+        row = sagas.get(order_id)
+        stands = None if row is None else (row.status, {each.name: each.status for each in row.steps})
+        if stands != (end, steps):
+            wrong["sagas' rows that stand otherwise"].append(f"{order_id}: {stands}")
+    found = {(order_id, step): status for order_id, step, status in participants}
+    wrong["participants' rows that stand otherwise"] = [
+        f"{step} of {order_id} is {found.get((order_id, step), 'not there')}"
+        for order_id, step in sorted(wanted.keys() | found.keys())
+        if found.get((order_id, step)) != wanted.get((order_id, step))
+    ]
+    wrong["rows of no saga"] = sorted(sagas.keys() - by_order.keys())
+    says = f"{len(sagas):,} sagas, {len(found):,} parts in them"
+    return finding("every participant as its saga ended", wrong, says)

@@ -1,0 +1,1 @@
+"""The orders, messages and producers of a run."""

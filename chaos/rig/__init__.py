@@ -1,0 +1,1 @@
+"""Brokers, workers, networks and disks of a run, and the ways to break them."""

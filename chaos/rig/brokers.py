@@ -1,0 +1,139 @@
+"""The brokers of a run: who leads what, who is in sync, and signals to their processes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psutil
+from aiokafka.client import AIOKafkaClient, CoordinationType
+from aiokafka.protocol.metadata import MetadataRequest
+
+from chaos.rig.waiting import until_answered
+from streams.local import Stack
+from streams.local.loopback import HOST
+from streams.model.layout import Layout
+from streams.runtime.client import partitions_of
+from streams.runtime.cluster import KafkaCluster
+
+_REQUEST_TIMEOUT_MS = 3000
+_LOOKUP_WITHIN = 20.0
+
+
+class Brokers:
+    """Asks each broker by itself, so that one that is away is in nobody's way.
+
+    Attributes:
+        layout: the application's, of now.
+    """
+
+    def __init__(self, stack: Stack, layout: Layout) -> None:
+        self._stack = stack
+        self.layout = layout
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of all."""
+        return [each.id for each in self._stack.state.brokers]
+
+    def pid(self, broker: int) -> int:
+        """Of the process that is this broker now."""
+        return next(each.pid for each in self._stack.state.brokers if each.id == broker)
+
+    def signal(self, broker: int, number: signal.Signals) -> None:
+        """Send its process a signal."""
+        self._stack.signal_broker(broker, number)
+
+    async def until_replaced(self, broker: int, pid: int, *, within: float) -> None:
+        """Wait until the process with this pid has ended and another is the broker. Raises ChaosFailed."""
+
+        async def replaced() -> bool:
+            return not psutil.pid_exists(pid) and self.pid(broker) != pid
+
+        await until_answered(replaced, f"broker {broker} (pid {pid}) is started again", within=within)
+
+    async def until_out_of_sync(self, broker: int, *, within: float) -> int:
+        """Wait until partitions do without this replica; returns how many. Raises ChaosFailed."""
+        other = next(each for each in self.numbers if each != broker)
+        without = 0
+
+        async def lacking() -> bool:
+            nonlocal without
+            without = sum(broker not in isr for isr in await self._replicas_in_sync(other))
+            return without > 0
+
+        await until_answered(lacking, f"replicas of broker {broker} are out of sync", within=within)
+        return without
+
+    async def until_in_sync(self, *, within: float) -> None:
+        """Wait until every broker says that every partition has all replicas in sync. Raises ChaosFailed."""
+
+        async def whole() -> bool:
+            for broker in self.numbers:
+                replicas = await self._replicas_in_sync(broker)
+                if any(len(isr) < len(self.numbers) for isr in replicas):
+                    return False
+            return True
+
+        await until_answered(whole, "all replicas are in sync", within=within)
+
+    async def until_coordinates(self, lane: int | None, *, unless: int = 0, within: float) -> int:
+        """Wait until a broker, which is not `unless`, coordinates the group, or this lane's transactions.
+
+        Returns which. Raises ChaosFailed.
+        """
+        found = 0
+
+        async def coordinates() -> bool:
+            nonlocal found
+            found = await self._coordinator(lane, next(each for each in self.numbers if each != unless))
+            return found not in (-1, unless)
+
+        of = "the group" if lane is None else f"lane {lane}'s transactions"
+        await until_answered(coordinates, f"{of} have a coordinator", within=within)
+        return found
+
+    async def until_handled(self, topic: str, *, within: float) -> int:
+        """Wait until the application has committed positions in a topic; returns in how many partitions."""
+        handled = 0
+
+        async def committed() -> bool:
+            nonlocal handled
+            cluster = KafkaCluster(self._stack.bootstrap)
+            try:
+                partitions = await partitions_of(self._stack.bootstrap, [topic])
+                handled = len(await cluster.committed(self.layout.app_id, partitions))
+            finally:
+                await cluster.close()
+            return handled > 0
+
+        await until_answered(committed, f"messages of {topic} are handled", within=within)
+        return handled
+
+    async def _coordinator(self, lane: int | None, broker: int) -> int:
+        async with self._client(broker) as client:
+            if lane is None:
+                found = await client.coordinator_lookup(CoordinationType.GROUP, self.layout.app_id)
+            else:
+                transactional_id = self.layout.transactional_id(lane)
+                found = await client.coordinator_lookup(CoordinationType.TRANSACTION, transactional_id)
+        return int(found)
+
+    async def _replicas_in_sync(self, broker: int) -> list[set[int]]:
+        """Of every partition, as this broker knows it."""
+        async with self._client(broker) as client:
+            answer = await client.send(broker, MetadataRequest(None))
+        topics = answer.to_object()["topics"]
+        return [set(partition["isr"]) for topic in topics for partition in topic["partitions"]]
+
+    @asynccontextmanager
+    async def _client(self, broker: int) -> AsyncIterator[Any]:
+        port = next(each.port for each in self._stack.state.brokers if each.id == broker)
+        client = AIOKafkaClient(bootstrap_servers=f"{HOST}:{port}", request_timeout_ms=_REQUEST_TIMEOUT_MS)
+        try:
+            await client.bootstrap()
+            yield client
+        finally:
+            await client.close()

@@ -1,0 +1,98 @@
+"""A process of a run: started with its output in a log, signalled, and known by how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from chaos.evidence.worker_log import WorkerLog
+from chaos.rig.records import Ended
+from demo.workers import PROJECT
+from streams.runtime.process import EXIT_HUNG
+
+#: A process that was told to end has so many seconds; a worker's own watchdog says the same.
+ENDS_WITHIN = 30.0
+_GRACE = 5.0
+
+
+class Process:
+    """A process, from its start to its end.
+
+    Attributes:
+        name: what it is called everywhere.
+        log: what it has written.
+        refused: whether it is expected to end with an error.
+        told: why the driver expects it to end; empty: it does not, and its end is a failure.
+        hung: whether it did not end in time after it was told to.
+    """
+
+    def __init__(self, name: str, log: Path, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = WorkerLog(log)
+        self.told = ""
+        self.refused = False
+        self.hung = False
+        with log.open("wb") as output:
+            self.process = subprocess.Popen(
+                command,
+                cwd=PROJECT,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Ctrl-C is the driver's: it ends its processes in order
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended; a frozen one is alive."""
+        return self.process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, negative: by that signal; None while it is alive."""
+        return self.process.poll()
+
+    def kill(self, why: str) -> None:
+        """SIGKILL, and wait until the process has gone."""
+        self.told = self.told or why
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def freeze(self) -> None:
+        """SIGSTOP: it stands still and knows nothing of it."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
+
+    async def stop(self, why: str) -> None:
+        """SIGTERM, and wait until it has ended; one that does not in time is `hung`, and killed."""
+        self.told = self.told or why
+        self.thaw()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(ENDS_WITHIN + _GRACE):
+                while self.alive:  # noqa: ASYNC110 - a process can only be asked
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            self.hung = True
+            self.kill(why)
+        self.hung = self.hung or self.exit_code == EXIT_HUNG
+
+    def ended(self) -> Ended:
+        """For the run's record; only of a process that has ended."""
+        code = self.process.wait()
+        told = bool(self.told)
+        return Ended(
+            worker=self.name, pid=self.pid, exit_code=code, told=told, hung=self.hung, refused=self.refused
+        )

@@ -1,0 +1,113 @@
+"""`python -m chaos.rig.proxy`: a TCP proxy that breaks links as it is told, until its standard input closes.
+
+Requests are JSON, one a line, on standard input; each has one answer on standard output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TypeAlias
+
+import msgspec
+import uvloop
+
+from chaos.rig.links import Fault, Kind, Link
+
+
+class Route(msgspec.Struct, frozen=True):
+    """A link by name: where it listens, and the port that it leads to."""
+
+    name: str
+    port: int
+    upstream: int
+
+
+class Open(msgspec.Struct, frozen=True, tag="open"):
+    """Listen on these routes."""
+
+    routes: list[Route]
+
+
+class Begin(msgspec.Struct, frozen=True, tag="begin"):
+    """Begin a fault of these links; `id` names it from now on, `seconds` is a delay's."""
+
+    id: int
+    kind: Kind
+    links: list[str]
+    seconds: float = 0.0
+
+
+class End(msgspec.Struct, frozen=True, tag="end"):
+    """End a fault; answered with its last count."""
+
+    id: int
+
+
+class Count(msgspec.Struct, frozen=True, tag="count"):
+    """Ask what a fault has done so far."""
+
+    id: int
+
+
+Request: TypeAlias = Open | Begin | End | Count
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The count of the fault that was asked about, or why a request failed."""
+
+    count: int = 0
+    error: str = ""
+
+
+class Proxy:
+    """All links and the faults that are on."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, Link] = {}
+        self._faults: dict[int, tuple[Fault, list[Link]]] = {}
+
+    async def do(self, request: Request) -> Answer:
+        """Do what is asked."""
+        match request:
+            case Open(routes):
+                return await self._open(routes)
+            case Begin(id, kind, names, seconds):
+                fault, links = Fault(kind, seconds), [self._links[name] for name in names]
+                self._faults[id] = fault, links
+                for link in links:
+                    link.begin(fault)
+            case End(id):
+                fault, links = self._faults.pop(id)
+                for link in links:
+                    link.end(fault)
+            case Count(id):
+                fault, _ = self._faults[id]
+        return Answer(fault.count)
+
+    async def _open(self, routes: list[Route]) -> Answer:
+        for route in routes:
+            link = self._links[route.name] = Link(route.port, route.upstream)
+            try:
+                await link.listen()
+            except OSError as error:
+                return Answer(error=f"{route.name} cannot listen on port {route.port}: {error.strerror}")
+        return Answer()
+
+
+async def serve() -> None:
+    """Answer requests until there are no more."""
+    requests = asyncio.StreamReader(limit=1 << 20)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(requests), sys.stdin
+    )
+    proxy = Proxy()
+    read = msgspec.json.Decoder(Request).decode
+    while line := await requests.readline():
+        answer = await proxy.do(read(line))
+        sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve())

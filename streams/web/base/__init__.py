@@ -1,0 +1,1 @@
+"""Access, questions to workers, and formats that all pages share."""

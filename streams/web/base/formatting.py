@@ -1,0 +1,68 @@
+"""Numbers and bytes in the form that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+#: Bytes that are shown at most.
+MOST_DUMPED = 16_384
+_A_LINE = 16
+#: Seconds of a unit, and up to how many of it are told in it.
+_UNITS = ((1.0, "s", 120.0), (60.0, "min", 120.0), (3600.0, "h", 48.0), (86400.0, "d", float("inf")))
+
+
+def rate_text(rate: float) -> str:
+    """So many each second."""
+    if rate <= 0:
+        return "0/s"
+    if rate < 0.1:
+        return "<0.1/s"
+    return f"{rate:.1f}/s" if rate < 10 else f"{rate:,.0f}/s"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """A length of time. Empty where there is none."""
+    if seconds is None:
+        return ""
+    if seconds < 1:
+        return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
+    for size, unit, most in _UNITS:
+        if seconds < most * size:
+            return f"{seconds / size:.0f} {unit}" if seconds / size >= 10 else f"{seconds / size:.1f} {unit}"
+    return ""
+
+
+def bytes_text(count: int) -> str:
+    """Bytes, to three digits or so."""
+    size, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            break
+        size /= 1000
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.1f} {unit}"
+
+
+def leaves(before: Any, after: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The parts of a difference, by the dotted names of their fields; None stands for what is not there. What
+    has come or gone as a whole is one part.
+    """
+    if not isinstance(before, dict) or not isinstance(after, dict) or not (before or after):
+        yield name, before, after
+        return
+    for each in {**before, **after}:
+        dotted = f"{name}{each}" if each.startswith("[") or not name else f"{name}.{each}"
+        yield from leaves(before.get(each), after.get(each), dotted)
+
+
+def dump(digits: str) -> str:
+    """Bytes, given as hex digits: their offset, their digits, and what of them is ASCII."""
+    data = bytes.fromhex(digits)
+    lines = []
+    for at in range(0, min(len(data), MOST_DUMPED), _A_LINE):
+        part = data[at : at + _A_LINE]
+        text = "".join(chr(each) if 32 <= each < 127 else "." for each in part)
+        lines.append(f"{at:06x}  {part.hex(' '):<{3 * _A_LINE - 1}}  {text}")
+    if len(data) > MOST_DUMPED:
+        lines.append(f"... {len(data) - MOST_DUMPED:,} bytes more")
+    return "\n".join(lines)

@@ -1,0 +1,58 @@
+"""Questions to a lane's owner are asked again while the group finds out who that is.
+
+After a kill the dead worker stays the listed owner until its session has ended, and the next one opens the
+lane then. All of that passes; whoever asks is told what is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from streams.web.base.view import Problem
+
+T = TypeVar("T")
+
+#: Why a lane's owner does not answer, where that passes by itself.
+PASSING = frozenset({"owner_unreachable", "owner_silent", "owner_moving", "no_owner", "lane_not_open"})
+#: A caller that waits itself, and tells what for, names how long we are to wait: 0.
+PATIENCE = "Steadfaust-Patience"
+#: Seconds for which a read is waited for, whatever it is asked of: Kafka, PostgreSQL, another worker, or a
+#: lane that opens. Then the answer is what is known, and why there is no more.
+READ = 2.0
+#: Between two tries, in seconds.
+PAUSE = 0.25
+
+
+async def patiently(
+    question: Callable[[], Awaitable[T]],
+    within: float,
+    *,
+    waits: Callable[[Problem], None] = lambda _: None,
+) -> T:
+    """Ask until there is an answer, for `within` seconds; `waits` is told why there is none yet.
+
+    Raises Problem: one that does not pass, at once; else the last one, with how long it was waited for.
+    """
+    clock = asyncio.get_running_loop().time
+    began = clock()
+    while True:
+        try:
+            return await question()
+        except Problem as problem:
+            if problem.error not in PASSING or within <= 0:
+                raise
+            if clock() - began >= within:
+                detail = f"{problem.detail} (and it was so for {within:g} s)"
+                raise Problem(problem.status, problem.error, detail) from problem
+            waits(problem)
+        await asyncio.sleep(PAUSE)
+
+
+def patience_of(headers: Mapping[str, str], usual: float, most: float) -> float:
+    """For how long the answer to these headers is waited for. Raises Problem 400."""
+    try:
+        return min(most, float(headers.get(PATIENCE, usual)))
+    except ValueError:
+        raise Problem(400, "bad_patience", f"{PATIENCE} is {headers[PATIENCE]!r}: give seconds") from None

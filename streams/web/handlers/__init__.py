@@ -1,0 +1,1 @@
+"""Handlers: gates, breakers, pauses, awaited schemas."""

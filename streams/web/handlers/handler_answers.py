@@ -1,0 +1,121 @@
+"""What is said of handlers, and what is asked of them, as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from streams.model.operations import HandlerCommand
+from streams.web.handlers.awaited import AwaitedAnswer
+from streams.web.handlers.awaited import merged as merged_schemas
+
+RUNNING = "running"
+
+
+class HandlerAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A handler in the lanes that have answered.
+
+    Attributes:
+        partitions: in how many it is running, paused, draining or drained.
+        since, who, why: of the newest command that changed it somewhere and still stands; empty when it runs.
+        breakers: in how many lanes its circuit breaker is closed, open or half-open.
+        keys: ordering keys of which messages wait.
+        attempts: those under way that take their time.
+        waiting: messages that wait, by the reason for which the first of their key does; only where counted.
+        counted_all: False: there are more, for the count has a bound.
+        schemas: those that its messages wait for, longest first; some of them, when there are many.
+    """
+
+    handler: str
+    partitions: dict[str, int]
+    since: str
+    who: str
+    why: str
+    breakers: dict[str, int]
+    keys: int
+    attempts: int
+    waiting: dict[str, int]
+    counted_all: bool
+    schemas: list[AwaitedAnswer] = []
+
+    @property
+    def state(self) -> str:
+        """What it does where all partitions are alike; else in how many it does what."""
+        if len(self.partitions) == 1:
+            return next(iter(self.partitions))
+        total = sum(self.partitions.values())
+        parts = [f"{state} in {count} of {total}" for state, count in sorted(self.partitions.items())]
+        return ", ".join(parts) or "unknown"
+
+
+class HandlersAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Handlers of all lanes together.
+
+    Attributes:
+        partitions: how many there are; those of lanes that have not answered are in no handler's counts.
+        left_out: lanes that have not answered, with why.
+        max_waiting, max_waiting_bytes: messages of one key that may wait; further ones become dead letters.
+    """
+
+    handlers: list[HandlerAnswer]
+    partitions: int
+    left_out: dict[int, str]
+    max_waiting: int
+    max_waiting_bytes: int
+
+
+class AskHandler(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an operator asks of a handler: what to do, by whom and for what reason; both are needed. What was
+    asked under the same `id` before is not done again.
+    """
+
+    operation: HandlerCommand
+    who: str
+    why: str
+    id: str = ""
+
+
+class AskedHandler(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked, under which id, of how many partitions. Their lanes settle it, a moment later."""
+
+    operation: str
+    handler: str
+    id: str
+    partitions: int
+
+
+def merged(answers: list[HandlersAnswer]) -> HandlersAnswer:
+    """Answers for different lanes as one. There is at least one."""
+    by_name: dict[str, list[HandlerAnswer]] = {}
+    left_out: dict[int, str] = {}
+    for answer in answers:
+        left_out |= answer.left_out
+        for handler in answer.handlers:
+            by_name.setdefault(handler.handler, []).append(handler)
+    handlers = [_merged(by_name[name]) for name in sorted(by_name)]
+    return msgspec.structs.replace(answers[0], handlers=handlers, left_out=dict(sorted(left_out.items())))
+
+
+def _merged(parts: list[HandlerAnswer]) -> HandlerAnswer:
+    newest = max(parts, key=lambda part: part.since)
+    return HandlerAnswer(
+        handler=newest.handler,
+        partitions=_sum([part.partitions for part in parts]),
+        since=newest.since,
+        who=newest.who,
+        why=newest.why,
+        breakers=_sum([part.breakers for part in parts]),
+        keys=sum(part.keys for part in parts),
+        attempts=sum(part.attempts for part in parts),
+        waiting=_sum([part.waiting for part in parts]),
+        counted_all=all(part.counted_all for part in parts),
+        schemas=merged_schemas(each for part in parts for each in part.schemas),
+    )
+
+
+def _sum(counts: list[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(sorted(total.items()))

@@ -1,0 +1,1 @@
+"""Records of topics, timelines of messages, changes of rows."""

@@ -1,0 +1,138 @@
+"""What the owner of a key has of it: sagas, rows, dead letters, what waits for a retry, and timers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from streams.dead_letters.row import decode_summary, letter_id
+from streams.model.envelope import ID, rfc3339
+from streams.model.layout import DEAD_LETTERS
+from streams.model.row_keys import row_key
+from streams.ports import Store
+from streams.retry.queue import queue_name, read_message, read_queue
+from streams.staging.changes import MESSAGES, QUEUES, TIMERS
+from streams.staging.keys import split_store_key, store_key, time_in
+from streams.web.base.answers import RowAnswer
+from streams.web.base.lane_rows import AskOwner, elsewhere
+from streams.web.base.paging import after
+from streams.web.base.shown import shown_table, text_of
+from streams.web.base.view import Problem, WorkerView, readable_store
+from streams.web.history.timeline_answers import KeyAnswer, TableRows, TimerAnswer, WaitingAnswer
+from streams.web.letters.letters import summary_answer
+from streams.web.sagas.saga_answers import SagaAnswer
+from streams.web.sagas.saga_rows import kinds, saga_of_key
+
+KEY_PATH = "/api/key"
+#: Rows of a kind that are shown: of a table, of letters, of queues, of timers.
+MOST_OF_A_KIND = 20
+
+
+class _Place(NamedTuple):
+    """Where a key is."""
+
+    store: Store
+    partition: int
+    key: bytes
+
+    def begins(self, table: str, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The first rows of the partition that begin so, and one more."""
+        first = store_key(self.partition, prefix)
+        return islice(self.store.scan(table, start=first, stop=after(first)), MOST_OF_A_KIND + 1)
+
+
+async def held(view: WorkerView, key: str, *, asked_by: str | None, ask: AskOwner) -> KeyAnswer:
+    """All of a key, asked of its owner. Raises Problem."""
+    layout, data = view.application.layout, key_bytes(key)
+    partition = layout.partition_of(data)
+    lane = layout.lane_of(partition)
+    if lane not in view.lanes:
+        found: KeyAnswer = await elsewhere(view, lane, KEY_PATH, {"key": key}, asked_by, ask)
+        return found
+    place = _Place(readable_store(view, lane), partition, data)
+    return KeyAnswer(
+        key=key,
+        partition=partition,
+        lane=lane,
+        owner=view.url,
+        sagas=_sagas(view, place),
+        tables=list(_tables(view, place)),
+        letters=[
+            summary_answer(view.application, letter_id(local), decode_summary(value))
+            for local, value in place.begins(DEAD_LETTERS, row_key(data))
+        ],
+        waiting=list(_waiting(view, place)),
+        timers=list(_timers(view, place)),
+    )
+
+
+def key_bytes(key: str) -> bytes:
+    """A key as records have it. Raises Problem 400."""
+    try:
+        data = key.encode()
+    except UnicodeEncodeError as error:
+        raise Problem(400, "bad_key", "the key is not UTF-8") from error
+    if not 0 < len(data) <= 0xFFFF:
+        raise Problem(400, "no_key", "which key? give a key, a saga's id, a message id or a correlation id")
+    return data
+
+
+def _sagas(view: WorkerView, place: _Place) -> list[SagaAnswer]:
+    found: dict[str, SagaAnswer] = {}
+    for kind in kinds(view):
+        answer = saga_of_key(view, kind, place.store, place.partition, place.key)
+        if answer is not None:
+            found.setdefault(answer.id, answer)
+    return list(found.values())
+
+
+def _tables(view: WorkerView, place: _Place) -> Iterator[TableRows]:
+    lane = view.application.layout.lane_of(place.partition)
+    for name in view.application.tables:
+        table = shown_table(view.application, name)
+        rows = [
+            RowAnswer(
+                partition=place.partition, lane=lane, **table.read(split_store_key(local)[1], value)._asdict()
+            )
+            for local, value in place.begins(name, row_key(place.key))
+        ]
+        if rows:
+            yield TableRows(table=name, rows=rows[:MOST_OF_A_KIND], more=len(rows) > MOST_OF_A_KIND)
+
+
+def _waiting(view: WorkerView, place: _Place) -> Iterator[WaitingAnswer]:
+    for handler in view.application.handlers.values():
+        for local, value in place.begins(QUEUES, queue_name(handler.name_bytes, place.key)):
+            try:
+                queue = read_queue(value)
+                data = place.store.get(MESSAGES, local + queue.head.to_bytes(8, "big"))
+                head = None if data is None else read_message(data)
+            except ValueError:  # the lane says so
+                continue
+            ident = b"" if head is None else dict(head.headers).get(ID, b"")
+            yield WaitingAnswer(
+                handler=handler.name,
+                reason=str(queue.reason),
+                messages=queue.length,
+                attempts=queue.attempts,
+                due=rfc3339(queue.due_ms / 1000) if queue.due_ms else "",
+                due_in=round(queue.due_ms / 1000 - view.now(), 1) if queue.due_ms else None,
+                id=text_of(ident),
+                topic="" if head is None else head.topic,
+            )
+
+
+def _timers(view: WorkerView, place: _Place) -> Iterator[TimerAnswer]:
+    table = shown_table(view.application, TIMERS)
+    for handler in view.application.handlers.values():
+        prefix = handler.name_bytes + b"\0" + row_key(place.key)
+        for local, value in place.begins(TIMERS, prefix):
+            fields = table.read(split_store_key(local)[1], value)
+            yield TimerAnswer(
+                handler=handler.name,
+                name=fields.subkey,
+                topic=fields.value["topic"],
+                due=fields.value["due"],
+                due_in=round(time_in(value) / 1000 - view.now(), 1),
+            )

@@ -1,0 +1,1 @@
+"""Dead letters: lists, groups, replays and their jobs."""

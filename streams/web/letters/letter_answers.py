@@ -1,0 +1,216 @@
+"""What is said of dead letters, and what is asked of them, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from streams.dead_letters.row import Event, Summary
+from streams.model.envelope import rfc3339
+from streams.model.operations import LetterCommand
+from streams.web.base.shown import text_of
+
+
+class LetterAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A dead letter in a list. `holds` says that later messages wait behind it, `gone` that its handler is
+    not there any more, or takes its topic no more.
+    """
+
+    id: str
+    state: str
+    handler: str
+    service: str
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    message_type: str
+    error_type: str
+    error_message: str
+    place: str
+    attempts: int
+    failed_at: str
+    replays: int
+    holds: bool
+    omitted: int
+    size: int
+    gone: bool = False
+
+
+class LettersAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of letters. It may be short, even empty, and still have a next one; `looked` is at how many."""
+
+    letters: list[LetterAnswer]
+    looked: int
+    next: str
+
+
+class GroupAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Letters that have failed alike: how many, when the first and the last, and one of them."""
+
+    handler: str
+    service: str
+    error_type: str
+    place: str
+    message_type: str
+    count: int
+    oldest: str
+    newest: str
+    example: str
+
+    @property
+    def alike(self) -> tuple[str, str, str, str]:
+        """What its letters have in common."""
+        return self.handler, self.error_type, self.place, self.message_type
+
+
+class GroupsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The groups of a part of the letters; with those of the next parts they are to be merged."""
+
+    groups: list[GroupAnswer]
+    looked: int
+    next: str
+
+
+class EventAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that was done about a letter."""
+
+    at: str
+    who: str
+    operation: str
+    why: str
+    result: str
+
+
+class LetterShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A letter with all that is known of it. `value` is decoded; `hex` stands for it when it will not decode,
+    and `unreadable` says why.
+    """
+
+    letter: LetterAnswer
+    value: Any
+    hex: str
+    unreadable: str
+    headers: list[tuple[str, str]]
+    trace: str
+    history: list[EventAnswer]
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an operator asks for.
+
+    Attributes:
+        operation: what to do.
+        who, why: by whom and for what reason; both are needed.
+        letters: about these; about all that `matching` names when there are none.
+        matching: a filter, as in the query of a list; by itself an empty one names nothing.
+        job: a name; what was asked for under the same name before is not done again.
+        force: also parked ones.
+        rate: operations in a second at most.
+        dry_run: only count.
+        value, headers: of an edited message, base64.
+        message: an edited message in plain data, as `LetterShown.value` has it, in place of a value.
+    """
+
+    operation: LetterCommand
+    who: str
+    why: str
+    letters: list[str] = []
+    matching: dict[str, str] = {}
+    job: str = ""
+    force: bool = False
+    rate: float = 200.0
+    dry_run: bool = False
+    value: bytes | None = None
+    headers: list[tuple[str, bytes]] | None = None
+    message: dict[str, Any] | None = None
+
+
+class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a job is: letters looked at, matched and asked for; `lanes` of how many it has been through.
+
+    `state`: running, done, stopped or failed; `waits_for` says why it does not get on, while a lane has no
+    owner that answers. What was asked for is settled by the letters' lanes, a moment later; the letters'
+    history and the log of operations tell how.
+    """
+
+    job: str
+    operation: str
+    state: str
+    dry_run: bool
+    looked: int
+    matched: int
+    asked: int
+    lane: int
+    lanes: int
+    groups: list[GroupAnswer]
+    error: str = ""
+    waits_for: str = ""
+
+
+class SettledAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a letter's lane has answered to an operation; `result` is empty until it is `settled`, and begins
+    with `refused:` where nothing was done.
+    """
+
+    letter: str
+    operation: str
+    job: str
+    settled: bool
+    result: str = ""
+
+
+class JobsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of a worker since it started, the newest last."""
+
+    jobs: list[JobAnswer]
+
+
+def letter_answer(ident: str, letter: Summary, *, gone: bool) -> LetterAnswer:
+    """A letter as it stands in a list."""
+    return LetterAnswer(
+        id=ident,
+        state=str(letter.state),
+        handler=letter.handler,
+        service=letter.service,
+        topic=letter.topic,
+        partition=letter.partition,
+        offset=letter.offset,
+        key=text_of(letter.key or b""),
+        message_type=letter.message_type,
+        error_type=letter.error_type,
+        error_message=letter.error_message,
+        place=letter.place,
+        attempts=letter.attempts,
+        failed_at=rfc3339(letter.failed_at_ms / 1000),
+        replays=letter.replays,
+        holds=bool(letter.queue),
+        omitted=letter.omitted,
+        size=letter.size,
+        gone=gone,
+    )
+
+
+def event_answer(event: Event) -> EventAnswer:
+    """An event of a letter's history."""
+    at = rfc3339(event.at_ms / 1000)
+    return EventAnswer(at=at, who=event.who, operation=event.operation, why=event.why, result=event.result)
+
+
+def merged(groups: list[GroupAnswer], more: list[GroupAnswer]) -> list[GroupAnswer]:
+    """Groups of two parts together, the largest first."""
+    by_alike = {group.alike: group for group in groups}
+    for group in more:
+        known = by_alike.get(group.alike)
+        by_alike[group.alike] = (
+            group
+            if known is None
+            else msgspec.structs.replace(
+                known,
+                count=known.count + group.count,
+                oldest=min(known.oldest, group.oldest),
+                newest=max(known.newest, group.newest),
+            )
+        )
+    return sorted(by_alike.values(), key=lambda group: (-group.count, group.alike))

@@ -1,0 +1,1 @@
+"""The overview, health, and the picture of the flow."""

@@ -1,0 +1,249 @@
+"""The whole application at a glance: every worker tells its part, and the one that is asked merges them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
+from urllib.parse import quote
+
+from streams.model.application import Application
+from streams.model.envelope import rfc3339
+from streams.staging.measures import DURATIONS
+from streams.web.base.lane_rows import Query
+from streams.web.base.view import Problem, WorkerView
+from streams.web.overview.flow_answers import (
+    Flow,
+    HandlerPart,
+    HandlerShown,
+    OverviewAnswer,
+    ServiceShown,
+    TopicPart,
+    TopicShown,
+    Warned,
+    WorkerPart,
+    letters_link,
+    topic_link,
+    worker_link,
+)
+from streams.web.overview.flow_part import worker_part
+from streams.web.overview.rates import Looks, percentile
+from streams.web.overview.samples import LaneSample
+
+#: Asks a worker for its part: (worker, path, query).
+AskPart = Callable[[str, str, Query], Awaitable[WorkerPart]]
+
+PART_PATH = "/api/overview/part"
+#: Seconds for a worker's part: a page does not wait longer for one that is silent.
+PATIENCE = 1.0
+#: Workers that are asked at the same time.
+AT_ONCE = 16
+#: A lag grows when there are so many messages more than a minute ago, and more than these seconds of work.
+GROWN, SECONDS_OF_WORK = 1000, 10.0
+
+
+async def overview_of(
+    view: WorkerView, looks: Looks, samples: Mapping[int, LaneSample], ask: AskPart
+) -> OverviewAnswer:
+    """Of all workers, also those without a lane. One that does not answer in time is there as silent."""
+    own = worker_part(view, looks, samples)
+    parts = [own, *await ask_parts(view, ask)]
+    return shown(view, merge(sorted(parts, key=lambda part: (part.slot < 0, part.slot, part.url))))
+
+
+async def ask_parts(view: WorkerView, ask: AskPart) -> list[WorkerPart]:
+    """Those of the other workers, all at once."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def ask_one(url: str) -> WorkerPart:
+        try:
+            async with room, asyncio.timeout(PATIENCE):
+                return await ask(url, PART_PATH, {})
+        except TimeoutError:
+            why = f"no answer in {PATIENCE:g} s"
+        except Problem as problem:
+            why = "it cannot be reached" if problem.error == "owner_unreachable" else problem.detail
+        owns = sorted(lane for lane, owner in view.assignment.owners.items() if owner == url)
+        return WorkerPart(url=url, silent=why, owns=owns)
+
+    known = {*view.assignment.owners.values(), *view.assignment.members}
+    others = sorted(url for url in known if url and url != view.url)
+    return list(await asyncio.gather(*map(ask_one, others)))
+
+
+# -- together ---------------------------------------------------------------------------------------------
+
+
+def merge(parts: Iterable[WorkerPart]) -> Flow:
+    """The parts of all workers as one. Rates, lags and counts add up; of ages the oldest counts."""
+    workers = list(parts)
+    topics: dict[str, TopicPart] = {}
+    handlers: dict[str, HandlerPart] = {}
+    for worker in workers:
+        for topic in worker.topics:
+            before = topics.get(topic.topic)
+            topics[topic.topic] = topic if before is None else _both_topics(before, topic)
+        for handler in worker.handlers:
+            found = handlers.get(handler.handler)
+            handlers[handler.handler] = handler if found is None else _both_handlers(found, handler)
+    warned = [*_silent(workers), *(each for worker in workers for each in worker.warnings)]
+    warned += [*_of_handlers(handlers.values()), *_of_topics(topics.values()), *_of_sagas(workers)]
+    return Flow(
+        topics=topics,
+        handlers=handlers,
+        workers=workers,
+        warnings=sorted(warned, key=lambda each: not each.grave),  # it is stable
+    )
+
+
+def _both_topics(one: TopicPart, other: TopicPart) -> TopicPart:
+    return TopicPart(
+        topic=one.topic,
+        rate=one.rate + other.rate,
+        rate_minute=one.rate_minute + other.rate_minute,
+        lag=one.lag + other.lag,
+        lag_before=one.lag_before + other.lag_before,
+    )
+
+
+def _both_handlers(one: HandlerPart, other: HandlerPart) -> HandlerPart:
+    reasons = dict.fromkeys([*one.waiting, *other.waiting])
+    return HandlerPart(
+        handler=one.handler,
+        rate=one.rate + other.rate,
+        rate_minute=one.rate_minute + other.rate_minute,
+        failures=one.failures + other.failures,
+        durations=[sum(pair) for pair in zip_longest(one.durations, other.durations, fillvalue=0)],
+        waiting={reason: one.waiting.get(reason, 0) + other.waiting.get(reason, 0) for reason in reasons},
+        oldest_waiting=max(one.oldest_waiting, other.oldest_waiting),
+        letters=one.letters + other.letters,
+        paused=one.paused + other.paused,
+        breakers=one.breakers + other.breakers,
+    )
+
+
+# -- what to look at --------------------------------------------------------------------------------------
+
+
+def _silent(workers: Iterable[WorkerPart]) -> Iterable[Warned]:
+    for each in workers:
+        if each.silent:
+            lanes = f"lane{'s' if len(each.owns) > 1 else ''} {', '.join(map(str, each.owns))}"
+            text = f"{each.name} does not answer, and owns {lanes if each.owns else 'no lane'}: {each.silent}"
+            yield Warned(text=text, link=worker_link(each.url), where="the worker", grave=bool(each.owns))
+
+
+def _of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
+    for each in sorted(handlers, key=lambda handler: handler.handler):
+        if each.paused:
+            text = f"{each.handler} is paused in {_count(each.paused, 'partition')}: its messages wait"
+            yield Warned(
+                text=text, link=f"/handlers/{quote(each.handler, safe='')}", where="who paused it, and why"
+            )
+        if each.breakers:
+            lanes = _count(each.breakers, "lane")
+            yield Warned(
+                text=f"The circuit breaker of {each.handler} is open in {lanes}: what it calls fails, and its"
+                " messages wait; handler_failed in the log says how",
+                link=f"#service-{service_of(each.handler)}",
+                where="its numbers",
+            )
+        if each.letters:
+            were = "was" if each.letters == 1 else "were"
+            text = f"{_count(each.letters, 'message')} {were} given up by {each.handler or 'no handler yet'}"
+            yield Warned(text=text, link=letters_link(each.handler), where="dead letters")
+
+
+def _of_topics(topics: Iterable[TopicPart]) -> Iterable[Warned]:
+    for each in topics:
+        grown = each.lag - each.lag_before
+        if grown >= GROWN and each.lag > each.rate * SECONDS_OF_WORK:
+            text = f"{each.topic} is handled more slowly than it is written: {each.lag} messages wait,"
+            yield Warned(
+                text=f"{text} {grown} more than a minute ago", link=topic_link(each.topic), where="the topic"
+            )
+
+
+def _of_sagas(workers: Sequence[WorkerPart]) -> Iterable[Warned]:
+    failed, stalled = sum(each.failed for each in workers), sum(each.stalled for each in workers)
+    if failed:
+        text = f"{_count(failed, 'saga')} cannot go on without an operator"
+        yield Warned(text=text, link="/sagas?status=failed", where="failed sagas", grave=True)
+    if stalled:
+        text = f"{_count(stalled, 'saga')} should have ended by now"
+        yield Warned(text=text, link="/sagas?stalled=1", where="stalled sagas")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+# -- as it is shown ---------------------------------------------------------------------------------------
+
+
+def shown(view: WorkerView, flow: Flow) -> OverviewAnswer:
+    """A flow, with what the wiring knows of it."""
+    app = view.application
+    owned = {lane for part in flow.workers for lane in part.owns}
+    return OverviewAnswer(
+        app_id=app.layout.app_id,
+        asked=view.url,
+        at=rfc3339(view.now()),
+        warnings=flow.warnings,
+        rate=sum(each.rate for each in flow.handlers.values()),
+        lag=sum(each.lag for each in flow.topics.values()),
+        waiting=sum(each.waits for each in flow.handlers.values()),
+        letters=sum(each.letters for each in flow.handlers.values()),
+        lanes=app.layout.lanes,
+        homeless=[lane for lane in range(app.layout.lanes) if lane not in owned],
+        workers=flow.workers,
+        services=_services(app, flow),
+        topics=_topics(app, flow),
+    )
+
+
+def _services(app: Application, flow: Flow) -> list[ServiceShown]:
+    takes: dict[str, list[str]] = {}
+    for topic, route in app.routes.items():
+        for handler in route.handlers:
+            takes.setdefault(handler.name, []).append(topic)
+    by_service: dict[str, list[HandlerShown]] = {}
+    for name in dict.fromkeys([*app.handlers, *flow.handlers]):
+        numbers = flow.handlers.get(name) or HandlerPart(handler=name)
+        made = HandlerShown(
+            handler=name,
+            topics=takes.get(name, []),
+            numbers=numbers,
+            p50=percentile(numbers.durations, DURATIONS, 0.5),
+            p95=percentile(numbers.durations, DURATIONS, 0.95),
+        )
+        by_service.setdefault(service_of(name), []).append(made)
+    return [ServiceShown(service=service, handlers=found) for service, found in by_service.items()]
+
+
+def service_of(handler: str) -> str:
+    """Whose handler it is: its name begins with that of its service."""
+    return handler.partition(".")[0]
+
+
+def _topics(app: Application, flow: Flow) -> list[TopicShown]:
+    senders: dict[str, list[str]] = {}
+    for handler in app.wiring.handlers():
+        for message in handler.sends:
+            services = senders.setdefault(message.TOPIC, [])
+            if handler.service not in services:
+                services.append(handler.service)
+    found = []
+    for topic, message in app.wiring.messages().items():
+        route = app.routes.get(topic)
+        takers = dict.fromkeys(service_of(each.name) for each in route.handlers) if route else {}
+        found.append(
+            TopicShown(
+                topic=topic,
+                message=message.__name__,
+                senders=senders.get(topic, []),
+                takers=list(takers),
+                numbers=flow.topics.get(topic) or TopicPart(topic=topic),
+            )
+        )
+    return found

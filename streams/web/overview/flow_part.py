@@ -1,0 +1,166 @@
+"""What one worker tells of itself for the overview."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from time import monotonic
+
+from streams.policy.breaker import BreakerState
+from streams.web.base.view import LaneView, StandbyView, WorkerView
+from streams.web.overview.flow_answers import (
+    HandlerPart,
+    LanePart,
+    Progress,
+    StandbyPart,
+    TopicPart,
+    Warned,
+    WorkerPart,
+    worker_link,
+)
+from streams.web.overview.health import breakers
+from streams.web.overview.overview import warnings, why_not_ready
+from streams.web.overview.rates import Looks, Rates
+from streams.web.overview.samples import LaneSample
+
+
+def worker_part(view: WorkerView, looks: Looks, samples: Mapping[int, LaneSample]) -> WorkerPart:
+    """All that the worker knows by itself. `samples` are its counts of rows, by lane."""
+    short, long = looks.rates()
+    stuck = {lane.number for lane in view.stuck()}
+    now, counts = view.now(), list(samples.values())
+    lanes = [_lane(view, lane, short, stuck=number in stuck) for number, lane in sorted(view.lanes.items())]
+    handlers = _handlers(view, counts, short, long)
+    sagas: Counter[str] = Counter()
+    for each in counts:
+        for (_, _, status), count in each.sagas.items():
+            sagas[status] += count
+    return WorkerPart(
+        url=view.url,
+        slot=view.slot,
+        ready=not why_not_ready(view),
+        measured=view.measured,
+        span=round(short.span, 1),
+        counted=max((now - each.at for each in counts), default=None),
+        owns=sorted(lane for lane, url in view.assignment.owners.items() if url == view.url),
+        lanes=lanes,
+        standbys=[_standby(each) for _, each in sorted(view.standbys.items())],
+        topics=_topics(view, short, long),
+        handlers=handlers,
+        failed=sagas["failed"],
+        sagas=dict(sagas),
+        stalled=sum(count for each in counts for count in each.stalled.values()),
+        warnings=_warnings(view),
+    )
+
+
+def progress(total: int, left: int, seconds: float) -> Progress | None:
+    """Of a copy that had so much to do; None: nothing is left."""
+    if left <= 0:
+        return None
+    copied = max(0, total - left)
+    rate = copied / seconds if seconds > 0 else 0.0
+    return Progress(
+        copied=copied,
+        total=max(total, left),
+        percent=int(100 * copied / max(total, left)),
+        rate=round(rate, 1),
+        seconds_left=round(left / rate, 1) if rate else None,
+    )
+
+
+def _lane(view: WorkerView, lane: LaneView, rates: Rates, *, stuck: bool) -> LanePart:
+    total, since = lane.measures.recovery
+    age = lane.measures.oldest_age(view.now())
+    return LanePart(
+        lane=lane.number,
+        state=lane.state.value,
+        partitions=tuple(view.application.layout.partitions_of(lane.number)),
+        backlog=lane.backlog,
+        lag=lane.measures.lag,
+        oldest=None if age is None else round(age, 1),
+        commits=rates.commits(lane.number),
+        idle=round(max(0.0, view.now() - lane.last_progress), 1),
+        stuck=stuck,
+        error="" if lane.error is None else f"{type(lane.error).__name__}: {lane.error}",
+        recovery=progress(total, lane.measures.to_recover, monotonic() - since),
+    )
+
+
+def _standby(standby: StandbyView) -> StandbyPart:
+    (total, since), behind = standby.to_copy, standby.behind
+    # One that keeps up is a little behind at any time, too: that is told by the number alone.
+    copying = progress(total, behind or 0, monotonic() - since) if total else None
+    return StandbyPart(lane=standby.number, behind=behind, copying=copying)
+
+
+def _topics(view: WorkerView, short: Rates, long: Rates) -> list[TopicPart]:
+    return [
+        TopicPart(
+            topic=topic,
+            rate=short.topic(topic),
+            rate_minute=long.topic(topic),
+            lag=short.lag(topic),
+            lag_before=long.lag_before(topic),
+        )
+        for topic in view.application.routes
+    ]
+
+
+def _handlers(
+    view: WorkerView, samples: Iterable[LaneSample], short: Rates, long: Rates
+) -> list[HandlerPart]:
+    letters: Counter[str] = Counter()
+    waiting: dict[str, Counter[str]] = {}
+    since: dict[str, float] = {}
+    for sample in samples:
+        for (handler, _, _), count in sample.letters.items():
+            letters[handler] += count
+        for (handler, reason), count in sample.waiting.items():
+            waiting.setdefault(handler, Counter())[reason] += count
+        for handler, began in sample.oldest_waiting.items():
+            since[handler] = min(since.get(handler, began), began)
+    paused, breakers = _gates(view)
+    return [
+        HandlerPart(
+            handler=name,
+            rate=short.handler(name),
+            rate_minute=long.handler(name),
+            failures=long.failures(name),
+            durations=long.durations(name),
+            waiting=dict(waiting.get(name, {})),
+            oldest_waiting=round(max(0.0, view.now() - since[name]), 1) if name in since else 0.0,
+            letters=letters[name],
+            paused=paused[name],
+            breakers=breakers[name],
+        )
+        for name in dict.fromkeys([*view.application.handlers, *sorted(letters), *sorted(waiting)])
+    ]
+
+
+def _gates(view: WorkerView) -> tuple[Counter[str], Counter[str]]:
+    """Of each handler, partitions in which it is paused, and lanes in which its breaker is not closed."""
+    paused: Counter[str] = Counter()
+    breakers: Counter[str] = Counter()
+    for lane in view.lanes.values():
+        for gate in lane.gates.values():
+            paused[gate.handler] += len(gate.pauses)
+            breakers[gate.handler] += gate.breaker.state is not BreakerState.CLOSED
+    return paused, breakers
+
+
+def _warnings(view: WorkerView) -> list[Warned]:
+    """What its health tells: each is mended at the worker, or tells itself where. Breakers are told for all
+    workers together.
+    """
+    told_together = breakers(gate for lane in view.lanes.values() for gate in lane.gates.values())
+    link, name = worker_link(view.url), view.url.partition("://")[2]
+    grave = [
+        Warned(text=f"{name} is not ready: {why}", link=link, where="the worker", grave=True)
+        for why in why_not_ready(view)
+    ]
+    return grave + [
+        Warned(text=text, link=link, where=f"worker {name}")
+        for text in warnings(view)
+        if text not in told_together
+    ]

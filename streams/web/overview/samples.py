@@ -1,0 +1,177 @@
+"""What is in the lanes of a worker, counted for its metrics: dead letters, messages that wait, timers, sagas.
+
+Counting takes time, and lanes share the loop: it goes on all the time, a little at a time, and what a scrape
+gets is how it stood when a lane was counted last. Sagas and dead letters are counted by their index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import structlog
+
+from streams.ports import Store
+from streams.retry.queue import handler_of, read_message, read_queue
+from streams.staging.changes import MESSAGES, QUEUES, TIMERS
+from streams.staging.keys import name_in, time_in
+from streams.units import DAY
+from streams.web.base.lane_rows import AT_ONCE, check_still_here, rows_of
+from streams.web.base.view import Problem, WorkerView, readable_store
+from streams.web.sagas.indexes import LETTER_LISTS, LETTERS, index_of, read_letter_value
+from streams.web.sagas.row_index import AT_ONCE as INDEXED_AT_ONCE
+from streams.web.sagas.row_index import catch_up, counted, entries
+from streams.web.sagas.saga_counts import CountRing
+from streams.web.sagas.saga_rows import SAGAS, stalled_names
+
+log = structlog.get_logger(__name__)
+
+#: Seconds between two rounds over the lanes.
+INTERVAL = 5.0
+#: The share of a core that counting takes at most; and indexing, after so many rows that had changed.
+SHARE = 0.02
+SHARE_BEHIND, BEHIND = 0.1, 5_000
+#: Dead letters are counted by how long they have been there: up to so many seconds, or longer.
+AGES = ((3600.0, "1h"), (DAY, "1d"), (7 * DAY, "7d"))
+OLDER = "older"
+
+
+@dataclass(slots=True)
+class LaneSample:
+    """A lane as it was `at` a time. Times in epoch seconds; the oldest of none is absent.
+
+    Attributes:
+        letters: by handler, state and age; see AGES.
+        waiting: messages that wait for a handler, by handler and why the first of their queue does.
+        sagas: by saga, who conducts them, and status.
+    """
+
+    at: float
+    letters: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    oldest_letter: dict[str, float] = field(default_factory=dict)
+    waiting: Counter[tuple[str, str]] = field(default_factory=Counter)
+    oldest_waiting: dict[str, float] = field(default_factory=dict)
+    timers: int = 0
+    overdue: int = 0
+    sagas: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    stalled: Counter[str] = field(default_factory=Counter)
+
+
+def age_group(age: float) -> str:
+    """The name of an age in seconds."""
+    return next((name for bound, name in AGES if age <= bound), OLDER)
+
+
+class Sampler:
+    """Counts again and again what is in the worker's lanes."""
+
+    def __init__(self, view: WorkerView) -> None:
+        self.lanes: dict[int, LaneSample] = {}
+        self.sagas = CountRing()
+        self._view = view
+        self._busy_since = 0.0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Count for as long as this is open."""
+        task = asyncio.create_task(self._run(), name="sampler")
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.round()
+            except Exception:
+                log.exception("sampling_failed", action="tried again; metrics have what was counted before")
+            await asyncio.sleep(INTERVAL)
+
+    async def round(self) -> None:
+        """Count each lane that is open here once; those that have gone are forgotten."""
+        self._busy_since = perf_counter()
+        for lane in sorted(self._view.lanes):
+            try:
+                sample = self.lanes[lane] = await self._sample(lane)
+                self.sagas.put(self._view.now(), lane, sample.sagas)
+            except Problem:  # it is not open, or has moved meanwhile: its owner counts it
+                self.lanes.pop(lane, None)
+            await self._pause()
+        self.lanes = {lane: found for lane, found in self.lanes.items() if lane in self._view.lanes}
+
+    async def _pause(self, share: float = 0.0) -> None:
+        """Leave the loop to others for so long that counting keeps to its share."""
+        await asyncio.sleep((perf_counter() - self._busy_since) * (1 / (share or SHARE) - 1))
+        self._busy_since = perf_counter()
+
+    async def _sample(self, lane: int) -> LaneSample:
+        await self._index(lane)
+        sample = LaneSample(self._view.now())
+        await self._count_letters(sample, lane)
+        await self._count_waiting(sample, lane)
+        await self._count_timers(sample, lane)
+        await self._count_sagas(sample, lane)
+        return sample
+
+    async def _index(self, lane: int) -> None:
+        """Catch up with all that has changed."""
+        store = readable_store(self._view, lane)
+
+        looked = 0
+
+        async def pause() -> None:
+            nonlocal looked
+            looked += INDEXED_AT_ONCE
+            await self._pause(SHARE if looked < BEHIND else max(SHARE, SHARE_BEHIND))
+            check_still_here(self._view, lane, store)
+
+        await catch_up(store, index_of(self._view), pause)
+
+    async def _count_letters(self, sample: LaneSample, lane: int) -> None:
+        store = readable_store(self._view, lane)
+        for state in LETTER_LISTS:
+            for looked, found in enumerate(entries(store, LETTERS, state, width=0), start=1):
+                handler, since = read_letter_value(found.value)
+                sample.letters[handler, state, age_group(sample.at - since)] += 1
+                _earlier(sample.oldest_letter, handler, since)
+                await self._pause_after(looked, lane, store)
+
+    async def _count_waiting(self, sample: LaneSample, lane: int) -> None:
+        store = readable_store(self._view, lane)
+        async for local, data in rows_of(self._view, QUEUES, lane, pause=self._pause):
+            handler = handler_of(name_in(local)).decode("utf-8", "replace")
+            with suppress(ValueError):  # of what cannot be read, which the lane says
+                queue = read_queue(data)
+                sample.waiting[handler, str(queue.reason)] += queue.length
+                head = store.get(MESSAGES, local + queue.head.to_bytes(8, "big"))
+                if head is not None:  # else its queue has changed since the row was read
+                    _earlier(sample.oldest_waiting, handler, read_message(head).waits_since)
+
+    async def _count_timers(self, sample: LaneSample, lane: int) -> None:
+        async for _, data in rows_of(self._view, TIMERS, lane, pause=self._pause):
+            sample.timers += 1
+            sample.overdue += time_in(data) < sample.at * 1000
+
+    async def _count_sagas(self, sample: LaneSample, lane: int) -> None:
+        store = readable_store(self._view, lane)
+        for (name, way, status), number in counted(store, SAGAS).items():
+            sample.sagas[name, way, status] = number
+        for looked, name in enumerate(stalled_names(self._view, store), start=1):
+            sample.stalled[name] += 1
+            await self._pause_after(looked, lane, store)
+
+    async def _pause_after(self, looked: int, lane: int, store: Store) -> None:
+        if looked % AT_ONCE == 0:
+            await self._pause()
+            check_still_here(self._view, lane, store)
+
+
+def _earlier(times: dict[str, float], name: str, time: float) -> None:
+    times[name] = min(times.get(name, time), time)

@@ -1,0 +1,1 @@
+"""Sagas: lists, counts and the row of each."""

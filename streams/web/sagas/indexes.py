@@ -1,0 +1,66 @@
+"""What workers keep an index of by status: sagas, and dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streams.dead_letters.row import LetterState, decode_summary
+from streams.model.application import Application
+from streams.model.layout import DEAD_LETTERS
+from streams.ports import Store
+from streams.saga.views import ChoreographedSaga
+from streams.staging.keys import after_time, time_in, time_key
+from streams.web.base.lane_rows import check_still_here, let_others
+from streams.web.base.view import WorkerView, readable_store
+from streams.web.sagas.row_index import Entry, Index, Indexed, catch_up
+from streams.web.sagas.saga_rows import kinds_of_application, saga_index
+
+#: Of rows that have changed since they were indexed, so many are indexed while somebody waits for a list.
+MOST_CAUGHT_UP = 2_000
+#: The group of dead letters. Their lists are in the order of their rows, as operations on all of them go.
+LETTERS = "letters"
+#: The list of those that this program cannot read.
+UNREADABLE = "unreadable"
+
+
+def followed_tables(app: Application, choreographed: Sequence[ChoreographedSaga]) -> frozenset[str]:
+    """The tables of which a lane is to mark changes."""
+    return frozenset({DEAD_LETTERS, *(kind.table for kind in kinds_of_application(app, choreographed))})
+
+
+def index_of(view: WorkerView) -> Index:
+    """How each of those tables is indexed."""
+    return {DEAD_LETTERS: Indexed(_letter_entry), **saga_index(view)}
+
+
+async def is_indexed(view: WorkerView, lane: int) -> bool:
+    """Whether lists of a lane can come from its index, once it has caught up with a few changes. False while
+    it has to with many, or where none is kept. Raises Problem 503 when the lane has gone meanwhile.
+    """
+    if not view.application.followed:
+        return False
+    store = readable_store(view, lane)
+
+    async def pause() -> None:
+        await let_others()
+        check_still_here(view, lane, store)
+
+    return await catch_up(store, index_of(view), pause, MOST_CAUGHT_UP)
+
+
+def _letter_entry(_: Store, __: bytes, data: bytes) -> Entry:
+    try:
+        letter = decode_summary(data)
+    except ValueError:  # of a later version: whoever asks for it is told so
+        return Entry(LETTERS, UNREADABLE, b"", (LETTERS, UNREADABLE), time_key(0))
+    state, value = str(letter.state), time_key(letter.failed_at_ms) + letter.handler.encode()
+    return Entry(LETTERS, state, b"", (LETTERS, state), value)
+
+
+def read_letter_value(value: bytes) -> tuple[str, float]:
+    """The handler of a letter, and when it failed first, in epoch seconds: of an entry's value."""
+    return after_time(value).decode(), time_in(value) / 1000
+
+
+#: The lists that letters may be in.
+LETTER_LISTS = (*map(str, LetterState), UNREADABLE)

@@ -1,0 +1,1 @@
+"""Addresses, requests, login and the rendering of pages."""

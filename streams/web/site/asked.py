@@ -1,0 +1,162 @@
+"""What is asked of a worker, whichever framework took it, and the three kinds of addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from hmac import compare_digest
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from aiohttp import ClientSession
+
+from streams.web.base.access import Access, Visitor
+from streams.web.base.loopback import loopback_origin
+from streams.web.base.owner import ASKED_BY, ask_json
+from streams.web.base.view import Kept, Problem, WorkerView
+from streams.web.letters.jobs import Jobs
+from streams.web.site.overviews import Overviews
+
+T = TypeVar("T")
+
+#: The field of a form, and the cookie, that a page of another origin does not know.
+CSRF = "csrf"
+_JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request. `names` are the parts of its path that its address leaves open.
+
+    Attributes:
+        kept: the last answers of this worker that Kafka had to be asked for, for when it does not answer.
+        path: decoded, as it was asked for.
+        csrf: the token of this visitor's forms.
+        client: the address of who asks.
+        browser: what a browser shows that has logged in before.
+    """
+
+    view: WorkerView
+    access: Access
+    visitor: Visitor
+    session: ClientSession
+    jobs: Jobs
+    kept: dict[str, Kept]
+    overviews: Overviews
+    path: str
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes = b""
+    csrf: str = ""
+    client: str = ""
+    browser: str = ""
+
+    @property
+    def asked_by(self) -> str | None:
+        """The worker that asks, if one does."""
+        return self.headers.get(ASKED_BY)
+
+    def asker(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
+        """Which worker asks, if one does, and how to ask the owner of something for an answer of a class."""
+        ask = partial(ask_json, self.session, kind=kind, asked_by=self.view.url)
+        return {"asked_by": self.asked_by, "ask": ask}
+
+    def json(self, decode: Callable[[bytes], T]) -> T:
+        """The body. Raises Problem 400, and 403 for what a foreign page could have sent: JSON is not among
+        the types that a form has.
+        """
+        self.check_json()
+        try:
+            return decode(self.body)
+        except msgspec.DecodeError as error:
+            raise Problem(400, "bad_request", str(error)) from error
+
+    def check_json(self) -> None:
+        """Raise Problem 403 for what a foreign page could have sent."""
+        origin = self.headers.get("Origin")
+        if self._content_type != _JSON or (origin and loopback_origin(origin) is None):
+            raise Problem(403, "not_json", "operations are taken as application/json, from this machine only")
+
+    def form(self) -> dict[str, str]:
+        """The fields of a page's own form. Raises Problem 400, and 403 for a form of another page.
+
+        The token alone would do against pages of other hosts. Cookies do not tell the ports of a host apart,
+        though, so that a page of another port can set one: what a browser says of the origin counts, too.
+        """
+        if self._content_type != _FORM:
+            raise Problem(400, "not_a_form", f"this address takes a form ({_FORM}), as its page sends it")
+        fields = dict(parse_qsl(self.body.decode("utf-8", "replace"), keep_blank_values=True))
+        origin = self.headers.get("Origin")
+        foreign = origin is not None and urlsplit(origin).netloc != self.headers.get("Host")
+        if foreign or not self.csrf or not compare_digest(fields.pop(CSRF, "").encode(), self.csrf.encode()):
+            raise Problem(
+                403,
+                "foreign_form",
+                "this form is not of a page of this worker, or the page is too old: open the page again and"
+                " send it from there, with cookies allowed",
+            )
+        if self.visitor.name:
+            fields["who"] = self.visitor.name  # a proxy knows better than a form
+        return fields
+
+    @property
+    def _content_type(self) -> str:
+        return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+Answer = Callable[[Asked], Awaitable[msgspec.Struct]]
+
+
+class Shown(NamedTuple):
+    """A page to show instead of leading to another one: a form that goes on."""
+
+    template: str
+    answer: msgspec.Struct
+
+
+class Leads(NamedTuple):
+    """Where a login or its end leads, and what the browser shows from then on: its session, nothing after the
+    end; and, after a login, what tells it from others that have not logged in.
+    """
+
+    path: str
+    session: str
+    browser: str = ""
+
+
+#: Does what a form's fields ask for, and returns the address of the page to show then.
+Act = Callable[[Asked, dict[str, str]], Awaitable[str | Shown | Leads]]
+
+
+class Read(NamedTuple):
+    """An answer: as a page at `path`, if it has a template, and as JSON at the same path under /api.
+
+    Attributes:
+        json: where its JSON is when that is elsewhere; None: nowhere.
+        onward: the address to which the page leads straight on, for an answer; empty: it shows the answer.
+        unasked: the template for when nothing is asked: there is no `q`.
+    """
+
+    path: str
+    answer: Answer
+    template: str = ""
+    json: str | None = ""
+    onward: Callable[[Any], str] | None = None
+    unasked: str = ""
+
+
+class Operation(NamedTuple):
+    """Something that is changed, by JSON at this path under /api."""
+
+    path: str
+    answer: Answer
+
+
+class Form(NamedTuple):
+    """Something that is changed by a page's form, which then leads to the address that `act` returns."""
+
+    path: str
+    act: Act

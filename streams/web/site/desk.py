@@ -1,0 +1,284 @@
+"""The operators' desk as pages: dead letters of all lanes together, and forms that act on them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from difflib import ndiff
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from streams.model.operations import LetterCommand
+from streams.web.base.lane_rows import AskOwner, Query, cursor_of, lane_of_cursor
+from streams.web.base.paging import decode_limit
+from streams.web.base.view import Problem, WorkerView
+from streams.web.letters.letter_answers import (
+    Ask,
+    GroupAnswer,
+    GroupsAnswer,
+    JobAnswer,
+    JobsAnswer,
+    LetterAnswer,
+    LettersAnswer,
+    LetterShown,
+    merged,
+)
+from streams.web.letters.letters import FILTERS, filter_of, group_letters, list_letters, show_letter
+from streams.web.site.asked import Asked, Shown
+
+#: Letters looked at for one page at most.
+MOST_LOOKED_AT = 20_000
+LETTERS = "/dead-letters"
+_decode_message = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class GroupsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Groups of the letters looked at; `next` is not empty where there are more. Of lanes that are left out
+    it says why.
+    """
+
+    groups: list[GroupAnswer]
+    looked: int
+    left_out: dict[int, str]
+    next: str
+
+
+class LettersPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Letters that match, and what may be done with all of them."""
+
+    letters: list[LetterAnswer]
+    looked: int
+    left_out: dict[int, str]
+    next: str
+    matching: dict[str, str]
+
+
+class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A letter; None when it is gone after something was asked for."""
+
+    shown: LetterShown | None
+    ident: str
+    asked: str
+    key: str
+    can_edit: bool
+
+
+class DiffLine(NamedTuple):
+    """A line of a message before and after: kept, or of one of them."""
+
+    sign: str
+    text: str
+
+
+class EditPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A letter's message, to be edited, or with what an edit would change."""
+
+    shown: LetterShown
+    message: str
+    diff: list[DiffLine] = []
+    problem: str = ""
+
+
+class JobPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, with what was asked for."""
+
+    job: JobAnswer
+    who: str
+    why: str
+    matching: dict[str, str]
+    force: bool
+
+
+# -- questions --------------------------------------------------------------------------------------------
+
+
+async def groups_page(view: WorkerView, query: Query, ask: AskOwner) -> GroupsPage:
+    """The groups of all lanes. Raises Problem 400."""
+    filter_of(query, view.now())
+    groups: list[GroupAnswer] = []
+
+    async def part(query: Query) -> GroupsAnswer:
+        return await group_letters(view, query, asked_by=None, ask=ask)
+
+    def take(found: GroupsAnswer) -> bool:
+        nonlocal groups
+        groups = merged(groups, found.groups)
+        return False
+
+    looked, left_out, cursor = await _through(view, query, part, take)
+    return GroupsPage(groups=groups, looked=looked, left_out=left_out, next=cursor)
+
+
+async def letters_page(view: WorkerView, query: Query, ask: AskOwner) -> LettersPage:
+    """Letters of all lanes that match, a page of them. Raises Problem 400."""
+    limit = decode_limit(query.get("limit", ""))
+    wanted = {name: text for name, text in query.items() if name in FILTERS and text}
+    filter_of(wanted, view.now())
+    letters: list[LetterAnswer] = []
+
+    async def part(query: Query) -> LettersAnswer:
+        some = {**query, "limit": str(limit - len(letters))}
+        return await list_letters(view, some, asked_by=None, ask=ask)
+
+    def take(found: LettersAnswer) -> bool:
+        letters.extend(found.letters)
+        return len(letters) >= limit
+
+    start = {**wanted, "cursor": query.get("cursor", "")}
+    looked, left_out, cursor = await _through(view, start, part, take)
+    return LettersPage(letters=letters, looked=looked, left_out=left_out, next=cursor, matching=wanted)
+
+
+async def _through(
+    view: WorkerView,
+    query: Query,
+    part: Callable[[Query], Awaitable[Any]],
+    take: Callable[[Any], bool],
+) -> tuple[int, dict[int, str], str]:
+    """Take part after part until there is enough. A lane that does not answer is left out."""
+    looked, left_out, cursor = 0, dict[int, str](), query.get("cursor", "")
+    while True:
+        try:
+            found = await part({**query, "cursor": cursor})
+        except Problem as problem:
+            if problem.status < 500:
+                raise
+            lane = lane_of_cursor(cursor) if cursor else 0
+            left_out[lane] = problem.detail
+            cursor, enough = cursor_of(view.application, lane, b""), False
+        else:
+            looked, cursor, enough = looked + found.looked, found.next, take(found)
+        if enough or not cursor or looked >= MOST_LOOKED_AT:
+            return looked, left_out, cursor
+
+
+async def letter_page(asked: Asked) -> LetterPage:
+    """A letter, or that it is gone. Raises Problem."""
+    wanted, ident = asked.query.get("asked", ""), asked.names["letter"]
+    shown: LetterShown | None = None
+    try:
+        shown = await show_letter(asked.view, ident, **asked.asker(LetterShown))
+    except Problem as problem:
+        if problem.error != "no_letter" or not wanted:
+            raise
+    return LetterPage(
+        shown=shown,
+        ident=ident,
+        asked=wanted,
+        key=shown.letter.key if shown is not None else asked.query.get("key", ""),
+        can_edit=asked.view.application.lane_options.edit_dead_letters,
+    )
+
+
+async def edit_page(asked: Asked) -> EditPage:
+    """A letter's message, as it may be edited. Raises Problem."""
+    shown = await _editable(asked)
+    return EditPage(shown=shown, message=_text(shown))
+
+
+async def job_page(asked: Asked) -> JobPage:
+    """A job of this worker. Raises Problem 404."""
+    job = asked.jobs.get(asked.names["job"])
+    ask = asked.jobs.asked(job.job)
+    return JobPage(job=job, who=ask.who, why=ask.why, matching=ask.matching, force=ask.force)
+
+
+async def jobs_page(asked: Asked) -> JobsAnswer:
+    """The jobs of this worker, the newest first."""
+    return JobsAnswer(jobs=asked.jobs.all()[::-1])
+
+
+# -- forms ------------------------------------------------------------------------------------------------
+
+
+async def operate(asked: Asked, fields: Mapping[str, str]) -> str:
+    """Replay, discard or restore one letter."""
+    ident, operation = asked.names["letter"], command_of(fields)
+    ask = Ask(operation=operation, letters=[ident], **_reason(fields), force="force" in fields)
+    await asked.jobs.ask(ask)
+    said = urlencode({"asked": operation.value, "key": fields.get("key", "")})
+    return f"{LETTERS}/{quote(ident, safe='')}?{said}"
+
+
+async def edit(asked: Asked, fields: Mapping[str, str]) -> str | Shown:
+    """Show what an edit would change; once that is confirmed, replay the letter with it."""
+    shown = await _editable(asked)
+    text = fields.get("message", "").replace("\r\n", "\n")
+    try:
+        message = _decode_message(text.encode())
+    except msgspec.DecodeError as error:
+        page = EditPage(shown=shown, message=text, problem=f"This is no JSON object: {error}")
+        return Shown("letter_edit.html", page)
+    if "confirmed" not in fields:
+        page = EditPage(shown=shown, message=text, diff=differences(_text(shown), pretty(message)))
+        return Shown("letter_edit.html", page)
+    ask = Ask(
+        operation=LetterCommand.EDIT,
+        letters=[shown.letter.id],
+        **_reason(fields),
+        message=message,
+        force=True,
+    )
+    await asked.jobs.ask(ask)
+    said = urlencode({"asked": "edit", "key": shown.letter.key})
+    return f"{LETTERS}/{quote(shown.letter.id, safe='')}?{said}"
+
+
+async def operate_on_all(asked: Asked, fields: Mapping[str, str]) -> str:
+    """Begin to count the letters that match, or, once confirmed, to do something about each of them."""
+    matching = {name: fields[name] for name in FILTERS if fields.get(name)}
+    ask = Ask(
+        operation=command_of(fields),
+        **_reason(fields),
+        matching=matching,
+        force="force" in fields,
+        dry_run="confirmed" not in fields,
+    )
+    job = await asked.jobs.ask(ask)
+    return f"{LETTERS}/jobs/{quote(job.job, safe='')}"
+
+
+async def stop_job(asked: Asked, _: Mapping[str, str]) -> str:
+    """Ask for no more."""
+    job = await asked.jobs.stop(asked.names["job"])
+    return f"{LETTERS}/jobs/{quote(job.job, safe='')}"
+
+
+def command_of(fields: Mapping[str, str]) -> LetterCommand:
+    """What a form asks for. Raises Problem 400."""
+    text = fields.get("operation", "")
+    if text not in ("replay", "discard", "restore"):
+        raise Problem(400, "bad_operation", f"operation is {text!r}: use replay, discard or restore")
+    return LetterCommand(text)
+
+
+def differences(before: str, after: str) -> list[DiffLine]:
+    """Line by line: `-` was there, `+` comes, a space stays."""
+    return [
+        DiffLine(line[0], line[2:])
+        for line in ndiff(before.splitlines(), after.splitlines())
+        if not line.startswith("?")
+    ]
+
+
+def pretty(value: Any) -> str:
+    """A message as people edit it."""
+    return msgspec.json.format(msgspec.json.encode(value)).decode()
+
+
+def _text(shown: LetterShown) -> str:
+    """The message as it was; nothing where it cannot be read: it is written anew then."""
+    return "" if shown.unreadable else pretty(shown.value)
+
+
+def _reason(fields: Mapping[str, str]) -> dict[str, Any]:
+    return {"who": fields.get("who", ""), "why": fields.get("why", "")}
+
+
+async def _editable(asked: Asked) -> LetterShown:
+    if not asked.visitor.operates:
+        raise Problem(403, "read_only", "you may look, and change nothing: that takes the operators' token")
+    if not asked.view.application.lane_options.edit_dead_letters:
+        raise Problem(403, "no_edit", "editing is off: set STEADFAUST_EDIT_DEAD_LETTERS, and restart")
+    return await show_letter(asked.view, asked.names["letter"], **asked.asker(LetterShown))

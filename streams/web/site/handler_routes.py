@@ -1,0 +1,44 @@
+"""Addresses of handlers: what they do, and what operators ask of them."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from streams.web.base.view import Problem
+from streams.web.handlers.handler_answers import AskHandler, HandlersAnswer
+from streams.web.handlers.handlers import ask_handler, list_handlers
+from streams.web.site.asked import Asked, Form, Operation, Read
+
+_decode_ask = msgspec.json.Decoder(AskHandler).decode
+
+
+async def _handlers(asked: Asked) -> msgspec.Struct:
+    return await list_handlers(
+        asked.view, asked.query, handler=asked.names.get("handler", ""), **asked.asker(HandlersAnswer)
+    )
+
+
+async def _operate(asked: Asked) -> msgspec.Struct:
+    return await ask_handler(asked.view, asked.names["handler"], asked.json(_decode_ask))
+
+
+async def _settle(asked: Asked, fields: dict[str, str]) -> str:
+    """Ask a handler for what a form says, and lead back to its page."""
+    wanted = {name: fields.get(name, "") for name in ("operation", "who", "why")}
+    try:
+        ask = msgspec.convert(wanted, AskHandler)
+    except msgspec.ValidationError as error:
+        raise Problem(400, "bad_request", str(error)) from error
+    handler = asked.names["handler"]
+    told = await ask_handler(asked.view, handler, ask)
+    return f"/handlers/{quote(handler, safe='')}?{urlencode({'asked': told.operation})}"
+
+
+ROUTES = (
+    Read("/handlers", _handlers, "handlers.html"),
+    Read("/handlers/{handler}", _handlers, "handlers.html"),
+    Form("/handlers/{handler}", _settle),
+    Operation("/handlers/{handler}/operations", _operate),
+)

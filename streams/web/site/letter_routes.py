@@ -1,0 +1,90 @@
+"""Addresses of dead letters, and of operations on them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from streams.web.history.audit import audit_page
+from streams.web.letters.letter_answers import (
+    Ask,
+    GroupsAnswer,
+    JobsAnswer,
+    LettersAnswer,
+    LetterShown,
+    SettledAnswer,
+)
+from streams.web.letters.letters import group_letters, list_letters, show_letter
+from streams.web.letters.settled import settled
+from streams.web.site import desk
+from streams.web.site.asked import Asked, Form, Operation, Read
+
+_decode_ask = msgspec.json.Decoder(Ask).decode
+
+
+async def _letters(asked: Asked) -> msgspec.Struct:
+    return await list_letters(asked.view, asked.query, **asked.asker(LettersAnswer))
+
+
+async def _groups(asked: Asked) -> msgspec.Struct:
+    return await group_letters(asked.view, asked.query, **asked.asker(GroupsAnswer))
+
+
+async def _letter(asked: Asked) -> msgspec.Struct:
+    return await show_letter(asked.view, asked.names["letter"], **asked.asker(LetterShown))
+
+
+async def _answer(asked: Asked) -> msgspec.Struct:
+    return await settled(asked.view, asked.names["letter"], asked.query, **asked.asker(SettledAnswer))
+
+
+async def _operate(asked: Asked) -> msgspec.Struct:
+    return await asked.jobs.ask(asked.json(_decode_ask))
+
+
+async def _jobs(asked: Asked) -> msgspec.Struct:
+    return JobsAnswer(jobs=asked.jobs.all())
+
+
+async def _job(asked: Asked) -> msgspec.Struct:
+    return asked.jobs.get(asked.names["job"])
+
+
+async def _stop(asked: Asked) -> msgspec.Struct:
+    asked.check_json()
+    return await asked.jobs.stop(asked.names["job"])
+
+
+async def _audit(asked: Asked) -> msgspec.Struct:
+    return await audit_page(asked.view, asked.query)
+
+
+async def _groups_page(asked: Asked) -> msgspec.Struct:
+    return await desk.groups_page(asked.view, asked.query, asked.asker(GroupsAnswer)["ask"])
+
+
+async def _letters_page(asked: Asked) -> msgspec.Struct:
+    return await desk.letters_page(asked.view, asked.query, asked.asker(LettersAnswer)["ask"])
+
+
+ROUTES = (
+    Read("/dead-letters", _letters),
+    Read("/dead-letters/groups", _groups),
+    Read("/dead-letters/jobs", _jobs),
+    Operation("/dead-letters/operations", _operate),
+    Read("/dead-letters/jobs/{job}", _job),
+    Operation("/dead-letters/jobs/{job}/stop", _stop),
+    Read("/dead-letters/audit", _audit, "letter_audit.html"),
+    Read("/dead-letters/{letter}", _letter),
+    Read("/dead-letters/{letter}/answer", _answer),
+    # The pages, which show all lanes together.
+    Read("/dead-letters", _groups_page, "letter_groups.html", json=None),
+    Read("/dead-letters/letters", _letters_page, "letters.html", json=None),
+    Form("/dead-letters/letters", desk.operate_on_all),
+    Read("/dead-letters/jobs", desk.jobs_page, "letter_jobs.html", json=None),
+    Read("/dead-letters/jobs/{job}", desk.job_page, "letter_job.html", json=None),
+    Form("/dead-letters/jobs/{job}/stop", desk.stop_job),
+    Read("/dead-letters/{letter}", desk.letter_page, "letter.html", json=None),
+    Form("/dead-letters/{letter}", desk.operate),
+    Read("/dead-letters/{letter}/edit", desk.edit_page, "letter_edit.html", json=None),
+    Form("/dead-letters/{letter}/edit", desk.edit),
+)

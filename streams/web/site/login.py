@@ -1,0 +1,62 @@
+"""Logging in with a token, and out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+import structlog
+
+from streams.web.base.access import LOGIN, LOGOUT
+from streams.web.base.view import Problem
+from streams.web.site.asked import Asked, Form, Leads, Read
+
+log = structlog.get_logger(__name__)
+
+#: Seconds that a wrong token costs whoever tries it.
+WRONG_TAKES = 0.5
+
+
+class LoginPage(msgspec.Struct, frozen=True):
+    """Where a login leads."""
+
+    next: str
+
+
+async def _login_page(asked: Asked) -> msgspec.Struct:
+    return LoginPage(_within(asked.query.get("next", "/")))
+
+
+async def _log_in(asked: Asked, fields: Mapping[str, str]) -> Leads:
+    found = asked.access.log_in(fields.get("token", "").strip(), asked.client, asked.browser)
+    if found is None:
+        log.warning("login_refused", client=asked.client)
+        await asyncio.sleep(WRONG_TAKES)
+        raise Problem(401, "wrong_token", "the token is another one: ask whoever runs the workers for it")
+    log.info("login", client=asked.client)
+    return Leads(_within(fields.get("next", "/")), *found)
+
+
+async def _log_out(asked: Asked, _: Mapping[str, str]) -> Leads:
+    session = asked.visitor.session
+    if session is not None:
+        asked.access.ended.add(session.ident, session.until, asked.access.now())
+        await asked.view.end_session(session.ident, session.until)
+    log.info("logout", role=asked.visitor.role.value, client=asked.client)
+    return Leads(LOGIN, "")
+
+
+def _within(path: str) -> str:
+    """The path, if it is of this worker: a login leads nowhere else. Browsers drop tabs and line ends from an
+    address, and take a backslash for a slash.
+    """
+    leads_on = path.isprintable() and path.startswith("/") and not path.startswith(("//", "/\\"))
+    return path if leads_on else "/"
+
+
+ROUTES = (
+    Read(LOGIN, _login_page, "login.html", json=None),
+    Form(LOGIN, _log_in),
+    Form(LOGOUT, _log_out),
+)

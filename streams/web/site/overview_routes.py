@@ -1,0 +1,64 @@
+"""Addresses of the overview, of its live parts, and of the pages of other workers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from litestar.response.base import ASGIResponse
+from litestar.response.streaming import ASGIStreamingResponse
+
+from streams.web.base.answers import WorkerAnswer
+from streams.web.base.view import Problem
+from streams.web.overview.flow import PART_PATH
+from streams.web.overview.overview import overview
+from streams.web.site.asked import Asked, Read
+
+
+async def _overview(asked: Asked) -> msgspec.Struct:
+    return await asked.overviews.answer()
+
+
+async def _part(asked: Asked) -> msgspec.Struct:
+    return asked.overviews.part()
+
+
+async def _of_worker(asked: Asked) -> msgspec.Struct:
+    """The page of a worker, by its address without the scheme or by its slot. Raises Problem."""
+    wanted, view = asked.names["worker"], asked.view
+    if wanted in (str(view.slot), _name(view.url)):
+        return overview(view)
+    known = {*view.assignment.owners.values(), *view.assignment.members}
+    others = sorted(url for url in known if url and url != view.url)
+    ask = asked.asker(WorkerAnswer)["ask"]
+    if wanted.isdigit():
+        found = await asyncio.gather(*(ask(url, "/api/worker", {}) for url in others), return_exceptions=True)
+        for each in found:
+            if isinstance(each, WorkerAnswer) and str(each.slot) == wanted:
+                return each
+    for url in others:
+        if wanted == _name(url):
+            answer: WorkerAnswer = await ask(url, "/api/worker", {})
+            return answer
+    names = ", ".join(sorted({_name(view.url), *map(_name, others)}))
+    raise Problem(404, "no_worker", f"there is no worker {wanted!r}: there are {names}")
+
+
+def _name(url: str) -> str:
+    return url.partition("://")[2].rstrip("/")
+
+
+async def live(asked: Asked) -> ASGIResponse:
+    """The changing parts of the overview, for as long as somebody looks on."""
+    return ASGIStreamingResponse(
+        iterator=asked.overviews.live.listen(),
+        media_type="text/event-stream",
+        headers={"X-Accel-Buffering": "no"},  # a proxy that gathers events would hold them back
+    )
+
+
+ROUTES = (
+    Read("/", _overview, "overview.html", json="/api/overview"),
+    Read(PART_PATH.removeprefix("/api"), _part),
+    Read("/workers/{worker}", _of_worker, "worker.html"),
+)

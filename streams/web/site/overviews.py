@@ -1,0 +1,66 @@
+"""The overview of a worker's site: what it is made from, and its live parts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+from aiohttp import ClientSession
+
+from streams.web.base.live import Live
+from streams.web.base.owner import ask_json
+from streams.web.base.view import WorkerView
+from streams.web.overview.flow import overview_of
+from streams.web.overview.flow_answers import OverviewAnswer, WorkerPart
+from streams.web.overview.flow_part import worker_part
+from streams.web.overview.flow_picture import flow_picture
+from streams.web.overview.rates import Looks
+from streams.web.overview.samples import Sampler
+from streams.web.sagas.saga_counts import CountsAnswer
+from streams.web.site.pages import render
+
+#: What changes on the page, each by the name of its event, with its template.
+LIVE_PARTS = {part: f"overview_{part}.html" for part in ("state", "warnings", "picture", "tables", "workers")}
+
+
+class Overviews:
+    """Answers for one worker; see `overviews`."""
+
+    def __init__(self, view: WorkerView, sampler: Sampler, session: ClientSession, looks: Looks) -> None:
+        self.live = Live(self._parts)
+        self._view = view
+        self._sampler = sampler
+        self._looks = looks
+        self._ask = partial(ask_json, session, kind=WorkerPart, asked_by=view.url)
+
+    def part(self) -> WorkerPart:
+        """What this worker tells of itself."""
+        return worker_part(self._view, self._looks, self._sampler.lanes)
+
+    def saga_counts(self) -> CountsAnswer:
+        """What this worker has counted of sagas in the last hour."""
+        return CountsAnswer(minutes=self._sampler.sagas.minutes)
+
+    async def answer(self) -> OverviewAnswer:
+        """Of all workers."""
+        return await overview_of(self._view, self._looks, self._sampler.lanes, self._ask)
+
+    async def _parts(self) -> dict[str, str]:
+        answer = await self.answer()
+        picture = flow_picture(answer)
+        return {
+            name: render(template, answer=answer, picture=picture) for name, template in LIVE_PARTS.items()
+        }
+
+
+@asynccontextmanager
+async def overviews(view: WorkerView, sampler: Sampler, session: ClientSession) -> AsyncIterator[Overviews]:
+    """They look at the worker's counters, and let whoever looks on go at the end."""
+    looks = Looks(view)
+    async with looks.running():
+        made = Overviews(view, sampler, session, looks)
+        try:
+            yield made
+        finally:
+            made.live.end()

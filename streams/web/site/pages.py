@@ -1,0 +1,108 @@
+"""How answers are written: as JSON, as pages, and the files that pages load."""
+
+from __future__ import annotations
+
+import mimetypes
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from litestar.datastructures import Cookie
+from litestar.response.base import ASGIResponse
+
+from streams.web.base.formatting import bytes_text, dump, leaves, rate_text, seconds_text
+from streams.web.base.view import Problem
+from streams.web.overview.flow_picture import flow_picture
+
+#: Characters of a file's hash in its address.
+_DIGEST = 12
+
+
+class Asset(NamedTuple):
+    """A file that pages load, with a hash by which its address changes when it does."""
+
+    content: bytes
+    kind: str
+    digest: str
+
+
+encode = msgspec.json.Encoder().encode
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """The files, by name."""
+    found = {}
+    for each in files("streams.web").joinpath("static").iterdir():
+        kind = mimetypes.guess_type(each.name)[0]
+        if kind in ("text/css", "text/javascript", "image/svg+xml"):
+            content = each.read_bytes()
+            found[each.name] = Asset(content, kind, sha256(content).hexdigest()[:_DIGEST])
+    return found
+
+
+def asset_url(name: str) -> str:
+    """The address of a file, for ever the same content."""
+    return f"/static/{name}?v={assets()[name].digest}"
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("streams.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters["json"] = lambda value: encode(value).decode()
+    templates.filters["pretty"] = lambda value: msgspec.json.format(encode(value)).decode()
+    templates.filters.update(rate=rate_text, seconds=seconds_text)
+    templates.globals.update(asset=asset_url, flow_picture=flow_picture)
+    templates.filters["dump"] = dump
+    templates.filters.update(leaves=leaves, bytes=bytes_text)
+    return templates
+
+
+def json_response(
+    answer: msgspec.Struct, *, status: int = 200, headers: dict[str, str] | None = None
+) -> ASGIResponse:
+    """An answer as JSON."""
+    return ASGIResponse(
+        body=encode(answer), media_type="application/json", status_code=status, headers=headers
+    )
+
+
+def render(template: str, **values: Any) -> str:
+    """What a template makes of `values`."""
+    return _templates().get_template(template).render(**values)
+
+
+def page_response(
+    template: str,
+    cookies: Sequence[Cookie] = (),
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+    **values: Any,
+) -> ASGIResponse:
+    """A page of a template, which is given `values`."""
+    return ASGIResponse(
+        body=render(template, **values),
+        cookies=cookies,
+        media_type="text/html",
+        status_code=status,
+        headers=headers,
+    )
+
+
+def asset_response(name: str) -> ASGIResponse:
+    """A file. Raises Problem 404."""
+    if (asset := assets().get(name)) is None:
+        raise Problem(404, "no_file", f"the pages have no file {name}")
+    kept = {"Cache-Control": "public, max-age=31536000, immutable"}
+    return ASGIResponse(body=asset.content, media_type=asset.kind, headers=kept)

@@ -1,0 +1,78 @@
+"""Every address of a worker's pages.
+
+A page is one line here, or in the routes of its part:
+
+    Read("/tables", answer, "tables.html")
+
+answers at `/tables` with that template, and at `/api/tables` with JSON. `answer` is called with what is
+asked, and returns a struct; the template has it as `answer`, with `query`, `path` and `csrf`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from litestar.response.base import ASGIResponse
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from streams.web.base.access import Access
+from streams.web.base.answers import HealthAnswer
+from streams.web.base.view import WorkerView
+from streams.web.overview.overview import overview, readiness
+from streams.web.site import (
+    database_routes,
+    handler_routes,
+    letter_routes,
+    login,
+    overview_routes,
+    saga_routes,
+    search_routes,
+    table_routes,
+    topic_routes,
+)
+from streams.web.site.asked import Asked, Read
+from streams.web.site.pages import json_response
+from streams.web.site.site import Route, Site, static
+
+
+async def _worker(asked: Asked) -> msgspec.Struct:
+    return overview(asked.view)
+
+
+ROUTES: tuple[Route, ...] = (
+    *overview_routes.ROUTES,
+    Read("/worker", _worker, "worker.html"),
+    *table_routes.ROUTES,
+    *saga_routes.ROUTES,
+    *letter_routes.ROUTES,
+    *handler_routes.ROUTES,
+    *search_routes.ROUTES,
+    *topic_routes.ROUTES,
+    *login.ROUTES,
+    *database_routes.ROUTES,
+)
+
+
+def site(view: WorkerView, access: Access = Access()) -> Site:
+    """All pages of a worker."""
+
+    async def scraped(_: Asked) -> ASGIResponse:
+        return ASGIResponse(body=made.metrics.scrape(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    plain = {
+        "/health/live": _live,
+        "/health/ready": _ready,
+        "/metrics": scraped,
+        "/live/overview": overview_routes.live,
+        "/static/{name}": static,
+    }
+    made = Site(view, access, routes=ROUTES, plain=plain)
+    return made
+
+
+async def _live(_: Asked) -> ASGIResponse:
+    return json_response(HealthAnswer(status="live"))  # that there is an answer is the answer
+
+
+async def _ready(asked: Asked) -> ASGIResponse:
+    health = readiness(asked.view)
+    return json_response(health, status=503 if health.reasons else 200)

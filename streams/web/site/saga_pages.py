@@ -1,0 +1,115 @@
+"""The page of sagas: how many there are of each status, those that need somebody, then what is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from streams.web.base.lane_rows import Query
+from streams.web.base.view import Problem, WorkerView
+from streams.web.overview.flow import PATIENCE
+from streams.web.overview.flow_answers import WorkerPart
+from streams.web.sagas.saga_answers import SagaAnswer, SagasAnswer
+from streams.web.sagas.saga_counts import COUNTS_PATH, CountsAnswer, StatusLine, lines
+from streams.web.sagas.sagas import list_sagas
+from streams.web.site.asked import Asked
+
+#: Of sagas that need somebody, so many stand before the others.
+MOST_FIRST = 20
+_ASKS = ("status", "stalled", "older", "cursor")
+
+
+class SagasPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Sagas of all workers.
+
+    Attributes:
+        counts: how many there are of each status, `counted` seconds ago or later; None: not counted yet.
+        first: those that wait for an operator or take too long; only where nothing else is asked for.
+        found: what is asked for.
+        lines: how many there were in the last hour, as far as workers remember.
+        untold: workers that did not tell what they have counted.
+    """
+
+    counts: dict[str, int]
+    stalled: int
+    counted: float | None
+    first: list[SagaAnswer]
+    found: SagasAnswer
+    lines: list[StatusLine] = []
+    untold: list[str] = []
+
+
+class OverTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The lines of that page alone."""
+
+    lines: list[StatusLine]
+    untold: list[str]
+
+
+async def sagas_over_time(asked: Asked) -> OverTime | CountsAnswer:
+    """How many sagas there were; a worker that asks is told what this one has counted."""
+    own = asked.overviews.saga_counts()
+    if asked.asked_by is not None:
+        return own
+    told, untold = await over_time(asked.view, own, asked.asker(CountsAnswer)["ask"])
+    return OverTime(lines=told, untold=untold)
+
+
+async def sagas_page(asked: Asked) -> SagasPage:
+    """The page. Raises Problem."""
+    workers = (await asked.overviews.answer()).workers
+    counts, stalled, counted = counted_by(workers)
+    first: list[SagaAnswer] = []
+    if not any(asked.query.get(name) for name in _ASKS):
+        for wanted, there in (({"status": "failed"}, counts.get("failed")), ({"stalled": "1"}, stalled)):
+            if there:
+                query = {**wanted, "limit": str(MOST_FIRST)}
+                some = await list_sagas(asked.view, query, **asked.asker(SagasAnswer))
+                known = {each.id for each in first}
+                first += [each for each in some.sagas if each.id not in known]
+    found = await list_sagas(asked.view, asked.query, **asked.asker(SagasAnswer))
+    ask = asked.asker(CountsAnswer)["ask"]
+    told, untold = await over_time(asked.view, asked.overviews.saga_counts(), ask)
+    return SagasPage(
+        counts=counts,
+        stalled=stalled,
+        counted=counted,
+        first=first,
+        found=found,
+        lines=told,
+        untold=untold,
+    )
+
+
+def counted_by(workers: list[WorkerPart]) -> tuple[dict[str, int], int, float | None]:
+    """Sagas by status, those that take too long, and the age of the oldest count in seconds."""
+    counts: Counter[str] = Counter()
+    for each in workers:
+        counts.update(each.sagas)
+    ages = [each.counted for each in workers if each.counted is not None]
+    return dict(counts), sum(each.stalled for each in workers), max(ages, default=None)
+
+
+async def over_time(
+    view: WorkerView, own: CountsAnswer, ask: Callable[[str, str, Query], Awaitable[Any]]
+) -> tuple[list[StatusLine], list[str]]:
+    """Of all workers that answer, and the others: silent ones, and those of a version that does not count."""
+    known = {*view.assignment.owners.values(), *view.assignment.members}
+    others = sorted(url for url in known if url and url != view.url)
+    answers = await asyncio.gather(*(_asked(url, ask) for url in others))
+    told = [each for each in answers if each is not None]
+    untold = [url for url, each in zip(others, answers, strict=True) if each is None]
+    return lines([own, *told], int(view.now() // 60)), untold
+
+
+async def _asked(url: str, ask: Callable[[str, str, Query], Awaitable[Any]]) -> CountsAnswer | None:
+    with suppress(TimeoutError, Problem):  # the overview says why
+        async with asyncio.timeout(PATIENCE):
+            found: CountsAnswer = await ask(url, COUNTS_PATH, {})
+            return found
+    return None

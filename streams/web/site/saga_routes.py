@@ -1,0 +1,52 @@
+"""Addresses of sagas, and what operators ask of them."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from streams.web.base.view import Problem
+from streams.web.sagas.saga_answers import AskSaga, SagasAnswer, SagaShown
+from streams.web.sagas.saga_counts import COUNTS_PATH
+from streams.web.sagas.sagas import SAGAS_PATH, ask_saga, list_sagas, show_saga
+from streams.web.site.asked import Asked, Form, Operation, Read
+from streams.web.site.saga_pages import sagas_over_time, sagas_page
+
+_decode_ask = msgspec.json.Decoder(AskSaga).decode
+
+
+async def _sagas(asked: Asked) -> msgspec.Struct:
+    return await list_sagas(asked.view, asked.query, **asked.asker(SagasAnswer))
+
+
+async def _saga(asked: Asked) -> msgspec.Struct:
+    return await show_saga(asked.view, asked.names["saga"], **asked.asker(SagaShown))
+
+
+async def _operate(asked: Asked) -> msgspec.Struct:
+    wanted = asked.json(_decode_ask)
+    return await ask_saga(asked.view, asked.names["saga"], wanted, ask=asked.asker(SagaShown)["ask"])
+
+
+async def _repair(asked: Asked, fields: dict[str, str]) -> str:
+    """Ask a saga for what a form says, and lead back to its page."""
+    wanted = {name: fields.get(name, "") for name in ("operation", "who", "why", "step")}
+    try:
+        ask = msgspec.convert(wanted, AskSaga)
+    except msgspec.ValidationError as error:
+        raise Problem(400, "bad_request", str(error)) from error
+    ident = asked.names["saga"]
+    told = await ask_saga(asked.view, ident, ask, ask=asked.asker(SagaShown)["ask"])
+    said = urlencode({"asked": f"{told.operation} {told.step}".strip()})
+    return f"/sagas/{quote(ident, safe='')}?{said}"
+
+
+ROUTES = (
+    Read("/sagas", _sagas),
+    Read("/sagas", sagas_page, "sagas.html", json=None),
+    Read(COUNTS_PATH.removeprefix("/api"), sagas_over_time),
+    Read("/sagas/{saga}", _saga, "saga.html"),
+    Form("/sagas/{saga}", _repair),
+    Operation(f"{SAGAS_PATH.removeprefix('/api')}/{{saga}}/operations", _operate),
+)

@@ -1,0 +1,26 @@
+"""Addresses of what happened to a key: one box for all of it, and its timeline."""
+
+from __future__ import annotations
+
+import msgspec
+
+from streams.web.history.holdings import KEY_PATH, held
+from streams.web.history.search import look_into, only_thing
+from streams.web.history.timeline_answers import KeyAnswer
+from streams.web.site.asked import Asked, Read
+
+
+async def _found(asked: Asked) -> msgspec.Struct:
+    return await look_into(asked.view, asked.query, **asked.asker(KeyAnswer))
+
+
+async def _of_key(asked: Asked) -> msgspec.Struct:
+    return await held(asked.view, asked.query.get("key", ""), **asked.asker(KeyAnswer))
+
+
+ROUTES = (
+    # Goes straight to the one thing that it finds.
+    Read("/search", _found, "timeline.html", onward=only_thing, unasked="search.html"),
+    Read("/timeline", _found, "timeline.html", json=None, unasked="search.html"),
+    Read(KEY_PATH.removeprefix("/api"), _of_key),
+)

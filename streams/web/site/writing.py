@@ -1,0 +1,117 @@
+"""How answers are written for who asks: pages, JSON, problems, and where a form leads."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import quote
+
+from litestar.datastructures import Cookie
+from litestar.response.base import ASGIResponse
+
+from streams.model.personal import masked, personal_fields
+from streams.web.base.access import Role, Visitor
+from streams.web.base.refusal import Refusal
+from streams.web.base.sessions import KNOWN, KNOWN_LASTS, LASTS, SESSION
+from streams.web.base.view import Problem, WorkerView
+from streams.web.site.asked import CSRF, Act, Asked, Leads, Shown
+from streams.web.site.pages import json_response, page_response
+from streams.web.site.requests import AnyRequest, query_of, shown_path
+
+#: What an address has as it is: what is reserved, and what is escaped already.
+_IN_ADDRESSES = "/?#[]@!$&'()*+,;=:%~"
+_NOT_PAGES = ("/api/", "/health/", "/metrics")
+
+
+async def acted(act: Act, asked: Asked) -> ASGIResponse:
+    """Do what a form asks for, and lead to what it shows then."""
+    match await act(asked, asked.form()):
+        case Shown(template, answer):
+            return page(template, asked, answer=answer)
+        case Leads(path, session, browser):
+            return see(path, *_cookies_of_login(asked, session, browser))
+        case path:
+            return see(path)
+
+
+async def as_json(answer: Callable[[Asked], Awaitable[Any]], asked: Asked) -> ASGIResponse:
+    """An answer as JSON."""
+    return json_response(_for(asked.visitor, asked.view, await answer(asked)))
+
+
+def page(template: str, asked: Asked, **values: Any) -> ASGIResponse:
+    """A page for who asks. Who comes for the first time is given the token of forms."""
+    csrf = asked.csrf or secrets.token_urlsafe(32)
+    secure = _is_over_tls(asked)
+    cookies = (
+        [] if asked.csrf else [Cookie(CSRF, value=csrf, httponly=True, samesite="strict", secure=secure)]
+    )
+    if "answer" in values:
+        values["answer"] = _for(asked.visitor, asked.view, values["answer"])
+    more: dict[str, Any] = {"query": asked.query, "path": asked.path, "csrf": csrf, "visitor": asked.visitor}
+    return page_response(template, cookies, **more, **values)
+
+
+def _for(visitor: Visitor, view: WorkerView, answer: Any) -> Any:
+    """The answer as the visitor may see it: who may only look sees nothing personal."""
+    if visitor.operates or not (names := personal_fields(view.application)):
+        return answer
+    return masked(answer, names)
+
+
+def _cookies_of_login(asked: Asked, session: str, browser: str) -> list[Cookie]:
+    """After a login, forms have another token: who has planted the one before knows nothing."""
+    given = {SESSION: (session, LASTS if session else 0.0), CSRF: (secrets.token_urlsafe(32), None)}
+    if browser:
+        given[KNOWN] = browser, KNOWN_LASTS
+    secure = _is_over_tls(asked)
+    return [
+        Cookie(
+            name,
+            value=value,
+            max_age=None if lasts is None else int(lasts),
+            httponly=True,
+            samesite="strict",
+            secure=secure,
+        )
+        for name, (value, lasts) in given.items()
+    ]
+
+
+def _is_over_tls(asked: Asked) -> bool:
+    """Whether the visitor's browser speaks TLS. Workers speak plain HTTP; a proxy that ends TLS before them
+    says so in one of two headers, and a browser that sends a form says it by itself.
+    """
+    nearest = asked.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower()
+    forwarded = asked.headers.get("Forwarded", "").partition(",")[0].lower().replace('"', "")
+    said = "proto=https" in (part.strip() for part in forwarded.split(";"))
+    return nearest == "https" or said or asked.headers.get("Origin", "").startswith("https://")
+
+
+def see(path: str, *cookies: Cookie) -> ASGIResponse:
+    """Another page instead. What a header cannot have, such as a line end, is escaped in the address."""
+    headers = {"Location": quote(path, safe=_IN_ADDRESSES)}
+    return ASGIResponse(status_code=303, headers=headers, cookies=cookies, media_type="text/plain")
+
+
+def refused(request: AnyRequest, problem: Problem, headers: dict[str, str] | None = None) -> ASGIResponse:
+    """A problem, as JSON or as a page, like the answer it stands for."""
+    headers = {
+        **(headers or {}),
+        **problem.headers,
+        **({"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}),
+    }
+    path = shown_path(request)
+    if path.startswith(_NOT_PAGES):
+        return json_response(Refusal(problem.error, problem.detail), status=problem.status, headers=headers)
+    return page_response(
+        "problem.html",
+        status=problem.status,
+        headers=headers,
+        problem=problem,
+        query=query_of(request),
+        path=path,
+        csrf="",
+        visitor=Visitor(Role.VIEWER),
+    )

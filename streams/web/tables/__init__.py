@@ -1,0 +1,1 @@
+"""Tables: lookups, sizes, and rows of a standby."""

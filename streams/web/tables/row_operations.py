@@ -1,0 +1,100 @@
+"""What operators ask of rows that cannot be read: one is replaced by what they say, or deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import uuid_utils
+
+from streams.errors import Unencodable
+from streams.model.application import Application
+from streams.model.codecs import encode_row
+from streams.model.envelope import new_headers
+from streams.model.operations import ROW_OPERATION, RowCommand, RowOperation, encode_operation
+from streams.ports import TP, Outgoing
+from streams.web.base.view import Problem, WorkerView
+
+
+class AskRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an operator asks of a row that cannot be read: what to do, by whom and for what reason; both are
+    needed. `row` is what it is to be instead, by the names of its fields. What was asked under the same `id`
+    before is not done again.
+    """
+
+    operation: RowCommand
+    key: str
+    subkey: str = ""
+    row: dict[str, Any] | None = None
+    who: str
+    why: str
+    id: str = ""
+
+
+class AskedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked of which row, under which id. Its lane settles it, a moment later."""
+
+    operation: str
+    table: str
+    key: str
+    subkey: str
+    id: str
+    partition: int
+
+
+async def ask_row(view: WorkerView, table: str, asked: AskRow) -> AskedRow:
+    """Send an operator's command to the row's partition. Raises Problem, and ClusterUnavailable."""
+    app = view.application
+    if table not in app.tables:
+        raise Problem(404, "unknown_table", f"there is no table {table!r} of rows that can be mended")
+    if not asked.who.strip() or not asked.why.strip():
+        raise Problem(400, "no_reason", "who asks, and why? both are kept in the log of operations")
+    if not asked.key or len(asked.id) > 200:
+        raise Problem(400, "bad_request", "which key? and an id has 200 characters at most")
+    own_id, now = asked.id or str(uuid_utils.uuid7()), view.now()
+    operation = RowOperation(
+        kind=asked.operation,
+        table=table,
+        key=_bytes(asked.key),
+        subkey=_bytes(asked.subkey),
+        value=_value(app, table, asked),
+        who=asked.who,
+        why=asked.why,
+        at_ms=int(now * 1000),
+    )
+    headers = new_headers(
+        ROW_OPERATION, asked.key, source=f"{app.layout.app_id}/desk", time=now, message_id=own_id
+    )
+    partition = app.layout.partition_of(operation.key)
+    post = Outgoing(operation.key, encode_operation(operation), headers)
+    await view.operate([(TP(app.layout.operations, partition), post)])
+    return AskedRow(
+        operation=str(asked.operation),
+        table=table,
+        key=asked.key,
+        subkey=asked.subkey,
+        id=own_id,
+        partition=partition,
+    )
+
+
+def _value(app: Application, table: str, asked: AskRow) -> bytes | None:
+    """The row's bytes as they are stored. Raises Problem 400."""
+    if asked.operation is RowCommand.DELETE:
+        if asked.row is not None:
+            raise Problem(400, "bad_request", "a row that is deleted is given no fields")
+        return None
+    if asked.row is None:
+        raise Problem(400, "no_row", "what is the row to be? give its fields")
+    kind = app.wiring.tables()[table].row
+    try:
+        return encode_row(app.tables[table].codec, msgspec.convert(asked.row, kind))
+    except (msgspec.ValidationError, Unencodable) as error:
+        raise Problem(400, "bad_row", f"it is no {kind.__name__}: {error}") from error
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise Problem(400, "bad_key", "a key or subkey is not UTF-8") from error
