@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol
 Headers = Sequence[tuple[str, bytes]]
 #: Of topics that are read by name.
 NO_IDS: Mapping[str, str] = {}
+#: No offset of any partition.
+NO_OFFSETS: Mapping[TP, int] = {}
 
 
 class TP(NamedTuple):
@@ -137,9 +139,9 @@ class Reader(Protocol):
         brokers know ids (Kafka 3.1 or later).
         """
 
-    def trust(self, producers: Collection[int]) -> None:
+    def trust(self, producers: Collection[int], below: Mapping[TP, int] = NO_OFFSETS) -> None:
         """What these transactional producers have written comes as `OwnRecord`, from the next fetch on: ids
-        as brokers give them, which no other client has.
+        as brokers give them, which no other client has. So does what any has written `below` an offset.
         """
 
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:

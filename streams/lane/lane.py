@@ -219,9 +219,11 @@ class Lane:
         self.recovered = start.recovered
         self._disagreed = ""
         looped = [tp for tp in start.positions if tp.topic in self._app.looped]
-        ends = await self._cluster.end_offsets(looped) if looped else {}
-        self._own = OwnProducers(self.store, self._app.layout.partitions_of(self.number), reader.trust)
-        changes = {**start.changes, **self._own.follow(producer.producer_id)}
+        own = self._own = OwnProducers(self._app, self.number, self.store, reader.trust)
+        former = own.unrecorded(start.positions)
+        ends = await self._cluster.end_offsets({*looped, *former}) if looped or former else {}
+        begun = own.begin(start.positions, {tp: ends[tp] for tp in former})
+        changes = {**start.changes, **begun, **own.follow(producer.producer_id)}
         await reader.assign(start.positions, start.topic_ids)
         self._reads = start.positions.keys()
         self._assign = partial(reader.assign, topic_ids=start.topic_ids)
@@ -241,7 +243,7 @@ class Lane:
             topics=self.topics,
             refusals=self._refusals,
             refused_timers=self.measures.refused_timers,
-            ends={tp: end for tp, end in ends.items() if start.positions[tp] < end},
+            ends={tp: ends[tp] for tp in looped if start.positions[tp] < ends[tp]},
             limit=lambda: self._reopening.limit,
         )
         parts.sequences.begin(start.missing, changes, start.ahead)

@@ -8,7 +8,7 @@ decompresses without a bound.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,8 @@ class Isolation:
     suspects: dict[TP, tuple[int, int]] = field(default_factory=dict)
     #: Transactional producers, by their ids, of which records come as `OwnRecord`.
     trusted: frozenset[int] = frozenset()
+    #: By partition an offset below which those of any transactional producer do.
+    below: Mapping[TP, int] = field(default_factory=dict)
 
     def lets_through(self, tp: TP, head: Head, body: bytes) -> bool:  # noqa: ARG002 - for those that choose
         """Whether the records of a sound batch, decompressed, are read at all."""
@@ -145,7 +147,9 @@ class IsolatingRecords(fetcher.PartitionRecords):
         One by one as they are asked for: in memory a record takes several times its bytes. Each when the one
         after it was read, too, since what is behind the last one tells whether that is whole.
         """
-        is_own = head.is_transactional and head.producer_id in isolation.trusted
+        is_own = head.is_transactional and (
+            head.producer_id in isolation.trusted or head.base < isolation.below.get(self._place, 0)
+        )
         make: Make = OwnRecord if is_own else Plain
         try:
             body = opened(head, raw, isolation.limit)

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable, PositionLost
-from streams.ports import NO_IDS, TP, Batch, HeldUp
+from streams.ports import NO_IDS, NO_OFFSETS, TP, Batch, HeldUp
 from streams.runtime.clients import KafkaOptions, ask, close_within, require_partitions
 from streams.runtime.fetch_sessions import Sessions
 from streams.runtime.partition_records import Isolation
@@ -136,9 +136,12 @@ class KafkaReader:
         for connection in list(self._consumer._client._conns.values()):
             connection.close()
 
-    def trust(self, producers: Collection[int]) -> None:
-        """What these transactional producers have written comes as `OwnRecord`, from the next fetch on."""
+    def trust(self, producers: Collection[int], below: Mapping[TP, int] = NO_OFFSETS) -> None:
+        """What these transactional producers have written comes as `OwnRecord`, from the next fetch on. So
+        does what any has written `below` an offset.
+        """
         self._isolation.trusted = frozenset(producers)
+        self._isolation.below = below
 
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
         """Wait up to `timeout` seconds for records; empty when none came.

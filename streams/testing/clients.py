@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from streams.errors import ClockWrong, Fenced, OutcomeUnknown, PositionLost, RecordRefused, Refused, TooLarge
 from streams.model.envelope import record_size
-from streams.ports import NO_IDS, TP, Batch, HeldUp, Outgoing, Record
+from streams.ports import NO_IDS, NO_OFFSETS, TP, Batch, HeldUp, Outgoing, Record
 from streams.testing.broker import FakeBroker, Fault, Producer
 from streams.testing.log import Log, Transaction, TransactionState
 
@@ -172,6 +172,7 @@ class FakeReader:
         self._positions: dict[TP, int] = {}
         self._ids: Mapping[str, str] = NO_IDS
         self._trusted: frozenset[int] = frozenset()
+        self._below: Mapping[TP, int] = NO_OFFSETS
         self._closed = False
 
     async def assign(self, positions: Mapping[TP, int], topic_ids: Mapping[str, str] = NO_IDS) -> None:
@@ -194,9 +195,12 @@ class FakeReader:
         """Those that are not there any more, or are others by now."""
         return {tp.topic for tp in self._positions if self._log(tp) is None}
 
-    def trust(self, producers: Collection[int]) -> None:
-        """What these transactional producers have written comes as `OwnRecord`, from the next fetch on."""
+    def trust(self, producers: Collection[int], below: Mapping[TP, int] = NO_OFFSETS) -> None:
+        """What these transactional producers have written comes as `OwnRecord`, from the next fetch on. So
+        does what any has written `below` an offset.
+        """
         self._trusted = frozenset(producers)
+        self._below = below
 
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
         """Wait up to `timeout` seconds of the loop's time for records; empty when none came."""
@@ -233,7 +237,7 @@ class FakeReader:
                     f"{tp.topic}[{tp.partition}] is to be read from offset {position}, "
                     f"but its log holds {log.start} to {log.end}"
                 )
-            records, next_offset = log.read(position, max_records, self._trusted)
+            records, next_offset = log.read(position, max_records, self._trusted, self._below.get(tp, 0))
             if next_offset == position:
                 continue
             # To the back of the queue, so that one full partition does not starve the others.

@@ -129,10 +129,11 @@ class Log:
         self.end += 1
 
     def read(
-        self, position: int, max_records: int, trusted: Collection[int] = ()
+        self, position: int, max_records: int, trusted: Collection[int] = (), below: int = 0
     ) -> tuple[list[Record], int]:
         """Committed records from a position, and the position after them: over markers and aborted records,
-        unless the limit stopped it right behind a record. Those of `trusted` producers are `OwnRecord`.
+        unless the limit stopped it right behind a record. Those of `trusted` producers are `OwnRecord`,
+        and those of any `below` an offset.
         """
         records: list[Record] = []
         stable = self.stable
@@ -143,7 +144,8 @@ class Log:
                 if len(records) == max_records:
                     return records, records[-1].offset + 1
                 record, of = entry.record, entry.transaction
-                if of is not None and of.producer_id in trusted and isinstance(record, FakeRecord):
+                is_own = of is not None and (of.producer_id in trusted or record.offset < below)
+                if is_own and isinstance(record, FakeRecord):
                     record = OwnRecord(*record)
                 records.append(record)
                 if len(records) == max_records:

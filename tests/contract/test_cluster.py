@@ -406,6 +406,12 @@ async def test_what_a_trusted_producer_has_written_comes_as_own(
     ends = await world.cluster.end_offsets([tp])
     found = await read(reader, {tp: 0}, ends)
     assert [isinstance(each, OwnRecord) for each in found] == [True, True, False, False]
+    reader.trust({first.producer_id}, {tp: ends[tp]})
+    found = await read(reader, {tp: 0}, ends)
+    assert [isinstance(each, OwnRecord) for each in found] == [True, True, True, False]
+    reader.trust(set(), {tp: found[2].offset})
+    found = await read(reader, {tp: 0}, ends)
+    assert [isinstance(each, OwnRecord) for each in found] == [True, True, False, False]
     again = world.cluster.transactions(first._id)
     await again.start()
     assert again.producer_id == first.producer_id, "the next owner has the same id"

@@ -15,9 +15,12 @@ from structlog.testing import capture_logs
 from streams.errors import PermanentError, TransientError
 from streams.lane.loopback import MOST
 from streams.model.envelope import ID, LOOPBACK
+from streams.model.layout import LANE
 from streams.model.row_keys import split_row_key
 from streams.policy.retry import RetryPolicy
 from streams.ports import TP
+from streams.positions.producers import FORMER
+from streams.staging.keys import PRODUCERS
 
 KEYS = ("a", "b", "c")
 
@@ -323,6 +326,53 @@ async def test_marks_of_used_up_and_former_producers_count(fake: FakeWorld) -> N
     await lane.stop()
     assert lane.lane.counters.looped > 0
     await finish(fake, work, range(11))
+
+
+async def left_by_a_former_version(world: FakeWorld) -> Relay:
+    """A version that recorded no producers was killed with looped messages unread."""
+    work = await relayed(world, max_batch=4)
+    await world.post(*posts(world, work, range(4)))
+    world.faults.kill_at("committed", nth=2)
+    await world.lane().killed()
+    changelog = world.app.layout.changelog(LANE)
+    for partition in range(world.app.layout.partitions):
+        world.cluster.produce(TP(changelog, partition), PRODUCERS, None)
+    return work
+
+
+@pytest.mark.parametrize("kills", [0, 1])
+async def test_marks_of_a_version_without_recorded_producers_count(fake: FakeWorld, kills: int) -> None:
+    work = await left_by_a_former_version(fake)
+    (name,) = [name for name in fake.cluster._producers if "lane-0-of-1" in name]
+    for _ in range(kills):
+        fake.cluster.use_up_epochs(name)
+        fake.faults.kill_at("committed", nth=fake.faults.reached["committed"] + 1)
+        await fake.lane().killed()
+    fake.cluster.use_up_epochs(name)
+    await finish(fake, work, range(4))
+    await fake.post(*posts(fake, work, range(4, 5)))
+    await finish(fake, work, range(5))
+
+
+async def test_such_marks_count_under_another_number_of_lanes(fake: FakeWorld) -> None:
+    work = await left_by_a_former_version(fake)
+    fake.app = fake.cut_into(work, lanes=2)
+    other = await fake.open(1)
+    await finish(fake, work, range(4))
+    await other.stop()
+
+
+async def test_nothing_is_left_of_former_marks_once_read(fake: FakeWorld) -> None:
+    async def former() -> list[bytes]:
+        rows = await latest(fake, LANE)
+        return [value for (_, key), value in rows.items() if key == PRODUCERS + FORMER]
+
+    work = await left_by_a_former_version(fake)
+    await finish(fake, work, range(4))
+    assert await former() != []
+    await fake.post(*posts(fake, work, range(4, 5)))
+    await finish(fake, work, range(5))
+    assert await former() == []
 
 
 @pytest.mark.parametrize("later", [0.0, 1.0], ids=["at once", "by a timer"])
