@@ -46,7 +46,7 @@ class LettersApart(TransactionalProducer):
         """Write the dead letters, then the rest."""
         letters = [(tp, each) for tp, some in batches.items() if tp.topic.endswith(_LETTERS) for each in some]
         if letters:
-            async with AIOKafkaProducer(bootstrap_servers=self._link.bootstrap) as producer:
+            async with AIOKafkaProducer(bootstrap_servers=str(self._link.bootstrap)) as producer:
                 for tp, (key, value, headers) in letters:
                     await producer.send_and_wait(tp.topic, value, key, tp.partition, headers=list(headers))
         rest = {tp: some for tp, some in batches.items() if not tp.topic.endswith(_LETTERS)}
