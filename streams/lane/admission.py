@@ -10,7 +10,7 @@ from streams.errors import PermanentError, UnknownSchema, Unreadable
 from streams.model.application import Application, BoundRoute
 from streams.model.envelope import SOURCE, Envelope
 from streams.ports import Batch, Damaged, Record
-from streams.retry.schema_waits import SchemaWaits
+from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.inbox import Inbox
 from streams.staging.keys import prefix_of
@@ -33,7 +33,7 @@ class Admission:
         sequences: Sequences,
         writer: OutcomeWriter,
         letters: DeadLetters,
-        schemas: SchemaWaits,
+        waiting: Waiting,
         counters: Counters,
         refusals: Refusals,
         loops: Loops | None = None,
@@ -46,7 +46,7 @@ class Admission:
         self._sequences = sequences
         self._writer = writer
         self._letters = letters
-        self._schemas = schemas
+        self._waiting = waiting
         self._counters = counters
         #: Messages that may still be taken of what is fetched or handled in the background.
         self._free = 0
@@ -98,7 +98,7 @@ class Admission:
                 message = decoded(route, record, envelope)
                 arrivals.append(Arrival(entry, route, record, envelope, message, now))
         except UnknownSchema as error:
-            self._schemas.log_unknown(error)
+            self._waiting.log_unknown(error)
             self._writer.refer(entry, record, now)
             unread = Arrival(entry, route, record, envelope, None, now)
             unread.error = error

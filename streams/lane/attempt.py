@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from time import perf_counter
 from typing import Any
 
-from streams.errors import HandlerFailed, StoreFailed, TransientError, UnknownSchema
+from streams.errors import HandlerFailed, StoreFailed, TransientError
 from streams.lane.loopback import Loopback
 from streams.lane.rows import RowReader, call
 from streams.lane.spans import LaneSpans
@@ -15,9 +15,10 @@ from streams.lane.turns import Timed, Turns
 from streams.logs import HANDLED
 from streams.model.application import BoundHandler
 from streams.ports import Clock
-from streams.retry.gate import UNASKED, HandlerGate
-from streams.retry.retries import Retries
-from streams.retry.schema_waits import SchemaWaits
+from streams.retry.admit import may_run, requeue_by_order_key
+from streams.retry.failures import failed, succeeded
+from streams.retry.gate import UNASKED
+from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival, Attempt
 from streams.staging.measures import Distribution
 from streams.staging.outcomes import OutcomeWriter
@@ -30,9 +31,7 @@ class AttemptRunner:
 
     def __init__(
         self,
-        gates: Mapping[str, HandlerGate],
-        retries: Retries,
-        schemas: SchemaWaits,
+        waiting: Waiting,
         rows: RowReader,
         writer: OutcomeWriter,
         payloads: Payloads,
@@ -45,9 +44,8 @@ class AttemptRunner:
         `loopback` all that the lane sends to itself is handled when it has read it.
         """
         self._loopback = loopback
-        self._gates = gates
-        self._retries = retries
-        self._schemas = schemas
+        self._waiting = waiting
+        self._gates = waiting.gates
         self._rows = rows
         self._writer = writer
         self._payloads = payloads
@@ -128,12 +126,7 @@ class AttemptRunner:
         attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
         if self._gates[handler.name].clear and arrival.error is None:
             return attempt
-        now = self._clock.now()
-        if isinstance(arrival.error, UnknownSchema):
-            self._schemas.wait(attempt, arrival.error, now)
-            return None
-        admit = self._retries.admit_head if arrival.queue else self._retries.admit
-        return attempt if admit(attempt, now) else None
+        return attempt if may_run(self._waiting, attempt, self._clock.now()) else None
 
     async def _try(self, attempt: Attempt, uploads: Uploads) -> None:
         """Until the handler has succeeded, or the message waits or is given up. Without `uploads` nothing of
@@ -195,7 +188,7 @@ class AttemptRunner:
     async def _fetch(self, attempt: Attempt) -> bool:
         """Give a message its payload. False: now that it has it, it waits behind others of its order."""
         await self._payloads.fetch(attempt.arrival)
-        return not self._retries.requeue_by_order_key(attempt, self._clock.now())
+        return not requeue_by_order_key(self._waiting, attempt, self._clock.now())
 
     def _is_tried_again(self, attempt: Attempt, error: BaseException, began: float) -> bool:
         attempt.attempts += 1
@@ -204,7 +197,7 @@ class AttemptRunner:
             measures.failed.add(perf_counter() - began)
         if not isinstance(error, Exception):
             error = TransientError("something that it waited for was cancelled")
-        again = self._retries.failed(attempt, error, self._clock.now())
+        again = failed(self._waiting, attempt, error, self._clock.now())
         if attempt.arrival.span is not None:
             _end_span(attempt.arrival, "failed")
         return again
@@ -216,7 +209,7 @@ class AttemptRunner:
         if attempt.permit is UNASKED:
             gate.succeeded += 1
         else:
-            self._retries.succeeded(attempt, self._clock.now())
+            succeeded(self._waiting, attempt, self._clock.now())
         if attempt.arrival.span is not None:
             _end_span(attempt.arrival)
 

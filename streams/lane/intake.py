@@ -60,7 +60,7 @@ class Intake:
         self._held: dict[TP, deque[Batch]] = {}
         self._reads = reads
         self._assign = assign
-        self._crowds = parts.crowds
+        self._crowds = parts.waiting.crowds
         self._aside = aside
         #: Records that are taken at once: fewer where each takes long.
         self._at_once = FIRST_OFFER

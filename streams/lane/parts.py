@@ -25,14 +25,10 @@ from streams.operator.pauses import Pauses
 from streams.operator.replays import Replays
 from streams.operator.rows import RowOperations
 from streams.ports import TP, Clock, Store
-from streams.retry.crowds import Crowds
 from streams.retry.gate import HandlerGate
-from streams.retry.giving_up import GivingUp
 from streams.retry.queues import Queues
-from streams.retry.retries import Retries
 from streams.retry.scheduler import RetryScheduler
-from streams.retry.schema_waits import SchemaWaits
-from streams.retry.waiting_line import WaitingLine
+from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.changes import IDS_BYTES, Writes
 from streams.staging.inbox import Inbox
@@ -61,7 +57,7 @@ class Parts:
     spans: LaneSpans | None
     loops: Loops | None
     unreadable: Unreadable
-    crowds: Crowds
+    waiting: Waiting
 
     async def close(self) -> None:
         """Drop what is under way and what is staged."""
@@ -111,18 +107,14 @@ def parts_of(
     payloads = Payloads(app.claims)
 
     queues = Queues(store, overlay, unreadable)
-    giving_up = GivingUp(writer, letters)
-    crowds = Crowds(app, gates)
-    line = WaitingLine(options, queues, gates, writer, giving_up, crowds)
-    retries = Retries(options, gates, queues, line, giving_up, letters, writer)
-    retries.load(clock.now())
-    schemas = SchemaWaits(options, gates, line, retries)
+    waiting = Waiting(app, gates, queues, writer, letters)
+    waiting.load(clock.now())
     partitions = len(app.layout.partitions_of(lane))
-    scheduler = RetryScheduler(app, queues, gates, sequences, busy, schemas.log_unknown, partitions, refusals)
+    scheduler = RetryScheduler(app, queues, gates, sequences, busy, waiting.log_unknown, partitions, refusals)
 
     pauses = Pauses(app, gates, queues, writer)
     pauses.load(store)
-    replays = Replays(app, gates, queues, line, retries, writer)
+    replays = Replays(app, waiting)
     mended = RowOperations(app, store, overlay, writer, unreadable)
     processor = OperationProcessor(app, inbox, overlay, writer, letters, replays, pauses, mended)
 
@@ -131,7 +123,7 @@ def parts_of(
     loopback = None
     if loops is not None:
         loopback = Loopback(app.layout.app_id, app.routes, gates, rows, writer, loops, limit, spans)
-    runner = AttemptRunner(gates, retries, schemas, rows, writer, payloads, sequences, clock, spans, loopback)
+    runner = AttemptRunner(waiting, rows, writer, payloads, sequences, clock, spans, loopback)
     dispatch = Dispatch(runner, processor, scheduler, payloads, busy, clock, options.max_in_flight, progress)
     refused = RefusedTimers(writer, refusals, refused_timers)
     timers = Timers(options, store, overlay, sequences, writer, busy, unreadable, refused)
@@ -149,7 +141,7 @@ def parts_of(
         sequences,
         overlay,
         gates,
-        Admission(app, inbox, overlay, sequences, writer, letters, schemas, counters, refusals, loops),
+        Admission(app, inbox, overlay, sequences, writer, letters, waiting, counters, refusals, loops),
         OperationAdmission(app, inbox, overlay, sequences, letters, counters, refusals),
         dispatch,
         timers,
@@ -157,5 +149,5 @@ def parts_of(
         spans,
         loops,
         unreadable,
-        crowds,
+        waiting,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import islice
 
 import structlog
@@ -10,7 +9,6 @@ import structlog
 from streams.dead_letters.row import Letter, LetterState
 from streams.errors import RowUnreadable
 from streams.model.application import Application, BoundHandler
-from streams.retry.gate import HandlerGate
 from streams.retry.queue import (
     Queue,
     Reason,
@@ -22,12 +20,10 @@ from streams.retry.queue import (
     set_queue,
     woken,
 )
-from streams.retry.queues import Queues, with_message
-from streams.retry.retries import Retries
-from streams.retry.waiting_line import WaitingLine, queue_of_order
+from streams.retry.queues import with_message
+from streams.retry.waiting import Waiting, queue_of_order
 from streams.staging.arrival import Arrival
 from streams.staging.keys import name_in
-from streams.staging.outcomes import OutcomeWriter
 from streams.staging.sequences import Entry
 
 log = structlog.get_logger(__name__)
@@ -39,21 +35,12 @@ MOST_LOOKED_AT = 10_000
 class Replays:
     """Stages what becomes of a lane's queues when an operator has decided about a letter."""
 
-    def __init__(
-        self,
-        app: Application,
-        gates: Mapping[str, HandlerGate],
-        queues: Queues,
-        line: WaitingLine,
-        retries: Retries,
-        writer: OutcomeWriter,
-    ) -> None:
+    def __init__(self, app: Application, waiting: Waiting) -> None:
         self._app = app
-        self._gates = gates
-        self._queues = queues
-        self._line = line
-        self._writer = writer
-        self._retries = retries
+        self._waiting = waiting
+        self._gates = waiting.gates
+        self._queues = waiting.queues
+        self._writer = waiting.outcomes
 
     def replay(self, arrival: Arrival, handler: BoundHandler, letter: Letter, now: float) -> str:
         """Let a handler see a letter's message again, before what waits behind it. Returns why not; empty
@@ -82,7 +69,7 @@ class Replays:
                 )
             number = after.newest_replay
         changes = with_message(local, after, number, message)
-        if (too_large := self._line.too_large(changes)) is not None:
+        if (too_large := self._waiting.too_large(changes)) is not None:
             return str(too_large)
         self._writer.put(arrival.entry, changes)
         gate = self._gates[handler.name]
@@ -120,7 +107,7 @@ class Replays:
         if rest is None:
             gate.remove(local)
         else:
-            self._retries.await_head(gate, local, rest)
+            self._waiting.await_schema(gate, local, rest)
 
     def _place(self, local: bytes, queue: Queue, letter: Letter) -> int | None:
         """The number of a letter's message in a queue: at its head, or among and behind replays of others."""

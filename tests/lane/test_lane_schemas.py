@@ -21,7 +21,7 @@ from streams.model.codecs import JsonCodec, Schemas, fingerprint_of
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.policy.retry import RetryPolicy
 from streams.ports import TP, Write
-from streams.retry.schema_waits import MOST_LOGGED
+from streams.retry.waiting import MOST_LOGGED
 
 
 def written_as(post: Post, fingerprint: str, value: bytes) -> Post:

@@ -28,7 +28,7 @@ STEPS = {
     "lane/dispatch.py": {"dispatch"},
     "lane/attempt.py": {"run"},
     "staging/outcomes.py": {"stage"},
-    "retry/retries.py": {"failed"},
+    "retry/failures.py": {"failed"},
     "retry/scheduler.py": {"due"},
     "dead_letters/table.py": {"write", "give_up"},
     "lane/timers.py": {"step"},
@@ -43,7 +43,7 @@ INTAKE = "lane/intake.py"
 IDLE = {"retry/scheduler.py", "lane/timers.py"}
 BUSY, NEVER = TransientError("busy"), PermanentError("never")
 #: What a message that nobody can read does not pass.
-UNREAD = ("lane/dispatch.py", "lane/attempt.py", "staging/outcomes.py", "retry/retries.py")
+UNREAD = ("lane/dispatch.py", "lane/attempt.py", "staging/outcomes.py", "retry/failures.py")
 
 
 def picture() -> list[str]:
@@ -108,7 +108,7 @@ def drawn(*left_out: str, operations: bool = False) -> list[str]:
 @pytest.mark.parametrize(
     ("error", "value", "left_out"),
     [
-        pytest.param(None, None, ("retry/retries.py", "dead_letters/table.py"), id="handled"),
+        pytest.param(None, None, ("retry/failures.py", "dead_letters/table.py"), id="handled"),
         pytest.param(BUSY, None, ("staging/outcomes.py", "dead_letters/table.py"), id="tried again"),
         pytest.param(NEVER, None, ("staging/outcomes.py",), id="given up"),
         pytest.param(None, b"{", UNREAD, id="does not decode"),
@@ -128,7 +128,7 @@ async def test_a_retry_that_is_due_joins_at_dispatch(fake: FakeWorld) -> None:
     await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
     way = await way_of(fake, lane, begins="retry/scheduler.py")
     passed = [step for step in way if step != INTAKE]
-    aside = (INTAKE, "lane/admission.py", "retry/retries.py", "dead_letters/table.py")
+    aside = (INTAKE, "lane/admission.py", "retry/failures.py", "dead_letters/table.py")
     assert passed == ["retry/scheduler.py", *drawn(*aside)]
 
 
@@ -137,5 +137,5 @@ async def test_an_operation_joins_at_dispatch(fake: FakeWorld) -> None:
     await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
     (letter,) = await letter_ids(fake)
     way = await way_of(fake, lane, operation(fake, LetterCommand.DISCARD, letter), begins=INTAKE)
-    aside = ("lane/admission.py", "staging/outcomes.py", "retry/retries.py", "dead_letters/table.py")
+    aside = ("lane/admission.py", "staging/outcomes.py", "retry/failures.py", "dead_letters/table.py")
     assert way == drawn(*aside, operations=True)

@@ -9,9 +9,9 @@ import pytest
 
 from streams.model.envelope import RECORD_OVERHEAD
 from streams.policy.breaker import BreakerPolicy
+from streams.retry.admit import is_overtaken
 from streams.retry.gate import UNASKED, HandlerGate
-from streams.retry.retries import Retries
-from streams.retry.waiting_line import WaitingLine
+from streams.retry.waiting import Waiting
 from streams.staging.arrival import Attempt
 from streams.staging.changes import Change
 
@@ -25,14 +25,13 @@ def test_a_head_that_waits_on_gives_its_probe_back() -> None:
     permits = [gate.breaker.acquire(5.0) for _ in range(3)]
     assert [permit is not None for permit in permits] == [True, True, False]
     gate.running.add(QUEUE)
-    nothing: Any = None
-    queues: Any = SimpleNamespace(get=lambda _: None)  # an operator has taken it out
-    retries = Retries(nothing, {"bench.count": gate}, queues, nothing, nothing, nothing, nothing)
+    queues = SimpleNamespace(get=lambda _: None)  # an operator has taken it out
+    waiting: Any = SimpleNamespace(gates={"bench.count": gate}, queues=queues)
     arrival: Any = SimpleNamespace(
         queue=QUEUE, number=0, permit=permits[0], entry=SimpleNamespace(prefix=b"\0\0")
     )
     handler: Any = SimpleNamespace(name="bench.count")
-    assert retries.waits_on(Attempt(arrival, handler, None, UNASKED, 0))
+    assert is_overtaken(waiting, Attempt(arrival, handler, None, UNASKED, 0))
     assert gate.running == set()
     assert gate.breaker.acquire(5.0) is not None
 
@@ -40,7 +39,8 @@ def test_a_head_that_waits_on_gives_its_probe_back() -> None:
 @pytest.mark.parametrize(("size", "fits"), [(1000, True), (1001, False)])
 def test_what_waits_is_no_larger_than_a_record(size: int, fits: bool) -> None:
     nothing: Any = None
-    options: Any = SimpleNamespace(max_message_bytes=1000 + RECORD_OVERHEAD)
-    line = WaitingLine(options, nothing, nothing, nothing, nothing, nothing)
+    options = SimpleNamespace(max_message_bytes=1000 + RECORD_OVERHEAD)
+    app: Any = SimpleNamespace(lane_options=options, routes={}, handlers={})
+    line = Waiting(app, {}, nothing, nothing, nothing)
     rows = [Change("lane", b"k", b"small"), Change("lane", b"k" * 10, b"v" * (size - 10))]
     assert (line.too_large(rows) is None) is fits

@@ -142,10 +142,9 @@ async def test_references_being_removed_are_written_behind_the_outcome() -> None
         name="post.note", is_async=True, wants_envelope=False, call=lambda _: ask()
     )
     gates = {"post.note": HandlerGate("post.note", BreakerPolicy())}
+    waiting: Any = SimpleNamespace(gates=gates)
     nothing: Any = None
-    runner = AttemptRunner(
-        gates, nothing, nothing, rows, writer, payloads, Sequences(Layout("post", 2, 1)), ManualClock()
-    )
+    runner = AttemptRunner(waiting, rows, writer, payloads, Sequences(Layout("post", 2, 1)), ManualClock())
     route: Any = SimpleNamespace(handlers_without_inbox=((handler, None),))
     await runner.run_in_background(Arrival(Entry(1, None, 0), route, a_letter().record, nothing, object()))
     assert behind == [(1, removed)]
