@@ -1,11 +1,9 @@
-"""A handler sees a message: its outcome is staged, or its failure is decided on."""
+"""A handler sees a message: its outcome is staged, or `retry.failures` decides what follows its error."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from time import perf_counter
-from typing import Any
 
 from streams.errors import HandlerFailed, StoreFailed, TransientError
 from streams.lane.loopback import Loopback
@@ -20,9 +18,8 @@ from streams.retry.failures import failed, succeeded
 from streams.retry.gate import UNASKED
 from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival, Attempt
-from streams.staging.measures import Distribution
 from streams.staging.outcomes import OutcomeWriter
-from streams.staging.payloads import NeedsUpload, Payloads, Unfinished, Uploads
+from streams.staging.payloads import NeedsUpload, Payloads, Unfinished
 from streams.staging.sequences import Sequences
 
 
@@ -56,8 +53,10 @@ class AttemptRunner:
         self._turns = Turns(writer.counters)
 
     def run(self, arrival: Arrival, now: float) -> Unfinished | None:
-        """Run the handlers at once, up to one whose outcome has a payload that is to be written first. Where
-        nothing waits and nothing fails, a message needs no attempt of its own: see `_try`. Epoch seconds.
+        """Run the handlers at once, in their order. Returns the attempt whose outcome has a payload that must
+        be written first: it goes on in the background. `now` in epoch seconds.
+
+        Raises HandlerFailed or StoreFailed.
         """
         HANDLED.set(arrival)
         if self._spans is not None and arrival.handlers:
@@ -66,27 +65,17 @@ class AttemptRunner:
         for handler, inbox_key in arrival.handlers:
             gate = self._gates[handler.name]
             attempt: Attempt | None = None
-            measured: Distribution | None = None
+            straight = gate.clear and arrival.error is None
             try:
-                if gate.clear and arrival.error is None:
-                    if arrival.trace is not None:
-                        arrival.span = arrival.trace.begin(handler.name, arrival.attempts + 1)
-                    try:
-                        outcome = call(self._rows, arrival, handler)
-                        self._writer.stage(arrival, handler, outcome, inbox_key, now)
-                        gate.succeeded += 1
-                        if gate.measures is not None:
-                            measured = gate.measures.succeeded
-                        if arrival.span is not None:
-                            _end_span(arrival)
-                    except (HandlerFailed, StoreFailed, NeedsUpload):  # see `_try`
-                        raise
-                    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged and decided on
-                        attempt = self._after_failure(arrival, handler, inbox_key, error, began)
-                else:
-                    attempt = self._admitted(arrival, handler, inbox_key)
-                if attempt is not None:
-                    _run_to_end(self._try(attempt, None))
+                if straight:  # nothing waits: no attempt of its own is needed
+                    error = self._once(arrival, handler, inbox_key, arrival.attempts, now)
+                    if error is not None:
+                        straight = False
+                        attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
+                        if self._is_tried_again(attempt, error, began):
+                            self._try_at_once(attempt)
+                elif (attempt := self._admitted(arrival, handler, inbox_key)) is not None:
+                    self._try_at_once(attempt)
             except NeedsUpload as upload:
                 names = [each.name for each, _ in arrival.handlers]
                 arrival.handlers = arrival.handlers[names.index(handler.name) :]
@@ -95,15 +84,19 @@ class AttemptRunner:
                 HANDLED.set(None)
                 return Unfinished(attempt, upload.size)
             ended = self._turns.ended(handler.name, arrival, began)
-            if measured is not None:
-                measured.add(ended - began)
+            if straight:
+                gate.handled(UNASKED, ended - began, now)
+                if arrival.span is not None:
+                    _end_span(arrival)
             began = ended
         HANDLED.set(None)
         self._done(arrival)
         return None
 
     async def run_in_background(self, arrival: Arrival, unfinished: Unfinished | None = None) -> None:
-        """Run the handlers, and fetch and write payloads. The first one goes on as `unfinished`."""
+        """Run the handlers where that takes time: a handler is async, or a payload is fetched or written.
+        `unfinished` is the first handler's attempt, if it has begun already.
+        """
         HANDLED.set(arrival)
         if self._spans is not None:
             self._spans.arrived(arrival)
@@ -116,7 +109,7 @@ class AttemptRunner:
             else:
                 attempt = self._admitted(arrival, handler, inbox_key)
             if attempt is not None:
-                await self._try(attempt, ())
+                await self._try_in_background(attempt)
             gate.under_way -= 1
         HANDLED.set(None)
         self._done(arrival)
@@ -128,12 +121,18 @@ class AttemptRunner:
             return attempt
         return attempt if may_run(self._waiting, attempt, self._clock.now()) else None
 
-    async def _try(self, attempt: Attempt, uploads: Uploads) -> None:
-        """Until the handler has succeeded, or the message waits or is given up. Without `uploads` nothing of
-        it takes time, and NeedsUpload is raised where something would.
-        """
-        arrival = attempt.arrival
-        while True:
+    def _try_at_once(self, attempt: Attempt) -> None:
+        """Call a sync handler until it succeeds, or its message waits or is given up. Raises NeedsUpload."""
+        arrival, again = attempt.arrival, True
+        while again:
+            began, now = perf_counter(), self._clock.now()
+            error = self._once(arrival, attempt.handler, attempt.inbox_key, attempt.attempts, now)
+            again = self._is_tried_again(attempt, error, began)
+
+    async def _try_in_background(self, attempt: Attempt) -> None:
+        """As `_try_at_once`, where the attempt takes time."""
+        arrival, again = attempt.arrival, True
+        while again:
             began = perf_counter()
             if arrival.trace is not None:
                 arrival.span = arrival.trace.begin(attempt.handler.name, attempt.attempts + 1)
@@ -141,23 +140,39 @@ class AttemptRunner:
                 if arrival.message is None and not await self._fetch(attempt):
                     arrival.span = None  # nothing was tried
                     return
-                await self._call_and_stage(attempt, uploads)
-            except (HandlerFailed, StoreFailed, NeedsUpload):  # no message is to blame
+                await self._call_and_stage(attempt)
+            except (HandlerFailed, StoreFailed):  # no message is to blame
                 raise
             except (Exception, asyncio.CancelledError) as error:
-                task = asyncio.current_task() if uploads is not None else None
+                task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     if arrival.span is not None:
                         arrival.span.failed(error)
                         _end_span(arrival, "cancelled")
                     raise
-                if not self._is_tried_again(attempt, error, began):
-                    return
+                again = self._is_tried_again(attempt, error, began)
             else:
-                self._succeeded(attempt, began)
-                return
+                again = self._is_tried_again(attempt, None, began)
 
-    async def _call_and_stage(self, attempt: Attempt, uploads: Uploads) -> None:
+    def _once(
+        self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, attempts: int, now: float
+    ) -> BaseException | None:
+        """Call a sync handler and stage its outcome. Returns what it raised; raises NeedsUpload, and what no
+        message is to blame for.
+        """
+        if arrival.trace is not None:
+            arrival.span = arrival.trace.begin(handler.name, attempts + 1)
+        try:
+            outcome = call(self._rows, arrival, handler)
+            self._writer.stage(arrival, handler, outcome, inbox_key, now)
+        except (HandlerFailed, StoreFailed, NeedsUpload):  # no message is to blame
+            raise
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged and decided on
+            return error
+        return None
+
+    async def _call_and_stage(self, attempt: Attempt) -> None:
+        """Call a handler and await it if it is async, write the payloads of its outcome, and stage that."""
         arrival, handler = attempt.arrival, attempt.handler
         began = perf_counter()
         outcome = call(self._rows, arrival, handler)
@@ -165,53 +180,36 @@ class AttemptRunner:
             outcome = await Timed(outcome, self._turns, handler.name, arrival)
             began = perf_counter()
         now = self._clock.now()
-        prepared = self._writer.stage(arrival, handler, outcome, attempt.inbox_key, now, uploads)
-        if uploads is not None:
-            self._turns.ended(handler.name, arrival, began)
+        prepared = self._writer.stage(arrival, handler, outcome, attempt.inbox_key, now, ())
+        self._turns.ended(handler.name, arrival, began)
         if prepared is not None:
             await self._payloads.write(prepared.uploads)
             if removed := self._writer.put_prepared(arrival.entry, prepared):
                 self._writer.append(arrival.entry.partition, removed)
 
-    def _after_failure(
-        self,
-        arrival: Arrival,
-        handler: BoundHandler,
-        inbox_key: bytes | None,
-        error: BaseException,
-        began: float,
-    ) -> Attempt | None:
-        """What a message that ran straight through goes on as, if it is tried again at once."""
-        attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
-        return attempt if self._is_tried_again(attempt, error, began) else None
-
     async def _fetch(self, attempt: Attempt) -> bool:
-        """Give a message its payload. False: now that it has it, it waits behind others of its order."""
+        """Fetch the payload of a message. False: with it, the message waits behind others of its order."""
         await self._payloads.fetch(attempt.arrival)
         return not requeue_by_order_key(self._waiting, attempt, self._clock.now())
 
-    def _is_tried_again(self, attempt: Attempt, error: BaseException, began: float) -> bool:
+    def _is_tried_again(self, attempt: Attempt, error: BaseException | None, began: float) -> bool:
+        """Whether the handler tries again at once after an attempt that ended with `error`; None: success."""
+        arrival, seconds, now = attempt.arrival, perf_counter() - began, self._clock.now()
+        if error is None:
+            succeeded(self._waiting, attempt, seconds, now)
+            if arrival.span is not None:
+                _end_span(arrival)
+            return False
         attempt.attempts += 1
         measures = self._gates[attempt.handler.name].measures
         if measures is not None:
-            measures.failed.add(perf_counter() - began)
+            measures.failed.add(seconds)
         if not isinstance(error, Exception):
             error = TransientError("something that it waited for was cancelled")
-        again = failed(self._waiting, attempt, error, self._clock.now())
-        if attempt.arrival.span is not None:
-            _end_span(attempt.arrival, "failed")
+        again = failed(self._waiting, attempt, error, now)
+        if arrival.span is not None:
+            _end_span(arrival, "failed")
         return again
-
-    def _succeeded(self, attempt: Attempt, began: float) -> None:
-        gate = self._gates[attempt.handler.name]
-        if gate.measures is not None:
-            gate.measures.succeeded.add(perf_counter() - began)
-        if attempt.permit is UNASKED:
-            gate.succeeded += 1
-        else:
-            succeeded(self._waiting, attempt, self._clock.now())
-        if attempt.arrival.span is not None:
-            _end_span(attempt.arrival)
 
     def _done(self, arrival: Arrival) -> None:
         if self._loopback is not None:
@@ -229,12 +227,3 @@ def _end_span(arrival: Arrival, outcome: str = "succeeded") -> None:
     if span is not None:
         span.attributes["steadfaust.outcome"] = outcome
         span.end()
-
-
-def _run_to_end(attempt: Coroutine[Any, Any, None]) -> None:
-    """Run what never waits."""
-    try:
-        attempt.send(None)
-    except StopIteration:
-        return
-    raise HandlerFailed("a sync handler's attempt waits for something")

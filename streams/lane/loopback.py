@@ -18,7 +18,7 @@ from streams.logs import HANDLED
 from streams.model.application import BoundRoute
 from streams.model.envelope import LOOPBACK, Envelope
 from streams.ports import TP, Headers, Outgoing
-from streams.retry.gate import HandlerGate
+from streams.retry.gate import UNASKED, HandlerGate
 from streams.staging.arrival import Arrival
 from streams.staging.loops import Loops, Sent
 from streams.staging.outcomes import OutcomeWriter
@@ -136,15 +136,12 @@ class Loopback:
         finally:
             writer.end_trial()
             HANDLED.set(None)
-        self._succeeded(arrival, took, spans)
+        self._succeeded(arrival, took, spans, now)
         return True
 
-    def _succeeded(self, arrival: Arrival, took: list[float], spans: list[Span]) -> None:
+    def _succeeded(self, arrival: Arrival, took: list[float], spans: list[Span], now: float) -> None:
         for (handler, _), seconds in zip(arrival.handlers, took, strict=True):
-            gate = self._gates[handler.name]
-            gate.succeeded += 1
-            if gate.measures is not None:
-                gate.measures.succeeded.add(seconds)
+            self._gates[handler.name].handled(UNASKED, seconds, now)
         for span in spans:
             span.attributes["steadfaust.outcome"] = "succeeded"
             span.end()

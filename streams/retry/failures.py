@@ -34,12 +34,10 @@ log = structlog.get_logger(__name__)
 NOT_YET_PAUSE = 30.0
 
 
-def succeeded(waiting: Waiting, attempt: Attempt, now: float) -> None:
-    """A message that had waited, or ran with a permit, is handled: the next of its queue has its turn."""
+def succeeded(waiting: Waiting, attempt: Attempt, seconds: float, now: float) -> None:
+    """An attempt has succeeded after so many seconds. A message that had waited leaves its queue."""
     arrival, handler = attempt.arrival, attempt.handler
-    gate = waiting.gates[handler.name]
-    gate.record(attempt.permit, ok=True, now=now)
-    gate.last_success = now
+    waiting.gates[handler.name].handled(attempt.permit, seconds, now)
     if not arrival.queue:
         return
     waiting.leave(attempt, now)

@@ -77,6 +77,18 @@ class HandlerGate:
         self.crowds: dict[bytes, Crowd] = {}
         self.not_yet: dict[bytes, str] = {}
 
+    def handled(self, permit: Permit, seconds: float, now: float) -> None:
+        """Count an attempt that has succeeded, and how long it took. The breaker hears of an attempt without
+        a permit when it is updated next.
+        """
+        if self.measures is not None:
+            self.measures.succeeded.add(seconds)
+        if permit == UNASKED:
+            self.succeeded += 1
+        else:
+            self.record(permit, ok=True, now=now)
+            self.last_success = now
+
     def record(self, permit: Permit, *, ok: bool, now: float) -> None:
         """Count how an attempt has ended: `ok` unless it may well be the outside's fault."""
         self.update_breaker(now)
