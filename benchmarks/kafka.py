@@ -28,7 +28,7 @@ from benchmarks.sections import NotMeasured
 from streams.model.codecs import fingerprint_of
 from streams.model.envelope import FINGERPRINT, ID, SOURCE
 from streams.model.layout import partition_of
-from streams.runtime.declared import BY_BROKER, STAMPED, TopicSpec
+from streams.positions.declared import BY_BROKER, STAMPED, TopicSpec
 from streams.runtime.topics import KafkaTopics
 
 SAMPLE_INTERVAL = 0.02

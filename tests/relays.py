@@ -12,11 +12,11 @@ from streams.model.codecs import Schemas, avro
 from streams.model.message import Message
 from streams.model.schema_versions import nothing_frozen
 from streams.ports import Record
+from streams.positions.declared import TopicSpec
 from streams.postgres import Connection, Database, Outbox
 from streams.postgres.outbox import OutboxRow
 from streams.postgres.relay import Publisher, Relay, RelayOptions
 from streams.runtime.client import TopicReader
-from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 from tests.waiting import BOUND, eventually_async
 

@@ -21,9 +21,9 @@ from streams.model.codecs import Schemas, avro
 from streams.model.layout import Layout
 from streams.model.message import Message
 from streams.model.schema_versions import nothing_frozen
+from streams.positions.declared import TopicSpec
 from streams.postgres import Connection, Outbox, migrate
 from streams.postgres.database import connect
-from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 
 AGGREGATES = 5000

@@ -26,7 +26,7 @@ from streams.model.envelope import headers_size, new_headers
 from streams.model.layout import LANE, Layout
 from streams.model.message import Message
 from streams.ports import TP
-from streams.runtime.declared import declare
+from streams.positions.declared import declare
 from streams.saga.state import LOG_BOUND, SagaRow
 from streams.staging.keys import TIMER
 from streams.system import NoFaults, SystemClock

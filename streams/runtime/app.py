@@ -23,12 +23,12 @@ from streams.model.application import Application
 from streams.model.codecs import Schemas
 from streams.ports import Faults
 from streams.positions.cuts import Cuts
+from streams.positions.declared import DEAD_LETTER_ROOM
 from streams.runtime.access import broker_urls, until_brokers_answer
 from streams.runtime.announcements import Announcements
 from streams.runtime.assignor import LaneAssignor
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.declared import DEAD_LETTER_ROOM
 from streams.runtime.handover import hand_over
 from streams.runtime.loop import tune_process
 from streams.runtime.membership import Membership, MembershipTransport, static_member_id

@@ -21,8 +21,8 @@ from streams.brokers import Bootstrap
 from streams.errors import TopicMismatch
 from streams.model.application import Application
 from streams.model.layout import LANE
+from streams.positions.declared import OLDEST, STAMPED, TopicSpec, declare, differences
 from streams.runtime.clients import KafkaOptions, ask, close_within
-from streams.runtime.declared import OLDEST, STAMPED, TopicSpec, declare, differences
 
 DESCRIBED = (
     "cleanup.policy",

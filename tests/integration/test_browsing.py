@@ -17,11 +17,11 @@ from streams.errors import TopicMismatch
 from streams.local import Stack
 from streams.model.row_keys import row_key
 from streams.ports import TP, Damaged, Outgoing
+from streams.positions.declared import TopicSpec
 from streams.runtime import browsing
 from streams.runtime.browsing import browse, logs
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.declared import TopicSpec
 from streams.runtime.timeline import scan
 from streams.runtime.topics import KafkaTopics
 from streams.testing.batches import CODECS, batch, record

@@ -20,13 +20,13 @@ from streams.model.codecs import Schemas, avro
 from streams.model.message import Message
 from streams.model.schema_versions import nothing_frozen
 from streams.ports import Record
+from streams.positions.declared import TopicSpec
 from streams.postgres import Outbox, migrate
 from streams.postgres.cdc import slot_lag
 from streams.postgres.database import connect
 from streams.postgres.outbox.desk import republish
 from streams.postgres.relay import After
 from streams.runtime.client import Producer, TopicReader
-from streams.runtime.declared import TopicSpec
 from streams.runtime.relay import RelayService
 from streams.runtime.topics import KafkaTopics
 from streams.settings import Settings

@@ -13,8 +13,8 @@ from chaos.rig.commits import CommitWatch
 from streams.errors import SteadfaustError
 from streams.local import local_stack
 from streams.ports import TP, Outgoing
+from streams.positions.declared import TopicSpec
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 from tests.waiting import eventually_async
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from streams.local import Stack
 from streams.ports import TP
+from streams.positions.declared import TopicSpec
 from streams.runtime import fetch_sessions
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.declared import TopicSpec
 from streams.runtime.fetch_by_id import FetchRequest_v13
 from streams.runtime.fetch_sessions import Session, SessionFetch, Sessions
 from streams.runtime.reader import KafkaReader

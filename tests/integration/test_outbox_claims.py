@@ -15,9 +15,9 @@ from streams.local import Stack
 from streams.model.codecs import Schemas, avro
 from streams.model.layout import CLAIMS
 from streams.model.schema_versions import nothing_frozen
+from streams.positions.declared import TopicSpec
 from streams.postgres import Connection, Database, Outbox
 from streams.runtime.client import Producer
-from streams.runtime.declared import TopicSpec
 from streams.runtime.outbox_publisher import KafkaPublisher
 from streams.runtime.topics import KafkaTopics
 from streams.s3 import S3Blobs

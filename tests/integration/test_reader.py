@@ -14,8 +14,8 @@ from aiokafka.errors import KafkaConnectionError
 from streams.errors import ClusterUnavailable
 from streams.local import Stack
 from streams.ports import TP
+from streams.positions.declared import TopicSpec
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 from tests.waiting import BOUND, eventually_async
 

@@ -23,9 +23,9 @@ from streams.brokers import Brokers, Security
 from streams.errors import AccessRefused
 from streams.local import Stack, declared, local_stack
 from streams.model.codecs import json_without_schema
+from streams.positions.declared import TopicSpec
 from streams.postgres.outbox import OutboxRow
 from streams.runtime.client import Producer, TopicReader
-from streams.runtime.declared import TopicSpec
 from streams.runtime.groups import GroupReader
 from streams.runtime.outbox_publisher import KafkaPublisher
 from streams.runtime.topics import KafkaTopics

@@ -15,9 +15,9 @@ from streams.local import Stack, artifacts, local_stack
 from streams.local.kafka import Cluster, Jvm, Node
 from streams.local.state import VarDir
 from streams.ports import TP, Outgoing
+from streams.positions.declared import TopicSpec
 from streams.runtime.clients import KafkaOptions, Producer
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 from streams.runtime.transactions.batches import pack
 from streams.runtime.transactions.requests import V1, V2, Protocol, produce

@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient
 from lane_worlds import Post, World
 
 from streams.ports import TP
+from streams.positions.declared import DEAD_LETTER_ROOM, declare
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.declared import DEAD_LETTER_ROOM, declare
 from streams.runtime.store import RocksStores
 from streams.runtime.topics import ensure_topics
 from streams.system import SystemClock

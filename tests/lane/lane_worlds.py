@@ -16,7 +16,7 @@ from streams.model.codecs import MakeCodec, json_without_schema
 from streams.model.envelope import new_headers
 from streams.model.layout import Layout
 from streams.ports import TP, Record, Stores
-from streams.runtime.declared import DEAD_LETTER_ROOM, declare
+from streams.positions.declared import DEAD_LETTER_ROOM, declare
 from streams.testing.cluster import FakeCluster
 from streams.testing.faults import LaneKilled, ScriptedFaults
 from streams.testing.loop import LoopClock, SimulatedLoop

@@ -16,8 +16,8 @@ from streams.lane.watch import ASK_INTERVAL
 from streams.model.layout import LANE, Layout
 from streams.model.operations import LetterCommand
 from streams.ports import TP
+from streams.positions.declared import TopicSpec, differences
 from streams.positions.review import accept, standings
-from streams.runtime.declared import TopicSpec, differences
 from streams.runtime.topics import KafkaTopics, ensure_topics
 
 

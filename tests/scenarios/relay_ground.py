@@ -20,12 +20,12 @@ import aiohttp
 from streams.local import Stack
 from streams.model.layout import Layout
 from streams.ports import Record
+from streams.positions.declared import TopicSpec
 from streams.postgres import Connection, Database
 from streams.postgres.cdc import RelayKind
 from streams.postgres.database import connect
 from streams.postgres.errors import DatabaseUnavailable
 from streams.runtime.client import TopicReader
-from streams.runtime.declared import TopicSpec
 from streams.runtime.topics import KafkaTopics
 from tests.relays import Step, drained, first_time, new_outbox, publish, until
 from tests.waiting import BOUND

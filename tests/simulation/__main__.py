@@ -7,10 +7,10 @@ import os
 import sys
 import time
 
+from streams.testing.simulation.play import run
+from streams.testing.simulation.shrink import shrink
 from tests.simulation.controls import CONTROLS
 from tests.simulation.plans import plan_of
-from tests.simulation.run import run
-from tests.simulation.shrink import shrink
 
 
 def main() -> int:

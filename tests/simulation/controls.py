@@ -14,9 +14,8 @@ from streams.lane import intake
 from streams.model.choreography import Choreography, Route, choreography
 from streams.ports import TP, Outgoing, Transactions
 from streams.testing.clients import FakeTransactions
-from streams.testing.simulation import machines
+from streams.testing.simulation import machines, run
 from streams.testing.simulation.machines import Network
-from tests.simulation import run
 
 
 def _unfenced() -> AbstractContextManager[Any]:

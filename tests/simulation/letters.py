@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from streams.errors import PermanentError, TransientError
@@ -13,6 +12,7 @@ from streams.model.outcome import Outcome, Timer, outcome
 from streams.model.table import Table
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
+from streams.testing.simulation.machines import Outside
 
 
 class Seen(Row, frozen=True):
@@ -81,30 +81,6 @@ class Rang(Message, frozen=True):
         return self.k
 
 
-@dataclass
-class Outside:
-    """The world outside, which handlers ask. While it is down each attempt fails."""
-
-    sleep: Callable[[float], Any]
-    is_down: bool = False
-    is_healed: bool = False
-    attempts: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def check(self, handler: str, event: Written) -> None:
-        """Fail as the event says."""
-        self.attempts[handler, event.id] += 1
-        if event.poison and not (self.is_healed and event.poison == "curable"):
-            raise PermanentError(f"{event.id} is poison")
-        if self.attempts[handler, event.id] <= event.fails:
-            raise TransientError(f"attempt {self.attempts[handler, event.id]} of {event.id}")
-
-    async def ask(self, seconds: float) -> None:
-        """Take some time; fail while it is down."""
-        await self.sleep(seconds)
-        if self.is_down:
-            raise TransientError("the outside is down")
-
-
 RETRY = RetryPolicy(immediate=1, delays=(1.0, 4.0, 9.0))
 BREAKER = BreakerPolicy(window=10.0, minimum=6, open_for=2.0, max_open_for=8.0)
 
@@ -115,13 +91,18 @@ SETTLED, RECEIVED, RINGS = Table("settled", Seen), Table("received", Seen), Tabl
 def letters(shape: Any, outside: Outside, now: Callable[[], float]) -> list[Route]:
     """The lines of one seed."""
     service = Service("letters")
+    attempts = Counter[str]()
     sends = [Counted] + [Passed] * shape.passed + [Rang] * shape.timed
     retry = RetryPolicy(RETRY.immediate, RETRY.delays, hold_while_dead=shape.holds)
     routes: list[Route] = []
 
     @service.handler(sends=tuple(sends), retry=retry, breaker=BREAKER, row=COUNTS)
     def count(event: Written, row: Seen | None) -> Outcome:
-        outside.check("count", event)
+        attempts[event.id] += 1
+        if event.poison and not (outside.is_healed and event.poison == "curable"):
+            raise PermanentError(f"{event.id} is poison")
+        if attempts[event.id] <= event.fails:
+            raise TransientError(f"attempt {attempts[event.id]} of {event.id}")
         send: list[Message] = [Counted(k=event.k, id=event.id)]
         if event.to and shape.passed:
             send.append(Passed(k=event.to, id=event.id))
@@ -136,8 +117,7 @@ def letters(shape: Any, outside: Outside, now: Callable[[], float]) -> list[Rout
 
         @service.handler(retry=retry, breaker=BREAKER, row=AUDITS)
         def audit(event: Written, row: Seen | None) -> Outcome:
-            if outside.is_down:
-                raise TransientError("the outside is down")
+            outside.check()
             return outcome(row=(row or Seen()).and_now(event.id))
 
         first.append(audit)

@@ -6,18 +6,16 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streams.model.choreography import Route
 from streams.model.envelope import LOOPBACK, new_headers
 from streams.model.layout import dead_letter_topic
 from streams.ports import TP
-from tests.simulation.judge import in_log, letters_in, rows
+from streams.testing.simulation.judge import in_log, letters_in, rows
+from streams.testing.simulation.plan import Finding
+from streams.testing.simulation.run import Part, Run
 from tests.simulation.letters import Counted, Passed, Rang, Written, letters
-from tests.simulation.parts import Finding, Part
-
-if TYPE_CHECKING:
-    from tests.simulation.run import Run
 
 
 @dataclass(frozen=True)

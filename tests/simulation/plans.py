@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
+from streams.testing.simulation.plan import Plan, Step
+from tests.simulation.letters import BREAKER, RETRY
 from tests.simulation.letters_part import Shape
-from tests.simulation.parts import Step
 
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 KEYS = "abcdef"
@@ -17,24 +19,14 @@ TOPICS = (
     "letters.rang.v1",
     "sim-counts-changelog",
 )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A run. `seed` decides what the steps leave open: latencies, the order of answers."""
-
-    seed: int
-    partitions: int
-    lanes: int
-    machines: int
-    standbys: int
-    shapes: tuple[Any, ...]
-    options: dict[str, Any]
-    steps: tuple[Step, ...]
-
-    def without(self, steps: set[int]) -> Plan:
-        """The same with fewer steps."""
-        return replace(self, steps=tuple(s for n, s in enumerate(self.steps) if n not in steps))
+#: Those of all runs.
+OPTIONS = {
+    "max_backlog": 200,
+    "max_message_bytes": 100_000,
+    "fenced_pause": 1.0,
+    "retry": RETRY,
+    "breaker": BREAKER,
+}
 
 
 def plan_of(seed: int) -> Plan:
@@ -51,6 +43,7 @@ def plan_of(seed: int) -> Plan:
         holds=rng.random() < 0.2,
     )
     options = {
+        **OPTIONS,
         "max_batch": rng.choice((1, 3, 50)),
         "max_ahead": rng.choice((0, 5, 10_000)),
         "loopback": rng.random() < 0.8,
@@ -96,7 +89,7 @@ def _faults(rng: Random, machines: int) -> list[Step]:
     def machine() -> int:
         return rng.randrange(machines)
 
-    kinds = {
+    kinds: dict[str, Callable[[], tuple[Any, ...]]] = {
         "kill": lambda: (machine(), rng.choice((0, 0, 1, 5)), rng.choice((0.5, 4.0, 30.0))),
         "kill_at": lambda: (machine(), rng.choice(POINTS), rng.randint(1, 3), rng.choice((0, 1, 5))),
         "lose_disk": lambda: (machine(), rng.choice((0.5, 15.0))),

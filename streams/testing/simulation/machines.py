@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
-from streams.errors import ClusterUnavailable, OutcomeUnknown
+from streams.errors import ClusterUnavailable, OutcomeUnknown, TransientError
 from streams.ports import TP, Batch, Outgoing, Reader, Transactions
 from streams.testing.cluster import FakeCluster
 from streams.testing.loop import LoopClock, SimulatedLoop
@@ -154,12 +155,34 @@ class HereClock:
         return self._world if process is None else process.machine.clock
 
 
-async def outside_world(seconds: float) -> None:
-    """A request to something that is not Kafka, by whoever runs: what is frozen makes it when it goes on."""
-    process = _running.get()
-    await asyncio.sleep(seconds)
-    if process is not None:
-        await process.machine.runs(process)
+@dataclass
+class Outside:
+    """What handlers ask that is not Kafka, such as a gateway.
+
+    Attributes:
+        is_down: each request fails.
+        is_healed: what was wrong with messages for a while is mended.
+    """
+
+    is_down: bool = False
+    is_healed: bool = False
+
+    async def sleep(self, seconds: float) -> None:
+        """A request takes its time, whoever makes it: what is frozen makes it when it goes on."""
+        process = _running.get()
+        await asyncio.sleep(seconds)
+        if process is not None:
+            await process.machine.runs(process)
+
+    async def ask(self, seconds: float) -> None:
+        """Make a request. Raises TransientError while it is down."""
+        await self.sleep(seconds)
+        self.check()
+
+    def check(self) -> None:
+        """Raises TransientError while it is down."""
+        if self.is_down:
+            raise TransientError("the outside is down")
 
 
 class Network:

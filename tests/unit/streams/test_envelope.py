@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streams.dead_letters.record import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES, ROOM_FOR_HEADERS, dead_letter
 from streams.errors import MissingHeader, PermanentError
 from streams.model.envelope import Envelope, derived_id, headers_size, new_headers, record_size, rfc3339
-from streams.runtime.declared import DEAD_LETTER_ROOM
+from streams.positions.declared import DEAD_LETTER_ROOM
 
 
 class Record(NamedTuple):

@@ -23,8 +23,8 @@ from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
+from streams.positions.declared import TopicSpec, declare, differences
 from streams.runtime import slots
-from streams.runtime.declared import TopicSpec, declare, differences
 from streams.runtime.slots import addresses, take_slot
 from streams.settings import Settings
 from streams.testing.blobs import MemoryBlobs

@@ -16,7 +16,7 @@ from streams.model.envelope import ID
 from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.model.row_keys import row_key
 from streams.ports import TP, Damaged
-from streams.runtime.declared import declare
+from streams.positions.declared import declare
 from streams.testing.log import FakeRecord
 from streams.web.base.access import Access
 from streams.web.base.formatting import MOST_DUMPED, dump

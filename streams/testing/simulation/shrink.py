@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.simulation.plans import Plan
-from tests.simulation.run import run
+from streams.testing.simulation.plan import Plan
+from streams.testing.simulation.play import run
 
 
 def shrink(plan: Plan, invariant: str) -> Plan:

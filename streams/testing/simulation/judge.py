@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
 from streams.dead_letters.row import Letter, decode_letter
 from streams.lane.recovery import changelog_partitions
+from streams.model.application import Application
 from streams.model.row_keys import split_row_key
 from streams.ports import TP
 from streams.staging.changes import (
@@ -18,16 +20,43 @@ from streams.staging.changes import (
     Writes,
 )
 from streams.staging.inbox import bucket_length
-from tests.simulation.parts import Finding
-
-if TYPE_CHECKING:
-    from tests.simulation.run import Run
+from streams.testing.cluster import FakeCluster
+from streams.testing.simulation.group import Group
+from streams.testing.simulation.machines import Machine
+from streams.testing.simulation.plan import Finding, Plan
+from streams.testing.simulation.workers import SimulatedWorker
 
 #: Tables that may have what is recognised as stale when it comes up, or that no changelog has.
 _STALE = {TIMERS_BY_DUE, QUEUES_BY_DUE, DEAD_LETTERS_BY_AGE, COPY_OF}
 
 
-def rows(run: Run, table: str) -> dict[tuple[str, str], bytes]:
+class Subject(Protocol):
+    """A part of a run, as it is judged."""
+
+    def missing(self) -> list[str]:
+        """What is still to be done; empty when all is settled."""
+
+    def judge(self) -> list[Finding]:
+        """What does not hold, when all is settled."""
+
+
+class Judged(Protocol):
+    """A run, as it is judged."""
+
+    plan: Plan
+    app: Application
+    cluster: FakeCluster
+    group: Group
+    machines: list[Machine]
+    workers: list[SimulatedWorker | None]
+    owned: dict[str, list[int]]
+
+    @property
+    def parts(self) -> Sequence[Subject]:
+        """Its parts."""
+
+
+def rows(run: Judged, table: str) -> dict[tuple[str, str], bytes]:
     """The rows that are there now, as the changelog has them: JSON, by key and subkey."""
     found: dict[tuple[str, str], bytes] = {}
     for record in run.cluster.visible(run.app.layout.changelog(table)):
@@ -38,7 +67,7 @@ def rows(run: Run, table: str) -> dict[tuple[str, str], bytes]:
     return found
 
 
-def in_log(run: Run, topic: str, name: str = "id") -> dict[str, list[str]]:
+def in_log(run: Judged, topic: str, name: str = "id") -> dict[str, list[str]]:
     """The ids that were written under each key to its own partition, in order, each once; `name` is the field
     of the message that has it.
     """
@@ -50,7 +79,7 @@ def in_log(run: Run, topic: str, name: str = "id") -> dict[str, list[str]]:
     return {key: list(ids) for key, ids in found.items()}
 
 
-def letters_in(run: Run) -> dict[tuple[int, bytes], Letter]:
+def letters_in(run: Judged) -> dict[tuple[int, bytes], Letter]:
     """The dead letters that are there now, by partition and key of their rows."""
     found: dict[tuple[int, bytes], Letter] = {}
     for record in run.cluster.visible(run.app.layout.changelog("dead_letters")):
@@ -62,9 +91,9 @@ def letters_in(run: Run) -> dict[tuple[int, bytes], Letter]:
     return found
 
 
-def missing(run: Run) -> list[str]:
+def missing(run: Judged) -> list[str]:
     """What is still to be done; empty when all is settled."""
-    lanes = {}
+    lanes: dict[int, str] = {}
     for worker in run.workers:
         if worker is not None:
             lanes |= {number: lane.state.value for number, lane in worker.host.lanes.items()}
@@ -81,13 +110,13 @@ def missing(run: Run) -> list[str]:
     return left or [each for part in run.parts for each in part.missing()]
 
 
-def judge(run: Run) -> list[Finding]:
+def judge(run: Judged) -> list[Finding]:
     """What does not hold, when all is settled."""
     found = [each for part in run.parts for each in part.judge()]
     return [*found, *_positions(run), *_stores(run)]
 
 
-def _positions(run: Run) -> list[Finding]:
+def _positions(run: Judged) -> list[Finding]:
     """The group's positions are those of the changelog."""
     recorded = {}
     for record in run.cluster.visible(run.app.layout.changelog("lane")):
@@ -100,7 +129,7 @@ def _positions(run: Run) -> list[Finding]:
     return []
 
 
-def _stores(run: Run) -> list[Finding]:
+def _stores(run: Judged) -> list[Finding]:
     """An owner's store is what its changelogs say."""
     found = []
     writes = Writes(bucket_length(run.app.lane_options.inbox_retention))

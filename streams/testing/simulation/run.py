@@ -3,63 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any
-from unittest.mock import patch
-
-import structlog
+from typing import Any, Protocol
 
 from streams.dead_letters.row import letter_id
 from streams.model.application import Application, LaneOptions
-from streams.model.choreography import choreography
+from streams.model.choreography import Route, choreography
 from streams.model.codecs import json_without_schema
 from streams.model.envelope import new_headers
 from streams.model.layout import Layout
 from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.ports import TP
-from streams.runtime.declared import DEAD_LETTER_ROOM, declare
+from streams.positions.declared import DEAD_LETTER_ROOM, declare
 from streams.staging.keys import store_key
 from streams.testing.broker import Fault
 from streams.testing.cluster import FakeCluster
 from streams.testing.loop import LoopClock, SimulatedLoop
 from streams.testing.simulation.group import Group
-from streams.testing.simulation.machines import HereClock, Machine, outside_world, own_tasks
+from streams.testing.simulation.judge import judge, letters_in, missing
+from streams.testing.simulation.machines import HereClock, Machine, Outside
+from streams.testing.simulation.plan import Finding, Plan, Step
 from streams.testing.simulation.workers import Points, SimulatedWorker
-from tests.simulation.judge import judge, letters_in, missing
-from tests.simulation.letters import BREAKER, RETRY, Outside
-from tests.simulation.parts import Finding, Step
-from tests.simulation.plans import Plan
 
 APP = "sim"
 #: Within so many seconds of simulated time after the last fault everything has to be settled: a clock that
 #: is set back makes retries late by as much.
 BOUND = 1300.0
-_OPTIONS = {
-    "max_backlog": 200,
-    "max_message_bytes": 100_000,
-    "fenced_pause": 1.0,
-    "retry": RETRY,
-    "breaker": BREAKER,
-}
-#: Modules that measure turns by the processor's time, which no seed decides.
-_TIMED = ("lane.intake", "lane.loopback", "lane.turns", "lane.attempt", "lane.measures")
-
-
-@dataclass
-class Result:
-    """What became of a run."""
-
-    findings: list[Finding]
-    trace: list[str]
 
 
 class Run:
     """One run, step by step."""
 
-    def __init__(self, plan: Plan, loop: SimulatedLoop, verbose: bool) -> None:
+    def __init__(self, plan: Plan, loop: SimulatedLoop, *, verbose: bool) -> None:
         self.plan = plan
         self.trace: list[str] = []
         self.findings: list[Finding] = []
@@ -69,14 +45,14 @@ class Run:
         self.rng = Random(plan.seed)
         self.clock = LoopClock(loop)
         self.here = HereClock(self.clock)
-        self.outside = Outside(outside_world)
+        self.outside = Outside()
         self.parts = [shape.part(self) for shape in plan.shapes]
         self.app = Application(
             Layout(APP, plan.partitions, plan.lanes),
             choreography(*(route for part in self.parts for route in part.routes())),
             json_without_schema,
             resources={name: each for part in self.parts for name, each in part.resources().items()},
-            lane_options=LaneOptions(**{**_OPTIONS, **plan.options}),
+            lane_options=LaneOptions(**plan.options),
         )
         declared = declare(self.app, replication=1)
         self.cluster = FakeCluster(
@@ -179,6 +155,7 @@ class Run:
         self._loop.call_later(after, what, *args)
 
     def do_kill(self, number: int, lost: int, back: float) -> None:
+        """Kill a worker; a power failure takes its last writes. It is started again after `back` seconds."""
         worker = self.workers[number]
         if worker is None or self.machines[number].process is None:
             return
@@ -188,9 +165,11 @@ class Run:
         self._later(back, self.start, number)
 
     def do_kill_at(self, number: int, point: str, nth: int, lost: int) -> None:
+        """The same at the nth reach of a point."""
         self.points[number].plan(point, nth, lambda: self.do_kill(number, lost, 2.0))
 
     def do_lose_disk(self, number: int, back: float) -> None:
+        """A worker is killed, and comes back without its disk."""
         self.do_kill(number, 0, back)
         if self.machines[number].process is None:
             self.machines[number].stores.trouble = ""
@@ -198,17 +177,21 @@ class Run:
                 self.machines[number].stores.destroy(lane)
 
     def do_freeze(self, number: int, seconds: float) -> None:
+        """A worker stands still, and knows nothing of it."""
         self.machines[number].freeze()
         self._later(seconds, self.machines[number].thaw)
 
     def do_freeze_at(self, number: int, point: str, nth: int, seconds: float) -> None:
+        """The same from the nth reach of a point."""
         self.points[number].plan(point, nth, lambda: self.do_freeze(number, seconds))
 
     def do_cut_off(self, number: int, seconds: float) -> None:
+        """No request of a machine is answered."""
         self.machines[number].is_cut_off = True
         self._later(seconds, setattr, self.machines[number], "is_cut_off", False)
 
     def do_restart(self, number: int, back: float) -> None:
+        """Stop a worker in good order, and start it again."""
         worker = self.workers[number]
         if worker is None or not self.machines[number].answers:
             return
@@ -222,16 +205,20 @@ class Run:
         self._stopping = asyncio.ensure_future(again())
 
     def do_rebalance(self) -> None:
+        """The group decides anew."""
         self.group.rebalance()
 
     def do_lost_answer(self, fault: str, skip: int) -> None:
+        """A fault of the broker, at the next occasion but `skip`."""
         self.cluster.inject(Fault[fault], skip=skip)
 
     def do_outage(self, seconds: float) -> None:
+        """What is outside is away."""
         self.outside.is_down = True
         self._later(seconds, setattr, self.outside, "is_down", False)
 
     def do_clock(self, number: int, seconds: float) -> None:
+        """A machine's clock jumps, and is right again after a minute."""
         self.machines[number].clock.skew += seconds
         self._later(60.0, self._clock_is_right, number)
 
@@ -239,29 +226,34 @@ class Run:
         self.machines[number].clock.skew = 0.0
 
     def do_compact(self) -> None:
+        """Compact each topic that is to be compacted."""
         for topic in self.compacted:
             self.cluster.compact(topic)
 
     def do_disk_full(self, number: int, seconds: float) -> None:
+        """Nothing can be written to a disk."""
         self.machines[number].stores.trouble = "No space left on device"
         self._later(seconds, setattr, self.machines[number].stores, "trouble", "")
 
     def do_damage_disk(self, number: int, back: float) -> None:
+        """A worker is killed, and its stores cannot be read any more."""
         self.do_kill(number, 0, back)
         if self.machines[number].process is None:
             for lane in range(self.plan.lanes):
                 self.machines[number].stores.damage(lane)
 
     def do_refusal(self, seconds: float) -> None:
+        """The broker takes nothing of what is written."""
         self.cluster.refuses = "TOPIC_AUTHORIZATION_FAILED"
         self._later(seconds, setattr, self.cluster, "refuses", "")
 
     def do_limit(self, topic: str, seconds: float) -> None:
+        """A topic takes next to nothing."""
         if topic in self.cluster.limits:
             was, self.cluster.limits[topic] = self.cluster.limits[topic], 10
             self._later(seconds, self.cluster.limits.__setitem__, topic, was)
 
-    def do_operate(self, kind: str, twice: bool) -> None:
+    def do_operate(self, kind: str, twice: bool) -> None:  # noqa: FBT001 - as a plan has it
         """An operator asks the same of each letter, perhaps from two terminals."""
         for (partition, key), letter in sorted(letters_in(self).items()):
             ident = letter_id(store_key(partition, key))
@@ -274,50 +266,34 @@ class Run:
                 self.cluster.produce(tp, ident.encode(), encode_operation(command), headers)
 
 
-@contextmanager
-def _no_real_time(loop: SimulatedLoop) -> Iterator[None]:
-    patches = [patch(f"streams.{module}.perf_counter", loop.time) for module in _TIMED]
-    for each in patches:
-        each.start()
-    try:
-        yield
-    finally:
-        for each in patches:
-            each.stop()
+class Shape(Protocol):
+    """What a plan has of a part: data, which is printed and makes the part."""
+
+    def part(self, run: Run) -> Part:
+        """The part of a run."""
 
 
-def run(plan: Plan, *, verbose: bool = False) -> Result:
-    """Run a plan to its end, in a loop of its own."""
-    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
-        loop = runner.get_loop()
-        assert isinstance(loop, SimulatedLoop)
-        loop.simulate()
-        own_tasks(loop)
-        running: list[Run] = []
+class Part:
+    """A subject of a run. Its method `do_<kind>` does the steps of that kind."""
 
-        def lost(_: Any, context: dict[str, Any]) -> None:
-            running[0].findings.append(
-                Finding("an error that nobody hears", repr(context.get("exception") or context["message"]))
-            )
+    def __init__(self, run: Run) -> None:
+        self.run = run
 
-        loop.set_exception_handler(lost)
+    def routes(self) -> Sequence[Route]:
+        """Its lines of the wiring."""
+        raise NotImplementedError
 
-        def log_to_trace(_: Any, __: str, event: dict[str, Any]) -> Any:
-            if running:
-                name = event.pop("event")
-                event.pop("exc_info", None)
-                running[0].note(name, **event)
-            raise structlog.DropEvent
+    def resources(self) -> Mapping[str, Any]:
+        """What its handlers need from outside, by name."""
+        return {}
 
-        async def whole() -> None:
-            running.append(Run(plan, loop, verbose))
-            await running[0].go()
+    def end_faults(self) -> None:
+        """From now on nothing goes wrong any more."""
 
-        was = structlog.get_config()
-        structlog.configure(processors=[log_to_trace], cache_logger_on_first_use=False)
-        try:
-            with _no_real_time(loop):
-                runner.run(whole())
-        finally:
-            structlog.configure(**was)
-    return Result(running[0].findings, running[0].trace)
+    def missing(self) -> list[str]:
+        """What is still to be done; empty when all is settled."""
+        return []
+
+    def judge(self) -> list[Finding]:
+        """What does not hold, when all is settled."""
+        return []

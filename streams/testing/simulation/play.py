@@ -1,0 +1,77 @@
+"""Runs a plan to its end, in a loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+import structlog
+
+from streams.testing.loop import SimulatedLoop
+from streams.testing.simulation.machines import own_tasks
+from streams.testing.simulation.plan import Finding, Plan
+from streams.testing.simulation.run import Run
+
+#: Modules that measure turns by the processor's time, which no seed decides.
+_TIMED = ("lane.intake", "lane.loopback", "lane.turns", "lane.attempt", "lane.measures")
+
+
+@dataclass
+class Result:
+    """What became of a run."""
+
+    findings: list[Finding]
+    trace: list[str]
+
+
+@contextmanager
+def _no_real_time(loop: SimulatedLoop) -> Iterator[None]:
+    patches = [patch(f"streams.{module}.perf_counter", loop.time) for module in _TIMED]
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in patches:
+            each.stop()
+
+
+def run(plan: Plan, *, verbose: bool = False) -> Result:
+    """Run a plan to its end, in a loop of its own."""
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, SimulatedLoop)
+        loop.simulate()
+        own_tasks(loop)
+        running: list[Run] = []
+
+        def lost(_: Any, context: dict[str, Any]) -> None:
+            running[0].findings.append(
+                Finding("an error that nobody hears", repr(context.get("exception") or context["message"]))
+            )
+
+        loop.set_exception_handler(lost)
+
+        def log_to_trace(_: Any, __: str, event: MutableMapping[str, Any]) -> NoReturn:
+            if running:
+                name = event.pop("event")
+                event.pop("exc_info", None)
+                running[0].note(name, **event)
+            raise structlog.DropEvent
+
+        async def whole() -> None:
+            running.append(Run(plan, loop, verbose=verbose))
+            await running[0].go()
+
+        was = structlog.get_config()
+        structlog.configure(processors=[log_to_trace], cache_logger_on_first_use=False)
+        try:
+            with _no_real_time(loop):
+                runner.run(whole())
+        finally:
+            structlog.configure(**was)
+    return Result(running[0].findings, running[0].trace)
