@@ -8,8 +8,8 @@ from unittest.mock import patch
 from streams.lane.lane import Lane
 from streams.lane.parts import Parts
 from streams.ports import Transactions
+from streams.staging.changelog import Staged, writes_of
 from streams.staging.changes import POSITIONS
-from streams.staging.sequences import Staged, writes_of
 
 
 class HastyLane(Lane):

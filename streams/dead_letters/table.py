@@ -27,12 +27,13 @@ from streams.model.envelope import CORRELATION, ID, rfc3339
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import Done, Operation, encode_done
 from streams.ports import TP, Headers, Outgoing, Record, Store
+from streams.staging.area import Overlay
 from streams.staging.arrival import Attempt
 from streams.staging.changes import Change
+from streams.staging.entry import Entry
 from streams.staging.inbox import Inbox
 from streams.staging.keys import store_key
 from streams.staging.outcomes import OutcomeWriter
-from streams.staging.sequences import Entry, Overlay
 from streams.staging.unreadable import Unreadable
 
 log = structlog.get_logger(__name__)

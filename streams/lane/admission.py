@@ -11,15 +11,17 @@ from streams.model.application import Application, BoundRoute
 from streams.model.envelope import SOURCE, Envelope
 from streams.ports import Batch, Damaged, Record
 from streams.retry.waiting import Waiting
+from streams.staging.area import Overlay
 from streams.staging.arrival import Arrival, Counters
+from streams.staging.commit_order import CommitOrder
+from streams.staging.decoding import checked, decoded
+from streams.staging.entry import Entry, size_of
 from streams.staging.inbox import Inbox
 from streams.staging.keys import prefix_of
 from streams.staging.loops import Loops
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import require_reference
 from streams.staging.refusals import Refusals
-from streams.staging.sequences import Entry, Overlay, Sequences, size_of
-from streams.staging.unpacking import checked, decoded
 
 
 class Admission:
@@ -30,7 +32,7 @@ class Admission:
         app: Application,
         inbox: Inbox,
         overlay: Overlay,
-        sequences: Sequences,
+        sequences: CommitOrder,
         writer: OutcomeWriter,
         letters: DeadLetters,
         waiting: Waiting,

@@ -18,9 +18,9 @@ from streams.retry.failures import failed, succeeded
 from streams.retry.gate import UNASKED
 from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival, Attempt
+from streams.staging.commit_order import CommitOrder
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import NeedsUpload, Payloads, Unfinished
-from streams.staging.sequences import Sequences
 
 
 class AttemptRunner:
@@ -32,7 +32,7 @@ class AttemptRunner:
         rows: RowReader,
         writer: OutcomeWriter,
         payloads: Payloads,
-        sequences: Sequences,
+        sequences: CommitOrder,
         clock: Clock,
         spans: LaneSpans | None = None,
         loopback: Loopback | None = None,

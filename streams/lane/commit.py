@@ -18,9 +18,9 @@ from streams.model.application import Application
 from streams.policy.pacing import rest
 from streams.policy.reopening import Reopening
 from streams.ports import TP, Clock, Faults, Store, Transactions
+from streams.staging.changelog import Staged, writes_of
 from streams.staging.changes import Writes
 from streams.staging.refusals import Refusals
-from streams.staging.sequences import Staged, writes_of
 
 #: How long an idle lane waits before it commits positions that only markers have moved, in seconds.
 IDLE_COMMIT = 30.0

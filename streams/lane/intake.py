@@ -14,8 +14,8 @@ from streams.lane.parts import Parts
 from streams.model.application import Application, LaneOptions
 from streams.operator.admission import is_about_a_handler
 from streams.ports import TP, Batch, Clock, Reader
+from streams.staging.commit_order import CommitOrder
 from streams.staging.loops import was_looped
-from streams.staging.sequences import Sequences
 
 log = structlog.get_logger(__name__)
 
@@ -220,10 +220,10 @@ class BacklogLimit:
 
     def __init__(self, lane_options: LaneOptions) -> None:
         self._options = lane_options
-        self._held: list[Sequences] = []
+        self._held: list[CommitOrder] = []
 
     @contextmanager
-    def counting(self, sequences: Sequences) -> Iterator[None]:
+    def counting(self, sequences: CommitOrder) -> Iterator[None]:
         """For as long as a lane works: what it holds counts for all."""
         self._held.append(sequences)
         try:
@@ -231,7 +231,7 @@ class BacklogLimit:
         finally:
             self._held = [each for each in self._held if each is not sequences]
 
-    def room(self, sequences: Sequences, read_ahead: int) -> int:
+    def room(self, sequences: CommitOrder, read_ahead: int) -> int:
         """How many messages more a lane may take; 0 when it has to commit first. `read_ahead` are messages
         that it has read and could not take yet.
         """

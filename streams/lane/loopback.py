@@ -20,10 +20,10 @@ from streams.model.envelope import LOOPBACK, Envelope
 from streams.ports import TP, Headers, Outgoing
 from streams.retry.gate import UNASKED, HandlerGate
 from streams.staging.arrival import Arrival
+from streams.staging.decoding import decoded
+from streams.staging.entry import Entry
 from streams.staging.loops import Loops, Sent
 from streams.staging.outcomes import OutcomeWriter
-from streams.staging.sequences import Entry
-from streams.staging.unpacking import decoded
 from streams.tracing.span import Span
 
 #: Messages that are handled with one that was read, at most: all of them are one turn, and one transaction.

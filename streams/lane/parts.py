@@ -29,15 +29,16 @@ from streams.retry.gate import HandlerGate
 from streams.retry.queues import Queues
 from streams.retry.scheduler import RetryScheduler
 from streams.retry.waiting import Waiting
+from streams.staging.area import Overlay
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.changes import IDS_BYTES, Writes
+from streams.staging.commit_order import CommitOrder
 from streams.staging.inbox import Inbox
 from streams.staging.loops import Loops
 from streams.staging.measures import Measures
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import Payloads
 from streams.staging.refusals import Refusals
-from streams.staging.sequences import Overlay, Sequences
 from streams.staging.unreadable import Unreadable
 from streams.tracing.tracer import Tracer
 
@@ -46,7 +47,7 @@ from streams.tracing.tracer import Tracer
 class Parts:
     """The parts that a lane itself meets."""
 
-    sequences: Sequences
+    sequences: CommitOrder
     overlay: Overlay
     gates: Mapping[str, HandlerGate]
     admission: Admission
@@ -97,7 +98,7 @@ def parts_of(
     }
     busy: dict[bytes, deque[Arrival]] = {}
     ids_bytes = min(IDS_BYTES, options.max_message_bytes // 2)
-    sequences, overlay = Sequences(app.layout, ids_bytes, options.max_ahead), Overlay()
+    sequences, overlay = CommitOrder(app.layout, ids_bytes, options.max_ahead), Overlay()
     inbox = Inbox(store, writes, options.inbox_retention)
     looped = app.looped.intersection(topics) if options.loopback else ()
     loops = Loops(looped, ends) if looped else None

@@ -17,11 +17,11 @@ from streams.dead_letters.table import DeadLetters
 from streams.model.layout import CLAIMS
 from streams.ports import Headers, Store
 from streams.retry.queue import read_message
+from streams.staging.area import Overlay
 from streams.staging.changes import DEAD_LETTERS_BY_AGE, MESSAGES, Change
 from streams.staging.keys import after_time, prefix_in, split_store_key, time_in, time_key
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import reference_in
-from streams.staging.sequences import Overlay
 from streams.units import MIB
 
 #: Rows looked at in one step: a few milliseconds.

@@ -10,8 +10,8 @@ from streams.model.application import BoundHandler, BoundTable
 from streams.model.codecs import decode_row
 from streams.model.row_keys import row_key
 from streams.ports import Store
+from streams.staging.area import Overlay
 from streams.staging.arrival import Arrival
-from streams.staging.sequences import Overlay
 from streams.staging.unreadable import Unreadable
 
 

@@ -14,7 +14,7 @@ from streams.model.envelope import CORRELATION, TRACEPARENT, TRACESTATE
 from streams.ports import Record
 from streams.retry.queue import WaitingMessage
 from streams.staging.arrival import Arrival
-from streams.staging.sequences import Entry
+from streams.staging.entry import Entry
 from streams.tracing.attempts import Attempts
 from streams.tracing.context import TraceContext, parse, says_unsampled, trace_id_of
 from streams.tracing.span import Attribute, Span

@@ -10,11 +10,13 @@ import structlog
 from streams.model.application import LaneOptions
 from streams.model.layout import LANE
 from streams.ports import Store, Write
+from streams.staging.area import Overlay
+from streams.staging.changelog import Staged
 from streams.staging.changes import TIMERS, TIMERS_BY_DUE
+from streams.staging.commit_order import CommitOrder
 from streams.staging.keys import TIMER, local_lane_key, name_in
 from streams.staging.outcomes import OutcomeWriter
 from streams.staging.refusals import Refusals
-from streams.staging.sequences import Overlay, Sequences, Staged
 from streams.staging.timers import Due, DueIndex, first_due, timer_key
 from streams.staging.unreadable import Unreadable
 
@@ -69,7 +71,7 @@ class Timers:
         options: LaneOptions,
         store: Store,
         overlay: Overlay,
-        sequences: Sequences,
+        sequences: CommitOrder,
         writer: OutcomeWriter,
         busy: Collection[bytes],
         unreadable: Unreadable,

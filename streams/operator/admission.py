@@ -29,11 +29,13 @@ from streams.model.operations import (
     decode_row_operation,
 )
 from streams.ports import Batch, Record
+from streams.staging.area import Overlay
 from streams.staging.arrival import Arrival, Counters, PendingOperation
+from streams.staging.commit_order import CommitOrder
+from streams.staging.entry import Entry, size_of
 from streams.staging.inbox import Inbox
 from streams.staging.keys import store_key
 from streams.staging.refusals import Refusals
-from streams.staging.sequences import Entry, Overlay, Sequences, size_of
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +54,7 @@ class OperationAdmission:
         app: Application,
         inbox: Inbox,
         overlay: Overlay,
-        sequences: Sequences,
+        sequences: CommitOrder,
         letters: DeadLetters,
         counters: Counters,
         refusals: Refusals,

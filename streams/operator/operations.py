@@ -17,12 +17,13 @@ from streams.operator.decisions import Do, LetterDecision, Limits, decide_letter
 from streams.operator.pauses import Pauses
 from streams.operator.replays import Replays
 from streams.operator.rows import RowOperations
+from streams.staging.area import Overlay
 from streams.staging.arrival import Arrival, PendingOperation
+from streams.staging.decoding import checked, unpacked
+from streams.staging.entry import Entry
 from streams.staging.inbox import Inbox
 from streams.staging.keys import prefix_of, store_key
 from streams.staging.outcomes import OutcomeWriter
-from streams.staging.sequences import Entry, Overlay
-from streams.staging.unpacking import checked, unpacked
 
 log = structlog.get_logger(__name__)
 

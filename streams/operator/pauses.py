@@ -16,9 +16,9 @@ from streams.ports import TP, Outgoing, Store
 from streams.retry.gate import HandlerGate
 from streams.retry.queues import Queues
 from streams.staging.changes import HANDLERS, Change
+from streams.staging.entry import Entry
 from streams.staging.keys import HANDLER, prefix_in, prefix_of, split_store_key
 from streams.staging.outcomes import OutcomeWriter
-from streams.staging.sequences import Entry
 
 log = structlog.get_logger(__name__)
 

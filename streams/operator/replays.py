@@ -23,8 +23,8 @@ from streams.retry.queue import (
 from streams.retry.queues import with_message
 from streams.retry.waiting import Waiting, queue_of_order
 from streams.staging.arrival import Arrival
+from streams.staging.entry import Entry
 from streams.staging.keys import name_in
-from streams.staging.sequences import Entry
 
 log = structlog.get_logger(__name__)
 

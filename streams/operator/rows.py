@@ -15,9 +15,10 @@ from streams.model.envelope import RECORD_OVERHEAD, rfc3339
 from streams.model.operations import RowCommand, RowDone, RowOperation, encode_done
 from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing, Store
+from streams.staging.area import Overlay
 from streams.staging.changes import Change
+from streams.staging.entry import Entry
 from streams.staging.outcomes import OutcomeWriter
-from streams.staging.sequences import Entry, Overlay
 from streams.staging.unreadable import Unreadable
 
 log = structlog.get_logger(__name__)

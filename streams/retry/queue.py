@@ -19,13 +19,13 @@ from streams.model.layout import LANE
 from streams.model.row_keys import row_key
 from streams.ports import Headers, Record
 from streams.staging.changes import Change
+from streams.staging.entry import size_of
 from streams.staging.keys import (
     PLACE,
     QUEUE,
     WAITING,
     time_key,
 )
-from streams.staging.sequences import size_of
 
 
 class Reason(StrEnum):

@@ -24,6 +24,7 @@ from streams.retry.queue import (
     set_message,
     set_queue,
 )
+from streams.staging.area import Overlay
 from streams.staging.changes import MESSAGES, QUEUES, QUEUES_BY_DUE, Change
 from streams.staging.keys import (
     QUEUE,
@@ -36,7 +37,6 @@ from streams.staging.keys import (
     split_local_lane_key,
     split_queue_entry,
 )
-from streams.staging.sequences import Overlay
 from streams.staging.unreadable import Unreadable
 
 #: Later than anything is due, in epoch seconds.

@@ -17,11 +17,12 @@ from streams.retry.gate import HandlerGate
 from streams.retry.queue import Queue, Reason, handler_of, index_prefix
 from streams.retry.queues import Queues
 from streams.staging.arrival import Arrival
+from streams.staging.commit_order import CommitOrder
+from streams.staging.decoding import unpacked
+from streams.staging.entry import Entry
 from streams.staging.keys import name_in, prefix_in
 from streams.staging.payloads import refers
 from streams.staging.refusals import Refusals
-from streams.staging.sequences import Entry, Sequences
-from streams.staging.unpacking import unpacked
 
 #: Heads of queues run in one go, before other lanes and what comes in have their turn.
 RETRIES_AT_ONCE = 200
@@ -44,7 +45,7 @@ class RetryScheduler:
         app: Application,
         queues: Queues,
         gates: Mapping[str, HandlerGate],
-        sequences: Sequences,
+        sequences: CommitOrder,
         busy: Mapping[bytes, object],
         log_unknown: Callable[[UnknownSchema], None],
         partitions: int,

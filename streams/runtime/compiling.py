@@ -36,15 +36,18 @@ HOT = (
     "retry.gate",
     "retry.queues",
     "retry.waiting",
+    "staging.area",
     "staging.arrival",
+    "staging.changelog",
     "staging.changes",
+    "staging.commit_order",
+    "staging.decoding",
+    "staging.entry",
     "staging.inbox",
     "staging.keys",
     "staging.loops",
     "staging.measures",
     "staging.outcomes",
-    "staging.sequences",
-    "staging.unpacking",
 )
 _STAMP = "compiled-from"
 _NEEDED = "mypyc and a C compiler are needed (on Debian: gcc, and `pip install mypy`)"

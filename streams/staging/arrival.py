@@ -12,7 +12,7 @@ from streams.model.envelope import Envelope
 from streams.model.operations import HandlerOperation, Operation, RowOperation
 from streams.policy.breaker import Permit
 from streams.ports import Record
-from streams.staging.sequences import Entry
+from streams.staging.entry import Entry
 from streams.tracing.attempts import Attempts
 from streams.tracing.span import Span
 

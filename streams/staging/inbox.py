@@ -12,8 +12,8 @@ from hashlib import blake2b
 from streams.errors import SettingsError
 from streams.model.layout import INBOX
 from streams.ports import Store
+from streams.staging.area import Overlay
 from streams.staging.changes import Change, Writes
-from streams.staging.sequences import Overlay
 from streams.units import DAY
 
 #: Buckets are this much shorter than the retention: an id is kept at least its retention, at most 1.5 times.

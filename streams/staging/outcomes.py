@@ -30,12 +30,14 @@ from streams.model.message import Message
 from streams.model.outcome import Outcome
 from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing, Record
+from streams.staging.area import Overlay
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.changes import Change
+from streams.staging.commit_order import CommitOrder
+from streams.staging.entry import Entry
 from streams.staging.inbox import Inbox
 from streams.staging.loops import Loops, Sent
 from streams.staging.payloads import NeedsUpload, Prepared, Upload, Uploads, reference, reference_in
-from streams.staging.sequences import Entry, Overlay, Sequences
 from streams.staging.timers import Due, remove_timer, set_timer, timer_key, timer_name
 
 log = structlog.get_logger(__name__)
@@ -51,7 +53,7 @@ class OutcomeWriter:
         self,
         app: Application,
         overlay: Overlay,
-        sequences: Sequences,
+        sequences: CommitOrder,
         counters: Counters,
         loops: Loops | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from streams.errors import NotCommittable
-from streams.staging.sequences import Entry
+from streams.staging.entry import Entry
 
 log = structlog.get_logger(__name__)
 

@@ -17,7 +17,7 @@ from streams.errors import PermanentError, TransientError
 from streams.model.operations import HandlerCommand
 from streams.policy.retry import RetryPolicy
 from streams.retry.queue import WaitingMessage
-from streams.staging.sequences import size_of
+from streams.staging.entry import size_of
 
 
 async def test_a_replay_runs_before_a_head_that_has_set_out(fake: FakeWorld) -> None:

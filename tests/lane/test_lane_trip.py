@@ -33,7 +33,7 @@ STEPS = {
     "dead_letters/table.py": {"write", "give_up"},
     "lane/timers.py": {"step"},
     "operator/admission.py": {"take"},
-    "staging/sequences.py": {"take"},
+    "staging/commit_order.py": {"take"},
     "lane/commit.py": {"commit"},
     "runtime/reader.py": set(),  # the fakes stand for it,
     "runtime/store.py": set(),  # and for this

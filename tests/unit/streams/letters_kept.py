@@ -6,10 +6,12 @@ from typing import Any
 from streams.dead_letters.bursts import Bursts
 from streams.dead_letters.table import DeadLetters
 from streams.model.layout import Layout
+from streams.staging.area import Overlay
 from streams.staging.arrival import Counters
+from streams.staging.changelog import Staged, writes_of
 from streams.staging.changes import Writes
+from streams.staging.commit_order import CommitOrder
 from streams.staging.outcomes import OutcomeWriter
-from streams.staging.sequences import Overlay, Sequences, Staged, writes_of
 from streams.staging.unreadable import Unreadable
 from streams.testing.store import MemoryStores
 
@@ -21,7 +23,7 @@ class Kept:
             lane_options=SimpleNamespace(max_replays=3, **options), layout=layout, claims=None
         )
         self.store, self.overlay = MemoryStores().open(0), Overlay()
-        self.sequences = Sequences(Layout("post", 2, 1))
+        self.sequences = CommitOrder(Layout("post", 2, 1))
         self.writer = OutcomeWriter(self.app, self.overlay, self.sequences, Counters())
         self.letters = DeadLetters(self.app, self.store, self.overlay, self.writer, Bursts(), Unreadable())
 

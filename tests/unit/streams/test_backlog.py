@@ -13,7 +13,8 @@ from streams.model.application import LaneOptions
 from streams.model.layout import Layout
 from streams.ports import TP, Outgoing
 from streams.staging.changes import Change
-from streams.staging.sequences import CHANGE_BYTES, ENTRY_BYTES, SEND_BYTES, Entry, Sequences
+from streams.staging.commit_order import CommitOrder
+from streams.staging.entry import CHANGE_BYTES, ENTRY_BYTES, SEND_BYTES, Entry
 
 MIB = 1 << 20
 DELIVERY = LaneOptions(
@@ -21,14 +22,14 @@ DELIVERY = LaneOptions(
 )
 
 
-def holding(messages: int, *, size: int = 1) -> Sequences:
-    sequences = Sequences(Layout("app", 1, 1))
+def holding(messages: int, *, size: int = 1) -> CommitOrder:
+    sequences = CommitOrder(Layout("app", 1, 1))
     for offset in range(messages):
         sequences.add(Entry(0, None, offset, size))
     return sequences
 
 
-def room(own: Sequences, *others: Sequences, read_ahead: int = 0) -> int:
+def room(own: CommitOrder, *others: CommitOrder, read_ahead: int = 0) -> int:
     limit = BacklogLimit(DELIVERY)
     with ExitStack() as working:
         for sequences in (own, *others):

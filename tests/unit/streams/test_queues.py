@@ -8,9 +8,9 @@ from streams.ports import Store
 from streams.retry import queues as queues_module
 from streams.retry.queue import Queue, Reason, begin, index_prefix, queue_name, set_queue
 from streams.retry.queues import Queues
+from streams.staging.area import Overlay
 from streams.staging.changes import QUEUES_BY_DUE, Writes
 from streams.staging.keys import store_key
-from streams.staging.sequences import Overlay
 from streams.staging.unreadable import Unreadable
 from streams.testing.store import MemoryStores
 

@@ -17,9 +17,10 @@ from streams.policy.breaker import BreakerPolicy
 from streams.retry.gate import HandlerGate
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.changes import Change, Writes
+from streams.staging.commit_order import CommitOrder
+from streams.staging.entry import Entry
 from streams.staging.keys import prefix_of, store_key
 from streams.staging.payloads import Prepared, Upload, reference
-from streams.staging.sequences import Entry, Sequences
 from streams.testing.clock import ManualClock
 from streams.testing.log import FakeRecord
 
@@ -144,7 +145,7 @@ async def test_references_being_removed_are_written_behind_the_outcome() -> None
     gates = {"post.note": HandlerGate("post.note", BreakerPolicy())}
     waiting: Any = SimpleNamespace(gates=gates)
     nothing: Any = None
-    runner = AttemptRunner(waiting, rows, writer, payloads, Sequences(Layout("post", 2, 1)), ManualClock())
+    runner = AttemptRunner(waiting, rows, writer, payloads, CommitOrder(Layout("post", 2, 1)), ManualClock())
     route: Any = SimpleNamespace(handlers_without_inbox=((handler, None),))
     await runner.run_in_background(Arrival(Entry(1, None, 0), route, a_letter().record, nothing, object()))
     assert behind == [(1, removed)]

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from streams.model.layout import LANE, Layout
 from streams.ports import TP, Batch
+from streams.staging.commit_order import MOST_RANGES, CommitOrder
+from streams.staging.entry import Entry
 from streams.staging.keys import POSITION
 from streams.staging.position import Ahead, decode_position, encode_position
-from streams.staging.sequences import MOST_RANGES, Entry, Sequences
 from streams.testing.log import FakeRecord
 
 LAYOUT = Layout("shop", 1, 1)
@@ -58,7 +59,7 @@ class Lane:
         self.open()
 
     def open(self) -> None:
-        self.sequences = Sequences(LAYOUT, max_ahead=self._max_ahead)
+        self.sequences = CommitOrder(LAYOUT, max_ahead=self._max_ahead)
         stands = {tp: decode_position(self.kept.get(tp, b"0")) for tp in self.logs}
         self.sequences.begin({}, {}, {tp: each.ahead for tp, each in stands.items()})
         self.at = {tp: each.offset for tp, each in stands.items()}
@@ -200,7 +201,7 @@ def test_what_has_no_key_waits_for_all_before():
 
 def test_a_position_passes_what_lay_between_two_messages() -> None:
     """Of the second one only its begin is known: the marker before it came with another fetch."""
-    sequences = Sequences(Layout("app", 1, 1), max_ahead=100)
+    sequences = CommitOrder(Layout("app", 1, 1), max_ahead=100)
     slow, quick = Entry(0, ORDERS, 1, 1, b"slow", 0), Entry(0, ORDERS, 4, 1, b"quick", 2)
     sequences.add(slow)
     sequences.add(quick)

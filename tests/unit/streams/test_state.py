@@ -11,10 +11,13 @@ from streams.errors import SettingsError
 from streams.model.layout import INBOX, LANE, Layout
 from streams.model.row_keys import MAX_KEY_BYTES, row_key, split_row_key
 from streams.ports import TP, Outgoing
+from streams.staging.area import Overlay
+from streams.staging.changelog import writes_of
 from streams.staging.changes import IDS_BYTES, POSITIONS, TIMERS_BY_DUE, Change, Writes, pack_ids
+from streams.staging.commit_order import CommitOrder
+from streams.staging.entry import ENTRY_BYTES, Entry
 from streams.staging.inbox import DAY, Inbox, bucket_length, check_retention
 from streams.staging.keys import HANDLER, POSITION, TIMER, split_store_key, store_key
-from streams.staging.sequences import ENTRY_BYTES, Entry, Overlay, Sequences, writes_of
 from streams.testing.store import MemoryStore, MemoryStores
 
 NAMES = st.binary(max_size=6)
@@ -71,7 +74,7 @@ CHANGES = st.one_of(
 )
 
 
-def staged_of(sequences: Sequences, steps: list[tuple[int, list[Change]]]) -> list[Entry]:
+def staged_of(sequences: CommitOrder, steps: list[tuple[int, list[Change]]]) -> list[Entry]:
     entries = []
     for offset, (partition, changes) in enumerate(steps):
         entry = Entry(partition, TP("source", partition), offset + 1)
@@ -87,7 +90,7 @@ def test_a_store_written_live_equals_one_rebuilt_from_the_changelogs(
     steps: list[tuple[int, list[Change]]], limit: int
 ) -> None:
     layout = Layout("app", 3, 1)
-    sequences = Sequences(layout)
+    sequences = CommitOrder(layout)
     staged_of(sequences, steps)
     live, rebuilt = store(), store()
     logs: dict[TP, list[Outgoing]] = {}
@@ -117,7 +120,7 @@ def _content(of: MemoryStore) -> dict[str, dict[bytes, bytes]]:
 def test_of_a_partition_only_the_finished_prefix_is_taken(
     entries: list[tuple[int, bool]], limit: int
 ) -> None:
-    sequences = Sequences(Layout("app", 3, 1))
+    sequences = CommitOrder(Layout("app", 3, 1))
     made = []
     for offset, (partition, done) in enumerate(entries):
         entry = Entry(partition, TP("source", partition), offset + 1)
@@ -143,7 +146,7 @@ def test_of_a_partition_only_the_finished_prefix_is_taken(
 @pytest.mark.parametrize("staged", [False, True], ids=["before it is staged", "when it is staged already"])
 def test_what_markers_move_a_position_over_is_recorded(staged: bool) -> None:
     """With the message before them, or with the next transaction when that message is in one."""
-    sequences, tp = Sequences(Layout("app", 1, 1)), TP("orders", 0)
+    sequences, tp = CommitOrder(Layout("app", 1, 1)), TP("orders", 0)
     entry = Entry(0, tp, 4)
     sequences.add(entry)
     sequences.finished(entry)
@@ -155,14 +158,14 @@ def test_what_markers_move_a_position_over_is_recorded(staged: bool) -> None:
 
 
 def test_partitions_take_turns_when_transactions_are_small() -> None:
-    sequences = Sequences(Layout("app", 2, 1))
+    sequences = CommitOrder(Layout("app", 2, 1))
     staged_of(sequences, [(0, []), (0, []), (0, []), (0, []), (1, []), (1, [])])
     turns = [next(iter(sequences.take(1).offsets)).partition for _ in range(4)]
     assert set(turns) == {0, 1}
 
 
 def test_a_newer_change_stays_staged_after_the_older_one() -> None:
-    sequences, overlay = Sequences(Layout("app", 1, 1)), Overlay()
+    sequences, overlay = CommitOrder(Layout("app", 1, 1)), Overlay()
     older, newer, other = Change("t", b"k", b"1"), Change("t", b"k", b"2"), Change("t", b"o", b"3")
     first, second = staged_of(sequences, [(0, [older, other]), (0, [newer])])
     for entry in (first, second):
@@ -230,7 +233,7 @@ def test_an_inbox_shorter_than_dead_letters_is_refused() -> None:
 
 
 def test_a_transaction_has_a_bound_in_bytes() -> None:
-    sequences = Sequences(Layout("app", partitions=2, lanes=1))
+    sequences = CommitOrder(Layout("app", partitions=2, lanes=1))
     for offset in range(6):
         entry = Entry(offset % 2, TP("t", offset % 2), offset // 2 + 1, size=100)
         entry.done = True

@@ -1,4 +1,4 @@
-"""What has been decided and is not yet committed: entries in arrival order, their rows in an overlay.
+"""The order of commits: entries as their messages came, and which of them may be committed now.
 
 Entries of a key are committed in the order they came, over all topics: a later one may have read rows of an
 earlier one. Other keys, and other partition numbers, do not wait (docs/adr/0044-only-keys-wait.md).
@@ -7,172 +7,20 @@ earlier one. Other keys, and other partition numbers, do not wait (docs/adr/0044
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
 
-from streams.model.layout import INBOX, LANE, Layout
-from streams.ports import TP, Batch, Headers, Outgoing, Record, Write
-from streams.staging.changes import IDS_BYTES, Change, Writes, pack_ids
-from streams.staging.keys import PARTITION, POSITION, position_name, prefix_of
-from streams.staging.loops import Sent
+from streams.model.layout import LANE, Layout
+from streams.ports import TP, Batch
+from streams.staging.changelog import Changelogs, Staged
+from streams.staging.changes import IDS_BYTES, Change
+from streams.staging.entry import Entry
+from streams.staging.keys import POSITION, position_name, prefix_of
 from streams.staging.position import Ahead, Range, encode_position
 
 #: Ranges that are kept above a position at most, and keys that others pass by.
 MOST_RANGES = 256
 MOST_KEYS = 4_096
-#: Bytes of Python's objects beside those of the data in them, about: of an entry, of a change in it, and of
-#: what it sends. A worker's resident memory by its backlog says so (docs/adr/0008-bounded-memory.md).
-ENTRY_BYTES, CHANGE_BYTES, SEND_BYTES = 400, 350, 900
 NOTHING_AHEAD: Mapping[TP, Collection[Range]] = {}
-NO_HEADERS: list[tuple[str, bytes]] = []
-
-#: See `changes._write`.
-_outgoing: Callable[[tuple[bytes | None, bytes | None, Headers]], Outgoing] = partial(tuple.__new__, Outgoing)
-
-
-def size_of(record: Record) -> int:
-    """Bytes of its key, value and headers."""
-    size = len(record.key or b"") + len(record.value or b"")
-    headers: Any = record.headers  # a client's may be None, which compiled code takes for no bytes else
-    for name, value in headers:
-        size += len(name) + len(value or b"")
-    return size
-
-
-class Entry:
-    """One message on its way, and later what it decided. `done` once its handlers have finished."""
-
-    __slots__ = (
-        "ahead",
-        "changes",
-        "counted",
-        "done",
-        "head",
-        "key",
-        "looped",
-        "messages",
-        "next_offset",
-        "offset",
-        "partition",
-        "prefix",
-        "sends",
-        "size",
-        "taken",
-        "timer",
-        "timestamp",
-        "tp",
-    )
-
-    def __init__(
-        self,
-        partition: int,
-        tp: TP | None,
-        next_offset: int,
-        size: int = 0,
-        key: bytes | None = None,
-        offset: int = -1,
-    ) -> None:
-        """`tp` is None for what did not come from a topic, such as a timer; `size` is in bytes. Without a key
-        it waits for all that came before, and all that comes after waits for it.
-        """
-        self.key = key
-        self.offset = offset
-        #: Of a message that has waited: its queue, by local key, and its number there.
-        self.head: tuple[bytes, int] | None = None
-        #: Of a timer: its name.
-        self.timer: bytes | None = None
-        #: Whether it was committed before another one of its topic that had come before it.
-        self.ahead = False
-        self.partition = partition
-        self.prefix = prefix_of(partition)
-        self.tp = tp
-        self.next_offset = next_offset
-        self.size = size
-        #: When its message was written, epoch milliseconds; 0 of what is none.
-        self.timestamp = 0
-        #: Bytes that its sequence counts for it.
-        self.counted = 0
-        #: Each with its local key, which several steps need.
-        self.changes: list[tuple[bytes, Change]] = []
-        self.sends: list[tuple[TP, Outgoing]] = []
-        #: Those of them that its lane may handle before it has read them, until it has tried.
-        self.looped: list[Sent] | None = None
-        #: What is handled in it: its own message, and those of them that were.
-        self.messages = 1
-        self.done = False
-        self.taken = False
-
-    @property
-    def weight(self) -> int:
-        """Bytes that it and what it decided take in memory, about."""
-        size = self.size + ENTRY_BYTES
-        for local, change in self.changes:
-            size += CHANGE_BYTES + len(local) + len(change.value or b"")
-        for _, outgoing in self.sends:
-            size += SEND_BYTES + len(outgoing.key or b"") + len(outgoing.value or b"")
-            headers: Any = outgoing.headers  # as above
-            for name, data in headers:
-                size += len(name) + len(data or b"")
-        return size
-
-
-@dataclass(slots=True)
-class Staged:
-    """One transaction to be: records by partition, source positions, and the changes to apply after it,
-    by table and local key: of a row that was changed twice, only the last state goes to the changelog.
-    `last` is the entry that was staged last.
-    """
-
-    records: dict[TP, list[Outgoing]] = field(default_factory=dict)
-    offsets: dict[TP, int] = field(default_factory=dict)
-    changes: dict[str, dict[bytes, Change]] = field(default_factory=dict)
-    messages: int = 0
-    #: Those, and what was looped with them.
-    handled: int = 0
-    last: Entry | None = None
-
-
-class Overlay:
-    """Rows staged but not yet in the store: the newest change of each, by table and local key."""
-
-    def __init__(self) -> None:
-        self._tables: dict[str, dict[bytes, Change]] = {}
-
-    def get(self, table: str, key: bytes) -> Change | None:
-        """The staged change of a local key; one with value None is a deletion."""
-        rows = self._tables.get(table)
-        return None if rows is None else rows.get(key)
-
-    def put(self, key: bytes, change: Change) -> None:
-        """Stage a change under its local key: later reads see it."""
-        rows = self._tables.get(change.table)
-        if rows is None:
-            rows = self._tables[change.table] = {}
-        rows[key] = change
-
-    def changes(self, table: str) -> Iterator[tuple[bytes, Change]]:
-        """Every staged change of a table, with its local key."""
-        return iter(self._tables.get(table, {}).items())
-
-    def restore(self, key: bytes, table: str, change: Change | None) -> None:
-        """Take a change back: `change` was the newest one before, if there was any."""
-        if change is not None:
-            self._tables[table][key] = change
-        else:
-            del self._tables[table][key]
-
-    def forget(self, staged: Staged) -> None:
-        """Drop changes that have reached the store, except where a newer one has come since."""
-        for table, changes in staged.changes.items():
-            rows = self._tables.get(table, {})  # source positions are staged, but never read back
-            for key, change in changes.items():
-                if rows.get(key) is change:
-                    del rows[key]
-
-    def __len__(self) -> int:
-        return sum(map(len, self._tables.values()))
 
 
 class _Look:
@@ -212,7 +60,7 @@ class _Look:
         return True
 
 
-class Sequences:
+class CommitOrder:
     """Entries in arrival order for each partition number."""
 
     def __init__(self, layout: Layout, ids_bytes: int = IDS_BYTES, max_ahead: int = 0) -> None:
@@ -220,15 +68,14 @@ class Sequences:
         is how far above a position messages are committed while it is held up, in offsets; 0: they wait.
         """
         self._layout = layout
+        self._changelogs = Changelogs(layout, ids_bytes)
         self._max_ahead = max_ahead
         #: What is handled above positions, where there is anything; and where the last of it ended that came.
         self._ahead: dict[TP, Ahead] = {}
         self._ahead_to: dict[TP, int] = {}
         #: Partition numbers in which something has finished that was not looked at since.
         self._finished_in: set[int] = set()
-        self._ids_bytes = ids_bytes
         self._queues: dict[int, deque[Entry]] = {}
-        self._changelogs: dict[str, dict[bytes, TP]] = {}
         self._newest: dict[TP, Entry] = {}
         self._passed: dict[TP, int] = {}
         #: Whether positions have moved over messages that were handled when they were written.
@@ -355,7 +202,7 @@ class Sequences:
         self._oldest_in_commit = self._oldest_head()
         before = self.backlog_bytes
         for entry in self._finished(staged, limit, max_bytes):
-            self._stage(staged, entry)
+            staged.add(entry)
         self.backlog -= staged.messages
         self.in_commit, self.in_commit_bytes = staged.messages, before - self.backlog_bytes
         for tp, offset in staged.offsets.items():
@@ -364,7 +211,7 @@ class Sequences:
             value = b"%d" % offset if tp not in self._ahead else self._reach(staged, tp)
             changes[prefix_of(self._layout.home_of(tp.partition)) + key] = Change(LANE, key, value)
         for table, changes in staged.changes.items():
-            self._log(table, changes, staged.records)
+            self._changelogs.add(table, changes, staged.records)
         return staged
 
     def _reach(self, staged: Staged, tp: TP) -> bytes:
@@ -400,27 +247,6 @@ class Sequences:
     def held_bytes(self) -> int:
         """Their bytes."""
         return self.backlog_bytes + self.in_commit_bytes
-
-    def _log(self, table: str, changes: Mapping[bytes, Change], records: dict[TP, list[Outgoing]]) -> None:
-        """Add the changelog records of a table's changes."""
-        if table == INBOX:
-            self._log_ids(changes, records)
-            return
-        queues: dict[bytes, list[Outgoing]] = {}
-        for local, change in changes.items():
-            queue = queues.get(local[:PARTITION])
-            if queue is None:
-                queue = queues[local[:PARTITION]] = records[self._changelog(table, local[:PARTITION])] = []
-            queue.append(_outgoing((change.key, change.value, NO_HEADERS)))
-
-    def _log_ids(self, changes: Mapping[bytes, Change], records: dict[TP, list[Outgoing]]) -> None:
-        entries: dict[bytes, list[tuple[bytes, bytes]]] = {}
-        for local, change in changes.items():
-            entries.setdefault(local[:PARTITION], []).append((change.key, change.value or b""))
-        for prefix, pairs in entries.items():
-            records[self._changelog(INBOX, prefix)] = [
-                Outgoing(None, value, NO_HEADERS) for value in pack_ids(pairs, self._ids_bytes)
-            ]
 
     def _finished(self, staged: Staged, limit: int, max_bytes: int) -> Iterator[Entry]:
         for partition in list(self._queues):
@@ -477,42 +303,9 @@ class Sequences:
         self._ahead_to[tp] = entry.next_offset
         staged.offsets[tp] = look.first[tp]
 
-    @staticmethod
-    def _stage(staged: Staged, entry: Entry) -> None:
-        records = staged.records
-        for local, change in entry.changes:
-            changes = staged.changes.get(change.table)
-            if changes is None:
-                changes = staged.changes[change.table] = {}
-            changes[local] = change
-        for tp, outgoing in entry.sends:
-            queue = records.get(tp)
-            if queue is None:
-                queue = records[tp] = []
-            queue.append(outgoing)
-        entry.taken = True
-        if entry.tp is not None and not entry.ahead:
-            staged.offsets[entry.tp] = entry.next_offset
-        staged.messages += 1
-        staged.handled += entry.messages
-        staged.last = entry
-
-    def _changelog(self, table: str, prefix: bytes) -> TP:
-        partitions = self._changelogs.setdefault(table, {})
-        tp = partitions.get(prefix)
-        if tp is None:
-            tp = partitions[prefix] = TP(self._layout.changelog(table), int.from_bytes(prefix, "big"))
-        return tp
-
 
 def _fits(entry: Entry, limit: int, before: int) -> bool:
     """Whether a transaction that has `before` entries takes one more, with `limit` messages left: its first
     one it takes in any case.
     """
     return entry.messages <= limit or not before
-
-
-def writes_of(staged: Staged, writes: Writes) -> Iterator[Write]:
-    """The store's writes for a committed transaction, made as recovery would make them."""
-    for table, changes in staged.changes.items():
-        yield from writes.local(table, [(key, change.value) for key, change in changes.items()])

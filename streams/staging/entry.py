@@ -1,0 +1,100 @@
+"""An entry: the place of a message in the order of commits, and what its handlers decided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streams.ports import TP, Outgoing, Record
+from streams.staging.changes import Change
+from streams.staging.keys import prefix_of
+from streams.staging.loops import Sent
+
+#: Bytes of Python's objects beside those of the data in them, about: of an entry, of a change in it, and of
+#: what it sends. A worker's resident memory by its backlog says so (docs/adr/0008-bounded-memory.md).
+ENTRY_BYTES, CHANGE_BYTES, SEND_BYTES = 400, 350, 900
+
+
+def size_of(record: Record) -> int:
+    """Bytes of its key, value and headers."""
+    size = len(record.key or b"") + len(record.value or b"")
+    headers: Any = record.headers  # a client's may be None, which compiled code takes for no bytes else
+    for name, value in headers:
+        size += len(name) + len(value or b"")
+    return size
+
+
+class Entry:
+    """One message on its way, and later what it decided. `done` once its handlers have finished."""
+
+    __slots__ = (
+        "ahead",
+        "changes",
+        "counted",
+        "done",
+        "head",
+        "key",
+        "looped",
+        "messages",
+        "next_offset",
+        "offset",
+        "partition",
+        "prefix",
+        "sends",
+        "size",
+        "taken",
+        "timer",
+        "timestamp",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        partition: int,
+        tp: TP | None,
+        next_offset: int,
+        size: int = 0,
+        key: bytes | None = None,
+        offset: int = -1,
+    ) -> None:
+        """`tp` is None for what did not come from a topic, such as a timer; `size` is in bytes. Without a key
+        it waits for all that came before, and all that comes after waits for it.
+        """
+        self.key = key
+        self.offset = offset
+        #: Of a message that has waited: its queue, by local key, and its number there.
+        self.head: tuple[bytes, int] | None = None
+        #: Of a timer: its name.
+        self.timer: bytes | None = None
+        #: Whether it was committed before another one of its topic that had come before it.
+        self.ahead = False
+        self.partition = partition
+        self.prefix = prefix_of(partition)
+        self.tp = tp
+        self.next_offset = next_offset
+        self.size = size
+        #: When its message was written, epoch milliseconds; 0 of what is none.
+        self.timestamp = 0
+        #: Bytes that its sequence counts for it.
+        self.counted = 0
+        #: Each with its local key, which several steps need.
+        self.changes: list[tuple[bytes, Change]] = []
+        self.sends: list[tuple[TP, Outgoing]] = []
+        #: Those of them that its lane may handle before it has read them, until it has tried.
+        self.looped: list[Sent] | None = None
+        #: What is handled in it: its own message, and those of them that were.
+        self.messages = 1
+        self.done = False
+        self.taken = False
+
+    @property
+    def weight(self) -> int:
+        """Bytes that it and what it decided take in memory, about."""
+        size = self.size + ENTRY_BYTES
+        for local, change in self.changes:
+            size += CHANGE_BYTES + len(local) + len(change.value or b"")
+        for _, outgoing in self.sends:
+            size += SEND_BYTES + len(outgoing.key or b"") + len(outgoing.value or b"")
+            headers: Any = outgoing.headers  # as above
+            for name, data in headers:
+                size += len(name) + len(data or b"")
+        return size
