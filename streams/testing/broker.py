@@ -127,6 +127,10 @@ class FakeBroker:
         """Injected faults that have not happened yet."""
         return [fault for fault, _ in self._faults]
 
+    def has_producer(self, transactional_id: str) -> bool:
+        """Whether somebody has started this id."""
+        return transactional_id in self._producers
+
     def expire(self, transactional_id: str) -> None:
         """Abort the open transaction of an id, as the broker does after the transaction timeout; fences."""
         producer = self._producers[transactional_id]

@@ -24,6 +24,8 @@ class FakeTransactions:
         self._in_transaction = False
         self._requested = False
         self._failure: Fenced | OutcomeUnknown | None = None
+        #: By how many seconds the clock of its own machine is ahead of the others'.
+        self.clock_ahead = 0.0
 
     @property
     def producer_id(self) -> int:
@@ -114,7 +116,7 @@ class FakeTransactions:
 
     def _refuse_all(self) -> None:
         """What the broker does where the clocks differ, or somebody has taken away a right."""
-        if abs(ahead := self._broker.clock_ahead) > self._broker.most_ahead:
+        if abs(ahead := self._broker.clock_ahead + self.clock_ahead) > self._broker.most_ahead:
             way = "ahead of" if ahead > 0 else "behind"
             self._failure = ClockWrong(
                 f"this machine's clock is {abs(ahead):,.0f} s {way} the broker's", ahead=ahead

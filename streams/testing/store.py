@@ -85,6 +85,24 @@ class MemoryStores:
         for _ in range(min(lose_batches, len(history))):
             history.pop()()
 
+    def kept(self) -> tuple[int, ...]:
+        """The lanes of which there is a store here."""
+        return tuple(sorted(self._files))
+
+    def copied(self) -> MemoryStores:
+        """The same files on another disk: a backup, or a machine that was cloned. Nobody has them open."""
+        copy = MemoryStores()
+        copy._files = {
+            lane: _Files(
+                {table: dict(rows) for table, rows in files.tables.items()},
+                dict(files.positions),
+                files.current_at,
+                files.broken,
+            )
+            for lane, files in self._files.items()
+        }
+        return copy
+
     def damage(self, lane: int) -> None:
         """Make the files unreadable, from the next open on."""
         self._files.setdefault(lane, _Files()).broken = True

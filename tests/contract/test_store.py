@@ -23,6 +23,7 @@ INBOX = TP("app-inbox-changelog", LANE)
 OTHER = TP("app-orders-changelog", LANE + 4)
 
 Damage = Callable[[], None]
+Kept = MemoryStores | RocksStores
 
 
 @pytest.fixture(params=["memory", "rocksdb"])
@@ -31,7 +32,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def stores(kind: str, tmp_path: Path) -> Stores:
+def stores(kind: str, tmp_path: Path) -> Kept:
     return MemoryStores() if kind == "memory" else RocksStores(tmp_path, cache_bytes=8 << 20)
 
 
@@ -51,12 +52,13 @@ def test_a_new_store_is_empty(store: Store) -> None:
     assert store.current_at() is None
 
 
-def test_a_directory_knows_of_which_lanes_it_has_stores(tmp_path: Path) -> None:
-    stores = RocksStores(tmp_path / "new")
+def test_a_disk_knows_of_which_lanes_it_has_stores(
+    stores: MemoryStores | RocksStores, tmp_path: Path
+) -> None:
     assert stores.kept() == ()
     for lane in (10, 2):
         stores.open(lane).close()
-    (tmp_path / "new" / "lane-old").mkdir()
+    (tmp_path / "lane-old").mkdir()
     assert stores.kept() == (2, 10)
     stores.destroy(10)
     assert stores.kept() == (2,)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from streams.testing.simulation import troubles
 from streams.testing.simulation.plan import Plan, Step
 from tests.simulation.letters import BREAKER, RETRY
 from tests.simulation.letters_part import Shape
@@ -49,7 +50,7 @@ def plan_of(seed: int) -> Plan:
         "loopback": rng.random() < 0.8,
         "linger": rng.choice((0.0, 0.0, 0.05)),
     }
-    steps = [*_messages(rng), *_faults(rng, machines)]
+    steps = [*_messages(rng), *_faults(rng, machines), *_more(seed, machines)]
     return Plan(
         seed,
         partitions,
@@ -120,4 +121,15 @@ def _faults(rng: Random, machines: int) -> list[Step]:
     for _ in range(rng.choice((0, 0, 1, 3))):
         kind = rng.choice(("replay", "replay", "replay", "discard", "restore"))
         steps.append(Step(rng.choice((15.0, 30.0, 61.0, 61.0, 70.0)), "operate", (kind, rng.random() < 0.3)))
+    return steps
+
+
+def _more(seed: int, machines: int) -> list[Step]:
+    """Rarer faults, by numbers of their own."""
+    rng = Random(f"{seed} troubles")
+    kinds = troubles.kinds(rng, machines)
+    steps = []
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        kind = rng.choice(list(kinds))
+        steps.append(Step(rng.uniform(0.5, 40), kind, kinds[kind]()))
     return steps

@@ -36,6 +36,9 @@ class Joins(Protocol):
     def assigned(self, given: Assignment, generation: int) -> None:
         """It hears what the group has decided."""
 
+    def displaced(self) -> bool:
+        """Another process has joined with its identity; False: it cannot hear that yet."""
+
 
 @dataclass
 class _Place:
@@ -55,6 +58,7 @@ class Group:
     note: Callable[..., None]
     generation: int = 0
     _places: dict[str, _Place] = field(default_factory=dict)
+    _displaced: list[Joins] = field(default_factory=list)
     _rebalancing: bool = False
     _wanted: bool = False
 
@@ -62,6 +66,8 @@ class Group:
         """A worker has started, or has woken up and finds that it is no member."""
         now = asyncio.get_running_loop().time()
         place = self._places.get(worker.name)
+        if place is not None and place.worker is not worker:
+            self._displaced.append(place.worker)
         if place is not None and place.given is not None and not self._rebalancing:
             place.worker, place.heard = worker, now
             self._tell(worker, place.given, self.generation)
@@ -86,6 +92,7 @@ class Group:
         while True:
             await asyncio.sleep(_LOOK)
             now = loop.time()
+            self._displaced = [worker for worker in self._displaced if not worker.displaced()]
             for name, place in list(self._places.items()):
                 if place.worker.answers:
                     if now - place.heard > SESSION:  # it was away for too long, and hears so now

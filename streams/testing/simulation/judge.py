@@ -49,7 +49,7 @@ class Judged(Protocol):
     group: Group
     machines: list[Machine]
     workers: list[SimulatedWorker | None]
-    owned: dict[str, list[int]]
+    owned: list[list[int]]
 
     @property
     def parts(self) -> Sequence[Subject]:
@@ -133,8 +133,8 @@ def _stores(run: Judged) -> list[Finding]:
     """An owner's store is what its changelogs say."""
     found = []
     writes = Writes(bucket_length(run.app.lane_options.inbox_retention))
-    for machine, worker in zip(run.machines, run.workers, strict=True):
-        for lane in run.owned.get(machine.name, ()) if worker is not None else ():
+    for machine, lanes in zip(run.machines, run.owned, strict=True):
+        for lane in lanes:
             rebuilt: dict[str, dict[bytes, bytes]] = {}
             for tp, table in changelog_partitions(run.app, lane).items():
                 pairs = [

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from streams.errors import ClusterUnavailable, OutcomeUnknown, TransientError
 from streams.ports import TP, Batch, Outgoing, Reader, Transactions
+from streams.testing.clients import FakeTransactions
 from streams.testing.cluster import FakeCluster
 from streams.testing.loop import LoopClock, SimulatedLoop
 from streams.testing.store import MemoryStores
@@ -71,6 +72,8 @@ class Machine:
     Attributes:
         is_frozen: the process stands still, and knows nothing of it.
         is_cut_off: no request is answered.
+        is_refused: nobody takes its connections.
+        slowness: seconds that each request and each answer takes more.
     """
 
     def __init__(self, name: str, loop: SimulatedLoop, rng: Random) -> None:
@@ -80,6 +83,8 @@ class Machine:
         self.process: Process | None = None
         self.is_frozen = False
         self.is_cut_off = False
+        self.is_refused = False
+        self.slowness = 0.0
         self.rng = rng
         self._goes = asyncio.Event()
         self._goes.set()
@@ -88,7 +93,7 @@ class Machine:
     def answers(self) -> bool:
         """Whether a worker runs here that the cluster hears of."""
         alive = self.process is not None and self.process.is_alive
-        return alive and not self.is_frozen and not self.is_cut_off
+        return alive and not (self.is_frozen or self.is_cut_off or self.is_refused)
 
     def freeze(self) -> None:
         """Stop the process, as a SIGSTOP does."""
@@ -185,31 +190,51 @@ class Outside:
             raise TransientError("the outside is down")
 
 
-class Network:
-    """The cluster as one process has it: each request takes its time, and may never be answered."""
+async def _unheard(_: str) -> None:
+    """No point of this name is of interest."""
 
-    def __init__(self, cluster: FakeCluster, machine: Machine, process: Process) -> None:
+
+class Network:
+    """The cluster as one process has it: each request takes its time, and may never be answered.
+
+    `reach` is called with the name of each request that is made outside a transaction, before it is made.
+    """
+
+    def __init__(
+        self,
+        cluster: FakeCluster,
+        machine: Machine,
+        process: Process,
+        reach: Callable[[str], Awaitable[None]] = _unheard,
+    ) -> None:
         self._cluster = cluster
         self._machine = machine
         self._process = process
+        self._reach = reach
 
-    async def request(self, call: Callable[[], Awaitable[T]], lost: Callable[[], Exception]) -> T:
+    async def request(
+        self, call: Callable[[], Awaitable[T]], lost: Callable[[], Exception], point: str = ""
+    ) -> T:
         """Make a request. Raises what `lost` makes when there is no answer in time."""
+        if point:
+            await self._reach(point)
         await self._way(lost)
         answer = await call()
         await self._way(lost)
         return answer
 
     async def _way(self, lost: Callable[[], Exception]) -> None:
-        rng = self._machine.rng
-        if rng.random() < 0.3:
-            await asyncio.sleep(rng.choice(_LATENCIES))
+        machine, rng = self._machine, self._machine.rng
+        if machine.slowness or rng.random() < 0.3:
+            await asyncio.sleep(machine.slowness + rng.choice(_LATENCIES))
         else:
             await asyncio.sleep(0)
-        await self._machine.runs(self._process)
-        if self._machine.is_cut_off:
+        await machine.runs(self._process)
+        if machine.is_cut_off:
             await asyncio.sleep(PATIENCE)
-            await self._machine.runs(self._process)
+            await machine.runs(self._process)
+            raise lost()
+        if machine.is_refused:
             raise lost()
 
     def transactions(self, transactional_id: str) -> Transactions:
@@ -218,18 +243,18 @@ class Network:
 
     async def reader(self) -> Reader:
         """A reader with nothing assigned."""
-        return _Reader(self, await self._ask(self._cluster.reader))
+        return _Reader(self, await self._ask(self._cluster.reader, "reader"))
 
     def __getattr__(self, name: str) -> Any:
         question = getattr(self._cluster, name)
 
         async def ask(*asked: Any) -> Any:
-            return await self._ask(lambda: question(*asked))
+            return await self._ask(lambda: question(*asked), name)
 
         return ask
 
-    async def _ask(self, question: Callable[[], Awaitable[T]]) -> T:
-        return await self.request(question, lambda: ClusterUnavailable("simulated: no answer"))
+    async def _ask(self, question: Callable[[], Awaitable[T]], name: str) -> T:
+        return await self.request(question, lambda: ClusterUnavailable("simulated: no answer"), name)
 
 
 #: Seconds that a request or an answer may be on its way.
@@ -237,13 +262,13 @@ _LATENCIES = (0.001, 0.002, 0.005, 0.02, 0.1, 0.5)
 
 
 class _Producer:
-    def __init__(self, network: Network, inner: Transactions, name: str) -> None:
+    def __init__(self, network: Network, inner: FakeTransactions, name: str) -> None:
         self._network = network
         self._inner = inner
         self._name = name
         self._lost = ""
 
-    async def _do(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _do(self, call: Callable[[], Awaitable[T]], point: str = "") -> T:
         if self._lost:
             raise OutcomeUnknown(self._lost)
 
@@ -251,15 +276,16 @@ class _Producer:
             self._lost = f"simulated: no answer to {self._name}"
             return OutcomeUnknown(self._lost)
 
-        return await self._network.request(call, lost)
+        return await self._network.request(call, lost, point)
 
     async def start(self) -> None:
-        await self._do(self._inner.start)
+        await self._do(self._inner.start, "start")
 
     async def begin(self) -> None:
         await self._do(self._inner.begin)
 
     async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+        self._inner.clock_ahead = self._network._machine.clock.skew
         return await self._do(lambda: self._inner.send(batches))
 
     async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
@@ -283,7 +309,7 @@ class _Reader:
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
         machine = self._network._machine
         await machine.runs(self._network._process)
-        if machine.is_cut_off:
+        if machine.is_cut_off or machine.is_refused:
             await asyncio.sleep(timeout)
             await machine.runs(self._network._process)
             return []
@@ -292,7 +318,8 @@ class _Reader:
         return batches
 
     def silence(self) -> float:
-        return PATIENCE if self._network._machine.is_cut_off else self._inner.silence()
+        machine = self._network._machine
+        return PATIENCE if machine.is_cut_off or machine.is_refused else self._inner.silence()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -15,6 +15,7 @@ from streams.testing.loop import SimulatedLoop
 from streams.testing.simulation.machines import own_tasks
 from streams.testing.simulation.plan import Finding, Plan
 from streams.testing.simulation.run import Run
+from streams.testing.simulation.troubles import Troubles
 
 #: Modules that measure turns by the processor's time, which no seed decides.
 _TIMED = ("lane.intake", "lane.loopback", "lane.turns", "lane.attempt", "lane.measures")
@@ -65,6 +66,7 @@ def run(plan: Plan, *, verbose: bool = False) -> Result:
 
         async def whole() -> None:
             running.append(Run(plan, loop, verbose=verbose))
+            running[0].beside.append(Troubles(running[0]))
             await running[0].go()
 
         was = structlog.get_config()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
 from streams.dead_letters.row import letter_id
+from streams.errors import MembershipLost
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import Route, choreography
 from streams.model.codecs import json_without_schema
@@ -28,8 +29,8 @@ from streams.testing.simulation.workers import Points, SimulatedWorker
 
 APP = "sim"
 #: Within so many seconds of simulated time after the last fault everything has to be settled: a clock that
-#: is set back makes retries late by as much.
-BOUND = 1300.0
+#: is set back makes retries late by as much. A timer whose message is refused is put off for an hour at most.
+BOUND, LIMIT_BOUND = 1300.0, 4900.0
 
 
 class Run:
@@ -40,7 +41,7 @@ class Run:
         self.trace: list[str] = []
         self.findings: list[Finding] = []
         self._verbose = verbose
-        self._loop = loop
+        self.loop = loop
         self._began = loop.time()
         self.rng = Random(plan.seed)
         self.clock = LoopClock(loop)
@@ -67,18 +68,29 @@ class Run:
         self.machines = [Machine(f"m{n}", loop, self.rng) for n in range(plan.machines)]
         self.points = [Points(self.note) for _ in self.machines]
         self.workers: list[SimulatedWorker | None] = [None] * plan.machines
-        self.owned: dict[str, list[int]] = {}
+        self.owned: list[list[int]] = []
+        #: Parts without messages of their own.
+        self.beside: list[Part] = []
+        self._tasks: dict[asyncio.Future[Any], None] = {}
         self.operations = 0
+        #: Whether all faults have ended.
+        self.is_quiet = False
 
     def note(self, event: str, **more: Any) -> None:
         """A line of the trace."""
         if self._verbose:
             told = " ".join(f"{name}={value}" for name, value in more.items())
-            self.trace.append(f"{self._loop.time() - self._began:9.3f} {event} {told}".rstrip())
+            self.trace.append(f"{self.loop.time() - self._began:9.3f} {event} {told}".rstrip())
 
-    def fatal(self, machine: str, error: BaseException) -> None:
-        """A worker would end: nothing that happens here is a reason."""
-        self.findings.append(Finding("a worker ends unasked", f"{machine}: {error!r}"))
+    def fatal(self, worker: SimulatedWorker, error: BaseException) -> None:
+        """A worker ends. Only a clone of its machine is a reason: it starts again as somebody else."""
+        if not isinstance(error, MembershipLost):
+            self.findings.append(Finding("a worker ends unasked", f"{worker.name}: {error!r}"))
+            return
+        self.note("ends", machine=worker.name, why=error)
+        self.operations += 1
+        worker.machine.name = f"m-{self.operations}"
+        self.later(0.0, self._start_again, worker, 3.0)
 
     async def go(self) -> None:
         """All steps, the end of all faults, and the judgement."""
@@ -87,14 +99,14 @@ class Run:
             self.start(number)
         try:
             for step in self.plan.steps:
-                await asyncio.sleep(max(0.0, self._began + step.at - self._loop.time()))
+                await asyncio.sleep(max(0.0, self._began + step.at - self.loop.time()))
                 self.note("step", what=step)
                 self.do(step)
             await asyncio.sleep(1)
             self.end_faults()
             await self.settle()
             self.note("settled")
-            self.owned = {w.name: sorted(w.host.lanes) for w in self.workers if w is not None}
+            self.owned = [[] if w is None else sorted(w.host.lanes) for w in self.workers]
             for worker in self.workers:
                 if worker is not None:
                     await worker.stop()
@@ -109,22 +121,24 @@ class Run:
     def do(self, step: Step) -> None:
         """Do a step: it is the run's own, or one of a part."""
         name = f"do_{step.kind}"
-        doer = next(each for each in (self, *self.parts) if hasattr(each, name))
+        doer = next(each for each in (self, *self.beside, *self.parts) if hasattr(each, name))
         getattr(doer, name)(*step.what)
 
     async def settle(self) -> None:
         """Wait until nothing is left to do."""
-        end = self._loop.time() + BOUND
+        was_limited = any(step.kind == "limit" for step in self.plan.steps)
+        end = self.loop.time() + (LIMIT_BOUND if was_limited else BOUND)
         while left := missing(self):
             if self.findings:
                 return
-            if self._loop.time() > end:
+            if self.loop.time() > end:
                 self.findings.append(Finding("it does not settle", "; ".join(left)))
                 return
             await asyncio.sleep(2)
 
     def end_faults(self) -> None:
         """From now on nothing goes wrong any more."""
+        self.is_quiet = True
         self.cluster._faults.clear()
         self.cluster.refuses = ""
         self.outside.is_down, self.outside.is_healed = False, True
@@ -133,7 +147,8 @@ class Run:
         for number, machine in enumerate(self.machines):
             self.points[number].call_off()
             machine.thaw()
-            machine.is_cut_off = False
+            machine.is_cut_off = machine.is_refused = False
+            machine.slowness = 0.0
             machine.stores.trouble = ""
             if machine.process is None:
                 self.start(number)
@@ -151,8 +166,19 @@ class Run:
         self.note("started", machine=worker.name)
         self.group.join(worker)
 
-    def _later(self, after: float, what: Any, *args: Any) -> None:
-        self._loop.call_later(after, what, *args)
+    def later(self, after: float, what: Any, *args: Any) -> None:
+        """Do something after so many seconds."""
+        self.loop.call_later(after, what, *args)
+
+    def fault(self, after: float, what: Any, *args: Any) -> None:
+        """Let something go wrong after so many seconds, unless all faults have ended by then."""
+        self.later(after, lambda: None if self.is_quiet else what(*args))
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do something beside all else, on no machine."""
+        task = asyncio.ensure_future(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     def do_kill(self, number: int, lost: int, back: float) -> None:
         """Kill a worker; a power failure takes its last writes. It is started again after `back` seconds."""
@@ -162,7 +188,7 @@ class Run:
         worker.kill(lose_batches=lost)
         self.note("killed", machine=worker.name)
         self.workers[number] = None
-        self._later(back, self.start, number)
+        self.later(back, self.start, number)
 
     def do_kill_at(self, number: int, point: str, nth: int, lost: int) -> None:
         """The same at the nth reach of a point."""
@@ -179,7 +205,7 @@ class Run:
     def do_freeze(self, number: int, seconds: float) -> None:
         """A worker stands still, and knows nothing of it."""
         self.machines[number].freeze()
-        self._later(seconds, self.machines[number].thaw)
+        self.later(seconds, self.machines[number].thaw)
 
     def do_freeze_at(self, number: int, point: str, nth: int, seconds: float) -> None:
         """The same from the nth reach of a point."""
@@ -188,21 +214,25 @@ class Run:
     def do_cut_off(self, number: int, seconds: float) -> None:
         """No request of a machine is answered."""
         self.machines[number].is_cut_off = True
-        self._later(seconds, setattr, self.machines[number], "is_cut_off", False)
+        self.later(seconds, setattr, self.machines[number], "is_cut_off", False)
 
     def do_restart(self, number: int, back: float) -> None:
         """Stop a worker in good order, and start it again."""
         worker = self.workers[number]
-        if worker is None or not self.machines[number].answers:
-            return
+        if worker is not None and self.machines[number].answers:
+            self._start_again(worker, back)
+
+    def _start_again(self, worker: SimulatedWorker, back: float) -> None:
+        number = self.machines.index(worker.machine)
 
         async def again() -> None:
             await worker.stop()
             await asyncio.sleep(back)
             self.start(number)
 
-        self.workers[number] = None
-        self._stopping = asyncio.ensure_future(again())
+        if self.workers[number] is worker:
+            self.workers[number] = None
+            self.spawn(again())
 
     def do_rebalance(self) -> None:
         """The group decides anew."""
@@ -215,12 +245,12 @@ class Run:
     def do_outage(self, seconds: float) -> None:
         """What is outside is away."""
         self.outside.is_down = True
-        self._later(seconds, setattr, self.outside, "is_down", False)
+        self.later(seconds, setattr, self.outside, "is_down", False)
 
     def do_clock(self, number: int, seconds: float) -> None:
         """A machine's clock jumps, and is right again after a minute."""
         self.machines[number].clock.skew += seconds
-        self._later(60.0, self._clock_is_right, number)
+        self.later(60.0, self._clock_is_right, number)
 
     def _clock_is_right(self, number: int) -> None:
         self.machines[number].clock.skew = 0.0
@@ -233,7 +263,7 @@ class Run:
     def do_disk_full(self, number: int, seconds: float) -> None:
         """Nothing can be written to a disk."""
         self.machines[number].stores.trouble = "No space left on device"
-        self._later(seconds, setattr, self.machines[number].stores, "trouble", "")
+        self.later(seconds, setattr, self.machines[number].stores, "trouble", "")
 
     def do_damage_disk(self, number: int, back: float) -> None:
         """A worker is killed, and its stores cannot be read any more."""
@@ -245,13 +275,13 @@ class Run:
     def do_refusal(self, seconds: float) -> None:
         """The broker takes nothing of what is written."""
         self.cluster.refuses = "TOPIC_AUTHORIZATION_FAILED"
-        self._later(seconds, setattr, self.cluster, "refuses", "")
+        self.later(seconds, setattr, self.cluster, "refuses", "")
 
     def do_limit(self, topic: str, seconds: float) -> None:
         """A topic takes next to nothing."""
         if topic in self.cluster.limits:
             was, self.cluster.limits[topic] = self.cluster.limits[topic], 10
-            self._later(seconds, self.cluster.limits.__setitem__, topic, was)
+            self.later(seconds, self.cluster.limits.__setitem__, topic, was)
 
     def do_operate(self, kind: str, twice: bool) -> None:  # noqa: FBT001 - as a plan has it
         """An operator asks the same of each letter, perhaps from two terminals."""
@@ -281,7 +311,7 @@ class Part:
 
     def routes(self) -> Sequence[Route]:
         """Its lines of the wiring."""
-        raise NotImplementedError
+        return ()
 
     def resources(self) -> Mapping[str, Any]:
         """What its handlers need from outside, by name."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
+from streams.errors import LayoutMismatch, MembershipLost
 from streams.lane.host import LaneHost
 from streams.model.application import Application
 from streams.policy.assignment import Assignment, Member
+from streams.policy.fitness import Fitness
 from streams.testing.cluster import FakeCluster
 from streams.testing.simulation.group import Group
 from streams.testing.simulation.machines import Machine, Network, Process
@@ -42,6 +44,12 @@ class Points:
         await asyncio.sleep(0)  # a process that was killed there ends here
 
 
+#: As `streams.runtime` has them: seconds between looks whether a worker is fit, and how often its identity is
+#: taken, within how many seconds, until it ends.
+FIT_LOOK = 5.0
+TAKEN, WITHIN = 3, 120.0
+
+
 class SimulatedWorker:
     """One worker process, from its start until it is stopped or killed."""
 
@@ -52,27 +60,34 @@ class SimulatedWorker:
         cluster: FakeCluster,
         group: Group,
         points: Points,
-        fatal: Callable[[str, BaseException], None],
+        fatal: Callable[[SimulatedWorker, BaseException], None],
     ) -> None:
+        layout = app.layout
+        #: Its static member id: another cut is another member.
+        self.name = f"{machine.name}-{layout.lanes}"
         self.machine = machine
         self.app = app
         self.process = machine.process = Process(machine)
         self._group = group
         self._given = Assignment()
         self._generation = -1
+        self._kept = machine.stores.kept()
+        self._unfit = False
+        self._taken: deque[float] = deque(maxlen=TAKEN)
+        self._end_with = fatal
         self.host = LaneHost(
             app,
-            cluster=Network(cluster, machine, self.process),
+            cluster=Network(cluster, machine, self.process, points.reach),
             stores=machine.stores,
             clock=machine.clock,
             faults=points,
-            on_fatal=lambda error: fatal(machine.name, error) if self.process.is_alive else None,
+            on_fatal=self._fatal,
         )
+        self.process.spawn(self._hand_over())
 
-    @property
-    def name(self) -> str:
-        """Its static member id: that of its machine."""
-        return self.machine.name
+    def _fatal(self, error: BaseException) -> None:
+        if self.process.is_alive:
+            self._end_with(self, error)
 
     @property
     def answers(self) -> bool:
@@ -87,9 +102,10 @@ class SimulatedWorker:
             layout.lanes,
             tuple(sorted(self.app.sources)),
             self._given.active,
-            self._given.standby,
+            self._given.standby if self._given.members else self._kept,
             self._generation,
             self.name,
+            self._unfit,
         )
 
     def unsure(self) -> None:
@@ -98,10 +114,44 @@ class SimulatedWorker:
 
     def assigned(self, given: Assignment, generation: int) -> None:
         """The group has decided."""
+        layout = self.app.layout
+        if not given.error and (given.partitions, given.lanes) != (layout.partitions, layout.lanes):
+            given = Assignment(error=f"the group has {given.lanes} lanes, this worker {layout.lanes}")
         self._given, self._generation = given, generation
+        if given.error:
+            self.process.spawn(self._hear(lambda: self._fatal(LayoutMismatch(given.error))))
+            return
         self.process.spawn(self._hear(lambda: self.host.assign(given.active, given.standby, given.topics)))
         if set(self.app.sources) - set(given.topics):
             self._group.rebalance()
+
+    def displaced(self) -> bool:
+        """Another process has its identity: it joins again, and ends when that happens too often."""
+        if not self.answers:
+            return not self.process.is_alive
+        now = asyncio.get_running_loop().time()
+        self._taken.append(now)
+        if len(self._taken) == TAKEN and now - self._taken[0] < WITHIN:
+            self._fatal(MembershipLost(f"another process has the identity {self.name}"))
+        else:
+            self._group.join(self)
+        return True
+
+    async def _hand_over(self) -> None:
+        """Give lanes away while the machine is unfit for them, as `streams.runtime.handover` does."""
+        fitness, clock, loop = Fitness(), self.machine.clock, asyncio.get_running_loop()
+        while True:
+            await clock.sleep(FIT_LOOK)
+            changed = fitness.look(
+                waited=self.host.waited_for_machine(),
+                others=len(self._given.members) > 1,
+                monotonic=loop.time(),
+                wall=clock.now(),
+            )
+            if changed:
+                self._unfit = not fitness.fit
+                self._group.note("unfit" if self._unfit else "fit", machine=self.name)
+                self._group.rebalance()
 
     async def _hear(self, what: Callable[[], Any]) -> None:
         what()
