@@ -24,7 +24,7 @@ from streams.runtime.cluster import KafkaCluster
 from streams.runtime.topics import ensure_topics
 from streams.settings import Settings
 from streams.staging.changes import Writes, pack_ids
-from streams.staging.inbox import Inbox, bucket_length
+from streams.staging.inbox import Inbox, bucket_length, inbox_entry
 from streams.testing.store import MemoryStores
 
 _CLIENT = b"growth"
@@ -127,7 +127,7 @@ class Ground:
         (handler,) = self.app.routes[self.topic].handlers
         retention = self.app.lane_options.inbox_retention
         inbox = Inbox(MemoryStores().open(0), Writes(bucket_length(retention)), retention)
-        value = inbox.entry(b"", int(time.time() * 1000), b"").value or b""
+        value = inbox_entry(b"", int(time.time() * 1000), b"").value or b""
         for partition in range(self.layout.partitions):
             mine = range(partition, number, self.layout.partitions)
             entries = ((inbox.key(handler.name_bytes, _CLIENT, b"before-%d" % i), value) for i in mine)

@@ -20,7 +20,8 @@ class HastyLane(Lane):
     """
 
     async def _commit(self, parts: Parts, producer: Transactions) -> None:
-        take = parts.sequences.take
+        order = parts.staging.order
+        take = order.take
 
         def take_and_write(*limits: Any) -> Staged:
             staged = take(*limits)
@@ -29,5 +30,5 @@ class HastyLane(Lane):
             self.store.apply([write for write in writes if write.table != POSITIONS], {})
             return staged
 
-        with patch.object(parts.sequences, "take", take_and_write):
+        with patch.object(order, "take", take_and_write):
             await super()._commit(parts, producer)

@@ -22,19 +22,17 @@ from streams.dead_letters.row import (
     new_letter,
 )
 from streams.errors import text_of
-from streams.model.application import Application, BoundRoute
+from streams.model.application import BoundRoute
 from streams.model.envelope import CORRELATION, ID, rfc3339
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import Done, Operation, encode_done
-from streams.ports import TP, Headers, Outgoing, Record, Store
-from streams.staging.area import Overlay
+from streams.ports import TP, Headers, Outgoing, Record
+from streams.staging.area import StagingArea
 from streams.staging.arrival import Attempt
 from streams.staging.changes import Change
 from streams.staging.entry import Entry
-from streams.staging.inbox import Inbox
+from streams.staging.inbox import inbox_entry
 from streams.staging.keys import store_key
-from streams.staging.outcomes import OutcomeWriter
-from streams.staging.unreadable import Unreadable
 
 log = structlog.get_logger(__name__)
 
@@ -47,20 +45,10 @@ SHOWN = 1024
 class DeadLetters:
     """Reads rows, staged or committed, makes their changes, and stages a message that is given up."""
 
-    def __init__(
-        self,
-        app: Application,
-        store: Store,
-        overlay: Overlay,
-        writer: OutcomeWriter,
-        bursts: Bursts,
-        unreadable: Unreadable,
-    ) -> None:
-        self._unreadable = unreadable
+    def __init__(self, staging: StagingArea, bursts: Bursts) -> None:
+        app = staging.app
+        self.staging = staging
         self._bursts = bursts
-        self._store = store
-        self._overlay = overlay
-        self._writer = writer
         self._group = app.layout.app_id
         self._partitions = app.layout.partitions
         self._limit = app.lane_options.max_message_bytes
@@ -69,16 +57,16 @@ class DeadLetters:
 
     def get(self, local: bytes) -> Letter | None:
         """The letter of a local key."""
-        staged = self._overlay.get(DEAD_LETTERS, local)
+        staged = self.staging.get(DEAD_LETTERS, local)
         if staged is not None:
             return staged.row if isinstance(staged.row, Letter) else None
-        data = self._store.get(DEAD_LETTERS, local)
+        data = self.staging.store.get(DEAD_LETTERS, local)
         try:
             return None if data is None else decode_letter(data)
         except (ValueError, IndexError) as error:
             what = f"the row of dead letter {letter_id(local)}"
             follows = "it is in its topic of dead letters alone, and cannot be replayed from here"
-            self._unreadable.own(DEAD_LETTERS, local, what, error, follows)
+            self.staging.unreadable.own(DEAD_LETTERS, local, what, error, follows)
             return None
 
     def set(self, letter: Letter) -> Change:
@@ -105,8 +93,8 @@ class DeadLetters:
         name = attempt.handler.name
         self.write(arrival.entry, arrival.route, arrival.record, error, name, now, tries, holds=holds)
         if attempt.inbox_key is not None:
-            mark = Inbox.entry(attempt.inbox_key, int(now * 1000), b"dead letter")
-            self._writer.put(arrival.entry, [mark])
+            mark = inbox_entry(attempt.inbox_key, int(now * 1000), b"dead letter")
+            self.staging.put(arrival.entry, [mark])
 
     def write(
         self,
@@ -123,8 +111,8 @@ class DeadLetters:
         """Add the record to an entry as a dead letter, as it came, and as a row for operators; of a replay
         the row is there already. `handler` is empty when none saw it.
         """
-        writer = self._writer
-        writer.counters.dead_letters += 1
+        staging = self.staging
+        staging.counters.dead_letters += 1
         self._bursts.add(handler, record.key, type(error).__name__, now)
         letter = dead_letter(
             record,
@@ -137,9 +125,9 @@ class DeadLetters:
         )
         entry.sends.append((TP(route.dead_letters, 0), letter))
         changes, sends = self._row_of(record, error, handler=handler, attempts=attempts, now=now, holds=holds)
-        writer.put(entry, changes)
+        staging.put(entry, changes)
         entry.sends.extend(sends)
-        writer.refer(entry, record, now)
+        staging.refer(entry, record, now)
         log.warning(
             "dead_letter",
             handler=handler,

@@ -7,50 +7,33 @@ from collections.abc import Sequence
 from streams.claims.claim import DATAREF
 from streams.dead_letters.table import DeadLetters
 from streams.errors import PermanentError, UnknownSchema, Unreadable
-from streams.model.application import Application, BoundRoute
+from streams.model.application import BoundRoute
 from streams.model.envelope import SOURCE, Envelope
 from streams.ports import Batch, Damaged, Record
 from streams.retry.waiting import Waiting
-from streams.staging.area import Overlay
-from streams.staging.arrival import Arrival, Counters
-from streams.staging.commit_order import CommitOrder
+from streams.staging.arrival import Arrival
 from streams.staging.decoding import checked, decoded
 from streams.staging.entry import Entry, size_of
 from streams.staging.inbox import Inbox
 from streams.staging.keys import prefix_of
 from streams.staging.loops import Loops
-from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import require_reference
-from streams.staging.refusals import Refusals
 
 
 class Admission:
     """Admits messages to a lane: each gets its place in the order, or its end."""
 
     def __init__(
-        self,
-        app: Application,
-        inbox: Inbox,
-        overlay: Overlay,
-        sequences: CommitOrder,
-        writer: OutcomeWriter,
-        letters: DeadLetters,
-        waiting: Waiting,
-        counters: Counters,
-        refusals: Refusals,
-        loops: Loops | None = None,
+        self, waiting: Waiting, letters: DeadLetters, inbox: Inbox, loops: Loops | None = None
     ) -> None:
-        self._refusals = refusals
-        self._loops = loops
-        self._app = app
-        self._inbox = inbox
-        self._overlay = overlay
-        self._sequences = sequences
-        self._writer = writer
-        self._letters = letters
+        """Without `loops` no topic is one in which the lane handles its own messages before it reads them."""
+        self.staging = waiting.staging
         self._waiting = waiting
-        self._counters = counters
-        #: Messages that may still be taken of what is fetched or handled in the background.
+        self._letters = letters
+        self._inbox = inbox
+        self._loops = loops
+        self._app = waiting.staging.app
+        #: Messages that may still be taken whose payload is fetched.
         self._free = 0
 
     def take(self, batch: Batch, room: int, now: float) -> tuple[list[Arrival], int]:
@@ -85,12 +68,12 @@ class Admission:
             self._take_from_added(entry, route, record, now)
             return True
         try:
-            if self._refusals and (refused := self._refusals.of(entry)) is not None:
+            if self.staging.refusals and (refused := self.staging.refusals.of(entry)) is not None:
                 raise refused
             envelope = checked(record)
             home = self._app.layout.partition_of(record.key or b"") if route.outside else record.partition
             if home != record.partition:
-                self._writer.forward(entry, record, home, now)
+                self.staging.forward(entry, record, home, now)
                 entry.done = True
             elif not record.value and envelope.headers.get(DATAREF) is not None:
                 if self._free <= 0:
@@ -101,7 +84,7 @@ class Admission:
                 arrivals.append(Arrival(entry, route, record, envelope, message, now))
         except UnknownSchema as error:
             self._waiting.log_unknown(error)
-            self._writer.refer(entry, record, now)
+            self.staging.refer(entry, record, now)
             unread = Arrival(entry, route, record, envelope, None, now)
             unread.error = error
             arrivals.append(unread)
@@ -110,7 +93,7 @@ class Admission:
             entry.done = True
         if route.loops and self._loops is not None and not entry.done:
             self._loops.read(record, envelope.id_bytes)
-        self._sequences.add(entry)
+        self.staging.order.add(entry)
         return True
 
     def _take_from_added(self, entry: Entry, route: BoundRoute, record: Record, now: float) -> None:
@@ -118,16 +101,16 @@ class Admission:
         looked at; without a key to the entry's. What cannot go on is a dead letter of that one.
         """
         try:
-            if self._refusals and (refused := self._refusals.of(entry)) is not None:
+            if self.staging.refusals and (refused := self.staging.refusals.of(entry)) is not None:
                 raise refused
             if type(record) is Damaged:
                 raise Unreadable(record.why)
             home = entry.partition if record.key is None else self._app.layout.partition_of(record.key)
-            self._writer.forward(entry, record, home, now)
+            self.staging.forward(entry, record, home, now)
         except PermanentError as error:
             self._letters.write(entry, route, record, error, "", now)
         entry.done = True
-        self._sequences.add(entry)
+        self.staging.order.add(entry)
 
     def _referring(
         self, entry: Entry, route: BoundRoute, record: Record, envelope: Envelope, now: float
@@ -135,7 +118,7 @@ class Admission:
         """A message whose payload is fetched when its turn comes."""
         require_reference(route, envelope)
         self._free -= 1
-        self._writer.refer(entry, record, now)
+        self.staging.refer(entry, record, now)
         return Arrival(entry, route, record, envelope, None, now)
 
     def _check_inbox(self, partition: int, arrivals: Sequence[Arrival], now: float) -> None:
@@ -147,11 +130,11 @@ class Admission:
             for handler in arrival.route.handlers
         ]
         keys = [key for _, _, key in pairs]
-        new = self._inbox.take(self._overlay, prefix_of(partition), keys, now)
+        new = self._inbox.take(self.staging, prefix_of(partition), keys, now)
         for arrival in arrivals:
             arrival.handlers = ()
         for (arrival, handler, key), is_new in zip(pairs, new, strict=True):
             if is_new:
                 arrival.handlers = (*arrival.handlers, (handler, key))
             else:
-                self._counters.duplicates += 1
+                self.staging.counters.duplicates += 1

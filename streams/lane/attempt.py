@@ -7,7 +7,7 @@ from time import perf_counter
 
 from streams.errors import HandlerFailed, StoreFailed, TransientError
 from streams.lane.loopback import Loopback
-from streams.lane.rows import RowReader, call
+from streams.lane.rows import call
 from streams.lane.spans import LaneSpans
 from streams.lane.turns import Timed, Turns
 from streams.logs import HANDLED
@@ -18,21 +18,16 @@ from streams.retry.failures import failed, succeeded
 from streams.retry.gate import UNASKED
 from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival, Attempt
-from streams.staging.commit_order import CommitOrder
-from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import NeedsUpload, Payloads, Unfinished
 
 
-class AttemptRunner:
+class Attempts:
     """Runs the handlers of a message, one after the other."""
 
     def __init__(
         self,
         waiting: Waiting,
-        rows: RowReader,
-        writer: OutcomeWriter,
         payloads: Payloads,
-        sequences: CommitOrder,
         clock: Clock,
         spans: LaneSpans | None = None,
         loopback: Loopback | None = None,
@@ -40,17 +35,15 @@ class AttemptRunner:
         """With `spans`, attempts at messages of traces that are recorded have each its span. Without
         `loopback` all that the lane sends to itself is handled when it has read it.
         """
-        self._loopback = loopback
+        self.payloads = payloads
+        self.clock = clock
         self._waiting = waiting
         self._gates = waiting.gates
-        self._rows = rows
-        self._writer = writer
-        self._payloads = payloads
-        self._sequences = sequences
-        self._clock = clock
+        self._outcomes = waiting.outcomes
+        self.staging = waiting.staging
         self._spans = spans
-        self._counters = writer.counters
-        self._turns = Turns(writer.counters)
+        self._loopback = loopback
+        self._turns = Turns(waiting.staging.counters)
 
     def run(self, arrival: Arrival, now: float) -> Unfinished | None:
         """Run the handlers at once, in their order. Returns the attempt whose outcome has a payload that must
@@ -119,13 +112,13 @@ class AttemptRunner:
         attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
         if self._gates[handler.name].clear and arrival.error is None:
             return attempt
-        return attempt if may_run(self._waiting, attempt, self._clock.now()) else None
+        return attempt if may_run(self._waiting, attempt, self.clock.now()) else None
 
     def _try_at_once(self, attempt: Attempt) -> None:
         """Call a sync handler until it succeeds, or its message waits or is given up. Raises NeedsUpload."""
         arrival, again = attempt.arrival, True
         while again:
-            began, now = perf_counter(), self._clock.now()
+            began, now = perf_counter(), self.clock.now()
             error = self._once(arrival, attempt.handler, attempt.inbox_key, attempt.attempts, now)
             again = self._is_tried_again(attempt, error, began)
 
@@ -163,8 +156,8 @@ class AttemptRunner:
         if arrival.trace is not None:
             arrival.span = arrival.trace.begin(handler.name, attempts + 1)
         try:
-            outcome = call(self._rows, arrival, handler)
-            self._writer.stage(arrival, handler, outcome, inbox_key, now)
+            outcome = call(self.staging, arrival, handler)
+            self._outcomes.stage(arrival, handler, outcome, inbox_key, now)
         except (HandlerFailed, StoreFailed, NeedsUpload):  # no message is to blame
             raise
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged and decided on
@@ -175,26 +168,26 @@ class AttemptRunner:
         """Call a handler and await it if it is async, write the payloads of its outcome, and stage that."""
         arrival, handler = attempt.arrival, attempt.handler
         began = perf_counter()
-        outcome = call(self._rows, arrival, handler)
+        outcome = call(self.staging, arrival, handler)
         if handler.is_async:
             outcome = await Timed(outcome, self._turns, handler.name, arrival)
             began = perf_counter()
-        now = self._clock.now()
-        prepared = self._writer.stage(arrival, handler, outcome, attempt.inbox_key, now, ())
+        now = self.clock.now()
+        prepared = self._outcomes.stage(arrival, handler, outcome, attempt.inbox_key, now, ())
         self._turns.ended(handler.name, arrival, began)
         if prepared is not None:
-            await self._payloads.write(prepared.uploads)
-            if removed := self._writer.put_prepared(arrival.entry, prepared):
-                self._writer.append(arrival.entry.partition, removed)
+            await self.payloads.write(prepared.uploads)
+            if removed := self._outcomes.put_prepared(arrival.entry, prepared):
+                self.staging.append(arrival.entry.partition, removed)
 
     async def _fetch(self, attempt: Attempt) -> bool:
         """Fetch the payload of a message. False: with it, the message waits behind others of its order."""
-        await self._payloads.fetch(attempt.arrival)
-        return not requeue_by_order_key(self._waiting, attempt, self._clock.now())
+        await self.payloads.fetch(attempt.arrival)
+        return not requeue_by_order_key(self._waiting, attempt, self.clock.now())
 
     def _is_tried_again(self, attempt: Attempt, error: BaseException | None, began: float) -> bool:
         """Whether the handler tries again at once after an attempt that ended with `error`; None: success."""
-        arrival, seconds, now = attempt.arrival, perf_counter() - began, self._clock.now()
+        arrival, seconds, now = attempt.arrival, perf_counter() - began, self.clock.now()
         if error is None:
             succeeded(self._waiting, attempt, seconds, now)
             if arrival.span is not None:
@@ -215,10 +208,10 @@ class AttemptRunner:
         if self._loopback is not None:
             self._loopback.came(arrival)
             if arrival.entry.looped is not None:
-                self._loopback.run(arrival.entry, self._clock.now())
-        self._sequences.finished(arrival.entry)
+                self._loopback.run(arrival.entry, self.clock.now())
+        self.staging.order.finished(arrival.entry)
         if arrival.handlers:
-            self._counters.handled += 1
+            self.staging.counters.handled += 1
 
 
 def _end_span(arrival: Arrival, outcome: str = "succeeded") -> None:

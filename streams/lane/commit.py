@@ -1,7 +1,7 @@
 """The commit protocol: state, inbox, outputs and source positions in one Kafka transaction, then the store.
 
 Any exception on the way leaves the outcome unknown. Nobody retries or aborts here: the lane discards the
-producer and its overlay, and opens again from what Kafka says (docs/adr/0002).
+producer and what is staged, and opens again from what Kafka says (docs/adr/0002).
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from streams.errors import OutcomeUnknown, RecordRefused, Refused, TooLarge
 from streams.lane.measures import LaneMeasures
 from streams.lane.parts import Parts
 from streams.lane.signals import Signals
-from streams.model.application import Application
 from streams.policy.pacing import rest
 from streams.policy.reopening import Reopening
-from streams.ports import TP, Clock, Faults, Store, Transactions
-from streams.staging.changelog import Staged, writes_of
-from streams.staging.changes import Writes
-from streams.staging.refusals import Refusals
+from streams.ports import TP, Clock, Faults, Transactions
+from streams.staging.changelog import Staged
 
 #: How long an idle lane waits before it commits positions that only markers have moved, in seconds.
 IDLE_COMMIT = 30.0
@@ -63,28 +60,23 @@ class Commits:
 
     def __init__(
         self,
-        app: Application,
         parts: Parts,
         *,
-        store: Store,
         producer: Transactions,
-        writes: Writes,
         clock: Clock,
         faults: Faults,
         reopening: Reopening,
-        refusals: Refusals,
         signals: Signals,
         measures: LaneMeasures,
     ) -> None:
-        self._app = app
         self._parts = parts
-        self._store = store
+        self._staging = parts.staging
+        self._app = parts.staging.app
         self._producer = producer
-        self._writes = writes
         self._clock = clock
         self._faults = faults
         self._reopening = reopening
-        self._refusals = refusals
+        self._refusals = parts.staging.refusals
         self._signals = signals
         self._measures = measures
         self._idle_until: float | None = None
@@ -99,15 +91,15 @@ class Commits:
         self._signals.work.clear()
         if self._signals.error is not None:
             raise self._signals.error
-        sequences, options = self._parts.sequences, self._app.lane_options
-        if not sequences.has_finished() and not await self._is_idle():
+        order, options = self._staging.order, self._app.lane_options
+        if not order.has_finished() and not await self._is_idle():
             return False
-        if sequences.backlog < self._reopening.limit:
+        if order.backlog < self._reopening.limit:
             wait = rest(self._spent, self._clock.now() - self._ended, options.linger)
             if wait > 0:
                 await self._clock.sleep(wait)
         self._idle_until = None
-        staged = sequences.take(self._reopening.limit, options.max_batch_bytes)
+        staged = order.take(self._reopening.limit, options.max_batch_bytes)
         began = self._clock.now()
         try:
             with self._measures.transaction(staged.messages):
@@ -118,17 +110,11 @@ class Commits:
             self._refusals.committed()
         self._ended = self._clock.now()
         self._spent = self._ended - began
-        # Whoever can commit was the only writer until then: nothing in the changelogs is of another's.
-        # Not of now: the process may have been frozen since, for days.
-        self._store.apply(
-            writes_of(staged, self._writes),
-            {tp: end for tp, end in ends.items() if tp.topic in self._app.changelogs},
-            current_at=began if ends else None,
-        )
+        self._staging.apply(staged, ends, began)
         self._parts.timers.committed(staged)
         await self._faults.reach("applied")
-        self._parts.overlay.forget(staged)
-        sequences.committed()
+        self._staging.forget(staged)
+        order.committed()
         if self._parts.spans is not None:
             self._parts.spans.committed()
         return True
@@ -147,12 +133,12 @@ class Commits:
         """Wait for work; True when there was none for long, but markers have moved positions on, or the first
         ones are still to be recorded. Whoever wakes it without work does not prolong the time.
         """
-        sequences = self._parts.sequences
-        if not sequences.has_passed:
+        order = self._staging.order
+        if not order.has_passed:
             self._idle_until = None
         else:
-            wait = FIRST_COMMIT if sequences.has_first else IDLE_COMMIT
-            until = asyncio.get_running_loop().time() + (LOOPED_COMMIT if sequences.has_looped else wait)
+            wait = FIRST_COMMIT if order.has_first else IDLE_COMMIT
+            until = asyncio.get_running_loop().time() + (LOOPED_COMMIT if order.has_looped else wait)
             self._idle_until = until if self._idle_until is None else min(until, self._idle_until)
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._idle_until):

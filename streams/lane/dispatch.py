@@ -9,12 +9,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from streams.lane.attempt import AttemptRunner
+from streams.lane.attempt import Attempts
 from streams.operator.operations import OperationProcessor
-from streams.ports import Clock
 from streams.retry.scheduler import RetryScheduler
 from streams.staging.arrival import Arrival
-from streams.staging.payloads import Payloads, Unfinished
+from streams.staging.payloads import Unfinished
 
 
 class Dispatch:
@@ -22,32 +21,29 @@ class Dispatch:
 
     def __init__(
         self,
-        runner: AttemptRunner,
+        attempts: Attempts,
         operations: OperationProcessor,
         scheduler: RetryScheduler,
-        payloads: Payloads,
-        busy: dict[bytes, deque[Arrival]],
-        clock: Clock,
-        max_in_flight: int,
+        in_flight: dict[bytes, deque[Arrival]],
         progress: Callable[[BaseException | None], None],
     ) -> None:
-        """`busy` are the keys in flight, which the scheduler sees, too. `progress` is called when a task has
-        come further or has ended, with its error if it failed.
+        """`in_flight` has the keys whose handlers run in the background, each with its later messages; only
+        this class changes it. `progress` is called when a task has come further or has ended, with its error
+        if it failed.
         """
-        self._runner = runner
+        self._attempts = attempts
         self._operations = operations
         self._scheduler = scheduler
-        self._payloads = payloads
-        self._busy = busy
-        self._clock = clock
-        self._max_in_flight = max_in_flight
+        self._in_flight = in_flight
+        self._clock = attempts.clock
+        self._max_in_flight = attempts.staging.app.lane_options.max_in_flight
         self._progress = progress
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def in_flight(self) -> int:
         """Keys with an async handler or a payload under way."""
-        return len(self._busy)
+        return len(self._in_flight)
 
     @property
     def tasks(self) -> int:
@@ -73,46 +69,46 @@ class Dispatch:
     def dispatch(self, arrival: Arrival, now: float) -> None:
         """Run a message, or let it wait for its key. Raises HandlerFailed."""
         key = arrival.record.key or b""
-        if key in self._busy:
-            self._busy[key].append(arrival)
+        if key in self._in_flight:
+            self._in_flight[key].append(arrival)
             return
         if arrival.operation is not None:
             self._operations.perform(arrival, now)
         unfinished: Unfinished | None = None
         if not (arrival.route.is_async and arrival.handlers):
             while arrival.message is not None or not arrival.lacks_payload:
-                if (unfinished := self._runner.run(arrival, now)) is not None:
+                if (unfinished := self._attempts.run(arrival, now)) is not None:
                     break
                 if (following := self._after(arrival)) is None:
                     return
                 arrival = following
         # The rest is for the background: later messages of the key wait for it.
-        self._busy[key] = deque([arrival])
+        self._in_flight[key] = deque([arrival])
         task = asyncio.create_task(self._run_key(key, unfinished))
         self._tasks.add(task)
         task.add_done_callback(self._finished)
 
     async def _run_key(self, key: bytes, unfinished: Unfinished | None) -> None:
         """Run a key's messages one after the other until none is left."""
-        queue = self._busy[key]
+        queue = self._in_flight[key]
         while queue:
             arrival = queue.popleft()
             if arrival.operation is not None:
                 self._operations.perform(arrival, self._clock.now())
             if unfinished is not None or arrival.lacks_payload:
-                async with self._payloads.room(arrival, unfinished):
-                    await self._runner.run_in_background(arrival, unfinished)
+                async with self._attempts.payloads.room(arrival, unfinished):
+                    await self._attempts.run_in_background(arrival, unfinished)
                 unfinished = None
             elif arrival.route.is_async:
-                await self._runner.run_in_background(arrival)
-            elif (unfinished := self._runner.run(arrival, self._clock.now())) is not None:
+                await self._attempts.run_in_background(arrival)
+            elif (unfinished := self._attempts.run(arrival, self._clock.now())) is not None:
                 queue.appendleft(arrival)
                 continue
             if (following := self._after(arrival)) is not None:
                 queue.append(following)
             if queue:
                 self._progress(None)
-        del self._busy[key]
+        del self._in_flight[key]
 
     def _after(self, arrival: Arrival) -> Arrival | None:
         """Whoever has waited behind a message that waited itself, if it may run now."""

@@ -48,7 +48,7 @@ class Intake:
         """
         self._reader = reader
         self._limit = limit
-        self._sequences = parts.sequences
+        self._order = parts.staging.order
         self._admission = parts.admission
         self._operations = parts.operations
         self._dispatch = parts.dispatch
@@ -104,7 +104,7 @@ class Intake:
     @property
     def lag(self) -> int:
         """Messages between what is committed and the ends of the topics, as brokers told those last."""
-        return self.not_taken.total() + self._sequences.held
+        return self.not_taken.total() + self._order.held
 
     @property
     def not_taken(self) -> Counter[str]:
@@ -120,7 +120,7 @@ class Intake:
     def oldest(self) -> int | None:
         """When the oldest message that was read and is not committed was written, epoch milliseconds."""
         heads = [batches[0].records for batches in self._held.values()]
-        times = [self._sequences.oldest, *(records[0].timestamp for records in heads if records)]
+        times = [self._order.oldest, *(records[0].timestamp for records in heads if records)]
         return min((time for time in times if time), default=None)
 
     @property
@@ -131,7 +131,7 @@ class Intake:
     def _room(self) -> int:
         if self._dispatch.room <= 0:
             return 0
-        return self._limit.room(self._sequences, self._read_ahead)
+        return self._limit.room(self._order, self._read_ahead)
 
     def _offer(self) -> bool:
         """Take of the batches what can be taken; the rest stays. False when others should have their turn
@@ -144,7 +144,7 @@ class Intake:
                 pass
             if batches:
                 self._held[tp] = batches  # behind the others
-        if self._sequences.backlog or self._sequences.has_passed:
+        if self._order.backlog or self._order.has_passed:
             self._taken()
         return perf_counter() < until
 
@@ -158,7 +158,7 @@ class Intake:
             batches.appendleft(Batch(batch.tp, batch.records[self._at_once :], batch.next_offset))
             batch = Batch(batch.tp, part, part[-1].offset + 1)
         offered = len(batch.records)
-        batch = self._unlooped(self._sequences.unseen(batch))
+        batch = self._unlooped(self._order.unseen(batch))
         began = perf_counter()
         taken = self._accept(batch)
         seconds = perf_counter() - began
@@ -180,14 +180,14 @@ class Intake:
         records = [record for record in batch.records if not was_looped(record, self._group)]
         if len(records) == len(batch.records):
             return batch
-        self._sequences.has_looped = True
+        self._order.has_looped = True
         self.taken_by_topic[batch.tp.topic] += len(batch.records) - len(records)
         return Batch(batch.tp, records, batch.next_offset)
 
     def _accept(self, batch: Batch) -> int:
         """Take records in order, as far as there is room. Returns how many. Raises HandlerFailed."""
         if not batch.records:
-            self._sequences.pass_by(batch.tp, batch.next_offset)
+            self._order.pass_by(batch.tp, batch.next_offset)
             return 0
         now = self._clock.now()
         if batch.tp.topic == self._operations_topic:

@@ -42,6 +42,7 @@ from streams.positions.cuts import Cuts
 from streams.positions.producers import OwnProducers
 from streams.positions.topics import TopicLooks
 from streams.retry.gate import HandlerGate
+from streams.staging.area import StagingArea
 from streams.staging.arrival import Counters
 from streams.staging.changes import Writes
 from streams.staging.inbox import bucket_length
@@ -119,17 +120,17 @@ class Lane:
     @property
     def backlog(self) -> int:
         """Messages taken and not yet committed."""
-        return self._parts.sequences.held if self._parts is not None else 0
+        return self._parts.staging.order.held if self._parts is not None else 0
 
     @property
     def gates(self) -> Mapping[str, HandlerGate]:
         """What its handlers' messages meet, by handler; nothing while it is not open."""
-        return self._parts.gates if self._parts is not None else {}
+        return self._parts.waiting.gates if self._parts is not None else {}
 
     @property
     def unreadable(self) -> Unreadable:
         """What of its state it cannot read; nothing while it is not open."""
-        return self._parts.unreadable if self._parts is not None else Unreadable()
+        return self._parts.staging.unreadable if self._parts is not None else Unreadable()
 
     @property
     def foreign(self) -> Collection[TP]:
@@ -191,7 +192,7 @@ class Lane:
             if parts is not None:
                 self._parts = parts
                 opened.push_async_callback(parts.close)
-                opened.enter_context(self._backlog_limit.counting(parts.sequences))
+                opened.enter_context(self._backlog_limit.counting(parts.staging.order))
                 self.state = LaneState.OPEN
                 if isinstance(self.error, StoreFailed):  # else a commit has to tell
                     self._goes_on()
@@ -229,24 +230,21 @@ class Lane:
         self._assign = partial(reader.assign, topic_ids=start.topic_ids)
         self._signals.error = None
         self._refusals.begin()
+        staging = StagingArea(self._app, self.store, self._writes, self.counters, self._refusals)
+        staging.order.begin(start.missing, changes, start.ahead)
         parts = parts_of(
-            self._app,
+            staging,
             self.number,
-            self.store,
-            writes=self._writes,
             clock=self._clock,
-            counters=self.counters,
             measures=self._handlers,
             progress=self._signals.progress,
             tracer=self._tracer,
             bursts=self.measures.bursts,
             topics=self.topics,
-            refusals=self._refusals,
             refused_timers=self.measures.refused_timers,
             ends={tp: ends[tp] for tp in looped if start.positions[tp] < ends[tp]},
             limit=lambda: self._reopening.limit,
         )
-        parts.sequences.begin(start.missing, changes, start.ahead)
         took = round(self._clock.now() - began, 3)
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=took)
         return parts
@@ -348,23 +346,18 @@ class Lane:
                     await signals.room.wait()
 
     async def _commit(self, parts: Parts, producer: Transactions) -> None:
-        assert self.store is not None
         commits = Commits(
-            self._app,
             parts,
-            store=self.store,
             producer=producer,
-            writes=self._writes,
             clock=self._clock,
             faults=self._faults,
             reopening=self._reopening,
-            refusals=self._refusals,
             signals=self._signals,
             measures=self.measures,
         )
         while not self._stopping.is_set():
             if await commits.step():
-                parts.sequences.record(self._own.follow(producer.producer_id))
+                parts.staging.order.record(self._own.follow(producer.producer_id))
                 self.commits += 1
                 self.last_progress = self._clock.now()
                 self._reopening.committed()
@@ -375,7 +368,7 @@ class Lane:
         """Look again and again at what is due, and at what has expired."""
         while not self._stopping.is_set():
             if parts.housekeeping.step(
-                self._clock.now(), lambda: self._backlog_limit.room(parts.sequences, 0)
+                self._clock.now(), lambda: self._backlog_limit.room(parts.staging.order, 0)
             ):
                 self._signals.work.set()
             await self._clock.sleep(TICK)

@@ -7,23 +7,22 @@ is to be written - is taken back, and handled when the lane has read it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import perf_counter
 
 from streams.errors import HandlerFailed, StoreFailed
-from streams.lane.rows import RowReader, call
+from streams.lane.rows import call
 from streams.lane.spans import LaneSpans
 from streams.lane.turns import Turns
 from streams.logs import HANDLED
-from streams.model.application import BoundRoute
 from streams.model.envelope import LOOPBACK, Envelope
 from streams.ports import TP, Headers, Outgoing
-from streams.retry.gate import UNASKED, HandlerGate
+from streams.retry.gate import UNASKED
+from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival
 from streams.staging.decoding import decoded
 from streams.staging.entry import Entry
 from streams.staging.loops import Loops, Sent
-from streams.staging.outcomes import OutcomeWriter
 from streams.tracing.span import Span
 
 #: Messages that are handled with one that was read, at most: all of them are one turn, and one transaction.
@@ -52,27 +51,18 @@ class Loopback:
     """Of one lane, between one opening and the next."""
 
     def __init__(
-        self,
-        group: str,
-        routes: Mapping[str, BoundRoute],
-        gates: Mapping[str, HandlerGate],
-        rows: RowReader,
-        writer: OutcomeWriter,
-        loops: Loops,
-        limit: Callable[[], int],
-        spans: LaneSpans | None = None,
+        self, waiting: Waiting, loops: Loops, limit: Callable[[], int], spans: LaneSpans | None = None
     ) -> None:
-        """`group` is the application's id, by which it knows its own messages; `limit` says how many messages
-        a transaction may hold now.
-        """
-        self._mark = (LOOPBACK, group.encode())
-        self._routes = routes
-        self._gates = gates
-        self._rows = rows
-        self._writer = writer
+        """`limit` returns how many messages a transaction may have now."""
+        app = waiting.staging.app
+        self._mark = (LOOPBACK, app.layout.app_id.encode())
+        self._routes = app.routes
+        self._gates = waiting.gates
+        self._outcomes = waiting.outcomes
+        self._staging = waiting.staging
         self._loops = loops
         self._limit = limit
-        self._turns = Turns(writer.counters)
+        self._turns = Turns(waiting.staging.counters)
         self._spans = spans
 
     def came(self, arrival: Arrival) -> None:
@@ -109,11 +99,11 @@ class Loopback:
 
     def _is_run(self, arrival: Arrival, now: float) -> bool:
         """Run all handlers; False: nothing was staged."""
-        entry, writer = arrival.entry, self._writer
+        entry, staging = arrival.entry, self._staging
         HANDLED.set(arrival)
         if self._spans is not None:
             self._spans.arrived(arrival)
-        mark, took, spans = writer.begin_trial(entry), [], []
+        mark, took, spans = staging.begin_trial(entry), [], []
         began = perf_counter()
         try:
             arrival.message = decoded(arrival.route, arrival.record, arrival.envelope)
@@ -121,7 +111,8 @@ class Loopback:
                 if arrival.trace is not None:
                     arrival.span = arrival.trace.begin(handler.name, 1)
                     spans.append(arrival.span)
-                writer.stage(arrival, handler, call(self._rows, arrival, handler), None, now)
+                outcome = call(staging, arrival, handler)
+                self._outcomes.stage(arrival, handler, outcome, None, now)
                 ended = self._turns.ended(handler.name, arrival, began)
                 took.append(ended - began)
                 began = ended
@@ -131,10 +122,10 @@ class Loopback:
             for number, message_id in _taken_from(entry):
                 tp, outgoing = entry.sends[number]
                 self._loops.taken(tp.topic, outgoing.key or b"", message_id)
-            writer.take_back(entry, mark)
+            staging.take_back(entry, mark)
             return False
         finally:
-            writer.end_trial()
+            staging.end_trial()
             HANDLED.set(None)
         self._succeeded(arrival, took, spans, now)
         return True
@@ -145,7 +136,7 @@ class Loopback:
         for span in spans:
             span.attributes["steadfaust.outcome"] = "succeeded"
             span.end()
-        counters = self._writer.counters
+        counters = self._staging.counters
         counters.handled += 1
         counters.looped += 1
 

@@ -15,12 +15,10 @@ from itertools import islice
 from streams.claims.claim import DATAREF
 from streams.dead_letters.table import DeadLetters
 from streams.model.layout import CLAIMS
-from streams.ports import Headers, Store
+from streams.ports import Headers
 from streams.retry.queue import read_message
-from streams.staging.area import Overlay
 from streams.staging.changes import DEAD_LETTERS_BY_AGE, MESSAGES, Change
 from streams.staging.keys import after_time, prefix_in, split_store_key, time_in, time_key
-from streams.staging.outcomes import OutcomeWriter
 from streams.staging.payloads import reference_in
 from streams.units import MIB
 
@@ -38,31 +36,15 @@ class References:
     """A chore: the rows of a lane's references, in bounded steps. A round goes first over what waits and
     over dead letters and makes their rows new, then over all rows and removes the old ones. So none that is
     needed is old when it comes up.
-
-    Args:
-        store: the lane's.
-        writer: stages what is decided.
-        overlay: what is staged and not in the store yet.
-        letters: its dead letters.
-        bucket: where our objects are.
-        retention: how long a row is kept from the time that it says, in seconds.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        overlay: Overlay,
-        writer: OutcomeWriter,
-        letters: DeadLetters,
-        bucket: str,
-        retention: float,
-    ) -> None:
-        self._store = store
-        self._writer = writer
-        self._overlay = overlay
+    def __init__(self, letters: DeadLetters, bucket: str) -> None:
+        """`bucket` is where our objects are. A row is kept for `claim_retention` from the time in it."""
         self._letters = letters
+        self._staging = letters.staging
+        self._store = letters.staging.store
         self._bucket = bucket
-        self._retention = retention
+        self._retention = letters.staging.app.lane_options.claim_retention
         self._round: Iterator[list[tuple[int, Change]]] = iter(())
         self._next = 0.0
         self._went_round = False
@@ -72,7 +54,7 @@ class References:
         del room  # a step has its own bound, and outages must not let rows grow old
         changes = self._changes(now)
         for partition, some in changes.items():
-            self._writer.append(partition, some)
+            self._staging.append(partition, some)
         return bool(changes)
 
     def _changes(self, now: float) -> dict[int, list[Change]]:
@@ -85,7 +67,7 @@ class References:
         changes: dict[int, list[Change]] = {}
         for partition, change in found:
             changes.setdefault(partition, []).append(change)
-            self._writer.counters.references_removed += change.value is None
+            self._staging.counters.references_removed += change.value is None
         return changes
 
     def _begin(self, now: float) -> Iterator[list[tuple[int, Change]]]:
@@ -97,7 +79,7 @@ class References:
                 (partition, Change(CLAIMS, name, None))
                 for local, time in page
                 for partition, name in (split_store_key(local),)
-                if _seconds(time) < now - self._retention and self._overlay.get(CLAIMS, local) is None
+                if _seconds(time) < now - self._retention and self._staging.get(CLAIMS, local) is None
             ]
 
     def _letters_renewed(self, now: float) -> Iterator[list[tuple[int, Change]]]:
@@ -139,8 +121,7 @@ class References:
 
     def _is_old(self, key: bytes, now: float) -> bool:
         """Whether there is no such row, or half of its time is over."""
-        staged = self._overlay.get(CLAIMS, key)
-        time = self._store.get(CLAIMS, key) if staged is None else staged.value
+        time = self._staging.value(CLAIMS, key)
         return time is None or _seconds(time) <= now - self._retention / 2
 
 

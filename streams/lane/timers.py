@@ -7,58 +7,24 @@ from contextlib import closing
 
 import structlog
 
-from streams.model.application import LaneOptions
+from streams.model.envelope import ID, TIME, TIMER_DUE, rfc3339
 from streams.model.layout import LANE
-from streams.ports import Store, Write
-from streams.staging.area import Overlay
+from streams.ports import TP, Outgoing, Write
+from streams.staging.area import StagingArea
 from streams.staging.changelog import Staged
 from streams.staging.changes import TIMERS, TIMERS_BY_DUE
-from streams.staging.commit_order import CommitOrder
+from streams.staging.entry import Entry
 from streams.staging.keys import TIMER, local_lane_key, name_in
-from streams.staging.outcomes import OutcomeWriter
-from streams.staging.refusals import Refusals
-from streams.staging.timers import Due, DueIndex, first_due, timer_key
-from streams.staging.unreadable import Unreadable
+from streams.staging.loops import Loops
+from streams.staging.timers import Due, DueIndex, first_due, remove_timer, set_timer, timer_key
 
 log = structlog.get_logger(__name__)
 
 #: For how long a timer is put off whose message the broker refuses, in seconds: first, and at most. Each try
 #: costs the lane a transaction and an opening.
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
-#: Of a timer's key and name, what the log has, in bytes.
-_SAID = 200
-
-
-class RefusedTimers:
-    """Puts timers off whose messages the broker refuses. `why` is what health says of them, by name."""
-
-    def __init__(self, writer: OutcomeWriter, refusals: Refusals, why: dict[bytes, str]) -> None:
-        self._writer = writer
-        self._refusals = refusals
-        self._why = why
-
-    def put_off(self, due: Due, now: float) -> bool:
-        """Put a due timer off, if its message was refused. Each time for as long as it is overdue."""
-        if not self._why and not self._refusals:
-            return False
-        error = self._refusals.of_timer(due.name)
-        if not error:
-            self._why.pop(due.name, None)
-            return False
-        pause = min(max(now - first_due(due), FIRST_PAUSE), LONGEST_PAUSE)
-        self._refusals.of(self._writer.put_off(due, now + pause))
-        key, name = timer_key(due.name), due.name.partition(b"\0")[0]
-        said = {"key": _text(key), "topic": due.topic, "handler": _text(name)}
-        self._why[due.name] = (
-            f"a timer that {said['handler']} has set for key {said['key']!r} is put off: its message for"
-            f" {due.topic} is refused: {error}. It is sent once the topic takes it: raise the limit"
-        )
-        log.warning("timer_refused", **said, error=error, again_in=round(pause))
-        return True
-
-
-def _text(data: bytes) -> str:
-    return data[:_SAID].decode("utf-8", "backslashreplace")
+#: Bytes of a timer's key and name in the log.
+MOST_TEXT = 200
 
 
 class Timers:
@@ -68,23 +34,18 @@ class Timers:
 
     def __init__(
         self,
-        options: LaneOptions,
-        store: Store,
-        overlay: Overlay,
-        sequences: CommitOrder,
-        writer: OutcomeWriter,
-        busy: Collection[bytes],
-        unreadable: Unreadable,
-        refused: RefusedTimers,
+        staging: StagingArea,
+        loops: Loops | None,
+        in_flight: Collection[bytes],
+        refused: dict[bytes, str],
     ) -> None:
-        """`busy` are the keys in flight."""
-        self._options = options
-        self._store = store
-        self._overlay = overlay
-        self._sequences = sequences
-        self._writer = writer
-        self._busy = busy
-        self._unreadable = unreadable
+        """`in_flight` are the keys whose handlers run, `refused` is why a timer's message is refused, by the
+        timer's name: health shows it.
+        """
+        self._options = staging.app.lane_options
+        self._staging = staging
+        self._loops = loops
+        self._in_flight = in_flight
         self._refused = refused
         self._due = DueIndex(self._note)
 
@@ -95,19 +56,71 @@ class Timers:
         del room  # timers have the lane's own, which other lanes cannot take
         rung = False
         stale = []
-        with closing(self._due.due(self._store, now, self._is_staged)) as found:
+        with closing(self._due.due(self._staging.store, now, self._is_staged)) as found:
             for due, index_key in found:
                 if due is None:
                     stale.append(Write(TIMERS_BY_DUE, index_key, None))
-                elif timer_key(due.name) not in self._busy:
-                    if not self._refused.put_off(due, now):
-                        self._writer.fire(due, now)
+                elif timer_key(due.name) not in self._in_flight:
+                    if not self._is_put_off(due, now):
+                        self._ring(due, now)
                     rung = True
-                if self._sequences.is_over(self._options.max_backlog, self._options.max_backlog_bytes):
+                if self._staging.order.is_over(self._options.max_backlog, self._options.max_backlog_bytes):
                     break
         if stale:
-            self._store.apply(stale, {})
+            self._staging.store.apply(stale, {})
         return rung
+
+    def _ring(self, due: Due, now: float) -> None:
+        """Send a due timer's message, and remove the timer."""
+        staging, loops = self._staging, self._loops
+        headers = [header for header in due.outgoing.headers if header[0] != TIME]
+        headers.append((TIME, rfc3339(now).encode()))
+        if not any(name == TIMER_DUE for name, _ in headers):  # else it was put off
+            headers.append((TIMER_DUE, rfc3339(due.due_ms / 1000).encode()))
+        key = due.outgoing.key or b""
+        outgoing = Outgoing(key, due.outgoing.value, headers)
+        changes = [remove_timer(due.name), *staging.references(outgoing, now)]
+        to = TP(due.topic, staging.app.layout.partition_of(key))
+        if loops is not None and due.topic in loops.topics:
+            loops.written(due.topic, key, dict(headers)[ID])
+        staging.append(due.partition, changes, [(to, outgoing)], timer_key(due.name)).timer = due.name
+        staging.counters.timers += 1
+
+    def _is_put_off(self, due: Due, now: float) -> bool:
+        """Put a due timer off if the broker refuses its message, each time for as long as it is overdue.
+        Whether it was.
+        """
+        refusals = self._staging.refusals
+        if not self._refused and not refusals:
+            return False
+        error = refusals.of_timer(due.name)
+        if not error:
+            self._refused.pop(due.name, None)
+            return False
+        pause = min(max(now - first_due(due), FIRST_PAUSE), LONGEST_PAUSE)
+        refusals.of(self._put_off(due, now + pause))
+        timer = {
+            "key": _text(timer_key(due.name)),
+            "topic": due.topic,
+            "handler": _text(due.name.partition(b"\0")[0]),
+        }
+        self._refused[due.name] = (
+            f"a timer that {timer['handler']} has set for key {timer['key']!r} is put off: its message for"
+            f" {due.topic} is refused: {error}. It is sent once the topic takes it: raise the limit"
+        )
+        log.warning("timer_refused", **timer, error=error, again_in=round(pause))
+        return True
+
+    def _put_off(self, due: Due, until: float) -> Entry:
+        """Let a due timer ring at `until`, epoch seconds. Its message keeps the time at which it was due."""
+        headers = list(due.outgoing.headers)
+        if not any(name == TIMER_DUE for name, _ in headers):
+            headers.append((TIMER_DUE, rfc3339(due.due_ms / 1000).encode()))
+        outgoing = Outgoing(due.outgoing.key, due.outgoing.value, headers)
+        change = set_timer(due.name, until, due.topic, outgoing)
+        entry = self._staging.append(due.partition, [change], (), timer_key(due.name))
+        entry.timer = due.name
+        return entry
 
     def committed(self, staged: Staged) -> None:
         """These changes are in the store now."""
@@ -115,8 +128,14 @@ class Timers:
 
     def _note(self, timer: bytes, error: Exception) -> None:
         what = f"the timer {name_in(timer)!r}"
-        self._unreadable.own(TIMERS, timer, what, error, "it does not ring; its handler may set it anew")
+        self._staging.unreadable.own(
+            TIMERS, timer, what, error, "it does not ring; its handler may set it anew"
+        )
 
     def _is_staged(self, timer: bytes) -> bool:
         """Whether a change of a timer, by its local name, is not committed yet."""
-        return self._overlay.get(LANE, local_lane_key(TIMER, timer)) is not None
+        return self._staging.get(LANE, local_lane_key(TIMER, timer)) is not None
+
+
+def _text(data: bytes) -> str:
+    return data[:MOST_TEXT].decode("utf-8", "backslashreplace")

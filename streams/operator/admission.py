@@ -15,7 +15,6 @@ import structlog
 from streams.dead_letters.row import capped, parse_id
 from streams.dead_letters.table import DeadLetters
 from streams.errors import PermanentError
-from streams.model.application import Application
 from streams.model.codecs import NO_JSON
 from streams.model.envelope import SOURCE, TYPE, Envelope
 from streams.model.operations import (
@@ -29,13 +28,10 @@ from streams.model.operations import (
     decode_row_operation,
 )
 from streams.ports import Batch, Record
-from streams.staging.area import Overlay
-from streams.staging.arrival import Arrival, Counters, PendingOperation
-from streams.staging.commit_order import CommitOrder
+from streams.staging.arrival import Arrival, PendingOperation
 from streams.staging.entry import Entry, size_of
 from streams.staging.inbox import Inbox
 from streams.staging.keys import store_key
-from streams.staging.refusals import Refusals
 
 log = structlog.get_logger(__name__)
 
@@ -49,24 +45,13 @@ MAX_TEXT = 512
 class OperationAdmission:
     """Admits operations to a lane."""
 
-    def __init__(
-        self,
-        app: Application,
-        inbox: Inbox,
-        overlay: Overlay,
-        sequences: CommitOrder,
-        letters: DeadLetters,
-        counters: Counters,
-        refusals: Refusals,
-    ) -> None:
-        self._refusals = refusals
-        self._inbox = inbox
-        self._overlay = overlay
-        self._sequences = sequences
+    def __init__(self, letters: DeadLetters, inbox: Inbox) -> None:
+        app = letters.staging.app
+        self._staging = letters.staging
         self._letters = letters
-        self._counters = counters
+        self._inbox = inbox
         self._layout = app.layout
-        #: No handler's: of an operation nothing follows but what it asks for.
+        #: No handler's: nothing follows from an operation but what it asks for.
         any_route = next(iter(app.routes.values()))
         self._nobody = replace(any_route, handlers=(), handlers_without_inbox=(), is_async=False)
 
@@ -75,8 +60,8 @@ class OperationAdmission:
         is_last = record is batch.records[-1]
         next_offset = batch.next_offset if is_last else record.offset + 1
         entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record), None, record.offset)
-        self._sequences.add(entry)
-        refused = self._refusals.of(entry) if self._refusals else None
+        self._staging.order.add(entry)
+        refused = self._staging.refusals.of(entry) if self._staging.refusals else None
         if refused is not None:
             at = {"partition": record.partition, "offset": record.offset}
             log.warning("operation_refused", error=str(refused), action="passed over; ask again", **at)
@@ -96,8 +81,8 @@ class OperationAdmission:
             return None
         source = envelope.headers.get(SOURCE) or b""
         inbox_key = self._inbox.key(_inbox_name(operation), source, envelope.id_bytes)
-        if not self._inbox.take(self._overlay, entry.prefix, [inbox_key], now)[0]:
-            self._counters.duplicates += 1
+        if not self._inbox.take(self._staging, entry.prefix, [inbox_key], now)[0]:
+            self._staging.counters.duplicates += 1
             return None
         letter = None
         if isinstance(operation, Operation):

@@ -6,11 +6,9 @@ import structlog
 
 from streams.dead_letters.row import LetterState
 from streams.dead_letters.table import DeadLetters
-from streams.model.application import Application
-from streams.ports import Store, Write
+from streams.ports import Write
 from streams.staging.changes import DEAD_LETTERS_BY_AGE
 from streams.staging.keys import after_time, split_store_key, time_key
-from streams.staging.outcomes import OutcomeWriter
 
 log = structlog.get_logger(__name__)
 
@@ -23,18 +21,11 @@ ROUND = 600.0
 class Expiry:
     """Goes through the letters of a lane from the oldest on, a step at a time."""
 
-    def __init__(
-        self,
-        app: Application,
-        store: Store,
-        *,
-        letters: DeadLetters,
-        writer: OutcomeWriter,
-    ) -> None:
-        self._retention = app.lane_options.dead_letter_retention
-        self._store = store
+    def __init__(self, letters: DeadLetters) -> None:
+        self._staging = letters.staging
+        self._store = letters.staging.store
+        self._retention = letters.staging.app.lane_options.dead_letter_retention
         self._letters = letters
-        self._writer = writer
         self._next = 0.0
         self._from = b""
 
@@ -61,7 +52,7 @@ class Expiry:
             self._from, self._next = b"", now + ROUND
         if stale:
             self._store.apply(stale, {})
-        self._writer.counters.expired_letters += expired
+        self._staging.counters.expired_letters += expired
         return expired > 0
 
     def _expire(self, local: bytes) -> bool | None:
@@ -80,5 +71,5 @@ class Expiry:
             partition=letter.partition,
             offset=letter.offset,
         )
-        self._writer.append(split_store_key(local)[0], [self._letters.remove(letter)], key=letter.key or b"")
+        self._staging.append(split_store_key(local)[0], [self._letters.remove(letter)], key=letter.key or b"")
         return True

@@ -8,22 +8,20 @@ from __future__ import annotations
 import structlog
 
 from streams.dead_letters.row import Letter, parse_id
-from streams.dead_letters.table import DeadLetters
 from streams.errors import PermanentError, UnknownSchema
-from streams.model.application import Application, BoundHandler, BoundRoute
+from streams.model.application import BoundHandler, BoundRoute
 from streams.model.envelope import SOURCE, Envelope
 from streams.model.operations import HandlerOperation, Operation, RowOperation
 from streams.operator.decisions import Do, LetterDecision, Limits, decide_letter, refused
 from streams.operator.pauses import Pauses
 from streams.operator.replays import Replays
-from streams.operator.rows import RowOperations
-from streams.staging.area import Overlay
+from streams.operator.rows import mend_row
+from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival, PendingOperation
 from streams.staging.decoding import checked, unpacked
 from streams.staging.entry import Entry
-from streams.staging.inbox import Inbox
+from streams.staging.inbox import Inbox, inbox_entry
 from streams.staging.keys import prefix_of, store_key
-from streams.staging.outcomes import OutcomeWriter
 
 log = structlog.get_logger(__name__)
 
@@ -31,25 +29,14 @@ log = structlog.get_logger(__name__)
 class OperationProcessor:
     """Carries out the operations of a lane, each when it is its key's turn. Times are epoch seconds."""
 
-    def __init__(
-        self,
-        app: Application,
-        inbox: Inbox,
-        overlay: Overlay,
-        writer: OutcomeWriter,
-        letters: DeadLetters,
-        replays: Replays,
-        pauses: Pauses,
-        rows: RowOperations,
-    ) -> None:
+    def __init__(self, waiting: Waiting, inbox: Inbox, pauses: Pauses) -> None:
+        app = waiting.staging.app
         self._app = app
+        self._staging = waiting.staging
+        self._letters = waiting.letters
+        self._replays = Replays(waiting)
         self._inbox = inbox
-        self._overlay = overlay
-        self._writer = writer
-        self._letters = letters
-        self._replays = replays
         self._pauses = pauses
-        self._rows = rows
         self._limits = Limits(app.lane_options.max_replays, app.lane_options.edit_dead_letters)
 
     def perform(self, arrival: Arrival, now: float) -> None:
@@ -65,7 +52,7 @@ class OperationProcessor:
             self._mark_done(entry, pending, result, now)
             return
         if isinstance(operation, RowOperation):
-            result = self._rows.carry_out(entry, operation, pending.id_bytes, now)
+            result = mend_row(self._staging, entry, operation, pending.id_bytes, now)
             self._mark_done(entry, pending, result, now)
             return
         letter = self._letters.get(store_key(*parse_id(operation.letter)))
@@ -92,16 +79,16 @@ class OperationProcessor:
             self._replays.release(arrival.entry, letter, now)
         elif decision.do is Do.REPLAY:
             # What a failure finds before; and maybe another object, by an edit.
-            self._writer.put(arrival.entry, [self._letters.set(decision.letter)])
-            self._writer.refer(arrival.entry, decision.letter.record, now)
+            self._staging.put(arrival.entry, [self._letters.set(decision.letter)])
+            self._staging.refer(arrival.entry, decision.letter.record, now)
             if why_not := self._replay(arrival, decision.letter, now):
                 return refused(letter, operation, now_ms, why_not)
         return decision
 
     def _mark_done(self, entry: Entry, pending: PendingOperation, result: str, now: float) -> None:
         """The operation is settled, and never again."""
-        self._writer.counters.operations += 1
-        self._writer.put(entry, [Inbox.entry(pending.inbox_key, int(now * 1000), result.encode()[:200])])
+        self._staging.counters.operations += 1
+        self._staging.put(entry, [inbox_entry(pending.inbox_key, int(now * 1000), result.encode()[:200])])
 
     def _log_operation(
         self,
@@ -114,7 +101,7 @@ class OperationProcessor:
     ) -> None:
         if letter is not None and decision.letter is not None:
             if decision.do is not Do.REPLAY:
-                self._writer.put(entry, [self._letters.set(decision.letter)])
+                self._staging.put(entry, [self._letters.set(decision.letter)])
             done = self._letters.done(decision.letter, operation, id_bytes, now, decision.result)
             entry.sends.append(done)
         log.info(
@@ -150,7 +137,7 @@ class OperationProcessor:
             envelope = checked(letter.record)
             home = self._app.layout.partition_of(letter.key or b"")
             if route.outside and home != letter.partition:
-                self._writer.forward(arrival.entry, letter.record, home, now)
+                self._staging.forward(arrival.entry, letter.record, home, now)
                 handlers: list[tuple[BoundHandler, bytes | None]] = []
             else:
                 arrival.message = unpacked(route, letter.record, envelope)
@@ -163,9 +150,9 @@ class OperationProcessor:
             return ""
         self._replays.release(arrival.entry, letter, now)
         changes, logged = self._letters.succeeded(letter.record, letter.handler, now)
-        self._writer.put(arrival.entry, changes)
+        self._staging.put(arrival.entry, changes)
         arrival.entry.sends.extend(logged)
-        self._writer.counters.replayed += 1
+        self._staging.counters.replayed += 1
         arrival.route, arrival.record, arrival.envelope, arrival.handlers = (
             route,
             letter.record,
@@ -191,6 +178,6 @@ class OperationProcessor:
             return list(route.handlers_without_inbox)
         source = envelope.headers.get(SOURCE) or b""
         keys = [self._inbox.key(each.name_bytes, source, envelope.id_bytes) for each in route.handlers]
-        new = self._inbox.take(self._overlay, prefix_of(partition), keys, now)
+        new = self._inbox.take(self._staging, prefix_of(partition), keys, now)
         marked = zip(route.handlers, keys, new, strict=True)
         return [(handler, key) for handler, key, is_new in marked if is_new]

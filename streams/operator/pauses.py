@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 import structlog
 
-from streams.model.application import Application
 from streams.model.envelope import rfc3339
 from streams.model.layout import LANE
 from streams.model.operations import HandlerDone, HandlerOperation, Pause, PauseState, encode_done
 from streams.operator.decisions import decide_pause, drained
-from streams.ports import TP, Outgoing, Store
+from streams.ports import TP, Outgoing
 from streams.retry.gate import HandlerGate
-from streams.retry.queues import Queues
+from streams.retry.waiting import Waiting
 from streams.staging.changes import HANDLERS, Change
 from streams.staging.entry import Entry
 from streams.staging.keys import HANDLER, prefix_in, prefix_of, split_store_key
-from streams.staging.outcomes import OutcomeWriter
 
 log = structlog.get_logger(__name__)
 
@@ -36,24 +34,18 @@ _EVENTS = {
 class Pauses:
     """Sets gates to what operators have decided, and stages it."""
 
-    def __init__(
-        self,
-        app: Application,
-        gates: Mapping[str, HandlerGate],
-        queues: Queues,
-        writer: OutcomeWriter,
-    ) -> None:
-        self._gates = gates
-        self._queues = queues
-        self._writer = writer
-        self._log = TP(app.layout.operations_log, 0)
+    def __init__(self, waiting: Waiting) -> None:
+        self._gates = waiting.gates
+        self._queues = waiting.queues
+        self._staging = waiting.staging
+        self._log = TP(waiting.staging.app.layout.operations_log, 0)
         #: By handler and partition, the operation that asked for a drain; None: before this lane opened.
         self._drains: dict[tuple[str, int], Entry | None] = {}
 
-    def load(self, store: Store) -> None:
+    def load(self) -> None:
         """Learn what is paused, and write it to the log."""
         states: dict[str, dict[PauseState, int]] = {}
-        for local, data in store.scan(HANDLERS):
+        for local, data in self._staging.store.scan(HANDLERS):
             partition, name = split_store_key(local)
             handler, pause = name.decode("utf-8", "replace"), read_pause(data)
             gate = self._gates.get(handler)
@@ -78,7 +70,7 @@ class Pauses:
         decided = decide_pause(gate.pauses.get(entry.prefix), operation, now_ms=int(now * 1000))
         state = decided.pause.state if decided.pause is not None else None
         if decided.changed:
-            self._writer.put(entry, [set_pause(operation.handler, decided.pause)])
+            self._staging.put(entry, [set_pause(operation.handler, decided.pause)])
             self._apply(gate, entry.partition, decided.pause, entry)
         self._log_operation(entry, operation, id_bytes, now, decided.result, str(state or "running"))
         log.info(
@@ -130,7 +122,7 @@ class Pauses:
             result=str(after.state),
             state=str(after.state),
         )
-        self._writer.append(partition, [set_pause(gate.handler, after)], [self._in_log(done)])
+        self._staging.append(partition, [set_pause(gate.handler, after)], [self._in_log(done)])
         self._apply(gate, partition, after, None)
         log.info("handler_drained", handler=gate.handler, partition=partition, who=before.who, why=before.why)
 

@@ -8,7 +8,7 @@ import structlog
 
 from streams.dead_letters.row import Letter, LetterState
 from streams.errors import RowUnreadable
-from streams.model.application import Application, BoundHandler
+from streams.model.application import BoundHandler
 from streams.retry.queue import (
     Queue,
     Reason,
@@ -35,12 +35,12 @@ MOST_LOOKED_AT = 10_000
 class Replays:
     """Stages what becomes of a lane's queues when an operator has decided about a letter."""
 
-    def __init__(self, app: Application, waiting: Waiting) -> None:
-        self._app = app
+    def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
         self._gates = waiting.gates
         self._queues = waiting.queues
-        self._writer = waiting.outcomes
+        self._staging = waiting.staging
+        self._app = waiting.staging.app
 
     def replay(self, arrival: Arrival, handler: BoundHandler, letter: Letter, now: float) -> str:
         """Let a handler see a letter's message again, before what waits behind it. Returns why not; empty
@@ -71,7 +71,7 @@ class Replays:
         changes = with_message(local, after, number, message)
         if (too_large := self._waiting.too_large(changes)) is not None:
             return str(too_large)
-        self._writer.put(arrival.entry, changes)
+        self._staging.put(arrival.entry, changes)
         gate = self._gates[handler.name]
         gate.add(local)
         gate.unroutable.discard(local)  # its head is another one now
@@ -99,7 +99,7 @@ class Replays:
         """Stage that a message waits no more."""
         name, size = name_in(local), self._queues.message(local, number).size
         rest = released(queue, number, size, int(now * 1000))
-        self._writer.put(entry, [set_queue(name, rest), set_message(name, number, None)])
+        self._staging.put(entry, [set_queue(name, rest), set_message(name, number, None)])
         gate = self._gates.get(handler_of(name).decode())
         if gate is None:
             return

@@ -9,89 +9,76 @@ from __future__ import annotations
 import structlog
 
 from streams.errors import Undecodable, UnknownSchema
-from streams.model.application import Application, BoundTable
+from streams.model.application import BoundTable
 from streams.model.codecs import decode_row
 from streams.model.envelope import RECORD_OVERHEAD, rfc3339
 from streams.model.operations import RowCommand, RowDone, RowOperation, encode_done
 from streams.model.row_keys import row_key
-from streams.ports import TP, Outgoing, Store
-from streams.staging.area import Overlay
+from streams.ports import TP, Outgoing
+from streams.staging.area import StagingArea
 from streams.staging.changes import Change
 from streams.staging.entry import Entry
-from streams.staging.outcomes import OutcomeWriter
-from streams.staging.unreadable import Unreadable
 
 log = structlog.get_logger(__name__)
 
 
-class RowOperations:
-    """Carries out those of one lane. Times are epoch seconds."""
+def mend_row(staging: StagingArea, entry: Entry, operation: RowOperation, id_bytes: bytes, now: float) -> str:
+    """Stage what an operation does to a row, at `now` in epoch seconds. Returns that in words."""
+    result = _mended(staging, entry, operation)
+    key, subkey = (part.decode("utf-8", "replace") for part in (operation.key, operation.subkey))
+    done = RowDone(
+        operation=str(operation.kind),
+        id=id_bytes.decode("utf-8", "replace"),
+        table=operation.table,
+        key=key,
+        subkey=subkey,
+        partition=entry.partition,
+        who=operation.who,
+        why=operation.why,
+        asked_at=rfc3339(operation.at_ms / 1000),
+        at=rfc3339(now),
+        result=result,
+    )
+    to = TP(staging.app.layout.operations_log, 0)
+    entry.sends.append((to, Outgoing(operation.table.encode(), encode_done(done), [])))
+    row = {"table": operation.table, "row_key": key, "subkey": subkey}
+    who = {"who": operation.who, "why": operation.why}
+    log.info("operation", operation=str(operation.kind), **row, **who, result=result)
+    return result
 
-    def __init__(
-        self, app: Application, store: Store, overlay: Overlay, writer: OutcomeWriter, unreadable: Unreadable
-    ) -> None:
-        self._app = app
-        self._store = store
-        self._overlay = overlay
-        self._writer = writer
-        self._unreadable = unreadable
-        self._limit = app.lane_options.max_message_bytes - RECORD_OVERHEAD
-        self._log = TP(app.layout.operations_log, 0)
 
-    def carry_out(self, entry: Entry, operation: RowOperation, id_bytes: bytes, now: float) -> str:
-        """Stage what an operation does to a row; returns that in words."""
-        result = self._do(entry, operation)
-        key, subkey = (part.decode("utf-8", "replace") for part in (operation.key, operation.subkey))
-        done = RowDone(
-            operation=str(operation.kind),
-            id=id_bytes.decode("utf-8", "replace"),
-            table=operation.table,
-            key=key,
-            subkey=subkey,
-            partition=entry.partition,
-            who=operation.who,
-            why=operation.why,
-            asked_at=rfc3339(operation.at_ms / 1000),
-            at=rfc3339(now),
-            result=result,
-        )
-        entry.sends.append((self._log, Outgoing(operation.table.encode(), encode_done(done), [])))
-        said = {"table": operation.table, "row_key": key, "subkey": subkey}
-        who = {"who": operation.who, "why": operation.why}
-        log.info("operation", operation=str(operation.kind), **said, **who, result=result)
-        return result
+def _mended(staging: StagingArea, entry: Entry, operation: RowOperation) -> str:
+    table = staging.app.tables.get(operation.table)
+    if table is None:
+        return f"refused: there is no table {operation.table}"
+    key = row_key(operation.key, operation.subkey)
+    local = entry.prefix + key
+    data = staging.value(table.name, local)
+    if data is None:
+        return "refused: there is no such row"
+    if _is_readable(table, data):
+        return "refused: the row can be read, so it is for handlers to change"
+    limit = staging.app.lane_options.max_message_bytes - RECORD_OVERHEAD
+    change, why_not = _change(table, key, operation, limit)
+    if change is None:
+        return f"refused: {why_not}"
+    staging.put(entry, [change])
+    staging.unreadable.forget(table.name, local)
+    return f"{operation.kind}d: it had {len(data)} bytes, which began with {data[:64].hex() or 'nothing'}"
 
-    def _do(self, entry: Entry, operation: RowOperation) -> str:
-        table = self._app.tables.get(operation.table)
-        if table is None:
-            return f"refused: there is no table {operation.table}"
-        key = row_key(operation.key, operation.subkey)
-        local = entry.prefix + key
-        staged = self._overlay.get(table.name, local)
-        data = self._store.get(table.name, local) if staged is None else staged.value
-        if data is None:
-            return "refused: there is no such row"
-        if _is_readable(table, data):
-            return "refused: the row can be read, so it is for handlers to change"
-        change, why_not = self._change(table, key, operation)
-        if change is None:
-            return f"refused: {why_not}"
-        self._writer.put(entry, [change])
-        self._unreadable.forget(table.name, local)
-        return f"{operation.kind}d: it had {len(data)} bytes, which began with {data[:64].hex() or 'nothing'}"
 
-    def _change(self, table: BoundTable, key: bytes, operation: RowOperation) -> tuple[Change | None, str]:
-        """What becomes of the row, or why that cannot be."""
-        if operation.kind is RowCommand.DELETE:
-            return Change(table.name, key, None), ""
-        value = operation.value or b""
-        try:
-            row = decode_row(table.codec, value)
-        except (Undecodable, UnknownSchema) as error:
-            return None, f"what it is to be cannot be read either: {error}"
-        if (size := len(key) + len(value)) > self._limit:
-            return None, f"what it is to be has {size} bytes, the limit is {self._limit}"
-        return Change(table.name, key, value, row), ""
+def _change(table: BoundTable, key: bytes, operation: RowOperation, limit: int) -> tuple[Change | None, str]:
+    """The new row, or why it cannot be."""
+    if operation.kind is RowCommand.DELETE:
+        return Change(table.name, key, None), ""
+    value = operation.value or b""
+    try:
+        row = decode_row(table.codec, value)
+    except (Undecodable, UnknownSchema) as error:
+        return None, f"what it is to be cannot be read either: {error}"
+    if (size := len(key) + len(value)) > limit:
+        return None, f"what it is to be has {size} bytes, the limit is {limit}"
+    return Change(table.name, key, value, row), ""
 
 
 def _is_readable(table: BoundTable, data: bytes) -> bool:

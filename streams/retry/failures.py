@@ -43,9 +43,9 @@ def succeeded(waiting: Waiting, attempt: Attempt, seconds: float, now: float) ->
     waiting.leave(attempt, now)
     if is_replay(arrival.record):
         changes, logged = waiting.letters.succeeded(arrival.record, handler.name, now)
-        waiting.outcomes.put(arrival.entry, changes)
+        waiting.staging.put(arrival.entry, changes)
         arrival.entry.sends.extend(logged)
-        waiting.outcomes.counters.replayed += 1
+        waiting.staging.counters.replayed += 1
 
 
 def failed(waiting: Waiting, attempt: Attempt, error: Exception, now: float) -> bool:
@@ -88,7 +88,7 @@ def _is_tried_again(waiting: Waiting, attempt: Attempt, error: Exception, now: f
             return _has_permit(waiting, attempt, error, now)
         case Later():
             waiting.wait(attempt, Reason.RETRY, decision.due, now, error)
-            waiting.outcomes.counters.retries += 1
+            waiting.staging.counters.retries += 1
             gate.retried(decision.tier)
             mirror_to_retry_topic(attempt, error, decision)
         case PutOff():

@@ -1,4 +1,4 @@
-"""The queues of a lane, read from overlay and store, and staged: what waits, and which heads are due."""
+"""The queues of a lane, staged or committed: what waits, and which heads are due."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 
 from streams.errors import RowUnreadable
 from streams.model.layout import LANE
-from streams.ports import Store, Write
+from streams.ports import Write
 from streams.retry.queue import (
     APART,
     Queue,
@@ -24,7 +24,7 @@ from streams.retry.queue import (
     set_message,
     set_queue,
 )
-from streams.staging.area import Overlay
+from streams.staging.area import StagingArea
 from streams.staging.changes import MESSAGES, QUEUES, QUEUES_BY_DUE, Change
 from streams.staging.keys import (
     QUEUE,
@@ -37,7 +37,6 @@ from streams.staging.keys import (
     split_local_lane_key,
     split_queue_entry,
 )
-from streams.staging.unreadable import Unreadable
 
 #: Later than anything is due, in epoch seconds.
 END_OF_TIME = 1e15
@@ -49,10 +48,9 @@ MOST_PASSED = 5_000
 class Queues:
     """Queues by their local keys: partition, handler and ordering key."""
 
-    def __init__(self, store: Store, overlay: Overlay, unreadable: Unreadable) -> None:
-        self._store = store
-        self._unreadable = unreadable
-        self._overlay = overlay
+    def __init__(self, staging: StagingArea) -> None:
+        self._staging = staging
+        self._store = staging.store
         #: Where a look at parts of the index goes on that had passed too many entries.
         self._from: dict[tuple[bytes, ...], bytes] = {}
 
@@ -63,7 +61,7 @@ class Queues:
 
     def get(self, local: bytes) -> Queue | None:
         """A queue, staged or committed; None: there is none, or it cannot be read."""
-        staged = self._overlay.get(LANE, local_lane_key(QUEUE, local))
+        staged = self._staging.get(LANE, local_lane_key(QUEUE, local))
         if staged is not None:
             return staged.row if isinstance(staged.row, Queue) else None
         data = self._store.get(QUEUES, local)
@@ -75,7 +73,7 @@ class Queues:
         except ValueError as error:
             what = f"the queue {name_in(local)!r} of messages that wait"
             follows = "they wait on, and later messages of its key become dead letters"
-            self._unreadable.own(QUEUES, local, what, error, follows)
+            self._staging.unreadable.own(QUEUES, local, what, error, follows)
             return None
 
     def head(self, local: bytes, queue: Queue) -> WaitingMessage:
@@ -85,7 +83,7 @@ class Queues:
     def message(self, local: bytes, number: int) -> WaitingMessage:
         """A message of a queue, by its number. Raises RowUnreadable, also when the store has lost it."""
         key = number.to_bytes(8, "big")
-        staged = self._overlay.get(LANE, local_lane_key(WAITING, local) + key)
+        staged = self._staging.get(LANE, local_lane_key(WAITING, local) + key)
         if staged is not None and isinstance(staged.row, WaitingMessage):
             return staged.row
         data = self._store.get(MESSAGES, local + key)
@@ -93,7 +91,9 @@ class Queues:
             return read_message(data or b"")
         except ValueError as error:
             what = f"message {number} of the queue {name_in(local)!r}"
-            self._unreadable.own(MESSAGES, local + key, what, error, "later ones of its key wait behind it")
+            self._staging.unreadable.own(
+                MESSAGES, local + key, what, error, "later ones of its key wait behind it"
+            )
             raise RowUnreadable(f"{what} is lost, or cannot be read: {error!r}") from error
 
     def of_key(self, partition: bytes, handler: bytes, key: bytes) -> Iterator[tuple[bytes, Queue]]:
@@ -103,7 +103,7 @@ class Queues:
         begin = partition + queue_name(handler, key)
         found = {
             own
-            for local, _ in self._overlay.changes(LANE)
+            for local, _ in self._staging.changes(LANE)
             for kind, own in (split_local_lane_key(local),)
             if kind == QUEUE and own.startswith(begin)
         }
@@ -121,7 +121,7 @@ class Queues:
         are `unroutable`; `most` of those that are committed. One may come twice.
         """
         name = handler.encode()
-        for local, change in self._overlay.changes(LANE):
+        for local, change in self._staging.changes(LANE):
             kind, own = split_local_lane_key(local)
             if kind != QUEUE or handler_of(name_in(own)) != name:
                 continue
@@ -157,7 +157,7 @@ class Queues:
                 queue = self.get(local)
                 if queue is not None and place_of(name_in(local), queue) == place:
                     yield local, queue
-                elif self._overlay.get(LANE, local_lane_key(QUEUE, local)) is None:
+                elif self._staging.get(LANE, local_lane_key(QUEUE, local)) is None:
                     stale.append(Write(QUEUES_BY_DUE, entry, None))
         finally:  # also when the caller has had enough: else they would be passed again at each look
             if stale:

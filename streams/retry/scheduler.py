@@ -5,24 +5,22 @@ Handlers take turns in being first, and none takes all of the room while others 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from contextlib import closing
 
 import structlog
 
 from streams.errors import MessageExpired, PermanentError, RowUnreadable, UnknownSchema
-from streams.model.application import Application, BoundHandler
+from streams.model.application import BoundHandler
 from streams.model.envelope import Envelope
 from streams.retry.gate import HandlerGate
 from streams.retry.queue import Queue, Reason, handler_of, index_prefix
-from streams.retry.queues import Queues
+from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival
-from streams.staging.commit_order import CommitOrder
 from streams.staging.decoding import unpacked
 from streams.staging.entry import Entry
 from streams.staging.keys import name_in, prefix_in
 from streams.staging.payloads import refers
-from streams.staging.refusals import Refusals
 
 #: Heads of queues run in one go, before other lanes and what comes in have their turn.
 RETRIES_AT_ONCE = 200
@@ -40,30 +38,17 @@ class RetryScheduler:
         reserved: keys in flight that are left to heads which were due and found none.
     """
 
-    def __init__(
-        self,
-        app: Application,
-        queues: Queues,
-        gates: Mapping[str, HandlerGate],
-        sequences: CommitOrder,
-        busy: Mapping[bytes, object],
-        log_unknown: Callable[[UnknownSchema], None],
-        partitions: int,
-        refusals: Refusals | None = None,
-    ) -> None:
-        """`busy` has the keys in flight; `log_unknown` is called with a schema that a head waits for.
-        `partitions`: how many the lane has.
-        """
+    def __init__(self, waiting: Waiting, in_flight: Mapping[bytes, object], partitions: int) -> None:
+        """`in_flight` has the keys whose handlers run; the lane has so many `partitions`."""
         self.tried = 0
         self.reserved = 0
-        self._app = app
-        self._queues = queues
-        self._gates = gates
-        self._sequences = sequences
-        self._busy = busy
-        self._log_unknown = log_unknown
+        self._app = waiting.staging.app
+        self._waiting = waiting
+        self._queues = waiting.queues
+        self._gates = waiting.gates
+        self._staging = waiting.staging
+        self._in_flight = in_flight
         self._partitions = partitions
-        self._refusals = Refusals() if refusals is None else refusals
         self._may_try = 0
         self._turn = 0
 
@@ -96,7 +81,7 @@ class RetryScheduler:
             or prefix_in(local) in self._gates[handler.name].held
         ):
             return None
-        if arrival.record.key not in self._busy and self._finds_none_free(handler, local, queue):
+        if arrival.record.key not in self._in_flight and self._finds_none_free(handler, local, queue):
             return None
         return self._head(handler, local, queue, now)
 
@@ -168,11 +153,11 @@ class RetryScheduler:
 
     @property
     def _is_full(self) -> bool:
-        return self._sequences.held_bytes >= self._app.lane_options.max_backlog_bytes
+        return self._staging.order.held_bytes >= self._app.lane_options.max_backlog_bytes
 
     def _finds_none_free(self, handler: BoundHandler, local: bytes, queue: Queue) -> bool:
         """Whether a head is to run or to be fetched in the background, with no place in flight for it."""
-        if len(self._busy) < self._app.lane_options.max_in_flight:
+        if len(self._in_flight) < self._app.lane_options.max_in_flight:
             return False
         if handler.is_async:
             return True
@@ -200,13 +185,13 @@ class RetryScheduler:
         arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts
         arrival.handlers = ((handler, None),)
         try:
-            if self._refusals and (refused := self._refusals.of(entry)) is not None:
+            if self._staging.refusals and (refused := self._staging.refusals.of(entry)) is not None:
                 raise refused
             arrival.message = unpacked(route, waiting, arrival.envelope)
             if not waiting.letter:  # whoever replays a letter wants it done all the same
                 _check_deadline(arrival, queue, now)
         except UnknownSchema as error:
-            self._log_unknown(error)
+            self._waiting.log_unknown(error)
             arrival.error = error  # it waits on, or is given up, in its turn
         except PermanentError as error:
             arrival.error = error  # given up in its turn: what came before it is not staged yet
@@ -216,7 +201,7 @@ class RetryScheduler:
                 return None
         self.tried += 1
         gate.running.add(local)
-        self._sequences.add(entry)
+        self._staging.order.add(entry)
         return arrival
 
 

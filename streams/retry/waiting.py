@@ -13,7 +13,7 @@ import structlog
 
 from streams.dead_letters.table import DeadLetters
 from streams.errors import QueueFull, RowUnreadable, TooLarge, UnknownSchema
-from streams.model.application import Application, BoundHandler
+from streams.model.application import BoundHandler
 from streams.model.envelope import FINGERPRINT, RECORD_OVERHEAD
 from streams.policy.breaker import BreakerState
 from streams.retry.crowds import Crowds
@@ -35,9 +35,9 @@ from streams.retry.queue import (
 from streams.retry.queues import Queues, with_message, without_head
 from streams.staging.arrival import Arrival, Attempt
 from streams.staging.changes import Change
-from streams.staging.inbox import Inbox
+from streams.staging.inbox import inbox_entry
 from streams.staging.keys import name_in
-from streams.staging.outcomes import OutcomeWriter
+from streams.staging.outcomes import Outcomes
 
 log = structlog.get_logger(__name__)
 
@@ -64,20 +64,18 @@ class Waiting:
     """The queues of one lane and the gates of its handlers. Nothing else changes either.
 
     Attributes:
-        letters, outcomes: stage the end of a message that cannot wait any longer.
+        gates: whether messages run now, by handler.
+        queues: those of all handlers.
+        letters, outcomes: stage the end of a message that waits no longer.
+        crowds: the queues that are long.
     """
 
-    def __init__(
-        self,
-        app: Application,
-        gates: Mapping[str, HandlerGate],
-        queues: Queues,
-        outcomes: OutcomeWriter,
-        letters: DeadLetters,
-    ) -> None:
+    def __init__(self, outcomes: Outcomes, letters: DeadLetters, gates: Mapping[str, HandlerGate]) -> None:
+        app = outcomes.staging.app
+        self.staging = outcomes.staging
         self.options = app.lane_options
         self.gates = gates
-        self.queues = queues
+        self.queues = Queues(outcomes.staging)
         self.outcomes = outcomes
         self.letters = letters
         self.crowds = Crowds(app, gates)
@@ -179,10 +177,10 @@ class Waiting:
     def _put(self, attempt: Attempt, changes: list[Change], now: float) -> None:
         """Stage the rows of a message that waits."""
         if attempt.inbox_key is not None:
-            changes.append(Inbox.entry(attempt.inbox_key, int(now * 1000), b"waits"))
-        self.outcomes.put(attempt.arrival.entry, changes)
+            changes.append(inbox_entry(attempt.inbox_key, int(now * 1000), b"waits"))
+        self.staging.put(attempt.arrival.entry, changes)
         if not attempt.arrival.queue:  # else it has been counted
-            self.outcomes.counters.waiting += 1
+            self.staging.counters.waiting += 1
 
     def too_large(self, changes: Sequence[Change]) -> TooLarge | None:
         """Why a message cannot wait in these rows; None: it can."""
@@ -204,7 +202,7 @@ class Waiting:
         queue = self.queues.get(local)
         assert queue is not None
         later = put_off(queue, reason, due_ms=ms(due), attempts=attempt.attempts, tried_ms=ms(tried))
-        self.outcomes.put(attempt.arrival.entry, [set_queue(name_in(local), later)])
+        self.staging.put(attempt.arrival.entry, [set_queue(name_in(local), later)])
         self.gates[attempt.handler.name].running.discard(local)
 
     def leave(self, attempt: Attempt, now: float) -> None:
@@ -214,7 +212,7 @@ class Waiting:
         queue = self.queues.get(local)
         assert queue is not None
         rest = advance(queue, message_of(arrival.record, 0).size, ms(now))
-        self.outcomes.put(arrival.entry, without_head(local, queue, rest))
+        self.staging.put(arrival.entry, without_head(local, queue, rest))
         gate.running.discard(local)
         gate.not_yet.pop(local, None)
         if rest is None:
@@ -242,7 +240,7 @@ class Waiting:
     def hold(self, attempt: Attempt, local: bytes, changes: list[Change]) -> None:
         """Let a queue wait behind a dead letter."""
         gate = self.gates[attempt.handler.name]
-        self.outcomes.put(attempt.arrival.entry, changes)
+        self.staging.put(attempt.arrival.entry, changes)
         gate.add(local)
         gate.running.discard(local)
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from streams.errors import SettingsError
 from streams.model.layout import INBOX
 from streams.ports import Store
-from streams.staging.area import Overlay
+from streams.staging.area import StagingArea
 from streams.staging.changes import Change, Writes
 from streams.units import DAY
 
@@ -34,13 +34,18 @@ def check_retention(*, inbox: float, dead_letters: float, longest_retry: float) 
         )
 
 
+def inbox_entry(key: bytes, now_ms: int, note: bytes) -> Change:
+    """The change that marks a message as handled; `note` is the outcome's, for people."""
+    return Change(INBOX, key, now_ms.to_bytes(8, "big") + note)
+
+
 def source_prefix(handler: bytes, source: bytes) -> bytes:
     """What the changelog keys begin with of what a handler has from a source."""
     return blake2b(handler + b"\0" + source, digest_size=8).digest()
 
 
 class Inbox:
-    """A lane's inbox over its store; entries staged but not yet committed are the lane's overlay to know."""
+    """The inbox of a lane over its store. Entries that are not committed are in the staging area."""
 
     def __init__(self, store: Store, writes: Writes, retention: float) -> None:
         """`retention` in seconds: how long an id is kept at least."""
@@ -61,21 +66,16 @@ class Inbox:
             self._prefixes[handler, source] = prefix
         return prefix + message_id
 
-    @staticmethod
-    def entry(key: bytes, now_ms: int, note: bytes) -> Change:
-        """The change that marks a message as handled; `note` is the outcome's, for people."""
-        return Change(INBOX, key, now_ms.to_bytes(8, "big") + note)
-
-    def take(self, overlay: Overlay, prefix: bytes, keys: Sequence[bytes], now: float) -> list[bool]:
-        """Which messages are new, by their keys in a partition, which is given as it stands in local keys.
-        Those are marked, so that none of them is new again.
+    def take(self, staging: StagingArea, prefix: bytes, keys: Sequence[bytes], now: float) -> list[bool]:
+        """Which messages are new, by their inbox keys. The new ones are marked, so that none is new again.
+        `prefix` is that of their partition in local keys.
         """
         local = [prefix + key for key in keys]
         new = []
         for key, own, seen in zip(keys, local, self.seen(local, now), strict=True):
-            is_new = not seen and overlay.get(INBOX, own) is None
+            is_new = not seen and staging.get(INBOX, own) is None
             if is_new:
-                overlay.put(own, Change(INBOX, key, b""))
+                staging.show(own, Change(INBOX, key, b""))
             new.append(is_new)
         return new
 

@@ -9,36 +9,32 @@ import structlog
 
 from streams.claims.claim import VALUE, with_claim
 from streams.errors import TooLarge, Unencodable, WiringError
-from streams.model.application import Application, BoundHandler, BoundMessage, BoundTable
+from streams.model.application import BoundHandler, BoundMessage, BoundTable
 from streams.model.codecs import encode_row
 from streams.model.envelope import (
     EXPIRY,
     ID,
-    LOOPBACK,
     RECORD_OVERHEAD,
     SUBJECT,
     TIME,
-    TIMER_DUE,
     WITHIN,
     derived_id,
     headers_size,
-    record_size,
     rfc3339,
 )
 from streams.model.layout import CLAIMS
 from streams.model.message import Message
 from streams.model.outcome import Outcome
 from streams.model.row_keys import row_key
-from streams.ports import TP, Outgoing, Record
-from streams.staging.area import Overlay
-from streams.staging.arrival import Arrival, Counters
+from streams.ports import TP, Outgoing
+from streams.staging.area import StagingArea
+from streams.staging.arrival import Arrival
 from streams.staging.changes import Change
-from streams.staging.commit_order import CommitOrder
 from streams.staging.entry import Entry
-from streams.staging.inbox import Inbox
+from streams.staging.inbox import inbox_entry
 from streams.staging.loops import Loops, Sent
-from streams.staging.payloads import NeedsUpload, Prepared, Upload, Uploads, reference, reference_in
-from streams.staging.timers import Due, remove_timer, set_timer, timer_key, timer_name
+from streams.staging.payloads import NeedsUpload, Prepared, Upload, Uploads, reference
+from streams.staging.timers import remove_timer, set_timer, timer_name
 
 log = structlog.get_logger(__name__)
 
@@ -46,25 +42,15 @@ log = structlog.get_logger(__name__)
 _NOT_DATA = (ArithmeticError, ValueError, OSError)
 
 
-class OutcomeWriter:
-    """Writes to entries and to the overlay; nothing of it has happened yet."""
+class Outcomes:
+    """Encodes what handlers return, and stages it."""
 
-    def __init__(
-        self,
-        app: Application,
-        overlay: Overlay,
-        sequences: CommitOrder,
-        counters: Counters,
-        loops: Loops | None = None,
-    ) -> None:
-        """Without `loops` a lane reads back all that it sends to itself."""
-        self.counters = counters
+    def __init__(self, staging: StagingArea, loops: Loops | None = None) -> None:
+        """Without `loops` the lane reads back all that it sends to itself."""
+        app = staging.app
+        self.staging = staging
         self._loops = loops
-        #: What the newest changes were before, while they may be taken back: see `begin_trial`.
-        self._before: list[tuple[bytes, str, Change | None]] | None = None
         self._app = app
-        self._overlay = overlay
-        self._sequences = sequences
         self._limit = app.lane_options.max_message_bytes - RECORD_OVERHEAD
         self._claims = app.claims
         #: Up to so many bytes a message needs no closer look.
@@ -133,12 +119,12 @@ class OutcomeWriter:
             if (size := len(change.key) + len(change.value or b"")) > self._limit:
                 raise self._too_large(handler, f"a row of {change.table}", size)
         if inbox_key is not None:
-            changes.append(Inbox.entry(inbox_key, int(now * 1000), outcome.note.encode()[:200]))
+            changes.append(inbox_entry(inbox_key, int(now * 1000), outcome.note.encode()[:200]))
         if uploads:
             return Prepared(changes, sends, uploads)
-        if sent := self._coming(sends, len(entry.sends)):
+        if sent := self._own(sends, len(entry.sends)):
             entry.looped = [*(entry.looped or ()), *sent]
-        self.put(entry, changes)
+        self.staging.put(entry, changes)
         entry.sends.extend(sends)
         return None
 
@@ -157,8 +143,8 @@ class OutcomeWriter:
             action=f"add on({name}, ...), unless another application takes it",
         )
 
-    def _coming(self, sends: Sequence[tuple[TP, Outgoing]], first: int) -> Sequence[Sent]:
-        """What of the sends goes to this lane, numbered from `first`: from now on it is before it."""
+    def _own(self, sends: Sequence[tuple[TP, Outgoing]], first: int) -> Sequence[Sent]:
+        """Record which sends loop back to this lane. They are numbered from `first`."""
         loops = self._loops
         if loops is None or not sends:
             return ()
@@ -170,70 +156,16 @@ class OutcomeWriter:
                 sent.append(Sent(number, message_id))
         return sent
 
-    def begin_trial(self, entry: Entry) -> tuple[int, int]:
-        """From now on what is staged can be taken back. Returns what `take_back` needs."""
-        self._before = []
-        return len(entry.changes), len(entry.sends)
-
-    def end_trial(self) -> None:
-        """What was staged since stands."""
-        self._before = None
-
-    def take_back(self, entry: Entry, mark: tuple[int, int]) -> None:
-        """Nothing of what was staged for an entry since the trial began stands."""
-        assert self._before is not None
-        for local, table, change in reversed(self._before):
-            self._overlay.restore(local, table, change)
-        self._before = None
-        del entry.changes[mark[0] :], entry.sends[mark[1] :]
-
     def put_prepared(self, entry: Entry, prepared: Prepared) -> list[Change]:
         """Stage an outcome of which the payloads are written now. Returns references that an entry which was
         staged meanwhile, and is committed later, removes: they are to be written after it.
         """
         names = [reference(upload.claim.name, upload.needed) for upload in prepared.uploads]
-        staged = [(name, self._overlay.get(CLAIMS, entry.prefix + name.key)) for name in names]
-        self.put(entry, [*prepared.changes, *names])
+        staged = [(name, self.staging.get(CLAIMS, entry.prefix + name.key)) for name in names]
+        self.staging.put(entry, [*prepared.changes, *names])
         entry.sends.extend(prepared.sends)
-        self._coming(prepared.sends, 0)  # only now: after an upload that fails the handler decides anew
+        self._own(prepared.sends, 0)  # only now: after an upload that fails the handler decides anew
         return [name for name, change in staged if change is not None and change.value is None]
-
-    def refer(self, entry: Entry, record: Record | Outgoing, now: float) -> None:
-        """What a record refers to, if anything, is needed from `now` on for as long as any message."""
-        self.put(entry, self._references(record, now))
-
-    def _references(self, record: Record | Outgoing, now: float) -> Sequence[Change]:
-        if self._claims is None or record.value:
-            return ()
-        change = reference_in(dict(record.headers), self._claims.bucket, now)
-        return () if change is None else (change,)
-
-    def put(self, entry: Entry, changes: Sequence[Change]) -> None:
-        """Add changes to an entry, and let later reads see them."""
-        prefix = entry.prefix
-        for change in changes:
-            local = prefix + change.key
-            if self._before is not None:
-                self._before.append((local, change.table, self._overlay.get(change.table, local)))
-            self._overlay.put(local, change)
-            entry.changes.append((local, change))
-
-    def append(
-        self,
-        partition: int,
-        changes: Sequence[Change],
-        sends: Sequence[tuple[TP, Outgoing]] = (),
-        key: bytes | None = None,
-    ) -> Entry:
-        """Stage changes and records that no message has brought, behind all of their key that came before;
-        behind all that came before, and before all that comes, without one.
-        """
-        entry = Entry(partition, None, 0, 0, key)
-        self.put(entry, changes)
-        entry.sends.extend(sends)
-        entry.done = True
-        self._sequences.add(entry)
-        return entry
 
     def _of(self, handler: BoundHandler, name: str, row: Any, arrival: Arrival) -> Sequence[Change]:
         """What an outcome says under the name of a row."""
@@ -321,47 +253,6 @@ class OutcomeWriter:
         if len(value) + rest > self._limit:
             raise self._too_large(handler, type(message).__name__, len(value) + rest)
         return Outgoing(key, value, headers), uploads
-
-    def forward(self, entry: Entry, record: Record, home: int, now: float) -> None:
-        """A client with another partitioner: the message goes on to the lane of its key (docs/adr/0006).
-        Raises TooLarge.
-        """
-        size = record_size(record.key, record.value, record.headers)
-        if size > self._app.lane_options.max_message_bytes:  # it came compressed
-            raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
-        self.counters.misrouted += 1
-        headers = record.headers
-        if headers and headers[-1][0] == LOOPBACK:
-            # It came so, and says nothing. In our own record it would be our mark: nobody would handle that.
-            headers = [header for header in headers if header[0] != LOOPBACK]
-        entry.sends.append((TP(record.topic, home), Outgoing(record.key, record.value, headers)))
-        self.refer(entry, record, now)
-
-    def fire(self, due: Due, now: float) -> None:
-        """Send a due timer's message, and take the timer away."""
-        headers = [header for header in due.outgoing.headers if header[0] != TIME]
-        headers.append((TIME, rfc3339(now).encode()))
-        if not any(name == TIMER_DUE for name, _ in headers):  # else it was put off
-            headers.append((TIMER_DUE, rfc3339(due.due_ms / 1000).encode()))
-        key = due.outgoing.key or b""
-        outgoing = Outgoing(key, due.outgoing.value, headers)
-        changes = [remove_timer(due.name), *self._references(outgoing, now)]
-        to = TP(due.topic, self._app.layout.partition_of(key))
-        if self._loops is not None and due.topic in self._loops.topics:
-            self._loops.written(due.topic, key, dict(headers)[ID])
-        self.append(due.partition, changes, [(to, outgoing)], timer_key(due.name)).timer = due.name
-        self.counters.timers += 1
-
-    def put_off(self, due: Due, until: float) -> Entry:
-        """Let a due timer ring at `until`, epoch seconds; its message still says when it was to ring."""
-        headers = list(due.outgoing.headers)
-        if not any(name == TIMER_DUE for name, _ in headers):
-            headers.append((TIMER_DUE, rfc3339(due.due_ms / 1000).encode()))
-        outgoing = Outgoing(due.outgoing.key, due.outgoing.value, headers)
-        change = set_timer(due.name, until, due.topic, outgoing)
-        entry = self.append(due.partition, [change], (), timer_key(due.name))
-        entry.timer = due.name
-        return entry
 
 
 def _strays(handler: BoundHandler, bound: BoundMessage) -> WiringError:

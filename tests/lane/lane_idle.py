@@ -14,19 +14,19 @@ def held_by(lane: Lane) -> dict[str, object]:
     parts = lane._parts
     if parts is None:
         return {"state": lane.state}
-    sequences = parts.sequences
+    order = parts.staging.order
     found: dict[str, object] = {
-        "held": sequences.held,
-        "held_bytes": sequences.held_bytes,
-        "backlog": sequences.backlog,
-        "backlog_bytes": sequences.backlog_bytes,
-        "in_commit": sequences.in_commit,
-        "in_commit_bytes": sequences.in_commit_bytes,
-        "overlay": len(parts.overlay),
+        "held": order.held,
+        "held_bytes": order.held_bytes,
+        "backlog": order.backlog,
+        "backlog_bytes": order.backlog_bytes,
+        "in_commit": order.in_commit,
+        "in_commit_bytes": order.in_commit_bytes,
+        "overlay": len(parts.staging),
         "in_flight": parts.dispatch.in_flight,
         "tasks": parts.dispatch.tasks,
     }
-    for name, gate in parts.gates.items():
+    for name, gate in parts.waiting.gates.items():
         found[f"{name} running"] = len(gate.running)
         found[f"{name} under way"] = gate.under_way
         found[f"{name} queues"] = len(gate.queues)

@@ -23,7 +23,7 @@ from streams.http import HttpServer
 from streams.model.choreography import choreography
 from streams.ports import Outgoing
 from streams.saga.definition import Backoff
-from streams.staging.outcomes import OutcomeWriter
+from streams.staging.outcomes import Outcomes
 from streams.web.site.routes import site
 from tables.orders import ORDERS
 from tables.sagas import ORDER_SAGAS
@@ -38,16 +38,16 @@ class Spoilt:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.mended = False
         self.times = 0
-        encode = OutcomeWriter._outgoing
+        encode = Outcomes._outgoing
 
-        def outgoing(writer: Any, handler: Any, message: Any, *rest: Any) -> Any:
-            bound, made, uploads = encode(writer, handler, message, *rest)
+        def outgoing(outcomes: Any, handler: Any, message: Any, *rest: Any) -> Any:
+            bound, made, uploads = encode(outcomes, handler, message, *rest)
             if isinstance(message, ReleaseStock) and not self.mended:
                 self.times += 1
                 made = Outgoing(made.key, b"", [*made.headers, (DATAREF, b"no reference")])
             return bound, made, uploads
 
-        monkeypatch.setattr(OutcomeWriter, "_outgoing", outgoing)
+        monkeypatch.setattr(Outcomes, "_outgoing", outgoing)
 
 
 async def test_one_command_settles_an_order_whose_release_is_unreadable(

@@ -15,7 +15,7 @@ from streams.model.operations import Pause, PauseState
 from streams.operator.pauses import set_pause
 from streams.ports import TP, Outgoing
 from streams.staging.changes import Change, Writes
-from streams.staging.inbox import Inbox
+from streams.staging.inbox import inbox_entry
 from streams.staging.timers import remove_timer, set_timer
 
 History = Sequence[tuple[int, Sequence[Change]]]
@@ -38,7 +38,7 @@ timers = st.builds(lambda name, due: set_timer(name, due, "bell", RING), KEYS, T
 pauses = st.builds(set_pause, st.sampled_from("ab"), st.none() | PAUSES)
 #: A message is handled once: of an inbox entry there is no second version.
 entries = st.lists(st.tuples(KEYS, TIMES), unique_by=lambda entry: entry[0]).map(
-    lambda found: [Inbox.entry(key, time, b"note") for key, time in found]
+    lambda found: [inbox_entry(key, time, b"note") for key, time in found]
 )
 changes = st.tuples(st.lists(rows | positions | timers | pauses, max_size=20), entries).map(
     lambda both: both[0] + both[1]

@@ -21,7 +21,7 @@ from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing, Store, Write
 from streams.runtime.store import RocksStores
 from streams.staging.changes import Change, Writes
-from streams.staging.inbox import DAY, Inbox
+from streams.staging.inbox import DAY, inbox_entry
 from streams.staging.timers import remove_timer, set_timer
 
 pytestmark = pytest.mark.slow("a second of stores")
@@ -35,8 +35,8 @@ CHANGES = (
     Change("stock", row_key(b"cd-2"), b"two"),
     Change("stock", row_key(b"cd-1"), b"three"),
     Change("stock", row_key(b"cd-2"), None),
-    Inbox.entry(b"12345678m-1", NOW_MS, b"noted"),
-    Inbox.entry(b"12345678m-2", NOW_MS + int(20 * DAY * 1000), b""),
+    inbox_entry(b"12345678m-1", NOW_MS, b"noted"),
+    inbox_entry(b"12345678m-2", NOW_MS + int(20 * DAY * 1000), b""),
     Change("lane", b"porders", b"17"),
     RING,
     set_timer(b"h\0l", NOW_MS / 1000, "bell", Outgoing(b"l", b"ring", [])),

@@ -1,4 +1,4 @@
-"""A lane's dead letters with all that writes them, and no lane."""
+"""A lane's staging area and dead letters, and no lane."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,29 +6,40 @@ from typing import Any
 from streams.dead_letters.bursts import Bursts
 from streams.dead_letters.table import DeadLetters
 from streams.model.layout import Layout
-from streams.staging.area import Overlay
+from streams.ports import Store
+from streams.staging.area import StagingArea
 from streams.staging.arrival import Counters
 from streams.staging.changelog import Staged, writes_of
 from streams.staging.changes import Writes
-from streams.staging.commit_order import CommitOrder
-from streams.staging.outcomes import OutcomeWriter
-from streams.staging.unreadable import Unreadable
+from streams.staging.outcomes import Outcomes
+from streams.staging.refusals import Refusals
 from streams.testing.store import MemoryStores
+
+
+def staging_over(store: Store, **options: Any) -> StagingArea:
+    """A staging area of four partitions over a store."""
+    given = {
+        "max_replays": 3,
+        "max_message_bytes": 400_000,
+        "max_ahead": 0,
+        "claim_retention": 0.0,
+        **options,
+    }
+    app: Any = SimpleNamespace(
+        lane_options=SimpleNamespace(**given), layout=Layout("post", 4, 1), claims=None, changelogs=()
+    )
+    return StagingArea(app, store, Writes(60.0), Counters(), Refusals())
 
 
 class Kept:
     def __init__(self, **options: Any) -> None:
-        layout = SimpleNamespace(operations_log="log", app_id="post", partitions=4)
-        self.app: Any = SimpleNamespace(
-            lane_options=SimpleNamespace(max_replays=3, **options), layout=layout, claims=None
-        )
-        self.store, self.overlay = MemoryStores().open(0), Overlay()
-        self.sequences = CommitOrder(Layout("post", 2, 1))
-        self.writer = OutcomeWriter(self.app, self.overlay, self.sequences, Counters())
-        self.letters = DeadLetters(self.app, self.store, self.overlay, self.writer, Bursts(), Unreadable())
+        self.store = MemoryStores().open(0)
+        self.staging = staging_over(self.store, **options)
+        self.outcomes = Outcomes(self.staging)
+        self.letters = DeadLetters(self.staging, Bursts())
 
     def commit_staged(self) -> Staged:
-        staged = self.sequences.take(1 << 30)
+        staged = self.staging.order.take(1 << 30)
         self.store.apply(list(writes_of(staged, Writes(60.0))), {})
-        self.overlay.forget(staged)
+        self.staging.forget(staged)
         return staged

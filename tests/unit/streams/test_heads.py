@@ -38,9 +38,10 @@ def test_a_head_that_waits_on_gives_its_probe_back() -> None:
 
 @pytest.mark.parametrize(("size", "fits"), [(1000, True), (1001, False)])
 def test_what_waits_is_no_larger_than_a_record(size: int, fits: bool) -> None:
-    nothing: Any = None
     options = SimpleNamespace(max_message_bytes=1000 + RECORD_OVERHEAD)
-    app: Any = SimpleNamespace(lane_options=options, routes={}, handlers={})
-    line = Waiting(app, {}, nothing, nothing, nothing)
+    app = SimpleNamespace(lane_options=options, routes={}, handlers={})
+    outcomes: Any = SimpleNamespace(staging=SimpleNamespace(app=app, store=None))
+    letters: Any = None
+    waiting = Waiting(outcomes, letters, {})
     rows = [Change("lane", b"k", b"small"), Change("lane", b"k" * 10, b"v" * (size - 10))]
-    assert (line.too_large(rows) is None) is fits
+    assert (waiting.too_large(rows) is None) is fits

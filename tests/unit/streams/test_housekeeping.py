@@ -50,8 +50,8 @@ def test_what_needs_no_haste_is_done_seldom() -> None:
 @pytest.mark.parametrize("partition", [0, 4])  # of 4: an added one's letters lie among those of 0
 def test_the_oldest_letters_expire_as_far_as_room_allows(partition: int) -> None:
     kept = Kept(max_message_bytes=20_000, dead_letter_retention=RETENTION)
-    store, letters, writer = kept.store, kept.letters, kept.writer
-    expiry = Expiry(kept.app, store, letters=letters, writer=writer)
+    store, letters, staging = kept.store, kept.letters, kept.staging
+    expiry = Expiry(letters)
 
     def left() -> list[int]:
         kept.commit_staged()
@@ -63,7 +63,7 @@ def test_the_oldest_letters_expire_as_far_as_room_allows(partition: int) -> None
         letter = new_letter(
             record, PermanentError("no"), handler="post.note", attempts=1, now_ms=now_ms, limit=20_000
         )
-        writer.append(0, [letters.set(letter)])
+        staging.append(0, [letters.set(letter)])
     assert left() == [0, 1, 2, 3, 4]
     now = RETENTION + 4.5
     assert expiry.step(now, 0) is False

@@ -10,7 +10,7 @@ from letters_kept import Kept
 from streams.claims.claim import claim_of, with_claim
 from streams.dead_letters.row import Letter, new_letter
 from streams.errors import PermanentError
-from streams.lane.attempt import AttemptRunner
+from streams.lane.attempt import Attempts
 from streams.lane.references import LETTERS_BYTES, PAUSE, STEP, References
 from streams.model.layout import CLAIMS, Layout
 from streams.policy.breaker import BreakerPolicy
@@ -38,8 +38,8 @@ class House(Kept):
     """A lane's store and its housekeeping; rows of objects are kept for a day."""
 
     def __init__(self) -> None:
-        super().__init__(max_message_bytes=LIMIT)
-        self.references = References(self.store, self.overlay, self.writer, self.letters, "ours", DAY)
+        super().__init__(max_message_bytes=LIMIT, claim_retention=DAY)
+        self.references = References(self.letters, "ours")
         self.steps: list[int] = []
 
     def commit(self, change: Change) -> None:
@@ -112,13 +112,13 @@ def test_what_lies_in_another_bucket_is_not_named() -> None:
 
 def test_a_reference_needed_again_is_written_after_its_removal() -> None:
     """The removal is in an entry that may be committed after that of the outcome."""
-    writer = Kept(max_message_bytes=LIMIT).writer
+    kept = Kept(max_message_bytes=LIMIT)
     claims = [claim_of("ours", "parcel", name, b"large") for name in ("going", "staying", "new")]
     going, staying, _ = (reference(claim.name, 1.0) for claim in claims)
-    writer.put(Entry(1, None, 0), [Change(CLAIMS, going.key, None), staying])
+    kept.staging.put(Entry(1, None, 0), [Change(CLAIMS, going.key, None), staying])
     prepared = Prepared([], [], tuple(Upload(claim, b"large", 9.0) for claim in claims))
     entry = Entry(1, None, 0)
-    again = writer.put_prepared(entry, prepared)
+    again = kept.outcomes.put_prepared(entry, prepared)
     assert again == [reference(claims[0].name, 9.0)]
     assert [change.value for _, change in entry.changes] == [reference("", 9.0).value] * 3
 
@@ -131,29 +131,28 @@ async def test_references_being_removed_are_written_behind_the_outcome() -> None
 
     async def write(uploads: Any) -> None: ...
 
-    writer: Any = SimpleNamespace(
+    outcomes: Any = SimpleNamespace(stage=lambda *_: prepared, put_prepared=lambda *_: removed)
+    staging: Any = SimpleNamespace(
         counters=Counters(),
-        stage=lambda *_: prepared,
-        put_prepared=lambda *_: removed,
+        order=CommitOrder(Layout("post", 2, 1)),
         append=lambda partition, changes: behind.append((partition, changes)),
     )
-    rows: Any = SimpleNamespace(of=lambda *_: [])
     payloads: Any = SimpleNamespace(write=write)
     handler: Any = SimpleNamespace(
-        name="post.note", is_async=True, wants_envelope=False, call=lambda _: ask()
+        name="post.note", is_async=True, wants_envelope=False, call=lambda _: ask(), rows=()
     )
     gates = {"post.note": HandlerGate("post.note", BreakerPolicy())}
-    waiting: Any = SimpleNamespace(gates=gates)
+    waiting: Any = SimpleNamespace(gates=gates, outcomes=outcomes, staging=staging)
     nothing: Any = None
-    runner = AttemptRunner(waiting, rows, writer, payloads, CommitOrder(Layout("post", 2, 1)), ManualClock())
+    attempts = Attempts(waiting, payloads, ManualClock())
     route: Any = SimpleNamespace(handlers_without_inbox=((handler, None),))
-    await runner.run_in_background(Arrival(Entry(1, None, 0), route, a_letter().record, nothing, object()))
+    await attempts.run_in_background(Arrival(Entry(1, None, 0), route, a_letter().record, nothing, object()))
     assert behind == [(1, removed)]
 
 
 def test_a_row_being_made_new_is_not_removed() -> None:
     house, old, new = House(), reference("events/parcel/1", 0.0), reference("events/parcel/1", 9 * DAY)
     house.commit(old)
-    house.overlay.put(store_key(1, new.key), new)  # staged by a message, and not committed yet
+    house.staging.show(store_key(1, new.key), new)  # staged by a message, and not committed yet
     house.pass_to(2 * DAY)
     assert house.named == 1

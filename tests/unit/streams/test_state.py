@@ -6,17 +6,17 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from letters_kept import staging_over
 
 from streams.errors import SettingsError
 from streams.model.layout import INBOX, LANE, Layout
 from streams.model.row_keys import MAX_KEY_BYTES, row_key, split_row_key
 from streams.ports import TP, Outgoing
-from streams.staging.area import Overlay
 from streams.staging.changelog import writes_of
 from streams.staging.changes import IDS_BYTES, POSITIONS, TIMERS_BY_DUE, Change, Writes, pack_ids
 from streams.staging.commit_order import CommitOrder
 from streams.staging.entry import ENTRY_BYTES, Entry
-from streams.staging.inbox import DAY, Inbox, bucket_length, check_retention
+from streams.staging.inbox import DAY, Inbox, bucket_length, check_retention, inbox_entry
 from streams.staging.keys import HANDLER, POSITION, TIMER, split_store_key, store_key
 from streams.testing.store import MemoryStore, MemoryStores
 
@@ -165,24 +165,24 @@ def test_partitions_take_turns_when_transactions_are_small() -> None:
 
 
 def test_a_newer_change_stays_staged_after_the_older_one() -> None:
-    sequences, overlay = CommitOrder(Layout("app", 1, 1)), Overlay()
+    staging = staging_over(MemoryStores().open(0))
     older, newer, other = Change("t", b"k", b"1"), Change("t", b"k", b"2"), Change("t", b"o", b"3")
-    first, second = staged_of(sequences, [(0, [older, other]), (0, [newer])])
+    first, second = staged_of(staging.order, [(0, [older, other]), (0, [newer])])
     for entry in (first, second):
         for local, change in entry.changes:
-            overlay.put(local, change)
-    overlay.forget(sequences.take(1))
-    assert overlay.get("t", store_key(0, b"k")) is newer
-    assert overlay.get("t", store_key(0, b"o")) is None
-    overlay.forget(sequences.take(1))
-    assert len(overlay) == 0
+            staging.show(local, change)
+    staging.forget(staging.order.take(1))
+    assert staging.get("t", store_key(0, b"k")) is newer
+    assert staging.get("t", store_key(0, b"o")) is None
+    staging.forget(staging.order.take(1))
+    assert len(staging) == 0
 
 
 # -- inbox --------------------------------------------------------------------------------------------------
 
 
 def remember(of: MemoryStore, key: bytes, at: float) -> None:
-    entry = Inbox.entry(key, int(at * 1000), b"note")
+    entry = inbox_entry(key, int(at * 1000), b"note")
     records = [(b"", value) for value in pack_ids([(entry.key, entry.value or b"")])]
     of.apply(WRITES.of(INBOX, 1, records), {})
 

@@ -21,7 +21,7 @@ from streams.policy.breaker import BreakerPolicy
 from streams.ports import TP, HeldUp, OpenTransaction, Outgoing
 from streams.retry.gate import HandlerGate
 from streams.staging.changes import Writes, pack_ids
-from streams.staging.inbox import Inbox
+from streams.staging.inbox import Inbox, inbox_entry
 from streams.staging.keys import POSITION, TIMER
 from streams.staging.timers import set_timer, timer_name
 from streams.web.base.database_answers import DatabaseAnswer, OutboxAnswer, QueueAnswer, WaitingRow
@@ -362,7 +362,7 @@ async def test_inbox_entries_are_shown_by_message_id(browser, worker):
     writes = Writes(86400.0)
     store = worker.lanes[1].store
     key = Inbox(store, writes, 1.0).key(b"post.note", b"test", b"m-1")
-    entry = Inbox.entry(key, 86400_000 * 3, b"seen")
+    entry = inbox_entry(key, 86400_000 * 3, b"seen")
     (record,) = pack_ids([(entry.key, entry.value)])
     store.apply(writes.of("inbox", 1, [(b"", record)]), {})
     shown = await row(browser, "_inbox-00000003")
