@@ -16,6 +16,7 @@ from agents.settings import OrderSettings
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCUMENTS = [README, ROOT / "tests" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "CONTRIBUTING.md", *DOCUMENTS[1:]]
 GUARANTEE = ROOT / "docs" / "guarantee.md"
 ROOMS = ROOT / "docs" / "adr" / "0019-rooms.md"
 
@@ -215,6 +216,35 @@ def test_no_paragraph_is_longer_than_one_reads(document: Path) -> None:
 
 def test_a_newcomer_reads_the_readme_in_five_minutes() -> None:
     assert len(README.read_text().splitlines()) <= README_LINES
+
+
+#: A line of a page or a row of a table, in characters. Code may need longer ones.
+LINE = 160
+
+
+def long_lines(text: str) -> list[str]:
+    """Lines beyond the limit, each with its number."""
+    prose = re.sub(
+        r"^```.*?^```", lambda code: "\n" * code[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE
+    )
+    lines = enumerate(prose.splitlines(), 1)
+    return [f"line {number}: {line[:60]}" for number, line in lines if len(line) > LINE]
+
+
+@pytest.mark.parametrize(
+    "document", [d for d in PAGES if d != REPORT], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_no_line_is_wider_than_a_screen(document: Path) -> None:
+    assert long_lines(document.read_text()) == []
+
+
+@pytest.mark.parametrize("wide", ["{}", "- {}", "| {} |", "```\n{}\n```\n{}"])
+def test_a_line_that_is_too_wide_is_found(wide: str) -> None:
+    assert len(long_lines(wide.replace("{}", "x" * (LINE + 1)))) == 1
+
+
+def test_wide_code_is_not_a_wide_line() -> None:
+    assert long_lines(f"```\n{'x' * (LINE + 1)}\n```\n{'x' * LINE}\n") == []
 
 
 @pytest.mark.parametrize("long", ["{}", "- {}", "one.\n{}", "2. {}", "| {} |", "```\ncode\n```\n{}"])
