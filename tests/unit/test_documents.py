@@ -16,8 +16,9 @@ from agents.settings import OrderSettings
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DOCUMENTS = [README, ROOT / "tests" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PAGES = [ROOT / "CONTRIBUTING.md", *DOCUMENTS[1:]]
+PAGES = [ROOT / "CONTRIBUTING.md", *DOCUMENTS]
 GUARANTEE = ROOT / "docs" / "guarantee.md"
+GLOSSARY = ROOT / "docs" / "glossary.md"
 ROOMS = ROOT / "docs" / "adr" / "0019-rooms.md"
 
 CODE = re.compile(r"`([^`\n]+)`")
@@ -176,7 +177,9 @@ def test_names_that_are_right_are_not() -> None:
 
 # -- short enough to be read ------------------------------------------------------------------------------
 
-README_LINES = 200
+README_LINES = 160
+#: Two screens: what stands above the end of the first program.
+FIRST_HANDLER_LINES = 60
 PARAGRAPH = 600
 #: A program writes this one.
 REPORT = ROOT / "docs" / "chaos-long-run.md"
@@ -216,6 +219,13 @@ def test_no_paragraph_is_longer_than_one_reads(document: Path) -> None:
 
 def test_a_newcomer_reads_the_readme_in_five_minutes() -> None:
     assert len(README.read_text().splitlines()) <= README_LINES
+
+
+def test_the_first_handler_is_on_the_first_two_screens() -> None:
+    above = README.read_text().partition("```python\n")
+    lines = (above[0] + above[2].partition("```\n")[0]).splitlines()
+    assert above[1]
+    assert len(lines) <= FIRST_HANDLER_LINES
 
 
 #: A line of a page or a row of a table, in characters. Code may need longer ones.
@@ -403,7 +413,7 @@ def test_every_setting_is_documented_with_its_default() -> None:
             assert said[name] == (f"{default:.15g}" if number else shown), name
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "docs" / "how-it-works.md", ROOMS])
+@pytest.mark.parametrize("page", [ROOT / "docs" / "how-it-works.md", ROOMS])
 def test_every_room_of_the_library_is_on_the_page(page: Path) -> None:
     rooms = {path.parent.name for path in (ROOT / "streams").glob("*/__init__.py")}
     assert {room for room in rooms if f"{room}/" not in page.read_text()} == set()
@@ -431,6 +441,20 @@ def test_the_picture_of_the_rooms_is_the_contract() -> None:
 def test_every_page_can_be_reached_from_the_readme() -> None:
     pages = sorted((ROOT / "docs").glob("*.md"))
     assert [path.name for path in pages if f"docs/{path.name}" not in README.read_text()] == []
+
+
+def terms_of_the_glossary() -> list[str]:
+    """The first cell of each row, without the heads of tables."""
+    rows = re.findall(r"^\| ([^|]+) \|[^|]+\|$", GLOSSARY.read_text(), flags=re.MULTILINE)
+    return [term for row in rows if row != "Term" for term in row.split(", ")]
+
+
+def test_the_glossary_has_each_term_once() -> None:
+    terms = terms_of_the_glossary()
+    assert len(terms) > 50
+    assert [term for term in set(terms) if terms.count(term) > 1] == []
+    rows = [line for line in GLOSSARY.read_text().splitlines() if line.startswith("|")]
+    assert [row for row in rows if row.count("|") != 3] == []  # a term and its meaning, on one line
 
 
 # -- tests say what they claim ----------------------------------------------------------------------------
