@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from streams.lane.attempt import Attempts
 from streams.operator.operations import OperationProcessor
-from streams.retry.scheduler import RetryScheduler
+from streams.retry.due import DueHeads
 from streams.staging.arrival import Arrival
 from streams.staging.payloads import Unfinished
 
@@ -23,7 +23,7 @@ class Dispatch:
         self,
         attempts: Attempts,
         operations: OperationProcessor,
-        scheduler: RetryScheduler,
+        due: DueHeads,
         in_flight: dict[bytes, deque[Arrival]],
         progress: Callable[[BaseException | None], None],
     ) -> None:
@@ -33,7 +33,7 @@ class Dispatch:
         """
         self._attempts = attempts
         self._operations = operations
-        self._scheduler = scheduler
+        self._due = due
         self._in_flight = in_flight
         self._clock = attempts.clock
         self._max_in_flight = attempts.staging.app.lane_options.max_in_flight
@@ -53,7 +53,7 @@ class Dispatch:
     @property
     def room(self) -> int:
         """How many keys more new messages may begin; a part is left to heads that were due and found none."""
-        return self._max_in_flight - self.in_flight - self._scheduler.reserved
+        return self._max_in_flight - self.in_flight - self._due.reserved
 
     async def close(self) -> None:
         """Cancel what is under way; its effects were never staged."""
@@ -112,7 +112,7 @@ class Dispatch:
 
     def _after(self, arrival: Arrival) -> Arrival | None:
         """Whoever has waited behind a message that waited itself, if it may run now."""
-        return self._scheduler.after(arrival, self._clock.now()) if arrival.queue else None
+        return self._due.after(arrival, self._clock.now()) if arrival.queue else None
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

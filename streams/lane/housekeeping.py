@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from itertools import islice
 from typing import Protocol
 
 import structlog
 
 from streams.lane.dispatch import Dispatch
-from streams.retry.scheduler import RetryScheduler
+from streams.retry.due import DueHeads
+from streams.retry.queue import Reason
+from streams.retry.waiting import Waiting
 from streams.staging.inbox import Inbox
 
 log = structlog.get_logger(__name__)
@@ -42,19 +45,40 @@ class Housekeeping:
         return staged
 
 
-class DueHeads:
+class DueChore:
     """Heads of queues that are due run again."""
 
-    def __init__(self, scheduler: RetryScheduler, dispatch: Dispatch) -> None:
-        self._scheduler = scheduler
+    def __init__(self, due: DueHeads, dispatch: Dispatch) -> None:
+        self._due = due
         self._dispatch = dispatch
 
     def step(self, now: float, room: int) -> bool:
         """Run what is due, and what follows it, `room` messages at most."""
-        with closing(self._scheduler.due(room, now)) as due:
-            for arrival in due:
+        with closing(self._due.due(room, now)) as heads:
+            for arrival in heads:
                 self._dispatch.dispatch(arrival, now)
-        return self._scheduler.tried > 0
+        return self._due.tried > 0
+
+
+#: Queues that are looked at for dead letters that hold others: the lane runs nothing else meanwhile.
+MOST_LOOKED_AT = 10_000
+
+
+def log_holds(waiting: Waiting) -> None:
+    """Write an error for each handler whose messages wait behind dead letters."""
+    for name, gate in waiting.gates.items():
+        if not waiting.staging.app.handlers[name].retry.hold_while_dead:
+            continue
+        queues = [waiting.queues.get(local) for local in islice(gate.queues, MOST_LOOKED_AT)]
+        dead = [queue for queue in queues if queue is not None and queue.reason is Reason.DEAD]
+        if dead:
+            log.error(
+                "dead_letter_holds",
+                handler=name,
+                letters=len(dead),
+                held=sum(queue.length - 1 for queue in dead),
+                action="replay or discard them: steadfaust dlq",
+            )
 
 
 class Seldom:

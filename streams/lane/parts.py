@@ -11,7 +11,7 @@ from streams.dead_letters.table import DeadLetters
 from streams.lane.admission import Admission
 from streams.lane.attempt import Attempts
 from streams.lane.dispatch import Dispatch
-from streams.lane.housekeeping import Chore, DueHeads, Housekeeping, Seldom, inbox_expiry
+from streams.lane.housekeeping import Chore, DueChore, Housekeeping, Seldom, inbox_expiry, log_holds
 from streams.lane.loopback import Loopback
 from streams.lane.references import References
 from streams.lane.spans import LaneSpans
@@ -20,10 +20,9 @@ from streams.operator.admission import OperationAdmission
 from streams.operator.expiry import Expiry
 from streams.operator.operations import OperationProcessor
 from streams.operator.pauses import Pauses
-from streams.operator.replays import Replays
 from streams.ports import TP, Clock
+from streams.retry.due import DueHeads
 from streams.retry.gate import HandlerGate
-from streams.retry.scheduler import RetryScheduler
 from streams.retry.waiting import Waiting
 from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival
@@ -86,20 +85,19 @@ def parts_of(
     letters = DeadLetters(staging, bursts)
     waiting = Waiting(Outcomes(staging, loops), letters, gates)
     waiting.load(clock.now())
-    scheduler = RetryScheduler(waiting, in_flight, len(app.layout.partitions_of(lane)))
+    due = DueHeads(waiting, in_flight, len(app.layout.partitions_of(lane)))
     pauses = Pauses(waiting)
     pauses.load()
     spans = None if tracer is None else LaneSpans(tracer, app.layout.app_id, lane)
     loopback = None if loops is None else Loopback(waiting, loops, limit, spans)
     attempts = Attempts(waiting, Payloads(app.claims), clock, spans, loopback)
     processor = OperationProcessor(waiting, inbox, pauses)
-    dispatch = Dispatch(attempts, processor, scheduler, in_flight, progress)
+    dispatch = Dispatch(attempts, processor, due, in_flight, progress)
     timers = Timers(staging, loops, in_flight, refused_timers)
-    replays = Replays(waiting)
     chores: list[Chore] = [
-        Seldom(inbox_expiry(inbox, lane), lambda _: replays.log_holds(), scheduler.drop_stale),
+        Seldom(inbox_expiry(inbox, lane), lambda _: log_holds(waiting), due.drop_stale),
         timers,
-        DueHeads(scheduler, dispatch),
+        DueChore(due, dispatch),
         pauses,
         Expiry(letters),
     ]

@@ -14,7 +14,6 @@ from streams.model.envelope import SOURCE, Envelope
 from streams.model.operations import HandlerOperation, Operation, RowOperation
 from streams.operator.decisions import Do, LetterDecision, Limits, decide_letter, refused
 from streams.operator.pauses import Pauses
-from streams.operator.replays import Replays
 from streams.operator.rows import mend_row
 from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival, PendingOperation
@@ -34,7 +33,7 @@ class OperationProcessor:
         self._app = app
         self._staging = waiting.staging
         self._letters = waiting.letters
-        self._replays = Replays(waiting)
+        self._waiting = waiting
         self._inbox = inbox
         self._pauses = pauses
         self._limits = Limits(app.lane_options.max_replays, app.lane_options.edit_dead_letters)
@@ -76,7 +75,7 @@ class OperationProcessor:
         if letter is None or decision.letter is None:
             return decision
         if decision.do is Do.RELEASE:
-            self._replays.release(arrival.entry, letter, now)
+            self._waiting.release(arrival.entry, letter, now)
         elif decision.do is Do.REPLAY:
             # What a failure finds before; and maybe another object, by an edit.
             self._staging.put(arrival.entry, [self._letters.set(decision.letter)])
@@ -127,7 +126,7 @@ class OperationProcessor:
         except (PermanentError, UnknownSchema) as error:
             return f"it cannot be read: {error}"
         arrival.record = letter.record
-        return self._replays.replay(arrival, handler, letter, now)
+        return self._waiting.replay(arrival, handler, letter, now)
 
     def _take_anew(self, arrival: Arrival, route: BoundRoute, letter: Letter, now: float) -> str:
         """A message that no handler has given up goes to all that have not done it, as if it came now."""
@@ -148,7 +147,7 @@ class OperationProcessor:
             entry, record = arrival.entry, letter.record
             self._letters.write(entry, route, record, error, letter.handler, now, holds=letter.queue)
             return ""
-        self._replays.release(arrival.entry, letter, now)
+        self._waiting.release(arrival.entry, letter, now)
         changes, logged = self._letters.succeeded(letter.record, letter.handler, now)
         self._staging.put(arrival.entry, changes)
         arrival.entry.sends.extend(logged)

@@ -9,8 +9,8 @@ from streams.errors import MessageExpired, SchemaNeverAnnounced, UnknownSchema
 from streams.model.envelope import rfc3339
 from streams.policy.breaker import BreakerState
 from streams.retry.failures import give_up, give_up_waiting
-from streams.retry.queue import Reason, WaitingMessage, is_replay
-from streams.retry.waiting import CannotWait, Waiting, queue_of_key, queue_of_order
+from streams.retry.queue import Reason, WaitingMessage, is_replay, queue_of_key, queue_of_order
+from streams.retry.waiting import CannotWait, Waiting
 from streams.staging.arrival import Arrival, Attempt
 
 

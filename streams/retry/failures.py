@@ -22,8 +22,8 @@ from streams.policy.retry import (
 )
 from streams.ports import TP, Outgoing
 from streams.retry.gate import HandlerGate
-from streams.retry.queue import Reason, WaitingMessage, is_replay
-from streams.retry.waiting import CannotWait, Waiting, ms, queue_of_order
+from streams.retry.queue import Reason, WaitingMessage, is_replay, ms, queue_of_order
+from streams.retry.waiting import CannotWait, Waiting
 from streams.staging.arrival import Arrival, Attempt
 from streams.staging.changes import Change
 from streams.staging.keys import name_in

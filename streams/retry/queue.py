@@ -1,5 +1,5 @@
 """Messages that wait for one handler, in the order in which they came: a queue for each ordering key
-(docs/adr/0009). Values and their encoding; nothing happens here.
+(docs/adr/0009). Values and their encoding: `waiting` stages them.
 
 The head of a queue is tried when it is due. Those behind it are held until it has succeeded or was given up.
 Queue and messages are rows in the lane's changelog, staged with what made them wait, so a crash loses none.
@@ -7,25 +7,35 @@ Queue and messages are rows in the lane's changelog, staged with what made them 
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from functools import cache
 from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
+import structlog
 from msgspec.structs import replace
 
+from streams.model.application import BoundHandler
 from streams.model.layout import LANE
 from streams.model.row_keys import row_key
 from streams.ports import Headers, Record
+from streams.staging.arrival import Arrival, Attempt
 from streams.staging.changes import Change
 from streams.staging.entry import size_of
 from streams.staging.keys import (
     PLACE,
     QUEUE,
     WAITING,
+    name_in,
     time_key,
 )
+
+log = structlog.get_logger(__name__)
+
+#: An ordering key longer than this is hashed: it is part of the keys of rows.
+MAX_ORDER_BYTES = 64
 
 
 class Reason(StrEnum):
@@ -299,3 +309,57 @@ def read_queue(data: bytes) -> Queue:
 def read_message(data: bytes) -> WaitingMessage:
     """A message from its bytes."""
     return _decode_waiting(data)
+
+
+def with_message(local: bytes, queue: Queue, number: int, message: WaitingMessage) -> list[Change]:
+    """The changes that make a queue what it is, with one more message."""
+    name = name_in(local)
+    return [set_queue(name, queue), set_message(name, number, message)]
+
+
+def without_head(local: bytes, before: Queue, after: Queue | None) -> list[Change]:
+    """The changes that take the head of a queue away."""
+    name = name_in(local)
+    return [set_queue(name, after), set_message(name, before.head, None)]
+
+
+def begin_with(
+    local: bytes,
+    attempt: Attempt,
+    reason: Reason,
+    due: float,
+    now: float,
+    *,
+    letter: bool = False,
+    tried: float = 0.0,
+) -> list[Change]:
+    """The changes that begin a queue with a message."""
+    message = message_of(attempt.arrival.record, ms(now), letter=letter)
+    queue = begin(reason, due_ms=ms(due), attempts=attempt.attempts, size=message.size, tried_ms=ms(tried))
+    return with_message(local, queue, queue.first, message)
+
+
+# -- which queue ---------------------------------------------------------------------------------------
+
+
+def queue_of_key(arrival: Arrival, handler: BoundHandler) -> bytes:
+    """The local key of the queue of a message that is ordered by its message key alone."""
+    return arrival.entry.prefix + queue_name(handler.name_bytes, arrival.record.key or b"")
+
+
+def queue_of_order(arrival: Arrival, handler: BoundHandler) -> bytes:
+    """The local key of the queue in which a message would wait."""
+    order = b""
+    if handler.order_by is not None and arrival.message is not None:
+        try:
+            order = handler.order_by(arrival.message).encode()
+        except Exception:
+            log.exception("order_by_failed", handler=handler.name, action="it is ordered by its key")
+    if len(order) > MAX_ORDER_BYTES:
+        order = blake2b(order, digest_size=16).digest()
+    return arrival.entry.prefix + queue_name(handler.name_bytes, arrival.record.key or b"", order)
+
+
+def ms(seconds: float) -> int:
+    """Milliseconds, never early."""
+    return math.ceil(seconds * 1000)

@@ -5,12 +5,11 @@ Times are epoch seconds.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 
 import structlog
 
+from streams.dead_letters.row import Letter, LetterState
 from streams.dead_letters.table import DeadLetters
 from streams.errors import QueueFull, RowUnreadable, TooLarge, UnknownSchema
 from streams.model.application import BoundHandler
@@ -23,26 +22,31 @@ from streams.retry.queue import (
     Reason,
     advance,
     append,
-    begin,
+    begin_with,
     handler_of,
     is_replay,
     message_of,
+    ms,
     put_off,
-    queue_name,
+    queue_of_order,
+    released,
     replayed,
+    set_message,
     set_queue,
+    with_message,
+    without_head,
+    woken,
 )
-from streams.retry.queues import Queues, with_message, without_head
+from streams.retry.queue_rows import Queues
 from streams.staging.arrival import Arrival, Attempt
 from streams.staging.changes import Change
+from streams.staging.entry import Entry
 from streams.staging.inbox import inbox_entry
 from streams.staging.keys import name_in
 from streams.staging.outcomes import Outcomes
 
 log = structlog.get_logger(__name__)
 
-#: An ordering key longer than this is hashed: it is part of the keys of rows.
-MAX_ORDER_BYTES = 64
 #: Unknown schemas that the log names, each once: anybody can make up fingerprints.
 MOST_LOGGED = 100
 
@@ -137,7 +141,7 @@ class Waiting:
         if local in gate.queues:  # only where `order_by` returns another key than a moment ago
             self.requeue_behind(attempt, local, now)
             return
-        changes = _first(local, attempt, reason, due, now, tried=tried)
+        changes = begin_with(local, attempt, reason, due, now, tried=tried)
         if (too_large := self.too_large(changes)) is not None:
             raise CannotWait(error or too_large)
         self._put(attempt, changes, now)
@@ -232,7 +236,7 @@ class Waiting:
             message = message_of(arrival.record, ms(now), letter=True)
             return arrival.queue, with_message(arrival.queue, dead, dead.head, message)
         local = queue_of_order(arrival, handler)
-        changes = _first(local, attempt, Reason.DEAD, 0.0, now, letter=True)
+        changes = begin_with(local, attempt, Reason.DEAD, 0.0, now, letter=True)
         if local in self.gates[handler.name].queues or self.too_large(changes):  # the former: see `begin`
             return b"", []
         return local, changes
@@ -244,44 +248,81 @@ class Waiting:
         gate.add(local)
         gate.running.discard(local)
 
+    def replay(self, arrival: Arrival, handler: BoundHandler, letter: Letter, now: float) -> str:
+        """Insert a replay before messages that are not replays. Returns why not; empty when it is staged."""
+        now_ms = int(now * 1000)
+        message = message_of(letter.record, now_ms, letter=True)
+        if letter.queue:
+            local = arrival.entry.prefix + letter.queue
+        else:
+            local = queue_of_order(arrival, handler)
+        queue = self.queues.get(local)
+        if queue is None and local in self.gates[handler.name].queues:
+            return "what waits of its ordering key cannot be read: see row_unreadable in the log"
+        number = None if queue is None or not letter.queue else self._place(local, queue, letter)
+        if queue is not None and number is not None:
+            grown = message.size - self.queues.message(local, number).size
+            after = woken(queue, number, grown, now_ms)
+        else:
+            after = replayed(queue, message.size, now_ms)
+            most, most_bytes = self.options.max_waiting, self.options.max_waiting_bytes
+            if queue is not None and (after.length > most or after.bytes > most_bytes):
+                return (
+                    f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait already:"
+                    " try again later"
+                )
+            number = after.newest_replay
+        changes = with_message(local, after, number, message)
+        if (too_large := self.too_large(changes)) is not None:
+            return str(too_large)
+        self.staging.put(arrival.entry, changes)
+        gate = self.gates[handler.name]
+        gate.add(local)
+        gate.unroutable.discard(local)  # its head is another one now
+        return ""
 
-def queue_of_key(arrival: Arrival, handler: BoundHandler) -> bytes:
-    """The local key of the queue of a message that is ordered by its message key alone."""
-    return arrival.entry.prefix + queue_name(handler.name_bytes, arrival.record.key or b"")
+    def release(self, entry: Entry, letter: Letter, now: float) -> None:
+        """Remove a dead letter, or its replay, from its queue: the messages behind it have their turn."""
+        for local, queue in self._where(entry, letter):
+            number = self._place(local, queue, letter)
+            if number is not None:
+                self._take_out(entry, local, queue, number, now)
 
+    def _where(self, entry: Entry, letter: Letter) -> list[tuple[bytes, Queue]]:
+        """The queues in which a letter may wait: the one that it holds; of a replay, any of its handler and
+        key, for only the handler may know the ordering key within that.
+        """
+        if letter.state is LetterState.REPLAYING:
+            key = letter.key or b""
+            return list(self.queues.of_key(entry.prefix, letter.handler.encode(), key))
+        local = entry.prefix + letter.queue
+        queue = self.queues.get(local) if letter.queue else None
+        return [] if queue is None else [(local, queue)]
 
-def queue_of_order(arrival: Arrival, handler: BoundHandler) -> bytes:
-    """The local key of the queue in which a message would wait."""
-    order = b""
-    if handler.order_by is not None and arrival.message is not None:
-        try:
-            order = handler.order_by(arrival.message).encode()
-        except Exception:
-            log.exception("order_by_failed", handler=handler.name, action="it is ordered by its key")
-    if len(order) > MAX_ORDER_BYTES:
-        order = blake2b(order, digest_size=16).digest()
-    return arrival.entry.prefix + queue_name(handler.name_bytes, arrival.record.key or b"", order)
+    def _take_out(self, entry: Entry, local: bytes, queue: Queue, number: int, now: float) -> None:
+        """Remove a message from a queue, by its number."""
+        name, size = name_in(local), self.queues.message(local, number).size
+        rest = released(queue, number, size, int(now * 1000))
+        self.staging.put(entry, [set_queue(name, rest), set_message(name, number, None)])
+        gate = self.gates.get(handler_of(name).decode())
+        if gate is None:
+            return
+        gate.unroutable.discard(local)  # its head may be another one now
+        if rest is None:
+            gate.remove(local)
+        else:
+            self.await_schema(gate, local, rest)
 
-
-def ms(seconds: float) -> int:
-    """Milliseconds, never early."""
-    return math.ceil(seconds * 1000)
-
-
-def _first(
-    local: bytes,
-    attempt: Attempt,
-    reason: Reason,
-    due: float,
-    now: float,
-    *,
-    letter: bool = False,
-    tried: float = 0.0,
-) -> list[Change]:
-    """The changes that begin a queue with a message."""
-    message = message_of(attempt.arrival.record, ms(now), letter=letter)
-    queue = begin(reason, due_ms=ms(due), attempts=attempt.attempts, size=message.size, tried_ms=ms(tried))
-    return with_message(local, queue, queue.first, message)
+    def _place(self, local: bytes, queue: Queue, letter: Letter) -> int | None:
+        """The number of a letter's message in a queue; None: it does not wait there."""
+        for number in dict.fromkeys((queue.head, *queue.numbers)):
+            try:
+                message = self.queues.message(local, number)
+            except RowUnreadable:
+                continue
+            if message.letter and (message.topic, message.offset) == (letter.topic, letter.offset):
+                return number
+        return None
 
 
 def _reasons(queue: Queue) -> list[Reason]:

@@ -34,7 +34,7 @@ HOT = (
     "retry.admit",
     "retry.failures",
     "retry.gate",
-    "retry.queues",
+    "retry.queue_rows",
     "retry.waiting",
     "staging.area",
     "staging.arrival",

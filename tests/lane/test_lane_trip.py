@@ -29,7 +29,7 @@ STEPS = {
     "lane/attempt.py": {"run"},
     "staging/outcomes.py": {"stage"},
     "retry/failures.py": {"failed"},
-    "retry/scheduler.py": {"due"},
+    "retry/due.py": {"due"},
     "dead_letters/table.py": {"write", "give_up"},
     "lane/timers.py": {"step"},
     "operator/admission.py": {"take"},
@@ -40,7 +40,7 @@ STEPS = {
 }
 INTAKE = "lane/intake.py"
 #: Entered whether there is a message or not: they say nothing of its way unless something follows.
-IDLE = {"retry/scheduler.py", "lane/timers.py"}
+IDLE = {"retry/due.py", "lane/timers.py"}
 BUSY, NEVER = TransientError("busy"), PermanentError("never")
 #: What a message that nobody can read does not pass.
 UNREAD = ("lane/dispatch.py", "lane/attempt.py", "staging/outcomes.py", "retry/failures.py")
@@ -126,10 +126,10 @@ async def test_a_message_goes_the_way_that_its_end_calls_for(
 async def test_a_retry_that_is_due_joins_at_dispatch(fake: FakeWorld) -> None:
     work, lane = await begun(fake, BUSY)
     await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
-    way = await way_of(fake, lane, begins="retry/scheduler.py")
+    way = await way_of(fake, lane, begins="retry/due.py")
     passed = [step for step in way if step != INTAKE]
     aside = (INTAKE, "lane/admission.py", "retry/failures.py", "dead_letters/table.py")
-    assert passed == ["retry/scheduler.py", *drawn(*aside)]
+    assert passed == ["retry/due.py", *drawn(*aside)]
 
 
 async def test_an_operation_joins_at_dispatch(fake: FakeWorld) -> None:

@@ -6,9 +6,9 @@ import pytest
 from letters_kept import staging_over
 
 from streams.ports import Store
-from streams.retry import queues as queues_module
+from streams.retry import queue_rows as queues_module
 from streams.retry.queue import Queue, Reason, begin, index_prefix, queue_name, set_queue
-from streams.retry.queues import Queues
+from streams.retry.queue_rows import Queues
 from streams.staging.changes import QUEUES_BY_DUE, Writes
 from streams.staging.keys import store_key
 from streams.testing.store import MemoryStores

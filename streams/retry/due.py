@@ -30,7 +30,7 @@ ITS_TURN = (Reason.NEXT, Reason.REPLAY)
 log = structlog.get_logger(__name__)
 
 
-class RetryScheduler:
+class DueHeads:
     """Those of a lane. One that is given out is on its way: it has its place in the order, and must run.
 
     Attributes:

@@ -21,11 +21,9 @@ from streams.retry.queue import (
     queue_name,
     read_message,
     read_queue,
-    set_message,
-    set_queue,
 )
 from streams.staging.area import StagingArea
-from streams.staging.changes import MESSAGES, QUEUES, QUEUES_BY_DUE, Change
+from streams.staging.changes import MESSAGES, QUEUES, QUEUES_BY_DUE
 from streams.staging.keys import (
     QUEUE,
     TIME,
@@ -166,15 +164,3 @@ class Queues:
 
 def _time_and_name(pair: tuple[bytes, bytes]) -> bytes:
     return after_time(pair[0])
-
-
-def with_message(local: bytes, queue: Queue, number: int, message: WaitingMessage) -> list[Change]:
-    """The changes that make a queue what it is, with one more message."""
-    name = name_in(local)
-    return [set_queue(name, queue), set_message(name, number, message)]
-
-
-def without_head(local: bytes, before: Queue, after: Queue | None) -> list[Change]:
-    """The changes that take the head of a queue away."""
-    name = name_in(local)
-    return [set_queue(name, after), set_message(name, before.head, None)]
