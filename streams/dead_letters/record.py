@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
+from pathlib import PurePath
+from types import FrameType
 
 from streams.errors import NotCommittable, text_of
 from streams.model.envelope import record_size, rfc3339
@@ -19,6 +22,8 @@ ROOM_FOR_HEADERS = 2048
 OMITTED = "dlq-omitted-bytes"
 #: Says that the value is not a record's, but the bytes of something that cannot be read, and what they are.
 RAW = "dlq-raw"
+
+_LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def message_bytes(error: BaseException) -> bytes:
@@ -67,3 +72,19 @@ def dead_letter(
 def omits(size: int, error: BaseException, limit: int) -> bool:
     """Whether a letter goes without its record's value and headers, which have `size` bytes with its key."""
     return size > limit + ROOM_FOR_HEADERS or (isinstance(error, NotCommittable) and error.omit)
+
+
+def place_of(error: BaseException) -> str:
+    """Where an error was raised: the innermost frame that is no library's; empty when it never was."""
+    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [pair for pair in frames if not pair[0].f_code.co_filename.startswith((*_LIBRARIES, "<"))]
+    if not frames:
+        return ""
+    frame, line = (own or frames)[-1]
+    return f"{_file_of(frame)}:{line} {frame.f_code.co_name}"
+
+
+def _file_of(frame: FrameType) -> str:
+    """A file by its place among the packages, the same on every machine."""
+    depth = str(frame.f_globals.get("__name__", "")).count(".") + 1
+    return "/".join(PurePath(frame.f_code.co_filename).parts[-depth:])

@@ -16,8 +16,7 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from streams.dead_letters.place import place_of
-from streams.dead_letters.record import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES, omits
+from streams.dead_letters.record import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES, omits, place_of
 from streams.errors import Unreadable, text_of
 from streams.model.envelope import TYPE, headers_size, record_size
 from streams.model.row_keys import row_key, split_row_key

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from streams.lane.attempt import Attempts
-from streams.operator.operations import OperationProcessor
+from streams.operator.operations import Operations
 from streams.retry.due import DueHeads
 from streams.staging.arrival import Arrival
 from streams.staging.payloads import Unfinished
@@ -22,7 +22,7 @@ class Dispatch:
     def __init__(
         self,
         attempts: Attempts,
-        operations: OperationProcessor,
+        operations: Operations,
         due: DueHeads,
         in_flight: dict[bytes, deque[Arrival]],
         progress: Callable[[BaseException | None], None],

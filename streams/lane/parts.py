@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from streams.dead_letters.bursts import Bursts
+from streams.dead_letters.expiry import Expiry
 from streams.dead_letters.table import DeadLetters
 from streams.lane.admission import Admission
 from streams.lane.attempt import Attempts
@@ -17,9 +18,8 @@ from streams.lane.references import References
 from streams.lane.spans import LaneSpans
 from streams.lane.timers import Timers
 from streams.operator.admission import OperationAdmission
-from streams.operator.expiry import Expiry
-from streams.operator.operations import OperationProcessor
-from streams.operator.pauses import Pauses
+from streams.operator.operations import Operations
+from streams.operator.pauses import Drains, load_pauses
 from streams.ports import TP, Clock
 from streams.retry.due import DueHeads
 from streams.retry.gate import HandlerGate
@@ -86,19 +86,17 @@ def parts_of(
     waiting = Waiting(Outcomes(staging, loops), letters, gates)
     waiting.load(clock.now())
     due = DueHeads(waiting, in_flight, len(app.layout.partitions_of(lane)))
-    pauses = Pauses(waiting)
-    pauses.load()
+    load_pauses(waiting)
     spans = None if tracer is None else LaneSpans(tracer, app.layout.app_id, lane)
     loopback = None if loops is None else Loopback(waiting, loops, limit, spans)
     attempts = Attempts(waiting, Payloads(app.claims), clock, spans, loopback)
-    processor = OperationProcessor(waiting, inbox, pauses)
-    dispatch = Dispatch(attempts, processor, due, in_flight, progress)
+    dispatch = Dispatch(attempts, Operations(waiting, inbox), due, in_flight, progress)
     timers = Timers(staging, loops, in_flight, refused_timers)
     chores: list[Chore] = [
         Seldom(inbox_expiry(inbox, lane), lambda _: log_holds(waiting), due.drop_stale),
         timers,
         DueChore(due, dispatch),
-        pauses,
+        Drains(waiting),
         Expiry(letters),
     ]
     if app.claims is not None:

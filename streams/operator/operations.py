@@ -13,7 +13,7 @@ from streams.model.application import BoundHandler, BoundRoute
 from streams.model.envelope import SOURCE, Envelope
 from streams.model.operations import HandlerOperation, Operation, RowOperation
 from streams.operator.decisions import Do, LetterDecision, Limits, decide_letter, refused
-from streams.operator.pauses import Pauses
+from streams.operator.pauses import set_handler
 from streams.operator.rows import mend_row
 from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival, PendingOperation
@@ -25,17 +25,16 @@ from streams.staging.keys import prefix_of, store_key
 log = structlog.get_logger(__name__)
 
 
-class OperationProcessor:
+class Operations:
     """Carries out the operations of a lane, each when it is its key's turn. Times are epoch seconds."""
 
-    def __init__(self, waiting: Waiting, inbox: Inbox, pauses: Pauses) -> None:
+    def __init__(self, waiting: Waiting, inbox: Inbox) -> None:
         app = waiting.staging.app
         self._app = app
         self._staging = waiting.staging
         self._letters = waiting.letters
         self._waiting = waiting
         self._inbox = inbox
-        self._pauses = pauses
         self._limits = Limits(app.lane_options.max_replays, app.lane_options.edit_dead_letters)
 
     def perform(self, arrival: Arrival, now: float) -> None:
@@ -47,7 +46,7 @@ class OperationProcessor:
         pending, arrival.operation = arrival.operation, None
         operation, entry = pending.operation, arrival.entry
         if isinstance(operation, HandlerOperation):
-            result = self._pauses.carry_out(entry, operation, pending.id_bytes, now)
+            result = set_handler(self._waiting, entry, operation, pending.id_bytes, now)
             self._mark_done(entry, pending, result, now)
             return
         if isinstance(operation, RowOperation):

@@ -12,9 +12,10 @@ import structlog
 
 from streams.errors import PermanentError, UnknownSchema
 from streams.model.application import BoundRoute
-from streams.model.operations import Pause
+from streams.model.operations import Pause, PauseState
 from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
 from streams.retry.queue import Crowd
+from streams.staging.entry import Entry
 from streams.staging.measures import HandlerMeasures
 
 log = structlog.get_logger(__name__)
@@ -127,8 +128,10 @@ class HandlerGate:
         queues: the handler's queues by their local keys.
         running: those of which the head is under way.
         unroutable: those of which the head is of a topic that the handler no longer takes.
-        pauses: the partitions, as they stand in local keys, in which new messages of the handler wait.
+        pauses: the partitions, by their prefix in local keys, in which new messages of the handler wait.
         held: those of them in which nothing of it is tried.
+        drains: those of them that drain, each with the entry of the operation that asked for it; None: that
+            was committed before the lane opened.
         under_way: attempts that take their time.
         unread: queues of which the head waits for its schema.
         not_yet: queues of which the head is for another version of the application, with why; known from
@@ -142,6 +145,7 @@ class HandlerGate:
         "breaker",
         "clear",
         "crowds",
+        "drains",
         "handler",
         "held",
         "last_success",
@@ -169,6 +173,7 @@ class HandlerGate:
         self.unroutable: set[bytes] = set()
         self.pauses: dict[bytes, Pause] = {}
         self.held: set[bytes] = set()
+        self.drains: dict[bytes, Entry | None] = {}
         self.under_way = 0
         self.unread = Unread()
         self.crowds: dict[bytes, Crowd] = {}
@@ -232,14 +237,19 @@ class HandlerGate:
         self.unread.forget(queue)
         self._clear()
 
-    def set_pause(self, partition: bytes, pause: Pause | None) -> None:
-        """What the handler does in a partition, as that stands in local keys; None: it runs."""
+    def set_pause(self, partition: bytes, pause: Pause | None, asked: Entry | None = None) -> None:
+        """Pause the handler in a partition, by its prefix in local keys; None: it runs. `asked` is the entry
+        of the operation, if that is not committed yet.
+        """
         self.pauses.pop(partition, None)
         self.held.discard(partition)
+        self.drains.pop(partition, None)
         if pause is not None:
             self.pauses[partition] = pause
             if pause.holds:
                 self.held.add(partition)
+            if pause.state is PauseState.DRAINING:
+                self.drains[partition] = asked
         self._clear()
 
     def _clear(self) -> None:

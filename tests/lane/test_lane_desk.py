@@ -27,13 +27,13 @@ from lane_workloads import Workload, asking, counting
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
-import streams.operator.expiry
+import streams.dead_letters.expiry
+from streams.dead_letters.expiry import ROUND
 from streams.dead_letters.row import LetterState
 from streams.errors import PermanentError, TransientError
 from streams.lane.housekeeping import HOUSEKEEPING
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import HandlerCommand, LetterCommand
-from streams.operator.expiry import ROUND
 from streams.policy.retry import RetryPolicy
 from streams.staging.changes import DEAD_LETTERS_BY_AGE
 
@@ -408,7 +408,7 @@ async def test_dead_letters_expire_unless_others_wait_behind_them(fake: FakeWorl
 async def test_letters_that_cannot_expire_do_not_keep_younger_ones(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams.operator.expiry, "STEP", 2)
+    monkeypatch.setattr(streams.dead_letters.expiry, "STEP", 2)
     await started(fake, work := counting(fake.name), retry=HOLDING, **EXPIRING)
     work.hooks.before = Broken(*[(key, 0) for key in "abcdef"])
     lane = await fake.open()

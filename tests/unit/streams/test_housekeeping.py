@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from letters_kept import Kept
 
+from streams.dead_letters.expiry import Expiry
 from streams.dead_letters.row import new_letter
 from streams.errors import PermanentError
 from streams.lane.housekeeping import Housekeeping, Seldom
 from streams.model.layout import DEAD_LETTERS
-from streams.operator.expiry import Expiry
 from streams.testing.log import FakeRecord
 
 RETENTION = 10.0

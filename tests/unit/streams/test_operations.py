@@ -12,8 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from msgspec.structs import replace
 
 from streams.claims.claim import claim_in, claim_of, with_claim
-from streams.dead_letters.place import place_of
-from streams.dead_letters.record import ROOM_FOR_HEADERS, dead_letter
+from streams.dead_letters.record import ROOM_FOR_HEADERS, dead_letter, place_of
 from streams.dead_letters.row import (
     MAX_HISTORY,
     Letter,
