@@ -83,6 +83,32 @@ def test_the_guarantee_names_tests_for_each_of_its_sentences() -> None:
     assert without == []
 
 
+def promises_of(text: str) -> dict[str, int]:
+    """How many sentences in bold each section has, by the anchor of its heading."""
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    counts = {slug(each.splitlines()[0]): len(re.findall(r"^\*\*", each, re.MULTILINE)) for each in sections}
+    return {section: count for section, count in counts.items() if count}
+
+
+def rows_of_promises(text: str) -> dict[str, int]:
+    """How many rows of the table of promises lead to each section."""
+    anchors = re.findall(r"^\| [^|]+ \| \[[^\]]+\]\(#([\w-]+)\) \|$", text, flags=re.MULTILINE)
+    return {anchor: anchors.count(anchor) for anchor in anchors}
+
+
+def test_each_promise_has_a_row_in_the_table_of_promises() -> None:
+    """Add the row of a new sentence to "The promises", in the order of the sentences."""
+    text = GUARANTEE.read_text().split("\n## What it does not cover")[0]
+    assert rows_of_promises(text) == promises_of(text)
+
+
+@pytest.mark.parametrize("extra", ["**So.**\n", "| So | [x](#one) |\n", "## Two\n**So.**\n"])
+def test_a_promise_without_a_row_is_found(extra: str) -> None:
+    right = "| A | [x](#one) |\n\n## One\n**A.**\n"
+    assert rows_of_promises(right) == promises_of(right)
+    assert rows_of_promises(right + extra) != promises_of(right + extra)
+
+
 #: What a world of a lane's test runs on: `world` is the fake broker and Kafka, `fake` the first alone.
 REAL_FIXTURES = {"world", "kafka"}
 REAL_FOLDERS = ("tests/contract/", "tests/scenarios/", "tests/integration/")
