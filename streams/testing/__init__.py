@@ -1,4 +1,5 @@
-"""For tests: a choreography or a saga run in memory, a broker, stores, a clock, and faults at chosen points.
+"""For tests: a choreography or a saga run in memory, or simulated with faults that a seed decides; a broker,
+stores, a clock, and faults at chosen points.
 
 No Kafka, RocksDB or network. What services import is named here.
 """
@@ -14,6 +15,8 @@ from streams.testing.outbox import MemoryOutbox, MemoryPublisher
 from streams.testing.pump import World, run_choreography
 from streams.testing.queue import MemoryQueue
 from streams.testing.sagas import SagaUnderTest, cancelled, error, expired, given_saga, refused, success
+from streams.testing.simulation.handlers import SimulatedWorld
+from streams.testing.simulation.users import Send, SimulationFailed, simulate
 from streams.testing.store import MemoryStore, MemoryStores
 
 __all__ = [
@@ -30,6 +33,9 @@ __all__ = [
     "MemoryStores",
     "SagaUnderTest",
     "ScriptedFaults",
+    "Send",
+    "SimulatedWorld",
+    "SimulationFailed",
     "World",
     "cancelled",
     "error",
@@ -38,5 +44,6 @@ __all__ = [
     "given_saga",
     "refused",
     "run_choreography",
+    "simulate",
     "success",
 ]

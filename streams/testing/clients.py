@@ -32,6 +32,11 @@ class FakeTransactions:
         """By which the broker knows it."""
         return self._broker.producer(self._id).id
 
+    @property
+    def is_current(self) -> bool:
+        """Whether it was started, and nobody has fenced it."""
+        return self._epoch is not None and self._broker.producer(self._id).epoch == self._epoch
+
     async def start(self) -> None:
         """Initialise the id: fences its previous owner and ends the transaction that one left open."""
         await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streams.model.choreography import Route
-from streams.model.envelope import LOOPBACK, new_headers
+from streams.model.envelope import LOOPBACK
 from streams.model.layout import dead_letter_topic
 from streams.ports import TP
 from streams.testing.simulation.judge import in_log, letters_in, rows
@@ -52,17 +52,10 @@ class Letters(Part):
         self, key: str, letter: str, more: dict[str, Any], misrouted: bool, mark: Any = None
     ) -> None:
         """A message of the outside."""
-        run, message = self.run, Written(k=key, id=letter, **more)
         if letter in self._written:
             self._came_again.add(letter)
-        self._written[letter] = message
-        headers = new_headers(Written.TOPIC, key, source="outside", time=1e9, message_id=letter)
-        codec = run.app.message_codecs[Written.TOPIC]
-        headers.append(("schema-fingerprint", codec.fingerprint))
-        headers += [mark] if mark is not None else []
-        home = run.app.layout.partition_of(key.encode())
-        tp = TP(Written.TOPIC, (home + misrouted) % run.plan.partitions)
-        run.cluster.produce(tp, key.encode(), codec.encode(message), headers)
+        message = self._written[letter] = Written(k=key, id=letter, **more)
+        self.run.post(message, letter, away=misrouted, mark=mark)
 
     def do_forge(self, key: str, letter: str) -> None:
         """A message of the outside that ends with the mark of what a lane has handled already."""

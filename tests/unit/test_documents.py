@@ -52,6 +52,7 @@ def functions_of(path: Path) -> frozenset[str]:
 TO_BE_MADE = {
     "add-a-service.md": re.compile(r"loyalty|points|^\d\.avsc"),
     "README.md": re.compile(r"^points\.py$"),
+    "simulation.md": re.compile(r"points\.py$"),
 }
 
 

@@ -24,12 +24,19 @@ PATIENCE = 15.0
 _running: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
+def running() -> Process | None:
+    """The process that runs now; None: what runs is on no machine."""
+    return _running.get()
+
+
 class Process:
     """A worker process: what it started ends with it."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.is_alive = True
+        #: The producers that it has started last, by transactional id.
+        self.producers: dict[str, FakeTransactions] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -279,6 +286,7 @@ class _Producer:
         return await self._network.request(call, lost, point)
 
     async def start(self) -> None:
+        self._network._process.producers[self._name] = self._inner
         await self._do(self._inner.start, "start")
 
     async def begin(self) -> None:

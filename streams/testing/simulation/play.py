@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import structlog
 from streams.testing.loop import SimulatedLoop
 from streams.testing.simulation.machines import own_tasks
 from streams.testing.simulation.plan import Finding, Plan
-from streams.testing.simulation.run import Run
+from streams.testing.simulation.run import Part, Run
 from streams.testing.simulation.troubles import Troubles
 
 #: Modules that measure turns by the processor's time, which no seed decides.
@@ -27,6 +28,7 @@ class Result:
 
     findings: list[Finding]
     trace: list[str]
+    parts: list[Part]
 
 
 @contextmanager
@@ -42,7 +44,7 @@ def _no_real_time(loop: SimulatedLoop) -> Iterator[None]:
 
 
 def run(plan: Plan, *, verbose: bool = False) -> Result:
-    """Run a plan to its end, in a loop of its own."""
+    """Run a plan to its end, in a loop of its own. The seed also decides what handlers draw from `random`."""
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, SimulatedLoop)
@@ -69,11 +71,13 @@ def run(plan: Plan, *, verbose: bool = False) -> Result:
             running[0].beside.append(Troubles(running[0]))
             await running[0].go()
 
-        was = structlog.get_config()
+        was, drawn = structlog.get_config(), random.getstate()
+        random.seed(plan.seed)
         structlog.configure(processors=[log_to_trace], cache_logger_on_first_use=False)
         try:
             with _no_real_time(loop):
                 runner.run(whole())
         finally:
             structlog.configure(**was)
-    return Result(running[0].findings, running[0].trace)
+            random.setstate(drawn)
+    return Result(running[0].findings, running[0].trace, running[0].parts)

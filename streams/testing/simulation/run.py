@@ -12,8 +12,9 @@ from streams.errors import MembershipLost
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import Route, choreography
 from streams.model.codecs import json_without_schema
-from streams.model.envelope import new_headers
+from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.layout import Layout
+from streams.model.message import Message
 from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.ports import TP
 from streams.positions.declared import DEAD_LETTER_ROOM, declare
@@ -75,12 +76,14 @@ class Run:
         self.operations = 0
         #: Whether all faults have ended.
         self.is_quiet = False
+        #: No worker starts any more.
+        self.is_over = False
 
     def note(self, event: str, **more: Any) -> None:
         """A line of the trace."""
         if self._verbose:
             told = " ".join(f"{name}={value}" for name, value in more.items())
-            self.trace.append(f"{self.loop.time() - self._began:9.3f} {event} {told}".rstrip())
+            self.trace.append(f"{self.seconds():9.3f} {event} {told}".rstrip())
 
     def fatal(self, worker: SimulatedWorker, error: BaseException) -> None:
         """A worker ends. Only a clone of its machine is a reason: it starts again as somebody else."""
@@ -112,9 +115,12 @@ class Run:
                     await worker.stop()
         finally:
             deciding.cancel()
+            self.is_over = True
             for machine in self.machines:
                 machine.kill(range(self.plan.lanes))
             await asyncio.sleep(0)
+        for part in self.parts:
+            await part.finish()
         if not self.findings:
             self.findings += judge(self)
 
@@ -157,7 +163,7 @@ class Run:
 
     def start(self, number: int) -> None:
         """Start a worker, unless one runs."""
-        if self.machines[number].process is not None:
+        if self.is_over or self.machines[number].process is not None:
             return
         worker = SimulatedWorker(
             self.machines[number], self.app, self.cluster, self.group, self.points[number], self.fatal
@@ -295,6 +301,24 @@ class Run:
                 tp = TP(self.app.layout.operations, letter.partition)
                 self.cluster.produce(tp, ident.encode(), encode_operation(command), headers)
 
+    # -- for parts ------------------------------------------------------------------------------------
+
+    def post(
+        self, message: Message, message_id: str, *, source: str = "outside", away: int = 0, mark: Any = None
+    ) -> None:
+        """A message of the outside; `away` from its own partition, and with a header more."""
+        topic, key = type(message).TOPIC, message.key
+        codec = self.app.message_codecs[topic]
+        headers = new_headers(topic, key, source=source, time=1e9, message_id=message_id)
+        headers.append((FINGERPRINT, codec.fingerprint))
+        headers += [mark] if mark is not None else []
+        tp = TP(topic, (self.app.layout.partition_of(key.encode()) + away) % self.plan.partitions)
+        self.cluster.produce(tp, key.encode(), codec.encode(message), headers)
+
+    def seconds(self) -> float:
+        """How long the run has lasted."""
+        return self.loop.time() - self._began
+
 
 class Shape(Protocol):
     """What a plan has of a part: data, which is printed and makes the part."""
@@ -319,6 +343,9 @@ class Part:
 
     def end_faults(self) -> None:
         """From now on nothing goes wrong any more."""
+
+    async def finish(self) -> None:
+        """All is settled, and no worker runs any more."""
 
     def missing(self) -> list[str]:
         """What is still to be done; empty when all is settled."""

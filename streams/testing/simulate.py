@@ -1,0 +1,135 @@
+"""Run your own handlers in a simulated world that a seed decides, and judge them by a serial run.
+
+    python -m streams.testing.simulate myapp:app --workload myapp_tests:workload --seeds 0:200
+
+Exit status: 0 all holds, 1 something does not, 2 it could not be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from operator import attrgetter
+from typing import Any
+
+from streams.errors import SteadfaustError
+from streams.testing.simulation.play import run
+from streams.testing.simulation.shrink import shrink
+from streams.testing.simulation.users import Simulated, report
+
+_FUNCTION = "module:function"
+#: After so many seeds stderr hears how far it is.
+_EACH = 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command. Returns its exit status."""
+    asked = _parser().parse_args(arguments)
+    try:
+        resources, check = _named(asked.resources), _named(asked.check)
+        simulated = Simulated(_named(asked.app), _named(asked.workload), resources, check)
+        if asked.seed is not None:
+            return _one(simulated, asked)
+        return _many(simulated, asked)
+    except (SteadfaustError, _NotThere) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m streams.testing.simulate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("app", metavar="module:app", help="the wiring, or the worker that has it")
+    parser.add_argument("--workload", required=True, metavar=_FUNCTION, help="yields messages to send")
+    parser.add_argument("--resources", metavar=_FUNCTION, help="makes what handlers need from outside")
+    parser.add_argument("--check", metavar=_FUNCTION, help="asserts what else has to hold")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seed", type=int, help="one run")
+    which.add_argument("--seeds", type=_range, default=(0, 200), metavar="A:B", help="all from A to before B")
+    parser.add_argument("--shrink", action="store_true", help="make what fails as small as it can be")
+    parser.add_argument("--verbose", action="store_true", help="with --seed: event by event")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each run that is told")
+    return parser
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, _, last = text.partition(":")
+    try:
+        return int(first), int(last)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no range: give first:end, such as 0:200") from None
+
+
+class _NotThere(Exception):
+    """Nothing has the name that was given."""
+
+
+def _named(text: str | None) -> Any:
+    """What `module:name` names. Raises _NotThere."""
+    if text is None:
+        return None
+    module, _, name = text.partition(":")
+    if not name:
+        raise _NotThere(f"{text!r} names nothing: give module:name, such as myapp:app")
+    try:
+        return attrgetter(name)(import_module(module))
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise _NotThere(f"{text!r} is not there: {error}") from error
+
+
+def _one(simulated: Simulated, asked: argparse.Namespace) -> int:
+    plan = simulated.plan(asked.seed)
+    result = run(plan, verbose=asked.verbose)
+    if result.findings and asked.shrink:
+        plan = shrink(plan, result.findings[0].invariant)
+        result = run(plan, verbose=asked.verbose)
+    if asked.verbose and not asked.json:
+        print(*result.trace, sep="\n")
+    _tell(plan, result, asked)
+    return bool(result.findings)
+
+
+def _many(simulated: Simulated, asked: argparse.Namespace) -> int:
+    first, last = asked.seeds
+    failed = 0
+    for seed in range(first, last):
+        if seed > first and (seed - first) % _EACH == 0:
+            print(f"{seed - first} of {last - first} seeds, {failed} failed", file=sys.stderr, flush=True)
+        plan = simulated.plan(seed)
+        result = run(plan)
+        if result.findings:
+            failed += 1
+            if asked.shrink:
+                plan = shrink(plan, result.findings[0].invariant)
+                result = run(plan)
+            _tell(plan, result, asked)
+    if not asked.json:
+        print(f"seeds {first}:{last}: {failed} failed")
+    return bool(failed)
+
+
+def _tell(plan: Any, result: Any, asked: argparse.Namespace) -> None:
+    if not asked.json:
+        print(report(plan, result.findings))
+        return
+    told = {
+        "seed": plan.seed,
+        "findings": [each._asdict() for each in result.findings],
+        "steps": [str(step).strip() for step in plan.steps],
+        **({"trace": result.trace} if asked.verbose else {}),
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # sets have an order then, the same each time
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "streams.testing.simulate", *sys.argv[1:]])
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""An application of somebody's own as a part of a run, judged by its own serial run."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from streams.model.choreography import Choreography, Route
+from streams.model.handlers import CONSUMED
+from streams.model.message import Message
+from streams.staging.keys import QUEUE, TIMER, WAITING, split_lane_key, time_in
+from streams.testing.pump import World
+from streams.testing.simulation.calls import CallClock, Calls
+from streams.testing.simulation.judge import letters_in, rows
+from streams.testing.simulation.machines import Process
+from streams.testing.simulation.plan import Finding
+from streams.testing.simulation.run import Part, Run
+from streams.testing.simulation.serial import Difference, Serial
+
+#: Timers that are due within so many seconds after the last fault ring before the run is judged.
+HORIZON = 600.0
+
+Resources = Callable[[], Mapping[str, Any]]
+
+WHAT_TO_DO = """\
+      What to do: a handler's answer may depend on its message, its rows and its resources alone.
+      Keep what must last in rows, take time from the resource `clock`, and make ids from `envelope.id`.
+      A handler may be called again: what is outside has to do each named operation once, and has to
+      give the same answer then."""
+
+
+@dataclass(slots=True)
+class SimulatedWorld(World):
+    """What a run has left behind.
+
+    Attributes:
+        resources: those of the run.
+        dead: the messages that were given up, each with its handler.
+    """
+
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    dead: list[tuple[str, Message]] = field(default_factory=list)
+
+
+class Logged(NamedTuple):
+    """A message in its topic: its identity, and its bytes as they were written."""
+
+    identity: bytes
+    message: Message
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Handlers:
+    """An application of somebody's own.
+
+    Arguments:
+        wiring: its lines.
+        resources: makes what handlers name as keyword-only parameters, anew for each run.
+        check: what else has to hold when all is settled; it raises AssertionError.
+    """
+
+    wiring: Choreography
+    resources: Resources
+    check: Callable[[SimulatedWorld], object] | None = None
+
+    def part(self, run: Run) -> HandlersPart:
+        """The part of a run."""
+        return HandlersPart(run, self)
+
+    def __repr__(self) -> str:
+        return f"Handlers({', '.join(each.name for each in self.wiring.handlers())})"
+
+
+class HandlersPart(Part):
+    """The handlers of a run, and the world that they leave behind."""
+
+    def __init__(self, run: Run, shape: Handlers) -> None:
+        super().__init__(run)
+        self._shape = shape
+        self._calls = Calls(run.seconds, self._is_current)
+        self._clock = CallClock(run.here)
+        self._resources = shape.resources()
+        self._until = 0.0
+        self._difference: Difference | None = None
+        self._serial: Serial
+        self.world = SimulatedWorld()
+
+    def routes(self) -> Sequence[Route]:
+        """The application's."""
+        return self._calls.watched(self._shape.wiring)
+
+    def resources(self) -> Mapping[str, Any]:
+        """The application's, and a clock."""
+        return {"clock": self._clock, **self._resources}
+
+    def do_send(self, message: Message, message_id: str, away: int) -> None:
+        """A client sends a message, perhaps to a partition that is not its key's."""
+        self.run.post(message, message_id, away=away)
+
+    def end_faults(self) -> None:
+        """Timers that are due soon are waited for."""
+        self._until = self.run.clock.now() + HORIZON
+
+    def _is_current(self, process: Process, key: bytes) -> bool:
+        layout = self.run.app.layout
+        producer = process.producers.get(layout.transactional_id(layout.lane_of(layout.partition_of(key))))
+        return process.is_alive and producer is not None and producer.is_current
+
+    # -- judgement ------------------------------------------------------------------------------------
+
+    def missing(self) -> list[str]:
+        """Messages that wait, and timers that ring soon."""
+        waiting: dict[tuple[int, bytes], str] = {}
+        for record in self.run.cluster.visible(self.run.app.layout.changelog("lane")):
+            kind, name = split_lane_key(record.key or b"")
+            place, value = (record.partition, record.key or b""), record.value
+            waiting.pop(place, None)
+            if value is not None and kind in (QUEUE, WAITING):
+                waiting[place] = "a message waits for its handler"
+            elif value is not None and kind == TIMER and time_in(value) <= self._until * 1000:
+                waiting[place] = f"the timer {name!r} is to ring"
+        return sorted(set(waiting.values())) or list(self._unhandled())
+
+    def _logged(self) -> Iterator[Logged]:
+        """The messages at home, partition by partition; of what clients may send again each once."""
+        wiring, seen = self._shape.wiring, set[tuple[str, bytes]]()
+        for topic, codec in self.run.app.message_codecs.items():
+            repeats = topic in wiring.routes and wiring.uses_inbox(topic)
+            for record in self.run.cluster.visible(topic):
+                place, value = (topic, identity_of(record)), record.value or b""
+                at_home = self.run.app.layout.partition_of(record.key or b"") == record.partition
+                if at_home and not (repeats and place in seen):
+                    seen.add(place)
+                    yield Logged(place[1], codec.decode(value, None), value)
+
+    def _unhandled(self) -> Iterator[str]:
+        answered = {call.place for call in self._calls.ended if call.outcome is not None}
+        dead = self._dead()
+        for identity, message, _ in self._logged():
+            route = self._shape.wiring.routes.get(message.TOPIC)
+            for handler in route.handlers if route is not None else ():
+                place = handler.name, identity
+                if place not in answered and place not in dead and ("", identity) not in dead:
+                    yield f"{handler.name} has not had {message!r}"
+
+    def _dead(self) -> dict[tuple[str, bytes], Message | None]:
+        """Messages that were given up, by handler and identity."""
+        found: dict[tuple[str, bytes], Message | None] = {}
+        logged = {(message.TOPIC, identity): message for identity, message, _ in self._logged()}
+        for letter in letters_in(self.run).values():
+            identity = identity_of(letter)
+            found[letter.handler, identity] = logged.get((letter.topic, identity))
+        return found
+
+    async def finish(self) -> None:
+        """Play the serial run, and put together the world."""
+        dead = self._dead()
+        handlers = {each.name: each for each in self._shape.wiring.handlers()}
+        resources = {
+            CONSUMED: frozenset(self.run.app.routes),
+            "clock": self._clock,
+            **self._shape.resources(),
+        }
+        self._serial = Serial(self.run.app, self._calls, self._clock, handlers, resources)
+        effective = self._calls.effective()
+        answered = {call.place for call in effective}
+        failed = {
+            c.place: c for c in self._calls.ended if c.place in dead and c.place not in answered and c.error
+        }
+        self._difference = await self._serial.play(effective, list(failed.values()))
+        self._calls.leave()
+        for table, of in self._shape.wiring.tables().items():
+            codec = self.run.app.tables[table].codec
+            for (key, subkey), data in rows(self.run, of.name).items():
+                self.world.rows[table, key, subkey] = codec.decode(data, None)
+        self.world.messages = [each.message for each in self._logged()]
+        self.world.resources = self._resources
+        self.world.dead = [(name, message) for (name, _), message in dead.items() if message is not None]
+
+    def judge(self) -> list[Finding]:
+        """The run has the rows and messages of the serial run; what else was asked for holds."""
+        if self._difference is not None:
+            return [Finding("not as in a run without faults", self._explained(self._difference))]
+        found = [*self._rows(), *self._messages()]
+        if not found and self._shape.check is not None:
+            try:
+                self._shape.check(self.world)
+            except AssertionError as error:
+                found.append(Finding("check", str(error) or f"{_name(self._shape.check)} does not hold"))
+        return found
+
+    def _rows(self) -> Iterator[Finding]:
+        for table in self._shape.wiring.tables():
+            expected = {at[1:]: data for at, data in self._serial.rows.items() if at[0] == table}
+            found = rows(self.run, table)
+
+            def both(at: Any, expected: Any = expected, found: Any = found) -> tuple[str, str]:
+                return _text(expected.get(at)), _text(found.get(at))
+
+            for at in sorted(expected.keys() | found.keys()):
+                if expected.get(at) != found.get(at):
+                    differs = Difference(f"the row of table {table!r}, key and subkey {at!r}", *both(at))
+                    yield Finding("rows are what handlers decided", str(differs))
+
+    def _messages(self) -> Iterator[Finding]:
+        sent = self.run.app.wiring.sent
+        found = Counter(
+            (each.message.TOPIC, each.message.key, each.data)
+            for each in self._logged()
+            if each.message.TOPIC in sent
+        )
+        found.subtract(Counter(self._sent_by_clients(sent)))
+        lacking, more = self._serial.sent - found, found - self._serial.sent - self._serial.timers
+        for what, some in (("was decided, and is not there", lacking), ("nobody has decided", more)):
+            for (topic, key, data), _ in sorted(some.items()):
+                yield Finding(
+                    "what is sent is what was decided", f"{topic}, key {key!r}: {data.decode()} {what}"
+                )
+
+    def _sent_by_clients(self, sent: Mapping[str, Any]) -> Iterator[tuple[str, str, bytes]]:
+        posted = {step.what[1]: step.what[0] for step in self.run.plan.steps if step.kind == "send"}
+        for message in posted.values():
+            if message.TOPIC in sent:
+                yield message.TOPIC, message.key, self.run.app.message_codecs[message.TOPIC].encode(message)
+
+    def _explained(self, difference: Difference) -> str:
+        call = difference.call
+        if call is None:
+            return str(difference)
+        same = [each for each in self._calls.ended if each.place == call.place]
+        times = ", then ".join(f"at {each.at:.2f} s on {each.machine}" for each in same)
+        faults = [step for step in self.run.plan.steps if step.kind != "send" and step.at <= call.at]
+        after = "; ".join(" ".join(str(step).split()) for step in faults[-3:]) or "no fault"
+        return (
+            f"{difference}\n      where     {call.handler} handles {call.message!r}, {times}\n"
+            f"      after     {after}\n{WHAT_TO_DO}"
+        )
+
+
+def identity_of(record: Any) -> bytes:
+    """Source and id of a record's message."""
+    headers = dict(record.headers)
+    source = headers.get("ce_source") or b""
+    return b"%d:%b%b" % (len(source), source, headers.get("ce_id") or b"")
+
+
+def _text(data: bytes | None) -> str:
+    return "no row" if data is None else data.decode()
+
+
+def _name(check: Callable[..., Any]) -> str:
+    return inspect.unwrap(check).__name__ if inspect.isfunction(check) else repr(check)
