@@ -78,10 +78,9 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
     heartbeat: float = Field(
         default=2.0, gt=0, description="between heartbeats; under a third of session_timeout"
     )
-    producer: Literal["newest", "v1", "aiokafka"] = Field(
+    producer: Literal["newest", "v1"] = Field(
         default="newest",
-        description="whose transactions: ours as the cluster speaks of them, ours as every cluster does, or"
-        " aiokafka's",
+        description="protocol of transactions: the newest that the cluster has, or the one that all have",
     )
     max_batch: int = Field(default=_LANE.max_batch, ge=1, description="messages in one transaction at most")
     linger: float = Field(

@@ -5,12 +5,12 @@ Which step stands for which code:
 | the model | the code |
 |---|---|
 | is told, closes the lane | `LaneHost.assign`, `Lane.stop`; membership may be late by any time |
-| initialises its id | `KafkaTransactions.start`: InitProducerId, asked again while markers are written |
+| initialises its id | `TransactionalProducer.start`: InitProducerId, asked again while markers are written |
 | asks for the high watermarks, recovers | `streams.lane.recovery.recover`, a record at a time |
 | reads position | `source_positions`: the group's against the one in the changelog |
 | stages, begins and sends | `Admission` to overlay; `commit` up to AddPartitionsToTxn and AddOffsetsToTxn |
 | the broker writes | Produce and TxnOffsetCommit, each on its own |
-| has all answers, sends EndTxn | `KafkaTransactions.send` and `send_offsets` have returned, `commit` |
+| has all answers, sends EndTxn | `TransactionalProducer.send` and `send_offsets` have returned, `commit` |
 | hears that it has committed, writes RocksDB | `Store.apply` in `Commits.step` |
 | is fenced; has an error or no answer | `discard`, `Lane._back_off`: at any point, what was sent goes on |
 | is killed, loses its disk, loses power | SIGKILL at any point; a frozen worker just takes no step |

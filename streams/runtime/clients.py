@@ -29,7 +29,7 @@ throttle_logs()
 
 _ASK_AGAIN = 0.05
 
-Producer = Literal["newest", "v1", "aiokafka"]
+Producer = Literal["newest", "v1"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,7 @@ class KafkaOptions:
         start_timeout: bound on initialising a transactional id.
         metadata_timeout: bound on each question about topics, offsets and positions.
         request_timeout: bound on one request to one broker, after which it is sent again.
-        producer: whose transactions: our own as the cluster speaks of them, our own as every cluster does,
-            or aiokafka's.
+        producer: the protocol of transactions: the newest that the cluster has, or the one that all have.
     """
 
     max_batch: int = MIB

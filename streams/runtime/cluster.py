@@ -11,7 +11,6 @@ from streams.brokers import Bootstrap
 from streams.ports import TP, Identity, OpenTransaction, Transactions
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.metadata import Metadata
-from streams.runtime.producer import KafkaTransactions
 from streams.runtime.reader import KafkaReader
 from streams.runtime.timeline import Sieve
 from streams.runtime.transactions.producer import TransactionalProducer
@@ -36,11 +35,14 @@ class KafkaCluster:
 
     def transactions(self, transactional_id: str) -> Transactions:
         """A producer that is not started yet."""
-        starting, closing = self._starting[transactional_id], self._closing
-        given = (self._bootstrap, transactional_id, self._options)
-        if self._options.producer == "aiokafka":
-            return KafkaTransactions(*given, starting=starting, closing=closing)
-        return TransactionalProducer(*given, starting=starting, closing=closing, limits=self._limits)
+        return TransactionalProducer(
+            self._bootstrap,
+            transactional_id,
+            self._options,
+            starting=self._starting[transactional_id],
+            closing=self._closing,
+            limits=self._limits,
+        )
 
     async def reader(self) -> KafkaReader:
         """A connected reader with nothing assigned. Raises ClusterUnavailable."""

@@ -49,7 +49,6 @@ OURS: Producer = "newest"
 ALL = get_args(Producer)
 #: Why the others run in `make verify` alone.
 OTHERS = {
-    "aiokafka": "aiokafka's transactions: those of the same tests that are ours stand for them",
     "v1": "the first version: integration/test_transaction_levels.py speaks it to an older cluster",
 }
 
@@ -60,10 +59,6 @@ def marks_of(producer: Producer) -> list[pytest.MarkDecorator]:
 
 PRODUCERS = [pytest.param(name, marks=marks_of(name)) for name in ALL]
 _names = count(time.time_ns())
-
-
-def kind_of(world: Any) -> str:
-    return world.options.producer if isinstance(world, KafkaWorld) else "fake"
 
 
 def unique(prefix: str) -> str:
@@ -134,7 +129,6 @@ class KafkaWorld:
         """The producers' clock is; an older broker bears that until its topic does not."""
         ahead = SimpleNamespace(time=lambda: time.time() + seconds)
         patch.setattr("streams.runtime.transactions.producer.time", ahead)
-        patch.setattr("streams.runtime.producer.time", ahead)
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await admin.start()
         try:
@@ -687,9 +681,7 @@ async def test_the_next_start_finds_out_a_lost_answer(kafka: Any, kind: Producer
 
 def silenced(producer: Any, lost: str) -> None:
     """Let the end of the transaction vanish on its way, or its answer."""
-    own = hasattr(producer, "_link")
-    asked, name = (producer._link, "ask") if own else (producer._producer.client, "send")
-    real = getattr(asked, name)
+    real = producer._link.ask
 
     async def ask(node: int, request: Any, *more: Any, **options: Any) -> Any:
         if request.API_KEY != EndTxnRequest.API_KEY:
@@ -698,7 +690,7 @@ def silenced(producer: Any, lost: str) -> None:
             await real(node, request, *more, **options)
         return await asyncio.get_running_loop().create_future()
 
-    setattr(asked, name, ask)
+    producer._link.ask = ask
 
 
 @pytest.mark.parametrize("kind", PRODUCERS)
@@ -742,9 +734,8 @@ async def test_a_topic_refuses_a_byte_more_than_its_limit(
     await producer.begin()
     with pytest.raises(RecordRefused, match="MessageSizeTooLarge") as told:
         await producer.send({too_small: [record]})
-    if kind_of(world) != "aiokafka":
-        assert told.value.limit == size - 1
-        assert f"{size} bytes for {too_small.topic}[0]" in str(told.value)
+    assert told.value.limit == size - 1
+    assert f"{size} bytes for {too_small.topic}[0]" in str(told.value)
     with pytest.raises(RecordRefused):
         await producer.commit()
 
@@ -759,9 +750,8 @@ async def test_a_clock_that_is_ahead_is_named(
     await producer.begin()
     with pytest.raises(ClockWrong, match="clock") as told:
         await asyncio.gather(producer.send({tp: out(b"2")}), producer.send_offsets({tp: 1}, unique("group")))
-    if kind_of(world) != "aiokafka":
-        assert "clock is 7,26" in str(told.value)
-        assert told.value.ahead == pytest.approx(7_260.0, abs=30.0)
+    assert "clock is 7,26" in str(told.value)
+    assert told.value.ahead == pytest.approx(7_260.0, abs=30.0)
     with pytest.raises(Refused):
         await producer.commit()
     await world.be_ahead(tp.topic, 0.0, monkeypatch)
