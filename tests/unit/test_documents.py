@@ -301,7 +301,7 @@ ADR = re.compile(r"\bADRs? (\d+)|docs/adr/(\d{4})")
 HEADING_OF = re.compile(r"""docs/(\w[\w-]*\.md)`?, "([^"\n{]+)\"""")
 #: A path of ours: a folder at the top and what is in it, or a module.
 PATH = re.compile(
-    r"(?:agents|benchmarks|chaos|demo|docs|ops|schemas|streams|tables|tests)/[\w./-]*|[\w./-]+\.(?:py|md|toml)"
+    r"(?:agents|benchmarks|chaos|demo|docs|examples|ops|schemas|streams|tables|tests)/[\w./-]*|[\w./-]+\.(?:py|md|toml)"
 )
 
 
@@ -388,7 +388,7 @@ def test_no_link_is_broken(document: Path) -> None:
 
 def sources() -> Sequence[Path]:
     """Every file that names documents: they themselves, and the code."""
-    roots = ("streams", "agents", "tables", "chaos", "demo", "benchmarks")
+    roots = ("streams", "agents", "tables", "examples", "chaos", "demo", "benchmarks")
     return [*DOCUMENTS, *(path for root in roots for path in sorted((ROOT / root).rglob("*.py")))]
 
 
