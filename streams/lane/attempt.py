@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from time import perf_counter
+from typing import Any
 
-from streams.errors import HandlerFailed, StoreFailed, TransientError
-from streams.lane.loopback import Loopback
-from streams.lane.rows import call
+from streams.errors import HandlerFailed, StoreFailed, TransientError, Undecodable, UnknownSchema
 from streams.lane.spans import LaneSpans
 from streams.lane.turns import Timed, Turns
 from streams.logs import HANDLED
-from streams.model.application import BoundHandler
+from streams.model.application import BoundHandler, BoundTable
+from streams.model.codecs import decode_row
+from streams.model.row_keys import row_key
 from streams.ports import Clock
 from streams.retry.admit import may_run, requeue_by_order_key
 from streams.retry.failures import failed, succeeded
 from streams.retry.gate import UNASKED
 from streams.retry.waiting import Waiting
+from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival, Attempt
 from streams.staging.payloads import NeedsUpload, Payloads, Unfinished
 
@@ -25,24 +28,16 @@ class Attempts:
     """Runs the handlers of a message, one after the other."""
 
     def __init__(
-        self,
-        waiting: Waiting,
-        payloads: Payloads,
-        clock: Clock,
-        spans: LaneSpans | None = None,
-        loopback: Loopback | None = None,
+        self, waiting: Waiting, payloads: Payloads, clock: Clock, spans: LaneSpans | None = None
     ) -> None:
-        """With `spans`, attempts at messages of traces that are recorded have each its span. Without
-        `loopback` all that the lane sends to itself is handled when it has read it.
-        """
+        """With `spans`, each attempt at a message of a recorded trace has its span."""
+        self.waiting = waiting
         self.payloads = payloads
         self.clock = clock
-        self._waiting = waiting
+        self.spans = spans
         self._gates = waiting.gates
         self._outcomes = waiting.outcomes
-        self.staging = waiting.staging
-        self._spans = spans
-        self._loopback = loopback
+        self._staging = waiting.staging
         self._turns = Turns(waiting.staging.counters)
 
     def run(self, arrival: Arrival, now: float) -> Unfinished | None:
@@ -52,8 +47,8 @@ class Attempts:
         Raises HandlerFailed or StoreFailed.
         """
         HANDLED.set(arrival)
-        if self._spans is not None and arrival.handlers:
-            self._spans.arrived(arrival)
+        if self.spans is not None and arrival.handlers:
+            self.spans.arrived(arrival)
         began = perf_counter()
         for handler, inbox_key in arrival.handlers:
             gate = self._gates[handler.name]
@@ -83,7 +78,6 @@ class Attempts:
                     _end_span(arrival)
             began = ended
         HANDLED.set(None)
-        self._done(arrival)
         return None
 
     async def run_in_background(self, arrival: Arrival, unfinished: Unfinished | None = None) -> None:
@@ -91,8 +85,8 @@ class Attempts:
         `unfinished` is the first handler's attempt, if it has begun already.
         """
         HANDLED.set(arrival)
-        if self._spans is not None:
-            self._spans.arrived(arrival)
+        if self.spans is not None:
+            self.spans.arrived(arrival)
         for handler, inbox_key in arrival.handlers:
             gate = self._gates[handler.name]
             gate.under_way += 1
@@ -105,14 +99,13 @@ class Attempts:
                 await self._try_in_background(attempt)
             gate.under_way -= 1
         HANDLED.set(None)
-        self._done(arrival)
 
     def _admitted(self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None) -> Attempt | None:
         """An attempt that may be made now; None: the message waits, or was given up."""
         attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
         if self._gates[handler.name].clear and arrival.error is None:
             return attempt
-        return attempt if may_run(self._waiting, attempt, self.clock.now()) else None
+        return attempt if may_run(self.waiting, attempt, self.clock.now()) else None
 
     def _try_at_once(self, attempt: Attempt) -> None:
         """Call a sync handler until it succeeds, or its message waits or is given up. Raises NeedsUpload."""
@@ -156,7 +149,7 @@ class Attempts:
         if arrival.trace is not None:
             arrival.span = arrival.trace.begin(handler.name, attempts + 1)
         try:
-            outcome = call(self.staging, arrival, handler)
+            outcome = call(self._staging, arrival, handler)
             self._outcomes.stage(arrival, handler, outcome, inbox_key, now)
         except (HandlerFailed, StoreFailed, NeedsUpload):  # no message is to blame
             raise
@@ -168,7 +161,7 @@ class Attempts:
         """Call a handler and await it if it is async, write the payloads of its outcome, and stage that."""
         arrival, handler = attempt.arrival, attempt.handler
         began = perf_counter()
-        outcome = call(self.staging, arrival, handler)
+        outcome = call(self._staging, arrival, handler)
         if handler.is_async:
             outcome = await Timed(outcome, self._turns, handler.name, arrival)
             began = perf_counter()
@@ -178,18 +171,18 @@ class Attempts:
         if prepared is not None:
             await self.payloads.write(prepared.uploads)
             if removed := self._outcomes.put_prepared(arrival.entry, prepared):
-                self.staging.append(arrival.entry.partition, removed)
+                self._staging.append(arrival.entry.partition, removed)
 
     async def _fetch(self, attempt: Attempt) -> bool:
         """Fetch the payload of a message. False: with it, the message waits behind others of its order."""
         await self.payloads.fetch(attempt.arrival)
-        return not requeue_by_order_key(self._waiting, attempt, self.clock.now())
+        return not requeue_by_order_key(self.waiting, attempt, self.clock.now())
 
     def _is_tried_again(self, attempt: Attempt, error: BaseException | None, began: float) -> bool:
         """Whether the handler tries again at once after an attempt that ended with `error`; None: success."""
         arrival, seconds, now = attempt.arrival, perf_counter() - began, self.clock.now()
         if error is None:
-            succeeded(self._waiting, attempt, seconds, now)
+            succeeded(self.waiting, attempt, seconds, now)
             if arrival.span is not None:
                 _end_span(arrival)
             return False
@@ -199,19 +192,46 @@ class Attempts:
             measures.failed.add(seconds)
         if not isinstance(error, Exception):
             error = TransientError("something that it waited for was cancelled")
-        again = failed(self._waiting, attempt, error, now)
+        again = failed(self.waiting, attempt, error, now)
         if arrival.span is not None:
             _end_span(arrival, "failed")
         return again
 
-    def _done(self, arrival: Arrival) -> None:
-        if self._loopback is not None:
-            self._loopback.came(arrival)
-            if arrival.entry.looped is not None:
-                self._loopback.run(arrival.entry, self.clock.now())
-        self.staging.order.finished(arrival.entry)
-        if arrival.handlers:
-            self.staging.counters.handled += 1
+
+def call(staging: StagingArea, arrival: Arrival, handler: BoundHandler) -> Any:
+    """Call a handler with a message and the rows that it asks for: its outcome, or one to be awaited. Raises
+    RowUnreadable or RowSchemaUnknown, and what the handler raises.
+    """
+    key, prefix = arrival.record.key or b"", arrival.entry.prefix
+    rows = [
+        partial(_read_sub, staging, table, prefix + row_key(key))
+        if any_row
+        else _read(staging, table, prefix + row_key(key, subkey(arrival.message).encode() if subkey else b""))
+        for _, table, subkey, any_row in handler.rows
+    ]
+    if handler.wants_envelope:
+        return handler.call(arrival.message, *rows, envelope=arrival.envelope)
+    return handler.call(arrival.message, *rows)
+
+
+def _read_sub(staging: StagingArea, table: BoundTable, base: bytes, subkey: str) -> Any:
+    return _read(staging, table, base + subkey.encode())
+
+
+def _read(staging: StagingArea, table: BoundTable, local: bytes) -> Any:
+    staged = staging.get(table.name, local)
+    if staged is not None:
+        return staged.row
+    data = staging.store.get(table.name, local)
+    if data is None:
+        return None
+    try:
+        row = decode_row(table.codec, data)
+    except (Undecodable, UnknownSchema) as error:
+        raise staging.unreadable.row(table.name, local, error) from error
+    if staging.unreadable.found:
+        staging.unreadable.forget(table.name, local)
+    return row
 
 
 def _end_span(arrival: Arrival, outcome: str = "succeeded") -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from streams.lane.attempt import Attempts
+from streams.lane.loopback import Loopback
 from streams.operator.operations import Operations
 from streams.retry.due import DueHeads
 from streams.staging.arrival import Arrival
@@ -22,22 +23,24 @@ class Dispatch:
     def __init__(
         self,
         attempts: Attempts,
+        loopback: Loopback | None,
         operations: Operations,
         due: DueHeads,
-        in_flight: dict[bytes, deque[Arrival]],
         progress: Callable[[BaseException | None], None],
     ) -> None:
-        """`in_flight` has the keys whose handlers run in the background, each with its later messages; only
-        this class changes it. `progress` is called when a task has come further or has ended, with its error
-        if it failed.
+        """Without `loopback` all that the lane sends to itself is handled when it has read it. `progress` is
+        called when a task has come further or has ended, with its error if it failed.
         """
         self._attempts = attempts
+        self._loopback = loopback
         self._operations = operations
         self._due = due
-        self._in_flight = in_flight
-        self._clock = attempts.clock
-        self._max_in_flight = attempts.staging.app.lane_options.max_in_flight
         self._progress = progress
+        #: Only this class changes it: each key in the background, with its later messages.
+        self._in_flight = due.in_flight
+        self._clock = attempts.clock
+        self._staging = attempts.waiting.staging
+        self._max_in_flight = self._staging.app.lane_options.max_in_flight
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -79,7 +82,7 @@ class Dispatch:
             while arrival.message is not None or not arrival.lacks_payload:
                 if (unfinished := self._attempts.run(arrival, now)) is not None:
                     break
-                if (following := self._after(arrival)) is None:
+                if (following := self._done(arrival)) is None:
                     return
                 arrival = following
         # The rest is for the background: later messages of the key wait for it.
@@ -104,14 +107,21 @@ class Dispatch:
             elif (unfinished := self._attempts.run(arrival, self._clock.now())) is not None:
                 queue.appendleft(arrival)
                 continue
-            if (following := self._after(arrival)) is not None:
+            if (following := self._done(arrival)) is not None:
                 queue.append(following)
             if queue:
                 self._progress(None)
         del self._in_flight[key]
 
-    def _after(self, arrival: Arrival) -> Arrival | None:
-        """Whoever has waited behind a message that waited itself, if it may run now."""
+    def _done(self, arrival: Arrival) -> Arrival | None:
+        """End a message: its entry may be committed now. Returns the message behind it in its queue, if that
+        may run now.
+        """
+        if self._loopback is not None:
+            self._loopback.complete(arrival)
+        self._staging.order.finished(arrival.entry)
+        if arrival.handlers:
+            self._staging.counters.handled += 1
         return self._due.after(arrival, self._clock.now()) if arrival.queue else None
 
     def _finished(self, task: asyncio.Task[None]) -> None:

@@ -11,14 +11,12 @@ from collections.abc import Callable
 from time import perf_counter
 
 from streams.errors import HandlerFailed, StoreFailed
-from streams.lane.rows import call
-from streams.lane.spans import LaneSpans
+from streams.lane.attempt import Attempts, call
 from streams.lane.turns import Turns
 from streams.logs import HANDLED
 from streams.model.envelope import LOOPBACK, Envelope
 from streams.ports import TP, Headers, Outgoing
 from streams.retry.gate import UNASKED
-from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival
 from streams.staging.decoding import decoded
 from streams.staging.entry import Entry
@@ -50,10 +48,9 @@ class LoopedRecord:
 class Loopback:
     """Of one lane, between one opening and the next."""
 
-    def __init__(
-        self, waiting: Waiting, loops: Loops, limit: Callable[[], int], spans: LaneSpans | None = None
-    ) -> None:
+    def __init__(self, attempts: Attempts, loops: Loops, limit: Callable[[], int]) -> None:
         """`limit` returns how many messages a transaction may have now."""
+        waiting = attempts.waiting
         app = waiting.staging.app
         self._mark = (LOOPBACK, app.layout.app_id.encode())
         self._routes = app.routes
@@ -62,19 +59,20 @@ class Loopback:
         self._staging = waiting.staging
         self._loops = loops
         self._limit = limit
+        self._clock = attempts.clock
+        self._spans = attempts.spans
         self._turns = Turns(waiting.staging.counters)
-        self._spans = spans
 
-    def came(self, arrival: Arrival) -> None:
-        """A message that was read is handled, or waits for a handler."""
+    def complete(self, arrival: Arrival) -> None:
+        """A message is handled, or waits for a handler: handle what it sends to its own lane, and what those
+        messages send, in the order in which they are written. Raises HandlerFailed or StoreFailed.
+        """
         if arrival.route.loops:
             self._loops.came(arrival.record)
-
-    def run(self, entry: Entry, now: float) -> None:
-        """Handle what an entry sends to its lane, and what that sends, in the order in which it is written.
-        `now` in epoch seconds. Raises HandlerFailed.
-        """
-        sent = list(_taken_from(entry))
+        entry = arrival.entry
+        if entry.looped is None:
+            return
+        sent, now = list(_taken_from(entry)), self._clock.now()
         at, until, most = 0, perf_counter() + TURN, min(MOST, self._limit() - 1)
         while at < min(len(sent), most) and perf_counter() < until:
             tp, outgoing = entry.sends[sent[at].number]

@@ -88,9 +88,9 @@ def parts_of(
     due = DueHeads(waiting, in_flight, len(app.layout.partitions_of(lane)))
     load_pauses(waiting)
     spans = None if tracer is None else LaneSpans(tracer, app.layout.app_id, lane)
-    loopback = None if loops is None else Loopback(waiting, loops, limit, spans)
-    attempts = Attempts(waiting, Payloads(app.claims), clock, spans, loopback)
-    dispatch = Dispatch(attempts, Operations(waiting, inbox), due, in_flight, progress)
+    attempts = Attempts(waiting, Payloads(app.claims), clock, spans)
+    loopback = None if loops is None else Loopback(attempts, loops, limit)
+    dispatch = Dispatch(attempts, loopback, Operations(waiting, inbox), due, progress)
     timers = Timers(staging, loops, in_flight, refused_timers)
     chores: list[Chore] = [
         Seldom(inbox_expiry(inbox, lane), lambda _: log_holds(waiting), due.drop_stale),

@@ -5,7 +5,8 @@ Handlers take turns in being first, and none takes all of the room while others 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping
+from collections import deque
+from collections.abc import Collection, Generator
 from contextlib import closing
 
 import structlog
@@ -38,8 +39,10 @@ class DueHeads:
         reserved: keys in flight that are left to heads which were due and found none.
     """
 
-    def __init__(self, waiting: Waiting, in_flight: Mapping[bytes, object], partitions: int) -> None:
-        """`in_flight` has the keys whose handlers run; the lane has so many `partitions`."""
+    def __init__(self, waiting: Waiting, in_flight: dict[bytes, deque[Arrival]], partitions: int) -> None:
+        """`in_flight` has the keys whose handlers run in the background, each with its later messages; the
+        lane has so many `partitions`.
+        """
         self.tried = 0
         self.reserved = 0
         self._app = waiting.staging.app
@@ -47,7 +50,7 @@ class DueHeads:
         self._queues = waiting.queues
         self._gates = waiting.gates
         self._staging = waiting.staging
-        self._in_flight = in_flight
+        self.in_flight = in_flight
         self._partitions = partitions
         self._may_try = 0
         self._turn = 0
@@ -81,7 +84,7 @@ class DueHeads:
             or prefix_in(local) in self._gates[handler.name].held
         ):
             return None
-        if arrival.record.key not in self._in_flight and self._finds_none_free(handler, local, queue):
+        if arrival.record.key not in self.in_flight and self._finds_none_free(handler, local, queue):
             return None
         return self._head(handler, local, queue, now)
 
@@ -157,7 +160,7 @@ class DueHeads:
 
     def _finds_none_free(self, handler: BoundHandler, local: bytes, queue: Queue) -> bool:
         """Whether a head is to run or to be fetched in the background, with no place in flight for it."""
-        if len(self._in_flight) < self._app.lane_options.max_in_flight:
+        if len(self.in_flight) < self._app.lane_options.max_in_flight:
             return False
         if handler.is_async:
             return True

@@ -26,7 +26,6 @@ HOT = (
     "lane.attempt",
     "lane.dispatch",
     "lane.loopback",
-    "lane.rows",
     "lane.turns",
     "model.envelope",
     "model.layout",
