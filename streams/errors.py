@@ -156,10 +156,11 @@ class RecordRefused(OutcomeUnknown):
 
     Attributes:
         limit: the bytes that the record's topic takes, where it is too large; else 0.
+        topic: where it was to go, where that is known.
     """
 
-    def __init__(self, text: str = "", *, limit: int = 0) -> None:
-        self.limit = limit
+    def __init__(self, text: str = "", *, limit: int = 0, topic: str = "") -> None:
+        self.limit, self.topic = limit, topic
         super().__init__(text)
 
 

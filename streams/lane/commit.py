@@ -14,11 +14,16 @@ from streams.errors import OutcomeUnknown, RecordRefused, Refused, TooLarge
 from streams.lane.measures import LaneMeasures
 from streams.lane.parts import Parts
 from streams.lane.signals import Signals
+from streams.model.envelope import record_size
+from streams.model.layout import LANE
 from streams.policy.pacing import rest
 from streams.policy.reopening import Reopening
 from streams.ports import TP, Clock, Faults, Transactions
 from streams.staging.changelog import Staged
+from streams.staging.keys import IDENTITY, POSITION, PRODUCERS
 
+#: Rows of its table that a lane writes for itself: no message makes them larger.
+OF_THE_LANE = (POSITION, IDENTITY, PRODUCERS)
 #: How long an idle lane waits before it commits positions that only markers have moved, in seconds.
 IDLE_COMMIT = 30.0
 #: The same, where they have moved over messages that were handled when they were written: whoever looks at
@@ -105,6 +110,8 @@ class Commits:
             with self._measures.transaction(staged.messages):
                 ends = await commit(self._producer, staged, self._app.layout.app_id, self._faults)
         except (RecordRefused, TooLarge) as error:
+            if isinstance(error, RecordRefused) and self._is_of_the_lane(staged, error):
+                raise Refused(f"{error}. It takes no position of this lane: raise the limit") from error
             raise self._blamed(staged, str(error)) from error
         if self._refusals:
             self._refusals.committed()
@@ -118,6 +125,13 @@ class Commits:
         if self._parts.spans is not None:
             self._parts.spans.committed()
         return True
+
+    def _is_of_the_lane(self, staged: Staged, error: RecordRefused) -> bool:
+        """Whether its changelog takes not even what the lane records for itself: no message is to blame."""
+        if not error.limit or error.topic != self._app.layout.changelog(LANE):
+            return False
+        rows = (each for each in staged.changes.get(LANE, {}).values() if each.key[:1] in OF_THE_LANE)
+        return any(record_size(each.key, each.value, ()) > error.limit for each in rows)
 
     def _blamed(self, staged: Staged, why: str) -> OutcomeUnknown:
         """A record was refused. Of several messages it is not known whose: the next transactions are

@@ -143,7 +143,9 @@ class FakeTransactions:
                     f"the broker refuses a batch of {size} bytes for {tp.topic}[{tp.partition}], whose"
                     f" max.message.bytes is {limit} (MessageSizeTooLarge)",
                     limit=limit,
+                    topic=tp.topic,
                 )
+                self._broker.refused += 1
                 raise self._failure
 
     def _check_usable(self) -> None:

@@ -165,6 +165,21 @@ async def test_a_waiting_message_that_is_refused_is_a_dead_letter(fake: FakeWorl
     assert sorted(ids(await fake.records(work.output))) == ["a-2", "b-2"]
 
 
+@pytest.mark.parametrize("refusals", [1, 2, 4])
+async def test_no_message_is_buried_for_positions_that_are_refused(fake: FakeWorld, refusals: int) -> None:
+    """However soon the limit is raised."""
+    work = await counter(fake, max_batch=4)
+    lowered(fake, fake.app.layout.changelog("lane"), 10)
+    fake.cluster.refused = 0
+    lane = fake.lane()
+    await fake.post(*(events := some(fake, work, range(2))))
+    await fake.until(lambda: fake.cluster.refused >= refusals)
+    lowered(fake, fake.app.layout.changelog("lane"), 20_000)
+    await stopped(fake, lane, work.source)
+    assert await fake.records(f"{work.source}.dlq") == []
+    await check(fake, work, events)
+
+
 async def test_where_no_message_is_to_blame_the_lane_waits(fake: FakeWorld) -> None:
     work = await counter(fake, max_batch=1)
     lowered(fake, fake.app.layout.changelog("lane"), 70)

@@ -105,7 +105,7 @@ def too_large(tp: TP, size: int, records: int, limit: int) -> OutcomeUnknown:
     what = f"a batch of {size} bytes for {where}, whose {LIMIT} is {limit} (MessageSizeTooLarge)"
     if records > 1:
         return Refused(f"the broker refuses {what}: its {records} records are sent again in smaller batches")
-    return RecordRefused(f"the broker refuses {what}", limit=limit)
+    return RecordRefused(f"the broker refuses {what}", limit=limit, topic=tp.topic)
 
 
 def clock_wrong(ahead: float | None, tp: TP, said: str) -> ClockWrong:
