@@ -15,6 +15,7 @@ RUN sed -e '/--hash=/d' -e 's/ \\$//' requirements.txt > versions.txt
 COPY streams streams
 COPY agents agents
 COPY tables tables
+COPY examples examples
 COPY schemas schemas
 COPY demo demo
 COPY benchmarks benchmarks

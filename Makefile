@@ -10,6 +10,7 @@
 #   make chaos [SEED=n] [LONG=1] [RATE=n]   faults on a schedule under load, the independent check, the controls
 #   make up | down         the local stack alone
 #   make screenshots       the pictures of the web view in docs/images
+#   make docs              the documentation as a site, in var/docs
 #   make wheel             dist/: a wheel with the hot path compiled; needs a C compiler
 #   make requirements      pin the newest versions that pyproject.toml allows
 #   make clean             remove everything made here; fetched Java parts stay in the user's cache
@@ -27,7 +28,7 @@ RECENT := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 CANDIDATES := python3 python3.13 python3.12 python3.11
 PYTHON ?= $(shell for each in $(CANDIDATES); do "$$each" -c '$(RECENT)' 2>/dev/null && echo "$$each" && break; done)
 
-.PHONY: install demo check test verify table format lint bench chaos screenshots up down wheel requirements clean
+.PHONY: install demo check test verify table format lint bench chaos screenshots docs up down wheel requirements clean
 
 install: $(INSTALLED)
 
@@ -66,6 +67,10 @@ chaos: $(INSTALLED)
 
 screenshots: $(INSTALLED)
 	@$(BIN)/python -m tests.browser.screenshots
+
+docs: $(INSTALLED)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open var/docs/index.html"
 
 up down: $(INSTALLED)
 	@$(BIN)/steadfaust $@
