@@ -1,4 +1,4 @@
-"""Retries and a dead letter: a parcel service that is busy now and then, and addresses that nobody knows.
+"""Retries and a dead letter: a parcel service that is busy now and then, and an unknown city.
 
 By hand:
 
@@ -60,7 +60,7 @@ class ParcelService:
         """Print the label of a parcel: the same one, however often it is called."""
         self.calls[parcel] += 1
         if city == "Atlantis":
-            raise PermanentError(f"nobody delivers to {city}: correct the address, then replay")
+            raise PermanentError(f"no delivery to {city}: correct the address, then replay")
         if self.calls[parcel] <= 2:
             raise TransientError("the parcel service is busy")
         return f"{city}-{parcel}"

@@ -21,6 +21,6 @@ async def test_parcels_are_labelled_later_or_become_a_dead_letter(fake: FakeWorl
     await fake.until(lambda: not lane.lane.backlog)
     (letter,) = await dead_letters(fake, ParcelReady.TOPIC)
     assert letter.key == b"p-2"
-    assert b"nobody delivers to Atlantis" in dict(letter.headers)["dlq-error-message"]
+    assert b"no delivery to Atlantis" in dict(letter.headers)["dlq-error-message"]
     numbers = {key: row.number for key, row in (await rows_of(fake, LABELS)).items()}
     assert numbers == {"p-1": "Oslo-p-1", "p-3": "Rome-p-3"}
