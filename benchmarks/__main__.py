@@ -25,7 +25,7 @@ _FAILED = 1
 _INTERRUPTED = 130
 
 
-class Part(StrEnum):
+class BenchmarkSection(StrEnum):
     """The sections, in the order in which they are measured; each is a module of this package."""
 
     MICRO = "micro"
@@ -42,7 +42,7 @@ class Part(StrEnum):
 def command(
     *,
     only: Annotated[
-        list[Part] | None, typer.Option(help="Measure this section alone; may be given again.")
+        list[BenchmarkSection] | None, typer.Option(help="Measure this section alone; may be given again.")
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="One run with few events, to see that it works; no README.")
@@ -62,7 +62,7 @@ def command(
     circumstances = Circumstances(machine, datetime.now(UTC).date().isoformat(), 1 if quick else runs, quick)
     bench = Bench(var.absolute(), circumstances, quiet=json_output)
     try:
-        failed = [part for part in dict.fromkeys(only or Part) if not bench.measured(part)]
+        failed = [part for part in dict.fromkeys(only or BenchmarkSection) if not bench.measured(part)]
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: all that the benchmarks started has ended\n")
         raise typer.Exit(_INTERRUPTED) from None
@@ -80,7 +80,7 @@ class Bench:
         self._circumstances = circumstances
         self._out = sys.stderr if quiet else sys.stdout
 
-    def measured(self, part: Part) -> bool:
+    def measured(self, part: BenchmarkSection) -> bool:
         """Measure a section and write it down; False, with the reason on stderr, when it could not be."""
         circumstances = self._now()
         self._say(f"{part}:")
@@ -102,7 +102,7 @@ class Bench:
         as_ever = self._circumstances
         return replace(as_ever, machine={**as_ever.machine, "additions_s": seconds_of_additions()})
 
-    def _emptied(self, part: Part) -> Path:
+    def _emptied(self, part: BenchmarkSection) -> Path:
         home = self._var / part
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(parents=True)

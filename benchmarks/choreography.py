@@ -10,7 +10,7 @@ from itertools import islice
 from agents.messages import OrderPlaced
 from benchmarks.latency import Latency
 from benchmarks.orders import CUTS, Cut, OrderGround, Pace, milliseconds, order_ground
-from benchmarks.sections import Context, Section, Table
+from benchmarks.sections import Context, ReportTable, Section
 from demo.purchases import Purchase, purchases
 
 SECTION = "choreography"
@@ -26,7 +26,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ChoreographyResult:
     """What was found with one cut: throughput, latency at a steady rate, and the most bytes of a worker."""
 
     cut: Cut
@@ -40,13 +40,13 @@ def measure(context: Context) -> Section:
     return _section([_with_cut(context, cut) for cut in CUTS])
 
 
-def _with_cut(context: Context, cut: Cut) -> Measured:
+def _with_cut(context: Context, cut: Cut) -> ChoreographyResult:
     context.say(f"{cut.title}:")
     with order_ground(context, cut) as ground:
         return asyncio.run(_measure(context, cut, ground))
 
 
-async def _measure(context: Context, cut: Cut, ground: OrderGround) -> Measured:
+async def _measure(context: Context, cut: Cut, ground: OrderGround) -> ChoreographyResult:
     burst, warm, seconds = (2000, 4, 8) if context.quick else (12_000, 60, 30)
     bought = iter(purchases(context.runs * burst + _PER_SECOND * (warm + seconds)))
     pace = Pace()
@@ -60,13 +60,13 @@ async def _measure(context: Context, cut: Cut, ground: OrderGround) -> Measured:
         for _ in range(context.runs):
             context.say(f"  {await ground.burst(some(burst), OrderPlaced, pace)}")
         latency = await ground.latency(some(_PER_SECOND * seconds), OrderPlaced, _PER_SECOND)
-    return Measured(cut, pace, latency, ground.peak)
+    return ChoreographyResult(cut, pace, latency, ground.peak)
 
 
-def _section(found: Sequence[Measured]) -> Section:
+def _section(found: Sequence[ChoreographyResult]) -> Section:
     quantiles = [milliseconds(each.latency) for each in found]
     tables = [
-        Table(
+        ReportTable(
             "Orders through the whole choreography, two workers",
             ("", "orders/s", "CPU ms of the workers, each order", "peak MB of a worker"),
             [
@@ -74,7 +74,7 @@ def _section(found: Sequence[Measured]) -> Section:
                 for each in found
             ],
         ),
-        Table(
+        ReportTable(
             f"From OrderPlaced to OrderConfirmed at {_PER_SECOND} orders/s, in ms",
             ("", "confirmed orders", *quantiles[0]),
             [

@@ -21,9 +21,9 @@ import psutil
 
 from benchmarks.kafka import check_output, create, delete_topics_of, preload, watch_growth
 from benchmarks.peers.catalog import LANE, Peer, catalog
-from benchmarks.peers.workload import KEYS, PARTITIONS, Format, Run
+from benchmarks.peers.workload import KEYS, PARTITIONS, Format, PeerRun
 from benchmarks.rate import COUNTED, COUNTED_WARM, Rate, rate_of
-from benchmarks.sections import Context, NotMeasured, Section, Table
+from benchmarks.sections import Context, NotMeasured, ReportTable, Section
 from benchmarks.sink import sink
 from streams.local import local_stack
 from streams.model.application import LaneOptions
@@ -90,7 +90,7 @@ def alternate(
         for peer in peers if number % 2 == 0 else reversed(peers):
             events = amounts.of(peer)
             name = f"{peer.name.replace('_', '-')}-{form}-{number}"
-            run = Run(
+            run = PeerRun(
                 name=name,
                 bootstrap=ground.bootstrap,
                 source=sources[events],
@@ -106,7 +106,7 @@ def alternate(
     return rates
 
 
-async def run_once(ground: Ground, peer: Peer, run: Run, events: int) -> Rate:
+async def run_once(ground: Ground, peer: Peer, run: PeerRun, events: int) -> Rate:
     """One run of a peer. Raises NotMeasured when it ends, is too slow, or a part of its output is wrong."""
     await create(run.bootstrap, run.output)
     log = ground.var / "log" / f"{run.name}.log"
@@ -120,7 +120,7 @@ async def run_once(ground: Ground, peer: Peer, run: Run, events: int) -> Rate:
 
 
 @contextmanager
-def program(peer: Peer, run: Run, log: Path) -> Iterator[Callable[[], float]]:
+def program(peer: Peer, run: PeerRun, log: Path) -> Iterator[Callable[[], float]]:
     """The peer's process, killed at the end; gives a function that tells its processor time in seconds.
 
     That one raises NotMeasured when the process has ended.
@@ -190,12 +190,12 @@ def notes(amounts: Amounts) -> list[str]:
     return [events, java, commits, tuned, figures]
 
 
-def table(peers: Sequence[Peer], rates: Rates, title: str) -> Table:
+def table(peers: Sequence[Peer], rates: Rates, title: str) -> ReportTable:
     """The peers by speed."""
     measured = [peer for peer in peers if peer.name in rates]
     ranked = sorted(measured, key=lambda peer: -_per_second(rates[peer.name]))
     columns = ["", "events/s", "lane / this", "CPU s", "events per CPU second, lane / this"]
-    return Table(title, columns, [_row(peer, rates) for peer in ranked])
+    return ReportTable(title, columns, [_row(peer, rates) for peer in ranked])
 
 
 def _row(peer: Peer, rates: Rates) -> list[str]:

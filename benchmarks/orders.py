@@ -21,7 +21,7 @@ from agents.settings import OrderSettings
 from benchmarks.follower import Follower
 from benchmarks.latency import Latency, Schedule, latency_of
 from benchmarks.sections import Context, NotMeasured
-from benchmarks.worker_process import WorkerProcess
+from benchmarks.worker_process import BenchmarkWorker
 from demo.evidence import make_codec
 from demo.load import SOURCE, receive_stock
 from demo.purchases import Purchase, order
@@ -107,7 +107,7 @@ class OrderGround:
         self,
         bootstrap: str,
         settings: OrderSettings,
-        workers: Sequence[WorkerProcess],
+        workers: Sequence[BenchmarkWorker],
         postgres: str = "",
         broker: int = 0,
     ) -> None:
@@ -219,7 +219,7 @@ def order_ground(
         ExitStack() as started,
     ):
         workers = [
-            started.enter_context(WorkerProcess(_MODULE, environment, var / "log" / f"worker-{number}.log"))
+            started.enter_context(BenchmarkWorker(_MODULE, environment, var / "log" / f"worker-{number}.log"))
             for number in range(_WORKERS)
         ]
         settings = OrderSettings(var=var, partitions=cut.partitions, lanes=cut.lanes)
@@ -246,7 +246,7 @@ class Settlements(Follower):
         seen = self.confirmed if record.topic == OrderConfirmed.TOPIC else self.cancelled
         seen.setdefault((record.key or b"").decode(), now)
 
-    async def of(self, orders: Collection[str], workers: Sequence[WorkerProcess]) -> float:
+    async def of(self, orders: Collection[str], workers: Sequence[BenchmarkWorker]) -> float:
         """Wait until all of these have come to an end; returns when the last one had.
 
         Raises:

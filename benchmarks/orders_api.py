@@ -15,8 +15,8 @@ from statistics import median
 from agents.messages import OrderPlaced
 from benchmarks.latency import Latency, Schedule, latency_of, percentile
 from benchmarks.orders import CUTS, Cut, OrderGround, milliseconds, order_ground
-from benchmarks.sections import Context, NotMeasured, Section, Table
-from demo.edge import Edge
+from benchmarks.sections import Context, NotMeasured, ReportTable, Section
+from demo.edge import DemoEdge
 from demo.orders_client import OrdersClient
 from demo.purchases import Purchase, order, purchases
 from demo.workers import environment
@@ -39,7 +39,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Burst:
+class ApiBurst:
     """Orders a second that were accepted, settled and projected, and the p99 of an answer in ms."""
 
     accepted: float
@@ -49,11 +49,11 @@ class Burst:
 
 
 @dataclass
-class Measured:
+class ApiResult:
     """What was found with one cut."""
 
     cut: Cut
-    bursts: list[Burst] = field(default_factory=list)
+    bursts: list[ApiBurst] = field(default_factory=list)
     latency: Latency | None = None
 
 
@@ -62,19 +62,19 @@ def measure(context: Context) -> Section:
     return _section([_with_cut(context, cut) for cut in CUTS])
 
 
-def _with_cut(context: Context, cut: Cut) -> Measured:
+def _with_cut(context: Context, cut: Cut) -> ApiResult:
     context.say(f"{cut.title}:")
-    found = Measured(cut)
+    found = ApiResult(cut)
     with order_ground(context, cut, databases=True) as ground:
         given = environment(
             ground.var, STEADFAUST_PARTITIONS=str(cut.partitions), STEADFAUST_LANES=str(cut.lanes)
         )
-        with Edge(ground.var, given, context.say) as edge:
+        with DemoEdge(ground.var, given, context.say) as edge:
             asyncio.run(_measure(context, ground, edge, found))
     return found
 
 
-async def _measure(context: Context, ground: OrderGround, edge: Edge, found: Measured) -> None:
+async def _measure(context: Context, ground: OrderGround, edge: DemoEdge, found: ApiResult) -> None:
     burst, seconds = (1000, 5) if context.quick else (6000, 30)
     bought = purchases(context.runs * burst + _PER_SECOND * seconds)
     async with ground, OrdersClient(edge.urls) as client:
@@ -84,7 +84,9 @@ async def _measure(context: Context, ground: OrderGround, edge: Edge, found: Mea
         found.latency = await _steady(ground, client, bought[context.runs * burst :])
 
 
-async def _burst(ground: OrderGround, client: OrdersClient, so_far: Sequence[Purchase], orders: int) -> Burst:
+async def _burst(
+    ground: OrderGround, client: OrdersClient, so_far: Sequence[Purchase], orders: int
+) -> ApiBurst:
     waiting, took = iter(so_far[-orders:]), []
     began = time.monotonic()
 
@@ -100,7 +102,7 @@ async def _burst(ground: OrderGround, client: OrdersClient, so_far: Sequence[Pur
     await _projected(ground, len(so_far))
     projected = time.monotonic()
     rates = [orders / (ended - began) for ended in (accepted, settled, projected)]
-    return Burst(rates[0], rates[1], rates[2], percentile(sorted(took), 0.99) * 1000)
+    return ApiBurst(rates[0], rates[1], rates[2], percentile(sorted(took), 0.99) * 1000)
 
 
 async def _projected(ground: OrderGround, orders: int) -> None:
@@ -127,7 +129,7 @@ async def _steady(ground: OrderGround, client: OrdersClient, bought: Sequence[Pu
     return latency_of(due, ground.confirmed)
 
 
-def _section(found: Sequence[Measured]) -> Section:
+def _section(found: Sequence[ApiResult]) -> Section:
     names = ("accepted", "settled", "projected", "p99")
     bursts = [
         (each.cut, {name: median(getattr(burst, name) for burst in each.bursts) for name in names})
@@ -141,12 +143,12 @@ def _section(found: Sequence[Measured]) -> Section:
     return Section(
         "Orders over HTTP",
         [
-            Table(
+            ReportTable(
                 "A burst through the whole choreography, everything on this machine, orders/s",
                 ("", *names[:3], "p99 of an answer, ms"),
                 [[cut.title, *(f"{burst[name]:,.0f}" for name in names)] for cut, burst in bursts],
             ),
-            Table(
+            ReportTable(
                 f"From a request to the confirmation at {_PER_SECOND} orders/s, in ms",
                 ("", *steady[0][1]),
                 [[cut.title, *(f"{value:,.0f}" for value in ms.values())] for cut, ms in steady],

@@ -67,7 +67,7 @@ class Packed(Message, frozen=True, kw_only=True):
         return self.parcel
 
 
-class Found(NamedTuple):
+class VacuumResult(NamedTuple):
     """What a run showed."""
 
     most_dead: int
@@ -75,7 +75,7 @@ class Found(NamedTuple):
     grown: int
 
 
-async def run(url: str, case: Case) -> Found:
+async def run(url: str, case: Case) -> VacuumResult:
     """Fill, then load the outbox; the database is new."""
     async with Database(url, most=4) as database, database.acquire() as connection:
         await migrate(connection)
@@ -95,7 +95,7 @@ async def run(url: str, case: Case) -> Found:
             " WHERE relname = 'outbox'"
         )
         assert row is not None
-        return Found(dead, row["autovacuum_count"], row["bytes"] - before)
+        return VacuumResult(dead, row["autovacuum_count"], row["bytes"] - before)
 
 
 async def fill(connection: Connection) -> None:

@@ -24,7 +24,7 @@ from agents.messages import Order, OrderLine, OrderPlaced, PaymentCaptured, Ship
 from agents.settings import OrderSettings
 from benchmarks.growth.packing import Packed, fill
 from benchmarks.sections import NotMeasured
-from benchmarks.worker_process import WorkerProcess
+from benchmarks.worker_process import BenchmarkWorker
 from demo.evidence import make_codec
 from demo.load import receive_stock
 from demo.purchases import order, purchases
@@ -129,7 +129,7 @@ def pages(count: int, asked: int) -> dict[str, str]:
     }
 
 
-class Visitor:
+class PageVisitor:
     """Asks a worker's pages, and measures in milliseconds."""
 
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
@@ -177,7 +177,7 @@ def report(name: str, took: list[float], cpu: float) -> None:
 
 
 @contextmanager
-def filled(stack: Stack, var: Path, count: int) -> Iterator[WorkerProcess]:
+def filled(stack: Stack, var: Path, count: int) -> Iterator[BenchmarkWorker]:
     """A worker that has all of it in its lanes."""
     environment = {
         "STEADFAUST_WEB_PORT": "0",
@@ -188,7 +188,7 @@ def filled(stack: Stack, var: Path, count: int) -> Iterator[WorkerProcess]:
     }
     settings = OrderSettings(var=var, partitions=_PARTITIONS, lanes=_LANES)
     layout = settings.layout()
-    with WorkerProcess("agents.worker", environment, var / "log" / "first.log") as first:
+    with BenchmarkWorker("agents.worker", environment, var / "log" / "first.log") as first:
         asyncio.run(first.owns(_LANES, within=120))
         asyncio.run(receive_stock(stack.bootstrap, settings.app_id))
         asyncio.run(_orders(stack))
@@ -196,7 +196,7 @@ def filled(stack: Stack, var: Path, count: int) -> Iterator[WorkerProcess]:
         topic = layout.changelog(table)
         written = asyncio.run(fill(stack.bootstrap, topic, records, at_once=_AT_ONCE, age=_AGE))
         print(f"{written:,} records in {topic}", flush=True)
-    with WorkerProcess(
+    with BenchmarkWorker(
         "benchmarks.pages_worker", environment, var / "log" / "worker.log", web=True
     ) as worker:
         asyncio.run(worker.owns(_LANES, within=600))
@@ -209,10 +209,10 @@ async def _orders(stack: Stack) -> None:
             await producer.send(OrderPlaced(order=order(each)), message_id=f"placed-{each.order_id}")
 
 
-async def measure(url: str, worker: WorkerProcess, count: int, times: int) -> None:
+async def measure(url: str, worker: BenchmarkWorker, count: int, times: int) -> None:
     """Wait until all is counted, warm up, measure, print."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
-        visitor = Visitor(url.rstrip("/"), session)
+        visitor = PageVisitor(url.rstrip("/"), session)
         began = time.monotonic()
         await visitor.indexed(count)
         print(f"indexed after {time.monotonic() - began:.0f} s\n\n| page | median | longest | CPU |")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import in_words
-from benchmarks.sections import NotMeasured, Section, Table
+from benchmarks.sections import NotMeasured, ReportTable, Section
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def markdown(section: Section, circumstances: Circumstances) -> str:
     return "\n\n".join(blocks)
 
 
-def _markdown_rows(table: Table) -> Iterator[str]:
+def _markdown_rows(table: ReportTable) -> Iterator[str]:
     yield _cells(table.columns)
     yield _cells(["---", *("---:" for _ in table.columns[1:])])
     yield from map(_cells, table.rows)

@@ -41,7 +41,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ReportTable:
     """A table as a reader sees it.
 
     Attributes:
@@ -67,7 +67,7 @@ class Section:
     """
 
     title: str
-    tables: Sequence[Table]
+    tables: Sequence[ReportTable]
     numbers: Mapping[str, Any]
     notes: Sequence[str] = ()
 

@@ -10,8 +10,8 @@ from agents.gateway.cards import slow
 from agents.messages import OrderPlaced
 from benchmarks.latency import Latency
 from benchmarks.orders import CUTS, OrderGround, milliseconds, order_ground
-from benchmarks.sections import Context, Section, Table
-from demo.purchases import Outcome, Purchase, outcome, purchases
+from benchmarks.sections import Context, ReportTable, Section
+from demo.purchases import ExpectedOutcome, Purchase, outcome, purchases
 
 SECTION = "slow_calls"
 
@@ -70,7 +70,7 @@ def _of(context: Context, case: _Case) -> Latency:
 
 def _slow_cards(bought: Sequence[Purchase]) -> dict[str, str]:
     """The card of every hundredth of the orders that pay well."""
-    paying = [each.order_id for each in bought if outcome(each) is Outcome.CONFIRMED]
+    paying = [each.order_id for each in bought if outcome(each) is ExpectedOutcome.CONFIRMED]
     return dict.fromkeys(paying[::_SLOW_EVERY], slow(_SLOW_MS))
 
 
@@ -78,7 +78,7 @@ def _section(found: dict[str, Latency]) -> Section:
     quantiles = {title: milliseconds(latency) for title, latency in found.items()}
     rows = [[title, *(f"{value:,.0f}" for value in each.values())] for title, each in quantiles.items()]
     header = ("", *next(iter(quantiles.values())))
-    table = Table(
+    table = ReportTable(
         f"From OrderPlaced to OrderConfirmed of orders without a slow call, at {_PER_SECOND} a second, in ms",
         header,
         rows,

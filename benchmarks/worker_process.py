@@ -27,7 +27,7 @@ _ENDS_WITHIN = 40.0
 _IDLE_SHARE = 0.15
 
 
-class WorkerProcess:
+class BenchmarkWorker:
     """`faust -A <module> worker`, from entering to leaving a `with`; then it is told to end, and killed if
     it does not.
 

@@ -12,8 +12,8 @@ import msgspec
 import typer
 from rich.console import Console
 
-from chaos.driver import RATE, Plan
-from chaos.parts import Part, run_command
+from chaos.driver import RATE, RunPlan
+from chaos.parts import ChaosPart, run_command
 from chaos.report import encode, markdown, show
 from chaos.run import clear, run_faults
 from chaos.schedule import schedule
@@ -50,7 +50,7 @@ def command(
             min=1, envvar="RATE", help="Messages a second at most: fewer where the machine is slow."
         ),
     ] = RATE,
-    only: Annotated[list[Part] | None, typer.Option(help="A part of it; all unless given.")] = None,
+    only: Annotated[list[ChaosPart] | None, typer.Option(help="A part of it; all unless given.")] = None,
     report: Annotated[
         Path | None, typer.Option(help="Write the report of the faults as Markdown to this file.")
     ] = None,
@@ -67,11 +67,11 @@ def command(
     console = Console(stderr=as_json)
     passed, reports = True, {}
     try:
-        for part in only or list(Part):
+        for part in only or list(ChaosPart):
             clear(var.absolute() / part)
-            if part is Part.FAULTS:
+            if part is ChaosPart.FAULTS:
                 faults, home = schedule(chosen, length), var.absolute() / part
-                plan = Plan(chosen, length, home, faults, called_off, rate)
+                plan = RunPlan(chosen, length, home, faults, called_off, rate)
                 ok, said = _faults(plan, console, report)
             else:
                 ok, said = run_command(part, var.absolute() / part, as_json=as_json)
@@ -88,7 +88,7 @@ def command(
     raise typer.Exit(0 if passed else 1)
 
 
-def _faults(plan: Plan, console: Console, document: Path | None) -> tuple[bool, msgspec.Raw]:
+def _faults(plan: RunPlan, console: Console, document: Path | None) -> tuple[bool, msgspec.Raw]:
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -22,7 +22,7 @@ from confluent_kafka import KafkaException
 
 from chaos.evidence.evidence import gather
 from chaos.judges.findings import findings
-from chaos.judges.stalls import Stall, stalls
+from chaos.judges.stalls import CommitGap, stalls
 from demo.findings import Finding
 from demo.purchases import purchases
 from streams.errors import SteadfaustError
@@ -42,21 +42,21 @@ _UNSEEN = (
 )
 
 
-class Report(msgspec.Struct, frozen=True):
+class CheckReport(msgspec.Struct, frozen=True):
     """What the checker says, as JSON. `seconds` is how long it took to look and to judge."""
 
     passed: bool
     findings: list[Finding]
-    stalls: list[Stall]
+    stalls: list[CommitGap]
     seconds: float
 
 
-async def check(var: Path) -> Report:
+async def check(var: Path) -> CheckReport:
     """Gather the evidence of the run in this directory and judge it."""
     began = time.monotonic()
     evidence = await gather(var)
     found = findings(purchases(evidence.run.orders), evidence)
-    return Report(
+    return CheckReport(
         all(each.passed for each in found),
         found,
         stalls(evidence.run, evidence.commits),

@@ -20,15 +20,15 @@ from chaos.load.payloads import ATTACHED, payload_environment, payload_settings
 from chaos.load.shop import Shop
 from chaos.machine import MACHINE, ailment_of
 from chaos.rig.arming import ARMED, script_of
-from chaos.rig.brokers import Brokers
+from chaos.rig.brokers import BrokerAdmin
 from chaos.rig.commits import CommitWatch
 from chaos.rig.compaction import hasten_compaction
 from chaos.rig.edge import Edge
 from chaos.rig.failing import FAILING, failing_file
 from chaos.rig.fleet import Fleet, worker_name
 from chaos.rig.kinds import BROKERS, LANES, PARTITIONS, SLOTS, WORKERS, Planned
-from chaos.rig.network import Network
-from chaos.rig.records import COMMITS, REQUESTS, RUN, Ended, Happened, Request, Run
+from chaos.rig.network import ClientNetwork
+from chaos.rig.records import COMMITS, REQUESTS, RUN, Happened, ProcessEnd, Request, RunRecords
 from chaos.rig.waiting import ChaosFailed, until
 from chaos.schedule import LONGEST_DELAY
 from demo.evidence import SOURCES, quiet
@@ -57,7 +57,7 @@ _HEALED_BEFORE_END = 3.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What to run: `faults` over a load of at least so many `seconds`; beside a share of the orders comes one
     that is `called_off`. `rate` in messages a second.
     """
@@ -71,17 +71,17 @@ class Plan:
 
 
 @dataclass
-class Told:
+class DriverNotes:
     """What the driver itself saw, beside the records for the checker: see `chaos.report.Report`."""
 
-    run: Run
+    run: RunRecords
     problems: list[str]
     left_out: int
     sent: int
     again: int
 
 
-def stack_of(plan: Plan, say: Say) -> local_stack:
+def stack_of(plan: RunPlan, say: Say) -> local_stack:
     """Three brokers, the gateway, S3 and PostgreSQL, with a listener of every broker for each worker."""
     project = PROJECT / "pyproject.toml"
     return local_stack(
@@ -99,7 +99,7 @@ def stack_of(plan: Plan, say: Say) -> local_stack:
 class Driver:
     """Drives one run on a stack that is up."""
 
-    def __init__(self, plan: Plan, stack: Stack, say: Say) -> None:
+    def __init__(self, plan: RunPlan, stack: Stack, say: Say) -> None:
         self._plan = plan
         self._stack = stack
         self._say = say
@@ -110,14 +110,14 @@ class Driver:
         rate = min(plan.rate, ROWS / (plan.seconds * _SPARE))
         self._load = Load(stack.bootstrap, seed=plan.seed, rate=rate, most=ROWS, called_off=plan.called_off)
 
-    async def run(self) -> Told:
+    async def run(self) -> DriverNotes:
         """From the first worker to the last; every worker has ended when it returns.
 
         Raises ChaosFailed, or another SteadfaustError, when there is nothing that could be checked.
         """
         bootstrap = self._stack.bootstrap
         with (
-            Network(self._stack, names=_NAMES) as network,
+            ClientNetwork(self._stack, names=_NAMES) as network,
             Fleet(self._plan.var, self._settings(), slots=SLOTS, by_slot=self._by_slot(network)) as fleet,
             Edge(
                 self._plan.var,
@@ -126,7 +126,7 @@ class Driver:
                 way=network.postgres(),
             ) as edge,
         ):
-            brokers = Brokers(self._stack, LAYOUT)
+            brokers = BrokerAdmin(self._stack, LAYOUT)
             ground = Ground(self._plan.var, LAYOUT, fleet, brokers, network, self._stack, self._load, edge)
             self._say(f"starting {WORKERS} workers, then relays and orders APIs")
             await asyncio.gather(*(fleet.start(slot) for slot in range(WORKERS)))
@@ -170,7 +170,7 @@ class Driver:
     def _settings_of_edge(self) -> dict[str, str]:
         return {**self._settings(), "STEADFAUST_BOOTSTRAP": self._stack.bootstrap}
 
-    def _by_slot(self, network: Network) -> dict[int, dict[str, str]]:
+    def _by_slot(self, network: ClientNetwork) -> dict[int, dict[str, str]]:
         """Each worker reaches brokers, gateway and S3 through the proxy, and is armed, by ways of its own."""
         return {
             slot: {
@@ -267,8 +267,8 @@ class Driver:
                 how = "hung" if worker.hung else f"ended with {worker.exit_code}"
                 self._problems.append(f"{worker.name} {how} at the end: {worker.log.path}")
 
-    def _told(self, fleet: Fleet, layout: Layout, edge: list[Ended]) -> Told:
-        run = Run(
+    def _told(self, fleet: Fleet, layout: Layout, edge: list[ProcessEnd]) -> DriverNotes:
+        run = RunRecords(
             seed=self._plan.seed,
             app_id=LAYOUT.app_id,
             bootstrap=self._stack.bootstrap,
@@ -291,4 +291,4 @@ class Driver:
             edge=edge,
         )
         again = self._load.again + (self._load.shop.again if self._load.shop is not None else 0)
-        return Told(run, self._problems, self._left_out, self._load.sent, again)
+        return DriverNotes(run, self._problems, self._left_out, self._load.sent, again)

@@ -26,7 +26,7 @@ def ailment_of(var: Path, worker: str) -> Path:
     return var / "machines" / worker
 
 
-class Machine:
+class HostMachine:
     """The clock and the disk of this process."""
 
     def __init__(self, file: Path) -> None:
@@ -54,7 +54,7 @@ def install_machine() -> None:
     file = os.environ.get(MACHINE)
     if not file:
         return
-    machine = Machine(Path(file))
+    machine = HostMachine(Path(file))
     vars(producer)["time"] = machine  # all that it asks of the module
     opens, applies = RocksStores.open, RocksStore.apply
 

@@ -13,7 +13,7 @@ from chaos.rig.waiting import ChaosFailed
 from demo.workers import PROJECT
 
 
-class Part(StrEnum):
+class ChaosPart(StrEnum):
     """What can be run alone with `--only`."""
 
     FAULTS = "faults"
@@ -21,11 +21,11 @@ class Part(StrEnum):
     COMPARISON = "comparison"
 
 
-_MODULES = {Part.CONTROLS: "chaos.controls", Part.COMPARISON: "chaos.counting"}
+_MODULES = {ChaosPart.CONTROLS: "chaos.controls", ChaosPart.COMPARISON: "chaos.counting"}
 _ENDS_WITHIN = 60.0
 
 
-def run_command(part: Part, var: Path, *, as_json: bool) -> tuple[bool, msgspec.Raw]:
+def run_command(part: ChaosPart, var: Path, *, as_json: bool) -> tuple[bool, msgspec.Raw]:
     """Run a part that is a command of its own, on an empty directory; returns whether it passed, and its JSON
     (null unless asked for). Raises ChaosFailed when it could not be run.
     """

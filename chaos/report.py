@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from chaos.check import Report as Checked
-from chaos.rig.records import Run
+from chaos.check import CheckReport as Checked
+from chaos.rig.records import RunRecords
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """A run.
 
     Attributes:
@@ -30,7 +30,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     sent: int
     again: int
-    run: Run
+    run: RunRecords
     checked: Checked | None
 
     @property
@@ -39,13 +39,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return not self.problems and self.checked is not None and self.checked.passed
 
 
-def encode(report: Report) -> bytes:
+def encode(report: RunReport) -> bytes:
     """As JSON, with `passed`."""
     fields = {"passed": report.passed, **msgspec.to_builtins(report)}
     return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: RunReport, console: Console) -> None:
     """The faults in a table, then what was checked, then the verdict."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("at", "fault", "target", "healed after", "confirmed by"):
@@ -67,7 +67,7 @@ def show(report: Report, console: Console) -> None:
     console.print(Text(_verdict(report), "bold green" if report.passed else "bold red"), soft_wrap=True)
 
 
-def markdown(report: Report) -> str:
+def markdown(report: RunReport) -> str:
     """The same as a document."""
     lines = [
         f"# Chaos run with seed {report.run.seed}",
@@ -103,14 +103,14 @@ def markdown(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _rows(run: Run) -> Iterator[tuple[str, ...]]:
+def _rows(run: RunRecords) -> Iterator[tuple[str, ...]]:
     for fault in run.faults:
         healed = "never" if fault.ended is None else f"{fault.ended - fault.began:.1f} s"
         at = f"{fault.began - run.load[0]:.0f} s"
         yield at, fault.kind, fault.target, healed, fault.confirmed or "NOT CONFIRMED"
 
 
-def _load(report: Report) -> str:
+def _load(report: RunReport) -> str:
     run = report.run
     span = run.load[1] - run.load[0]
     left_out = f" ({report.left_out} more were planned)" if report.left_out else ""
@@ -121,17 +121,17 @@ def _load(report: Report) -> str:
     )
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: RunReport) -> str:
     if report.passed:
         return f"passed: seed {report.run.seed}, {report.seconds:.0f} s in all"
     return f"FAILED: seed {report.run.seed}, {report.seconds:.0f} s in all; SEED={report.run.seed} repeats it"
 
 
-def _kinds(run: Run) -> Counter[str]:
+def _kinds(run: RunRecords) -> Counter[str]:
     return Counter(fault.kind for fault in run.faults)
 
 
-def _longest_stalls(report: Report) -> Iterator[str]:
+def _longest_stalls(report: RunReport) -> Iterator[str]:
     found = report.checked.stalls if report.checked else []
     longest = {stall.kind: stall for stall in sorted(found, key=lambda each: each.seconds)}
     for kind, stall in sorted(longest.items()):

@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from chaos.check import Report as Checked
-from chaos.driver import Driver, Plan, stack_of
+from chaos.check import CheckReport as Checked
+from chaos.driver import Driver, RunPlan, stack_of
 from chaos.injection import Say
-from chaos.report import Report, encode
+from chaos.report import RunReport, encode
 from chaos.rig.waiting import ChaosFailed
 from demo.workers import PROJECT, held_slots
 
@@ -26,7 +26,7 @@ _MARK = "made-by-chaos"
 _CHECK_WITHIN = 900.0
 
 
-def run_faults(plan: Plan, say: Say) -> Report:
+def run_faults(plan: RunPlan, say: Say) -> RunReport:
     """Run it in its empty directory; what it started has ended when it returns.
 
     Raises ChaosFailed or StackError when there was nothing to check.
@@ -38,7 +38,7 @@ def run_faults(plan: Plan, say: Say) -> Report:
         told = asyncio.run(Driver(plan, stack, say).run())
         say("the workers have ended; checking, from the input, the topics, the ledger and the disks alone")
         checked = _check(plan.var)
-    report = Report(
+    report = RunReport(
         problems=told.problems,
         left_out=told.left_out,
         seconds=round(time.monotonic() - began, 1),

@@ -33,8 +33,8 @@ from chaos.rig.kinds import (
     SLOTS,
     TAKES,
     WORKERS,
-    After,
-    Kind,
+    AfterKill,
+    FaultKind,
     Planned,
 )
 
@@ -42,7 +42,7 @@ from chaos.rig.kinds import (
 FIRST_AFTER = 5.0
 LAST_HEALS = 15.0
 #: How long lanes stand still after these, alone, is judged: what is laid to a fault ends this long after it.
-_TIMED = {Kind.KILL_WORKER, Kind.ROLLING_RESTART}
+_TIMED = {FaultKind.KILL_WORKER, FaultKind.ROLLING_RESTART}
 _CALM_AFTER_TIMED = AFTER + 1.0
 #: Between two scenes that cost attempts, lest a message that has spent all but its last in the one spend
 #: that in the other, and be given up: the longest delay of a retry, which the driver sets, and a little.
@@ -50,14 +50,14 @@ LONGEST_DELAY = 10.0
 _CALM_BETWEEN = LONGEST_DELAY + 2.0
 #: From how long a run on there is an outage of all workers, in seconds.
 _WITH_OUTAGE = 600.0
-_ONCE = {Kind.ROLLING_DEPLOY, Kind.OUTAGE, *RARE}
+_ONCE = {FaultKind.ROLLING_DEPLOY, FaultKind.OUTAGE, *RARE}
 _TOGETHER = 0.55  # how often a card is dealt with another one beside it
 
 
 def schedule(seed: int, seconds: float) -> list[Planned]:
     """The faults of a run whose load lasts so many seconds; the same for the same seed and length."""
     rare = RARE[seed % len(RARE)]
-    once = _ONCE if seconds >= _WITH_OUTAGE else {Kind.ROLLING_DEPLOY, rare}
+    once = _ONCE if seconds >= _WITH_OUTAGE else {FaultKind.ROLLING_DEPLOY, rare}
     dealer = _Dealer(random.Random(seed), [rare, *_dealt_first(seed)], set(once))
     at, calm = FIRST_AFTER, 0.0
     planned: list[Planned] = []
@@ -82,23 +82,23 @@ def _put_off(scene: Sequence[Planned], *, calm: float) -> list[Planned]:
     return [msgspec.structs.replace(put_off[0], calm=calm), *put_off[1:]]
 
 
-def _dealt_first(seed: int) -> list[Kind]:
+def _dealt_first(seed: int) -> list[FaultKind]:
     """Four kinds that lie on top, others for each of the next seeds: ten in a row leave no kind out."""
-    kinds = [kind for kind in Kind if kind is not Kind.OUTAGE and kind not in RARE]
+    kinds = [kind for kind in FaultKind if kind is not FaultKind.OUTAGE and kind not in RARE]
     return [kinds[(seed + step) % len(kinds)] for step in (0, 8, 16, 24)]
 
 
 class _Dealer:
     """Deals scenes: a fault, or a fault and another one beside it. Knows which slots have a worker."""
 
-    def __init__(self, chance: random.Random, first: Sequence[Kind], once: set[Kind]) -> None:
+    def __init__(self, chance: random.Random, first: Sequence[FaultKind], once: set[FaultKind]) -> None:
         self.chance = chance
         self._first = list(first)
         self._slots = set(range(WORKERS))
         self._once = once  # what is to be dealt no more than once, and was not
         self._points: list[str] = []
-        self._afters: list[After] = []
-        self._deck: list[Kind] = []
+        self._afters: list[AfterKill] = []
+        self._deck: list[FaultKind] = []
 
     def scene(self, at: float, calm: float) -> tuple[list[Planned], float]:
         """What is dealt next, and about how long it takes."""
@@ -112,15 +112,20 @@ class _Dealer:
         beside = self._plan(round(at + later, 1), second, beside=first)
         return [first, beside], max(TAKES[first.kind], later + TAKES[second]) + 3
 
-    def _next(self) -> Kind:
+    def _next(self) -> FaultKind:
         if len(self._slots) < WORKERS:  # with two workers left, the next thing is a third one
-            return self._take(Kind.ADD_WORKER) or Kind.ADD_WORKER
+            return self._take(FaultKind.ADD_WORKER) or FaultKind.ADD_WORKER
         return next(kind for kind in self._cards() if self._possible(kind) and self._take(kind))
 
-    def _cards(self) -> Iterator[Kind]:
+    def _cards(self) -> Iterator[FaultKind]:
         yield from list(self._deck)
-        deck = [kind for kind in Kind if kind not in _ONCE or kind in self._once]
-        more = [Kind.KILL_WORKER, Kind.KILL_WORKER, Kind.KILL_AT_POINT, Kind.KILL_AT_POINT]
+        deck = [kind for kind in FaultKind if kind not in _ONCE or kind in self._once]
+        more = [
+            FaultKind.KILL_WORKER,
+            FaultKind.KILL_WORKER,
+            FaultKind.KILL_AT_POINT,
+            FaultKind.KILL_AT_POINT,
+        ]
         deck += more
         self.chance.shuffle(deck)
         self.chance.shuffle(self._first)
@@ -131,23 +136,25 @@ class _Dealer:
         self._deck += deck
         yield from list(self._deck)
 
-    def _take(self, kind: Kind) -> Kind | None:
+    def _take(self, kind: FaultKind) -> FaultKind | None:
         if kind not in self._deck:
             return None
         self._deck.remove(kind)
         return kind
 
-    def _possible(self, kind: Kind) -> bool:
-        if kind is Kind.ADD_WORKER:
+    def _possible(self, kind: FaultKind) -> bool:
+        if kind is FaultKind.ADD_WORKER:
             return len(self._slots) < SLOTS
-        return kind is not Kind.REMOVE_WORKER or len(self._slots) >= WORKERS
+        return kind is not FaultKind.REMOVE_WORKER or len(self._slots) >= WORKERS
 
-    def _companion(self, first: Planned) -> Kind | None:
+    def _companion(self, first: Planned) -> FaultKind | None:
         """A card that may lie beside the first, and tells more there than alone; None: there is none."""
         kinds = [kind for kind in self._deck if self._possible(kind) and _go_together(first, kind)]
         return self._take(self.chance.choice(kinds)) if kinds else None
 
-    def _plan(self, at: float, kind: Kind, *, calm: float = 0.0, beside: Planned | None = None) -> Planned:
+    def _plan(
+        self, at: float, kind: FaultKind, *, calm: float = 0.0, beside: Planned | None = None
+    ) -> Planned:
         low, high = LASTS.get(kind, (0.0, 0.0))
         slower, slowest = DELAYS.get(kind, (0.0, 0.0))
         point = self._point(kind)
@@ -159,8 +166,10 @@ class _Dealer:
             calm=round(calm, 1),
             beside=beside is not None,
             slot=self._slot(kind, after, beside),
-            broker=self.chance.randint(1, BROKERS) if kind in OF_BROKERS - {Kind.KILL_COORDINATOR} else None,
-            lane=self.chance.choice((None, 0, 1)) if kind is Kind.KILL_COORDINATOR else None,
+            broker=self.chance.randint(1, BROKERS)
+            if kind in OF_BROKERS - {FaultKind.KILL_COORDINATOR}
+            else None,
+            lane=self.chance.choice((None, 0, 1)) if kind is FaultKind.KILL_COORDINATOR else None,
             after=after,
             point=point,
             nth=self.chance.randint(1, 2 if point == RECOVERING else 30) if point else 0,
@@ -170,42 +179,42 @@ class _Dealer:
             rate=round(self.chance.uniform(*RATES[kind]), 2) if kind in RATES else 0.0,
         )
 
-    def _point(self, kind: Kind) -> str:
-        if kind in (Kind.FREEZE_AT_POINT, Kind.CHANGE_LANES):
+    def _point(self, kind: FaultKind) -> str:
+        if kind in (FaultKind.FREEZE_AT_POINT, FaultKind.CHANGE_LANES):
             return self.chance.choice(POINTS[:-1])
-        if kind is not Kind.KILL_AT_POINT:
+        if kind is not FaultKind.KILL_AT_POINT:
             return ""
         if not self._points:
             self._points = self.chance.sample(POINTS, len(POINTS))
         return self._points.pop()
 
-    def _after(self, kind: Kind, *, alone: bool) -> After:
-        if kind is not Kind.KILL_WORKER:
-            return After.SAME
+    def _after(self, kind: FaultKind, *, alone: bool) -> AfterKill:
+        if kind is not FaultKind.KILL_WORKER:
+            return AfterKill.SAME
         if not self._afters:
-            self._afters = self.chance.sample(list(After), len(After))
+            self._afters = self.chance.sample(list(AfterKill), len(AfterKill))
         after = self._afters.pop()
-        if after is After.NEVER and not (alone and len(self._slots) >= WORKERS):
+        if after is AfterKill.NEVER and not (alone and len(self._slots) >= WORKERS):
             # Beside another fault, and with few workers, a killed one is needed back: another time.
-            self._afters.insert(0, After.NEVER)
-            return After.SAME
+            self._afters.insert(0, AfterKill.NEVER)
+            return AfterKill.SAME
         return after
 
-    def _slot(self, kind: Kind, after: After, beside: Planned | None) -> int | None:
-        if kind is Kind.ADD_WORKER:
+    def _slot(self, kind: FaultKind, after: AfterKill, beside: Planned | None) -> int | None:
+        if kind is FaultKind.ADD_WORKER:
             slot = min(set(range(SLOTS)) - self._slots)
             self._slots.add(slot)
             return slot
-        if kind not in OF_WORKERS | {Kind.NETWORK_DELAY} or kind in OF_ALL:
+        if kind not in OF_WORKERS | {FaultKind.NETWORK_DELAY} or kind in OF_ALL:
             return None
         others = self._slots - {beside.slot if beside is not None else None}
         slot = self.chance.choice(sorted(others))
-        if kind is Kind.REMOVE_WORKER or after is After.NEVER:
+        if kind is FaultKind.REMOVE_WORKER or after is AfterKill.NEVER:
             self._slots.remove(slot)
         return slot
 
 
-def _go_together(first: Planned, second: Kind) -> bool:
+def _go_together(first: Planned, second: FaultKind) -> bool:
     """Never two brokers, nor two of the database edge, nor two workers at once, but for one that comes or
     goes while another recovers.
     """
@@ -217,7 +226,9 @@ def _go_together(first: Planned, second: Kind) -> bool:
         return second not in OF_EDGES
     if first.kind in OF_DATABASE:
         return second not in OF_DATABASE
-    recovers = first.kind in (Kind.KILL_WORKER, Kind.KILL_AT_POINT) and first.after is not After.NEVER
-    if recovers and second in (Kind.ADD_WORKER, Kind.REMOVE_WORKER):
+    recovers = (
+        first.kind in (FaultKind.KILL_WORKER, FaultKind.KILL_AT_POINT) and first.after is not AfterKill.NEVER
+    )
+    if recovers and second in (FaultKind.ADD_WORKER, FaultKind.REMOVE_WORKER):
         return True
     return second not in OF_WORKERS

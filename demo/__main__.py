@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from agents.settings import Way
-from demo.drive import Plan
+from demo.drive import DemoPlan
 from demo.purchases import ROWS
 from demo.run import run
 from streams.errors import SteadfaustError
@@ -51,7 +51,7 @@ def command(
 ) -> None:
     """Send real orders through the application and check every order, cent and unit."""
     console = Console()
-    plan = Plan(
+    plan = DemoPlan(
         orders,
         var.absolute(),
         workers,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from demo.failures import TIERS, DeadLetter, Reference, Retry, Source, with_files
+from demo.failures import TIERS, DeadLetter, LetterSource, Reference, Retry, with_files
 from demo.findings import Finding, finding
-from demo.purchases import Outcome, Purchase, attached_bytes, orchestrated, outcome
+from demo.purchases import ExpectedOutcome, Purchase, attached_bytes, orchestrated, outcome
 from demo.trouble import Poison, outages, poison, tiers
 from streams.saga.state import SagaRow
 
@@ -49,7 +49,7 @@ def judge_retries(purchases: Sequence[Purchase], retries: Sequence[Retry], settl
     """A message goes up the tiers one by one, each once, and comes to its end; no tier that a card calls for
     is left out. More retries than cards call for are no fault: a call may take too long.
     """
-    climbed: dict[tuple[str, str, Source], list[int]] = defaultdict(list)
+    climbed: dict[tuple[str, str, LetterSource], list[int]] = defaultdict(list)
     for each in retries:
         climbed[each.handler, each.key, each.source].append(each.tier)
     placed = {purchase.order_id for purchase in purchases}
@@ -95,7 +95,9 @@ def judge_sagas(purchases: Sequence[Purchase], sagas: Mapping[str, SagaRow]) -> 
     one that was undone; placed orders have none.
     """
     owed = {purchase.order_id: outcome(purchase) for purchase in purchases if orchestrated(purchase)}
-    ends = {name: "completed" if end is Outcome.CONFIRMED else "compensated" for name, end in owed.items()}
+    ends = {
+        name: "completed" if end is ExpectedOutcome.CONFIRMED else "compensated" for name, end in owed.items()
+    }
     wrong = {
         "without a saga": sorted(owed.keys() - sagas.keys()),
         "with a saga that nobody asked for": sorted(sagas.keys() - owed.keys()),

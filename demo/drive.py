@@ -11,32 +11,32 @@ from pathlib import Path
 from rich.console import Console
 
 from agents.settings import OrderSettings, Way
-from demo.edge import Edge
+from demo.edge import DemoEdge
 from demo.errors import DemoFailed
 from demo.evidence import settlements
 from demo.load import place_orders, receive_stock
 from demo.orders_client import OrdersClient
-from demo.pacing import Pace
-from demo.progress import Tally, View, watch
+from demo.pacing import DemoPace
+from demo.progress import OrderCounts, View, watch
 from demo.purchases import Purchase, orchestrated, purchases
 from demo.workers import Workers
 from streams.local import Stack
-from streams.local.patience import Patience
+from streams.local.patience import BusyTimeout
 from streams.postgres.outbox_owner import RelayKind
 from streams.s3 import claim_checks
 
-_LANES_OPEN_WITHIN = 90.0  # as `Patience` counts
+_LANES_OPEN_WITHIN = 90.0  # as `BusyTimeout` counts
 _STALLED_AFTER = 60.0
 _LOOK_EVERY = 0.1
 #: So many orders are placed before the rate counts, or a tenth of all: code is loaded and compiled meanwhile.
 _WARM_UP = 100
-_PACE = Pace()
+_PACE = DemoPace()
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class DemoPlan:
     """What to run. After `kill_after` settled orders a worker is killed; `restart` starts it again.
     `attached` is the share of orders that come with files, `relay` brings the outbox to Kafka. `keep` leaves
     everything up after the report, or after an error, until it is interrupted.
@@ -56,9 +56,9 @@ class Plan:
 class Drive:
     """Drives the orders of a plan through the workers, and watches over both."""
 
-    def __init__(self, plan: Plan, stack: Stack, workers: Workers, edge: Edge, say: Say) -> None:
+    def __init__(self, plan: DemoPlan, stack: Stack, workers: Workers, edge: DemoEdge, say: Say) -> None:
         self.plan = plan
-        self.tally = Tally(plan.orders)
+        self.tally = OrderCounts(plan.orders)
         self.killed: list[int] = []
         self.died = 0
         self._stack = stack
@@ -82,7 +82,7 @@ class Drive:
             await self._settle(view)
 
     async def _lanes_open(self) -> None:
-        patience = Patience("lanes to open", _LANES_OPEN_WITHIN, self._starting, self._say)
+        patience = BusyTimeout("lanes to open", _LANES_OPEN_WITHIN, self._starting, self._say)
         while not (lanes := self._workers.lanes_open()):
             if self._workers.report_deaths():
                 raise DemoFailed(f"a worker did not start: see {self._workers.logs}")

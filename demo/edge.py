@@ -32,7 +32,7 @@ class Urls(NamedTuple):
     submitted: str
 
 
-class Edge:
+class DemoEdge:
     """Starts all of it, and ends each by its pid when left.
 
     Attributes:

@@ -52,7 +52,7 @@ from agents.messages import (
     StockReserved,
 )
 from demo.failures import DeadLetter, Reference, Retry, dead_letters, poison_sent, retries
-from demo.purchases import Outcome
+from demo.purchases import ExpectedOutcome
 from schemas import latest
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import claim_in
@@ -132,7 +132,7 @@ class Settlement(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class Evidence:
+class DemoEvidence:
     """All of it.
 
     Attributes:
@@ -168,10 +168,10 @@ class Evidence:
     in_postgres: dict[str, str] | None = None
 
 
-async def gather(bootstrap: Bootstrap, gateway: str, app_id: str, *, within: float) -> Evidence:
+async def gather(bootstrap: Bootstrap, gateway: str, app_id: str, *, within: float) -> DemoEvidence:
     """Wait until nothing is under way any more, or nothing of it changes for so long; then look."""
     left = await quiet(bootstrap, app_id, within=within)
-    return Evidence(
+    return DemoEvidence(
         settlements=await settlements(bootstrap),
         ledger=await ledger_of(gateway),
         received=await _received(bootstrap),
@@ -220,7 +220,9 @@ def settlement(record: Record) -> Settlement:
     """What a record of the confirmed or cancelled topic says."""
     message_id = dict(record.headers)[ID].decode()
     if record.topic == OrderConfirmed.TOPIC:
-        return Settlement(message_id, _confirmed.decode(record.value or b"", None).order, Outcome.CONFIRMED)
+        return Settlement(
+            message_id, _confirmed.decode(record.value or b"", None).order, ExpectedOutcome.CONFIRMED
+        )
     cancelled = _cancelled.decode(record.value or b"", None)
     return Settlement(message_id, cancelled.order, cancelled.reason)
 

@@ -27,7 +27,7 @@ TIERS = (1, 2, 3)
 WITH_FILES = (OrderPlaced.TOPIC, OrderSubmitted.TOPIC, OrderDocumented.TOPIC, DocumentsPacked.TOPIC)
 
 
-class Source(NamedTuple):
+class LetterSource(NamedTuple):
     """Where a message came from."""
 
     topic: str
@@ -40,7 +40,7 @@ class DeadLetter(NamedTuple):
 
     key: str
     error: str
-    source: Source
+    source: LetterSource
 
     def __str__(self) -> str:
         return f"{self.key or 'without key'} of {self.source.topic}: {self.error}"
@@ -52,7 +52,7 @@ class Retry(NamedTuple):
     tier: int
     key: str
     handler: str
-    source: Source
+    source: LetterSource
 
 
 class Reference(NamedTuple):
@@ -79,7 +79,7 @@ async def dead_letters(bootstrap: Bootstrap, topics: Iterable[str]) -> list[Dead
 def dead_letter(key: bytes | None, headers: Mapping[str, bytes]) -> DeadLetter:
     """What the record says of itself."""
     topic, partition, offset = (headers[f"dlq-source-{part}"] for part in ("topic", "partition", "offset"))
-    source = Source(topic.decode(), int(partition), int(offset))
+    source = LetterSource(topic.decode(), int(partition), int(offset))
     return DeadLetter(_text(key), headers["dlq-error-type"].decode(), source)
 
 
@@ -95,7 +95,7 @@ async def retries(bootstrap: Bootstrap, topics: Iterable[str]) -> list[Retry]:
 def retry(topic: str, tier: int, key: bytes | None, headers: Mapping[str, bytes]) -> Retry:
     """What the record says of itself."""
     partition, offset = int(headers["retry-source-partition"]), int(headers["retry-source-offset"])
-    return Retry(tier, _text(key), headers["retry-handler"].decode(), Source(topic, partition, offset))
+    return Retry(tier, _text(key), headers["retry-handler"].decode(), LetterSource(topic, partition, offset))
 
 
 async def poison_sent(bootstrap: Bootstrap) -> Counter[str]:

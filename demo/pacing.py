@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Seen(NamedTuple):
+class OrdersSeen(NamedTuple):
     """What is seen of the orders in the system.
 
     Attributes:
         under_way: orders that are placed and have not come to an end.
-        settled: orders that came to their end within the last `Pace.seconds`.
+        settled: orders that came to their end within the last `DemoPace.seconds`.
         took: how long these were under way, the half of them at least, in seconds.
         oldest: how long the first of those under way is so, in seconds.
     """
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class DemoPace:
     """How long orders may be under way.
 
     Attributes:
@@ -46,7 +46,7 @@ class Pace:
     most: int = 1000
     patience: float = 12.0
 
-    def room(self, seen: Seen) -> int:
+    def room(self, seen: OrdersSeen) -> int:
         """How many to place now."""
         if seen.oldest > self.patience:
             return max(0, self.least - seen.under_way)

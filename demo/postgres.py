@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from agents.settings import OrderSettings
-from demo.evidence import Evidence, table_of
+from demo.evidence import DemoEvidence, table_of
 from demo.findings import Finding, finding
 from demo.purchases import Purchase
 from schemas import latest
@@ -19,7 +19,7 @@ _LOOK_EVERY = 0.2
 _codec = AvroCodec(TrackedOrder, latest(ORDERS.name), Schemas())
 
 
-async def look(settings: OrderSettings, evidence: Evidence, *, orders: int, within: float) -> None:
+async def look(settings: OrderSettings, evidence: DemoEvidence, *, orders: int, within: float) -> None:
     """Add what the table on Kafka and the one in PostgreSQL say of each order: `confirmed`, `pending`, or why
     it was cancelled. PostgreSQL may be behind: it is waited for while it changes, and for `within` seconds.
     """
@@ -39,7 +39,7 @@ async def look(settings: OrderSettings, evidence: Evidence, *, orders: int, with
     evidence.in_postgres = found
 
 
-def judge_postgres(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
+def judge_postgres(purchases: Sequence[Purchase], evidence: DemoEvidence) -> Finding:
     """Of each placed order PostgreSQL says what the table on Kafka says, and of no other anything."""
     there, tracked = evidence.in_postgres or {}, evidence.tracked
     wanted = {purchase.order_id for purchase in purchases}

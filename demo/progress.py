@@ -16,8 +16,8 @@ from rich.table import Table
 
 from agents.messages import OrderCancelled, OrderConfirmed
 from demo.evidence import Settlement, settlement
-from demo.pacing import Seen
-from demo.purchases import Outcome
+from demo.pacing import OrdersSeen
+from demo.purchases import ExpectedOutcome
 from streams.runtime.client import TopicReader
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _PLAIN_EVERY = 2.0
 
 
 @dataclass
-class Tally:
+class OrderCounts:
     """Counts of orders; each order counts once, however often it is said to be settled.
 
     `earlier` orders had come to an end before this run: its rate is not about them, nor about the first
@@ -129,7 +129,7 @@ class Tally:
         then, before = self._samples[0]
         return (self.settled - before) / (now - then) if now > then else 0.0
 
-    def seen(self, within: float) -> Seen:
+    def seen(self, within: float) -> OrdersSeen:
         """What the pace follows; orders that came to their end in the last `within` seconds count as
         settled.
         """
@@ -138,7 +138,7 @@ class Tally:
             self._ended.popleft()
         took = median_high(took for _, took in self._ended) if self._ended else 0.0
         oldest = next(iter(self._under_way.values()), now)
-        return Seen(len(self._under_way), len(self._ended), took, now - oldest)
+        return OrdersSeen(len(self._under_way), len(self._ended), took, now - oldest)
 
     def half_and_most(self) -> tuple[float, float]:
         """How long half of the orders were under way at most, and 99 of a hundred, in seconds."""
@@ -155,7 +155,7 @@ class Tally:
         return (self.moved if self.done else self.clock()) - then
 
 
-async def watch(bootstrap: Bootstrap, tally: Tally) -> None:
+async def watch(bootstrap: Bootstrap, tally: OrderCounts) -> None:
     """Feed the tally from the topics, read committed, until cancelled."""
     async with TopicReader(bootstrap, [OrderConfirmed.TOPIC, OrderCancelled.TOPIC]) as reader:
         while True:
@@ -165,7 +165,7 @@ async def watch(bootstrap: Bootstrap, tally: Tally) -> None:
 class View:
     """Shows the tally: in place on a terminal, otherwise as a line now and then. Use it with `with`."""
 
-    def __init__(self, tally: Tally, console: Console) -> None:
+    def __init__(self, tally: OrderCounts, console: Console) -> None:
         self._tally = tally
         self._console = console
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
@@ -199,7 +199,7 @@ class View:
             "seconds": f"{tally.elapsed:.1f}",
             "placed": f"{tally.placed:,}",
             "under way": f"{tally.under_way:,}",
-            **{outcome.value: f"{tally.outcomes[outcome.value]:,}" for outcome in Outcome},
+            **{outcome.value: f"{tally.outcomes[outcome.value]:,}" for outcome in ExpectedOutcome},
             "orders/s": f"{tally.recent_rate():,.0f}",
             "workers": " ".join(map(str, pids)) or "none",
         }

@@ -41,7 +41,7 @@ _SUPPORTED = ("US", "US", "US", "CA", "GB", "DE", "JP")
 _NOWHERE = "AQ"
 
 
-class Outcome(StrEnum):
+class ExpectedOutcome(StrEnum):
     """What must become of an order: confirmed, or cancelled for one of these reasons."""
 
     CONFIRMED = "confirmed"
@@ -74,18 +74,18 @@ def purchases(most: int = ROWS) -> list[Purchase]:
         ]
 
 
-def outcome(purchase: Purchase) -> Outcome:
+def outcome(purchase: Purchase) -> ExpectedOutcome:
     """3 % declined, 2 % out of stock, 1 % to nowhere; never two at once, whatever the order of steps."""
     match draw(purchase.row, "outcome", 100):
         case 0 | 1 | 2:
             # What costs nothing is not charged, so no card can be declined.
-            return Outcome.DECLINED if purchase.cents else Outcome.CONFIRMED
+            return ExpectedOutcome.DECLINED if purchase.cents else ExpectedOutcome.CONFIRMED
         case 3 | 4:
-            return Outcome.OUT_OF_STOCK
+            return ExpectedOutcome.OUT_OF_STOCK
         case 5:
-            return Outcome.NOWHERE
+            return ExpectedOutcome.NOWHERE
         case _:
-            return Outcome.CONFIRMED
+            return ExpectedOutcome.CONFIRMED
 
 
 def orchestrated(purchase: Purchase) -> bool:
@@ -100,10 +100,12 @@ def order(purchase: Purchase) -> Order:
     return Order(
         order_id=purchase.order_id,
         customer=purchase.customer,
-        lines=tuple(_lines(purchase, scarce=wanted is Outcome.OUT_OF_STOCK)),
+        lines=tuple(_lines(purchase, scarce=wanted is ExpectedOutcome.OUT_OF_STOCK)),
         total_cents=purchase.cents,
-        card=DECLINED if wanted is Outcome.DECLINED else ACCEPTED,
-        country=_NOWHERE if wanted is Outcome.NOWHERE else _SUPPORTED[draw(row, "country", len(_SUPPORTED))],
+        card=DECLINED if wanted is ExpectedOutcome.DECLINED else ACCEPTED,
+        country=_NOWHERE
+        if wanted is ExpectedOutcome.NOWHERE
+        else _SUPPORTED[draw(row, "country", len(_SUPPORTED))],
     )
 
 

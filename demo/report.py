@@ -12,7 +12,7 @@ from rich.text import Text
 from demo.verdict import Verdict
 
 
-class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+class DemoReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """A run of the demo.
 
     Attributes:
@@ -48,7 +48,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: DemoReport, console: Console) -> None:
     """The closing table, then the checks."""
     if report.verdict is None:
         return
@@ -67,7 +67,7 @@ def show(report: Report, console: Console) -> None:
     console.print()
 
 
-def _rows(report: Report, verdict: Verdict) -> list[tuple[str, str]]:
+def _rows(report: DemoReport, verdict: Verdict) -> list[tuple[str, str]]:
     found = verdict.figures
     return [
         ("placed", f"{report.placed:,}"),

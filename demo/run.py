@@ -13,11 +13,11 @@ from itertools import count
 import msgspec
 from rich.console import Console
 
-from demo.drive import Drive, Plan
-from demo.edge import Edge
+from demo.drive import DemoPlan, Drive
+from demo.edge import DemoEdge
 from demo.errors import DemoFailed
 from demo.ground import REPORT, Say, stack_in
-from demo.report import Report, show
+from demo.report import DemoReport, show
 from demo.verdict import Verdict
 from demo.workers import PROJECT, Workers, environment, free_ports, held_slots
 from streams.errors import SteadfaustError
@@ -26,7 +26,7 @@ from streams.local.loopback import HOST
 _CHECK_WITHIN = 600.0
 
 
-def run(plan: Plan, console: Console) -> bool:
+def run(plan: DemoPlan, console: Console) -> bool:
     """Run it; returns whether every check holds. Raises DemoFailed or StackError."""
 
     def say(line: str) -> None:
@@ -41,7 +41,7 @@ def run(plan: Plan, console: Console) -> bool:
             STEADFAUST_WEB_PORT=str(port),
             STEADFAUST_OUTBOX=plan.relay.value,
         )
-        with Workers(plan.var, settings, say) as workers, Edge(plan.var, settings, say) as edge:
+        with Workers(plan.var, settings, say) as workers, DemoEdge(plan.var, settings, say) as edge:
             drive = Drive(plan, stack, workers, edge, say)
             try:
                 asyncio.run(drive.run(console))
@@ -63,7 +63,7 @@ def run(plan: Plan, console: Console) -> bool:
             return report.passed
 
 
-def addresses(plan: Plan) -> tuple[int, str]:
+def addresses(plan: DemoPlan) -> tuple[int, str]:
     """The port from which the workers' slots count, and where the first of them will serve its pages."""
     held = held_slots(plan.var)
     port = free_ports(plan.workers + len(held))
@@ -71,7 +71,7 @@ def addresses(plan: Plan) -> tuple[int, str]:
     return port, f"http://{HOST}:{port + slot}/"
 
 
-def _check(plan: Plan, settings: Mapping[str, str]) -> Verdict:
+def _check(plan: DemoPlan, settings: Mapping[str, str]) -> Verdict:
     """By a process of its own, which shares nothing with the workers or with us but the directory."""
     command = [sys.executable, "-m", "demo.check", "--var", str(plan.var), "--orders", str(plan.orders)]
     command += ["--attached", str(plan.attached)]
@@ -93,9 +93,9 @@ def _check(plan: Plan, settings: Mapping[str, str]) -> Verdict:
     return msgspec.json.decode(ended.stdout, type=Verdict)
 
 
-def _report(drive: Drive, *, verdict: Verdict | None = None, error: str = "") -> Report:
+def _report(drive: Drive, *, verdict: Verdict | None = None, error: str = "") -> DemoReport:
     plan, tally = drive.plan, drive.tally
-    return Report(
+    return DemoReport(
         passed=verdict is not None and verdict.passed,
         orders=plan.orders,
         placed=tally.placed,

@@ -13,7 +13,7 @@ import msgspec
 
 from agents.gateway.cards import unavailable
 from agents.messages import Order, OrderPlaced, StockReceived
-from demo.purchases import Outcome, Purchase, draw, order, outcome
+from demo.purchases import ExpectedOutcome, Purchase, draw, order, outcome
 from schemas import latest
 from streams.model.codecs import AvroCodec, Schemas
 from streams.model.envelope import FINGERPRINT, ID, SOURCE, TYPE
@@ -41,7 +41,7 @@ def outages(purchase: Purchase) -> int:
     row = purchase.row
     if draw(row, "outage", UNAVAILABLE_ONE_IN) or not purchase.cents:
         return 0
-    if outcome(purchase) is not Outcome.CONFIRMED:
+    if outcome(purchase) is not ExpectedOutcome.CONFIRMED:
         return 0
     return 1 + draw(row, "outages", MOST_OUTAGES)
 
@@ -58,7 +58,7 @@ def troubled_order(purchase: Purchase) -> Order:
     return msgspec.structs.replace(placed, card=unavailable(times)) if times else placed
 
 
-class Kind(StrEnum):
+class PoisonKind(StrEnum):
     """What is wrong with a poisonous record."""
 
     CUT_OFF = "cut off"
@@ -68,10 +68,10 @@ class Kind(StrEnum):
 
 
 _ERRORS = {
-    Kind.CUT_OFF: "Undecodable",
-    Kind.NAMELESS: "MissingHeader",
-    Kind.MISADDRESSED: "KeyMismatch",
-    Kind.FOREIGN: "Undecodable",
+    PoisonKind.CUT_OFF: "Undecodable",
+    PoisonKind.NAMELESS: "MissingHeader",
+    PoisonKind.MISADDRESSED: "KeyMismatch",
+    PoisonKind.FOREIGN: "Undecodable",
 }
 
 
@@ -85,7 +85,7 @@ class Poison(NamedTuple):
         error: `dlq-error-type` of its dead letter.
     """
 
-    kind: Kind
+    kind: PoisonKind
     topic: str
     record: Outgoing
     error: str
@@ -94,10 +94,10 @@ class Poison(NamedTuple):
 def poison(purchase: Purchase, every: int = POISON_EVERY) -> Poison | None:
     """What is sent right after the order of this purchase; all kinds take turns. None after most."""
     number, rest = divmod(purchase.row, every)
-    return None if rest else spoiled(purchase, list(Kind)[(number - 1) % len(Kind)])
+    return None if rest else spoiled(purchase, list(PoisonKind)[(number - 1) % len(PoisonKind)])
 
 
-def spoiled(purchase: Purchase, kind: Kind) -> Poison:
+def spoiled(purchase: Purchase, kind: PoisonKind) -> Poison:
     """A poisonous record of this kind. All but the nameless have the key of the purchase's real order, which
     they must not hold up; handling one would charge a stranger, or change stock.
     """
@@ -106,13 +106,13 @@ def spoiled(purchase: Purchase, kind: Kind) -> Poison:
     value, writer = _placed.encode(OrderPlaced(order=stranger)), _placed.fingerprint
     own_id, sent_as = [(ID, name.encode())], OrderPlaced.TOPIC
     match kind:
-        case Kind.CUT_OFF:
+        case PoisonKind.CUT_OFF:
             value = value[: len(value) // 2]
-        case Kind.NAMELESS:
+        case PoisonKind.NAMELESS:
             key, own_id = stranger.order_id, []
-        case Kind.MISADDRESSED:
+        case PoisonKind.MISADDRESSED:
             pass
-        case Kind.FOREIGN:
+        case PoisonKind.FOREIGN:
             receipt = StockReceived(sku=stranger.lines[0].sku, units=1)
             value, writer, sent_as = _receipt.encode(receipt), _receipt.fingerprint, StockReceived.TOPIC
     headers = [*own_id, (TYPE, sent_as.encode()), (SOURCE, POISON_SOURCE), (FINGERPRINT, writer)]

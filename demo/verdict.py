@@ -11,12 +11,12 @@ import msgspec
 from agents.gateway.wire import Charged, Refunded
 from agents.messages import Order
 from demo.accounts import judge_dead_letters, judge_references, judge_retries, judge_sagas, poison_of
-from demo.evidence import Evidence
+from demo.evidence import DemoEvidence
 from demo.failures import TIERS
 from demo.findings import Finding, finding
 from demo.purchases import (
     LARGEST,
-    Outcome,
+    ExpectedOutcome,
     Purchase,
     attachments,
     orchestrated,
@@ -64,7 +64,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def judge(
     purchases: Sequence[Purchase],
-    evidence: Evidence,
+    evidence: DemoEvidence,
     *,
     attached: float = 0.0,
     trouble: bool = False,
@@ -95,7 +95,7 @@ def judge(
     return Verdict(findings, _figures(evidence))
 
 
-def _settled_once(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
+def _settled_once(purchases: Sequence[Purchase], evidence: DemoEvidence) -> Finding:
     wanted = {purchase.order_id for purchase in purchases}
     times = Counter(each.order.order_id for each in evidence.settlements)
     ids = Counter(each.message_id for each in evidence.settlements)
@@ -110,7 +110,7 @@ def _settled_once(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
 
 
 def _as_called_for(
-    purchases: Sequence[Purchase], evidence: Evidence, place: Callable[[Purchase], Order]
+    purchases: Sequence[Purchase], evidence: DemoEvidence, place: Callable[[Purchase], Order]
 ) -> Finding:
     by_id = {purchase.order_id: purchase for purchase in purchases}
     judged = [each for each in evidence.settlements if each.order.order_id in by_id]
@@ -127,7 +127,7 @@ def _as_called_for(
     return finding("each with the outcome its data calls for", wrong, says)
 
 
-def _charged_once(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
+def _charged_once(purchases: Sequence[Purchase], evidence: DemoEvidence) -> Finding:
     """Also order by order: what stays taken is what the order costs, or nothing."""
     net: dict[str, int] = defaultdict(int)
     captures, refunds = Counter[str](), Counter[str]()
@@ -139,7 +139,7 @@ def _charged_once(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
             case Refunded():
                 refunds[_order_of(row.charge_operation)] += 1
                 net[_order_of(row.charge_operation)] -= row.cents
-    due = {p.order_id: p.cents if outcome(p) is Outcome.CONFIRMED else 0 for p in purchases}
+    due = {p.order_id: p.cents if outcome(p) is ExpectedOutcome.CONFIRMED else 0 for p in purchases}
     wrong = {
         "charged more than once": [name for name, count in captures.items() if count > 1],
         "refunded more than once": [name for name, count in refunds.items() if count > 1],
@@ -156,13 +156,15 @@ def _order_of(operation: str) -> str:
     return operation.partition(":")[2]
 
 
-def _money(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
+def _money(purchases: Sequence[Purchase], evidence: DemoEvidence) -> Finding:
     found = _figures(evidence)
     kept = found.captured_cents - found.refunded_cents
     by_saga = {p.order_id for p in purchases if orchestrated(p)}
     halves = {}
     for name, half in (("orchestrated", True), ("choreographed", False)):
-        due = sum(p.cents for p in purchases if outcome(p) is Outcome.CONFIRMED and orchestrated(p) is half)
+        due = sum(
+            p.cents for p in purchases if outcome(p) is ExpectedOutcome.CONFIRMED and orchestrated(p) is half
+        )
         halves[name] = due, _kept(evidence, by_saga, inside=half)
     wrong = {
         "difference from the confirmed orders": _difference(kept, found.confirmed_cents),
@@ -179,7 +181,7 @@ def _money(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
     return finding("captured - refunded = value of confirmed orders", wrong, says)
 
 
-def _kept(evidence: Evidence, some: Collection[str], *, inside: bool) -> int:
+def _kept(evidence: DemoEvidence, some: Collection[str], *, inside: bool) -> int:
     """Cents that were captured and not given back, of some orders or of all others."""
 
     def of(operation: str) -> bool:
@@ -195,9 +197,9 @@ def _kept(evidence: Evidence, some: Collection[str], *, inside: bool) -> int:
     return cents
 
 
-def _stock(purchases: Sequence[Purchase], evidence: Evidence) -> Finding:
+def _stock(purchases: Sequence[Purchase], evidence: DemoEvidence) -> Finding:
     came = Counter({receipt.sku: receipt.units for receipt in receipts()})
-    leaves = units_by_sku(order(p) for p in purchases if outcome(p) is Outcome.CONFIRMED)
+    leaves = units_by_sku(order(p) for p in purchases if outcome(p) is ExpectedOutcome.CONFIRMED)
     wrong: dict[str, list[str]] = defaultdict(list)
     for sku in sorted({*came, *leaves, *evidence.received, *evidence.shipped, *evidence.stock}):
         row = evidence.stock.get(sku)
@@ -246,12 +248,12 @@ def judge_files(
     return finding("every file came out as it was put in", wrong, says)
 
 
-def _figures(evidence: Evidence) -> Figures:
+def _figures(evidence: DemoEvidence) -> Figures:
     outcomes = Counter(each.outcome for each in evidence.settlements)
-    confirmed = outcomes.pop(Outcome.CONFIRMED.value, 0)
+    confirmed = outcomes.pop(ExpectedOutcome.CONFIRMED.value, 0)
     captured = (row for row in evidence.ledger if isinstance(row, Charged) and row.status == "captured")
     refunded = (row for row in evidence.ledger if isinstance(row, Refunded))
-    good = (each for each in evidence.settlements if each.outcome == Outcome.CONFIRMED.value)
+    good = (each for each in evidence.settlements if each.outcome == ExpectedOutcome.CONFIRMED.value)
     return Figures(
         settled=len(evidence.settlements),
         confirmed=confirmed,
@@ -271,7 +273,7 @@ def _figures(evidence: Evidence) -> Figures:
     )
 
 
-def _handled(evidence: Evidence) -> Finding:
+def _handled(evidence: DemoEvidence) -> Finding:
     left = [f"{count} in {topic}" for topic, count in sorted(evidence.unhandled.items()) if count]
     return finding("no message left unhandled", {"not handled": left}, "every message has been handled")
 

@@ -25,7 +25,7 @@ _ENDS_WITHIN = 20.0
 _FIRST_PORT = 6066
 
 
-class Worker:
+class DemoWorker:
     """A worker process and what its log has said so far."""
 
     def __init__(self, number: int, log: Path, environment: Mapping[str, str]) -> None:
@@ -90,17 +90,17 @@ class Workers:
         self._environment = environment
         self._say = say
         self._reported: set[int] = set()
-        self.running: dict[int, Worker] = {}
+        self.running: dict[int, DemoWorker] = {}
 
-    def start(self, number: int) -> Worker:
+    def start(self, number: int) -> DemoWorker:
         """Start the worker of this number, again if it has ended."""
         self._log.mkdir(parents=True, exist_ok=True)
-        worker = Worker(number, self._log / f"worker-{number}.log", self._environment)
+        worker = DemoWorker(number, self._log / f"worker-{number}.log", self._environment)
         self.running[number] = worker
         return worker
 
     @property
-    def alive(self) -> list[Worker]:
+    def alive(self) -> list[DemoWorker]:
         """Those that run."""
         return [worker for worker in self.running.values() if worker.alive]
 
@@ -129,7 +129,7 @@ class Workers:
             self._say(f"worker {worker.number} (pid {pid}) ended {_how(worker)}: see {worker.log}")
         return found
 
-    def address(self, worker: Worker) -> str:
+    def address(self, worker: DemoWorker) -> str:
         """Where its web pages are: the slot that it holds gives the port."""
         first = int(self._environment["STEADFAUST_WEB_PORT"])
         slots = [slot for slot, pid in held_slots(self._var).items() if pid == str(worker.process.pid)]
@@ -203,6 +203,6 @@ def _free(port: int) -> bool:
         return True
 
 
-def _how(worker: Worker) -> str:
+def _how(worker: DemoWorker) -> str:
     status = worker.process.returncode
     return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"

@@ -36,7 +36,7 @@ class OrderWay(Row, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, cancelled=True)
 
 
-class Entry(NamedTuple):
+class FirstStep(NamedTuple):
     """Whether a first step of an order is made.
 
     Attributes:
@@ -51,17 +51,17 @@ class Entry(NamedTuple):
 
 
 #: Of a step that is not a first one: nobody asks.
-NO_ENTRY = Entry()
+NO_ENTRY = FirstStep()
 
 
-def enter(ways: Rows[OrderWay], wanted: Way) -> Entry:
+def enter(ways: Rows[OrderWay], wanted: Way) -> FirstStep:
     """A first step of an order that has come the `wanted` way; whoever is first writes it down for all."""
     way = ways("")
     if way is None:
-        return Entry(rows={"": OrderWay(way=wanted)})
+        return FirstStep(rows={"": OrderWay(way=wanted)})
     if way.way not in ("none", wanted):
-        return Entry(f"it goes another way: it was {way.way}")
-    return Entry("it was called off", cancelled=True) if way.cancelled else NO_ENTRY
+        return FirstStep(f"it goes another way: it was {way.way}")
+    return FirstStep("it was called off", cancelled=True) if way.cancelled else NO_ENTRY
 
 
 ORDER_WAYS = Table("order-ways", OrderWay)

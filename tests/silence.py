@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from chaos.rig.links import Fault, Kind, Link
+from chaos.rig.links import Link, LinkFault, LinkFaultKind
 from streams.local import loopback
 
 
@@ -23,15 +23,15 @@ class SilentWay:
         self.link = Link(port, parts.port)
         place = f"{parts.netloc.rpartition('@')[0]}@{loopback.HOST}:{port}"
         self.url = parts._replace(netloc=place, query="sslmode=disable").geturl()
-        self._fault: Fault | None = None
-        self._last = Fault(Kind.BLACKHOLE)
+        self._fault: LinkFault | None = None
+        self._last = LinkFault(LinkFaultKind.BLACKHOLE)
 
     @property
     def held(self) -> int:
         return self._last.count
 
     def fall_silent(self) -> None:
-        self._fault = self._last = Fault(Kind.BLACKHOLE)
+        self._fault = self._last = LinkFault(LinkFaultKind.BLACKHOLE)
         self.link.begin(self._fault)
 
     def speak(self) -> None:

@@ -56,7 +56,7 @@ class Placing(NamedTuple):
         return f"{self.order_id}:begins"
 
 
-class Answer(NamedTuple):
+class PlacingAnswer(NamedTuple):
     """What a request gets, the first time and again.
 
     Attributes:
@@ -123,7 +123,7 @@ class OrderPlacing:
         self._refuse = refuse
         self._writers = writers
         self.most_waiting = waiting
-        self._waiting: deque[tuple[Placing, asyncio.Future[Answer]]] = deque()
+        self._waiting: deque[tuple[Placing, asyncio.Future[PlacingAnswer]]] = deque()
         self._keys: set[str] = set()
         self._work = asyncio.Semaphore(0)
         self._tasks: list[asyncio.Task[None]] = []
@@ -144,7 +144,7 @@ class OrderPlacing:
         while self._waiting:
             _fail([self._waiting.popleft()], Overloaded("the server ends"))
 
-    async def place(self, asked: Placing) -> Answer:
+    async def place(self, asked: Placing) -> PlacingAnswer:
         """Place the order, or find what its key was answered.
 
         Raises KeyInFlight, KeyReused, Overloaded; TooLarge for an order that no topic takes. After
@@ -154,7 +154,7 @@ class OrderPlacing:
             raise KeyInFlight(asked.key)
         if len(self._waiting) >= self.most_waiting:
             raise Overloaded(f"{len(self._waiting)} requests wait")
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[PlacingAnswer] = asyncio.get_running_loop().create_future()
         self._keys.add(asked.key)
         answer.add_done_callback(lambda _: self._keys.discard(asked.key))
         self._waiting.append((asked, answer))
@@ -168,7 +168,7 @@ class OrderPlacing:
     async def _write(self) -> None:
         while True:
             await self._work.acquire()
-            batch: list[tuple[Placing, asyncio.Future[Answer]]] = []
+            batch: list[tuple[Placing, asyncio.Future[PlacingAnswer]]] = []
             while self._waiting and len(batch) < MOST_AT_ONCE:
                 asked, answer = self._waiting.popleft()
                 if not answer.done():  # its client has not waited so long
@@ -176,7 +176,7 @@ class OrderPlacing:
             if batch:
                 await self._answer(batch)
 
-    async def _answer(self, batch: list[tuple[Placing, asyncio.Future[Answer]]]) -> None:
+    async def _answer(self, batch: list[tuple[Placing, asyncio.Future[PlacingAnswer]]]) -> None:
         try:
             found = await self._transact([asked for asked, _ in batch])
         except TransientError as error:
@@ -194,13 +194,13 @@ class OrderPlacing:
             for (_, answer), result in zip(batch, found, strict=True):
                 _settle(answer, result)
 
-    async def _transact(self, batch: Sequence[Placing]) -> list[Answer | Exception]:
+    async def _transact(self, batch: Sequence[Placing]) -> list[PlacingAnswer | Exception]:
         async with (
             self._database.acquire(within=self._patience) as connection,
             self._outbox.transaction(connection) as tx,
         ):
             rows = await connection.fetch(SQL["place"], *_columns(batch), self._keep)
-            found: list[Answer | Exception] = []
+            found: list[PlacingAnswer | Exception] = []
             for asked, row in zip(batch, rows, strict=True):
                 if row["placed"]:
                     # Two for one order id seem placed here. The outbox takes no second message of a name: all
@@ -208,7 +208,7 @@ class OrderPlacing:
                     tx.publish(
                         asked.message, asked.message_id, aggregate_type=AGGREGATE, traceparent=asked.trace
                     )
-                    found.append(Answer(202, asked.order_id, _encode(asked.view)))
+                    found.append(PlacingAnswer(202, asked.order_id, _encode(asked.view)))
                 elif row["claimed"]:
                     found.append(await self._taken(connection, asked))
                 elif row["free"]:
@@ -217,19 +217,19 @@ class OrderPlacing:
                     found.append(KeyInFlight(asked.key))
         return found
 
-    async def _taken(self, connection: Connection, asked: Placing) -> Answer:
+    async def _taken(self, connection: Connection, asked: Placing) -> PlacingAnswer:
         """There is an order of that id: this is the key's answer from now on."""
-        answer = Answer(409, asked.order_id, self._refuse(asked.order_id))
+        answer = PlacingAnswer(409, asked.order_id, self._refuse(asked.order_id))
         await connection.execute(SQL["refuse"], asked.key, answer.status, answer.body)
         return answer
 
-    async def _known(self, connection: Connection, asked: Placing) -> Answer | Exception:
+    async def _known(self, connection: Connection, asked: Placing) -> PlacingAnswer | Exception:
         row = await connection.fetchrow(SQL["answered"], asked.key)
         if row is None:  # it expired this moment
             return KeyInFlight(asked.key)
         if row["digest"] != asked.digest:
             return KeyReused(asked.key)
-        return Answer(row["status"], row["order_id"], row["answer"], replayed=True)
+        return PlacingAnswer(row["status"], row["order_id"], row["answer"], replayed=True)
 
 
 def _columns(batch: Sequence[Placing]) -> list[list[object]]:
@@ -248,15 +248,15 @@ def _columns(batch: Sequence[Placing]) -> list[list[object]]:
     ]
 
 
-def _settle(answer: asyncio.Future[Answer], result: Answer | Exception) -> None:
+def _settle(answer: asyncio.Future[PlacingAnswer], result: PlacingAnswer | Exception) -> None:
     if answer.done():
         return
-    if isinstance(result, Answer):
+    if isinstance(result, PlacingAnswer):
         answer.set_result(result)
     else:
         answer.set_exception(result)
 
 
-def _fail(batch: Sequence[tuple[Placing, asyncio.Future[Answer]]], error: Exception) -> None:
+def _fail(batch: Sequence[tuple[Placing, asyncio.Future[PlacingAnswer]]], error: Exception) -> None:
     for _, answer in batch:
         _settle(answer, error)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agents.gateway.ledger import Answer, Ask, Ledger
+    from agents.gateway.ledger import Ask, Ledger, LedgerAnswer
 
 
 class GroupCommit:
@@ -17,13 +17,13 @@ class GroupCommit:
     def __init__(self, ledger: Ledger, *, most: int = 500) -> None:
         self._ledger = ledger
         self._most = most
-        self._waiting: deque[tuple[Ask, asyncio.Future[Answer]]] = deque()
+        self._waiting: deque[tuple[Ask, asyncio.Future[LedgerAnswer]]] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger-writer")
 
-    async def do(self, ask: Ask) -> Answer:
+    async def do(self, ask: Ask) -> LedgerAnswer:
         """Do `ask` and answer once it is on disk. A ledger error reaches all that shared the commit."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[LedgerAnswer] = asyncio.get_running_loop().create_future()
         self._waiting.append((ask, answer))
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write())

@@ -45,7 +45,7 @@ _COUNT_OUTAGE = """
 _TOTALS = "SELECT status, count(*), sum(cents) FROM operations GROUP BY status"
 
 
-class Answer:
+class LedgerAnswer:
     """What became of one ask.
 
     Attributes:
@@ -79,7 +79,7 @@ class Ledger:
         """Close the file; what was answered is already on disk."""
         self._db.close()
 
-    def apply(self, asks: Sequence[Ask]) -> list[Answer]:
+    def apply(self, asks: Sequence[Ask]) -> list[LedgerAnswer]:
         """Do all of `asks` in order, in one durable transaction, and answer each. An error means none was."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
@@ -111,7 +111,7 @@ class Ledger:
             next=found[limit - 1][0] if len(found) > limit else None,
         )
 
-    def _do(self, ask: Ask) -> Answer:
+    def _do(self, ask: Ask) -> LedgerAnswer:
         match ask:
             case RefundAsk():
                 return self._refund(ask)
@@ -120,48 +120,48 @@ class Ledger:
             case ChargeAsk():
                 return self._charge(ask)
 
-    def _charged_before(self, ask: ChargeAsk | VoidAsk) -> Answer | None:
+    def _charged_before(self, ask: ChargeAsk | VoidAsk) -> LedgerAnswer | None:
         done = self.find(ask.operation)
         if done is None:
             return None
         if isinstance(done, Charged) and (done.cents, done.card) == (ask.cents, ask.card):
-            return Answer(done)
-        return Answer(_conflict(ask.operation, done, f"charge {ask.cents} cents to {ask.card}"))
+            return LedgerAnswer(done)
+        return LedgerAnswer(_conflict(ask.operation, done, f"charge {ask.cents} cents to {ask.card}"))
 
-    def _void(self, ask: VoidAsk) -> Answer:
+    def _void(self, ask: VoidAsk) -> LedgerAnswer:
         if (answer := self._charged_before(ask)) is not None:
             return answer
         [row] = self._db.execute(_CHARGE, (ask.operation, "declined", VOIDED, ask.cents, ask.card))
-        return Answer(_row(row), first=True)
+        return LedgerAnswer(_row(row), first=True)
 
-    def _charge(self, ask: ChargeAsk) -> Answer:
+    def _charge(self, ask: ChargeAsk) -> LedgerAnswer:
         if (answer := self._charged_before(ask)) is not None:
             return answer
         card = behaviour(ask.card)
         if card.outages and self._turned_away(ask.operation) < card.outages:
             self._db.execute(_COUNT_OUTAGE, (ask.operation,))
-            return Answer(Refusal("unavailable", f"{ask.operation}: {ask.card} is unavailable for now"))
+            return LedgerAnswer(Refusal("unavailable", f"{ask.operation}: {ask.card} is unavailable for now"))
         status = "declined" if card.decline else "captured"
         [row] = self._db.execute(_CHARGE, (ask.operation, status, card.decline, ask.cents, ask.card))
-        return Answer(_row(row), first=True)
+        return LedgerAnswer(_row(row), first=True)
 
-    def _refund(self, ask: RefundAsk) -> Answer:
+    def _refund(self, ask: RefundAsk) -> LedgerAnswer:
         if (done := self.find(ask.operation)) is not None:
             if isinstance(done, Refunded) and done.charge_operation == ask.charge_operation:
-                return Answer(done)
-            return Answer(_conflict(ask.operation, done, f"refund {ask.charge_operation}"))
+                return LedgerAnswer(done)
+            return LedgerAnswer(_conflict(ask.operation, done, f"refund {ask.charge_operation}"))
         charge = self.find(ask.charge_operation)
         if not isinstance(charge, Charged):
-            return Answer(Refusal("unknown_charge", f"no charge was made under {ask.charge_operation}"))
+            return LedgerAnswer(Refusal("unknown_charge", f"no charge was made under {ask.charge_operation}"))
         if charge.status == "declined":
-            return Answer(
+            return LedgerAnswer(
                 Refusal("not_captured", f"{ask.charge_operation} was declined: nothing to give back")
             )
         if earlier := self._db.execute(_REFUND_OF, (ask.charge_operation,)).fetchone():
             detail = f"{ask.charge_operation} was already given back under {earlier[0]}"
-            return Answer(Refusal("already_refunded", detail))
+            return LedgerAnswer(Refusal("already_refunded", detail))
         [row] = self._db.execute(_REFUND, (ask.operation, charge.cents, ask.charge_operation))
-        return Answer(_row(row), first=True)
+        return LedgerAnswer(_row(row), first=True)
 
     def _turned_away(self, operation: str) -> int:
         found = self._db.execute("SELECT times FROM outages WHERE operation = ?", (operation,)).fetchone()

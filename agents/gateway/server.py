@@ -20,7 +20,7 @@ from agents.gateway.ledger import Ledger
 from agents.gateway.wire import ChargeAsk, RefundAsk, Refusal, VoidAsk
 
 if TYPE_CHECKING:
-    from agents.gateway.ledger import Answer
+    from agents.gateway.ledger import LedgerAnswer
 
 T = TypeVar("T")
 
@@ -159,7 +159,7 @@ def _number(request: web.Request, name: str, *, default: int, least: int, most: 
     return int(text)
 
 
-def _answer(answer: Answer) -> web.Response:
+def _answer(answer: LedgerAnswer) -> web.Response:
     if isinstance(answer.row, Refusal):
         return _refused(answer.row)
     created = answer.first and answer.row.status != "declined"

@@ -11,12 +11,12 @@ from aiokafka import AIOKafkaProducer
 
 from benchmarks.failures.workload import FAILURES, calls_topic, counted_topic
 from benchmarks.follower import Follower
-from benchmarks.growth.ground import Ground, coprime
+from benchmarks.growth.ground import GrowthGround, coprime
 from benchmarks.growth.packing import Packed
-from benchmarks.growth.part import Plan
+from benchmarks.growth.part import GrowthPlan
 from benchmarks.latency import Schedule
 from benchmarks.sections import NotMeasured
-from benchmarks.worker_process import WorkerProcess
+from benchmarks.worker_process import BenchmarkWorker
 from streams.model.envelope import ID, SOURCE
 from streams.ports import Record
 
@@ -30,18 +30,18 @@ _LEAD = 0.2
 _number_in = msgspec.json.Decoder(dict[str, int | str]).decode
 
 
-def ground_of(plan: Plan, name: str) -> Ground:
+def ground_of(plan: GrowthPlan, name: str) -> GrowthGround:
     """An application of this name, in four lanes."""
-    return Ground(plan.bootstrap, plan.var, f"failures-{name}", lanes=LANES, workload=FAILURES)
+    return GrowthGround(plan.bootstrap, plan.var, f"failures-{name}", lanes=LANES, workload=FAILURES)
 
 
-def event(ground: Ground, number: int, key: bytes, fails: int = 0) -> Packed:
+def event(ground: GrowthGround, number: int, key: bytes, fails: int = 0) -> Packed:
     """The event with a number, whose handler fails so often before it succeeds."""
     value = b'{"k":"%s","i":%d,"fails":%d}' % (key, number, fails)
     return ground.partition_of(key), key, value, [(ID, b"%d" % number), (SOURCE, _CLIENT)]
 
 
-def events(ground: Ground, number: int, *, keys: int, fails: int, every: int) -> Iterator[Packed]:
+def events(ground: GrowthGround, number: int, *, keys: int, fails: int, every: int) -> Iterator[Packed]:
     """So many events in strides over all keys; on each `every`-th of them the handler fails at first."""
     stride = coprime(keys)
     for i in range(number):
@@ -56,7 +56,7 @@ class Counted(Follower):
         doubled: how many were read again.
     """
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: GrowthGround) -> None:
         self.seen: dict[int, float] = {}
         self.doubled = 0
         super().__init__(ground.bootstrap, [counted_topic(ground.name)])
@@ -69,7 +69,7 @@ class Counted(Follower):
         else:
             self.seen[number] = now
 
-    async def each_once(self, expected: Collection[int], worker: WorkerProcess) -> None:
+    async def each_once(self, expected: Collection[int], worker: BenchmarkWorker) -> None:
         """Wait until all of these have come out. Raises NotMeasured when they do not, or one came twice."""
         deadline = time.monotonic() + _COUNTED_WITHIN
         while len(self.seen) < len(expected) or any(number not in self.seen for number in expected):
@@ -87,7 +87,9 @@ class Counted(Follower):
 Steady = tuple[str, Packed]
 
 
-async def send_steadily(ground: Ground, groups: Sequence[Sequence[Steady]], per_second: float) -> list[float]:
+async def send_steadily(
+    ground: GrowthGround, groups: Sequence[Sequence[Steady]], per_second: float
+) -> list[float]:
     """Send groups of messages at a rate. Returns when each was due, on the clock of `time.monotonic`."""
     due = []
     async with AIOKafkaProducer(bootstrap_servers=ground.bootstrap) as producer:
@@ -99,6 +101,6 @@ async def send_steadily(ground: Ground, groups: Sequence[Sequence[Steady]], per_
     return due
 
 
-def call(ground: Ground, number: int, key: bytes, fails: int = 0) -> Steady:
+def call(ground: GrowthGround, number: int, key: bytes, fails: int = 0) -> Steady:
     """A message for which the outside is called."""
     return calls_topic(ground.name), event(ground, number, key, fails)

@@ -9,12 +9,12 @@ from typing import Any
 
 from benchmarks.failures.ground import LANES, Counted, event, ground_of
 from benchmarks.failures.workload import ALWAYS, Outside
-from benchmarks.growth.ground import Ground
+from benchmarks.growth.ground import GrowthGround
 from benchmarks.growth.packing import Packed, fill
-from benchmarks.growth.part import Found, Plan, short
-from benchmarks.sections import NotMeasured, Table
-from benchmarks.worker_process import WorkerProcess
-from streams.cli.workers import Worker
+from benchmarks.growth.part import GrowthPlan, PartResult, short
+from benchmarks.sections import NotMeasured, ReportTable
+from benchmarks.worker_process import BenchmarkWorker
+from streams.cli.workers import WorkerAddress
 from streams.dead_letters.row import encode_letter, key_of, new_letter
 from streams.errors import TransientError
 from streams.model.layout import DEAD_LETTERS
@@ -39,7 +39,7 @@ _NOTE = (
 )
 
 
-async def measure(plan: Plan) -> Found:
+async def measure(plan: GrowthPlan) -> PartResult:
     """Once."""
     number = plan.sized(1_000_000, 20_000)
     async with ground_of(plan, "letters") as ground:
@@ -53,7 +53,7 @@ async def measure(plan: Plan) -> Found:
         with ground.worker(web=True) as process:
             opened = await process.lanes_open(LANES, within=_OPEN_WITHIN)
             recovery = max(lane["seconds"] for lane in opened)
-            worker = Worker(await _address(process))
+            worker = WorkerAddress(await _address(process))
             peaks = {"after recovery": process.peak}
             listed = await _timed(_count, worker, _LETTERS, {"limit": str(_PAGE)}, number)
             grouped = await _timed(_count, worker, f"{_LETTERS}/groups", {}, number)
@@ -74,9 +74,9 @@ async def measure(plan: Plan) -> Found:
     )
 
 
-def _found(found: Mapping[str, tuple[float, int]], number: int, peaks: Mapping[str, int]) -> Found:
+def _found(found: Mapping[str, tuple[float, int]], number: int, peaks: Mapping[str, int]) -> PartResult:
     """By what was done, its seconds and with how many letters; and the most bytes that the worker had."""
-    table = Table(
+    table = ReportTable(
         f"{short(number)} dead letters, one worker (4 lanes)",
         ("", "letters", "seconds", "letters/s"),
         [[name, f"{many:,}", f"{took:,.1f}", f"{many / took:,.0f}"] for name, (took, many) in found.items()],
@@ -87,10 +87,10 @@ def _found(found: Mapping[str, tuple[float, int]], number: int, peaks: Mapping[s
         "peak_mb": {when: round(peak / 1e6) for when, peak in peaks.items()},
     }
     memory = f"The worker had {max(peaks.values()) / 1e6:,.0f} MB at most."
-    return Found(table, {"letters": numbers}, [_NOTE, memory])
+    return PartResult(table, {"letters": numbers}, [_NOTE, memory])
 
 
-def _letters(ground: Ground, number: int) -> Iterator[Packed]:
+def _letters(ground: GrowthGround, number: int) -> Iterator[Packed]:
     """Rows as a lane writes them, one for each key."""
     (handler, *_) = ground.app.routes[ground.topic].handlers
     limit, now_ms = ground.app.lane_options.max_message_bytes, int(time.time() * 1000)
@@ -115,12 +115,12 @@ def _raised() -> TransientError:
     raise AssertionError("the outside answers")
 
 
-async def _address(process: WorkerProcess) -> str:
+async def _address(process: BenchmarkWorker) -> str:
     await process.until(lambda: bool(process.events("worker_started")), "it has started", within=60.0)
     return str(process.events("worker_started")[-1]["web"])
 
 
-async def _timed(what: Any, worker: Worker, path: str, query: Mapping[str, str], number: int) -> float:
+async def _timed(what: Any, worker: WorkerAddress, path: str, query: Mapping[str, str], number: int) -> float:
     """Seconds until all pages are read. Raises NotMeasured when they are not about so many letters."""
     began = time.perf_counter()
     found = await asyncio.to_thread(what, worker, path, query)
@@ -129,14 +129,16 @@ async def _timed(what: Any, worker: Worker, path: str, query: Mapping[str, str],
     return time.perf_counter() - began
 
 
-def _count(worker: Worker, path: str, query: Mapping[str, str]) -> int:
+def _count(worker: WorkerAddress, path: str, query: Mapping[str, str]) -> int:
     letters = 0
     for page in worker.pages(path, query):
         letters += len(page["letters"]) if "letters" in page else sum(g["count"] for g in page["groups"])
     return letters
 
 
-async def _replayed(ground: Ground, process: WorkerProcess, worker: Worker, number: int) -> float:
+async def _replayed(
+    ground: GrowthGround, process: BenchmarkWorker, worker: WorkerAddress, number: int
+) -> float:
     """Seconds from the command until every event that the filter matches has come out, and no other."""
     matching = range(0, number, _EVERY)
     asked = {
@@ -163,7 +165,7 @@ async def _replayed(ground: Ground, process: WorkerProcess, worker: Worker, numb
     return took
 
 
-async def _ended(worker: Worker, path: str) -> Any:
+async def _ended(worker: WorkerAddress, path: str) -> Any:
     while True:
         state = await asyncio.to_thread(worker.get, path)
         if state["state"] != "running":

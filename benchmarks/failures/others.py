@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from benchmarks.failures.ground import LANES, Counted, Steady, call, event, ground_of, send_steadily
 from benchmarks.failures.workload import ALWAYS
-from benchmarks.growth.ground import Ground
-from benchmarks.growth.part import Found, Plan
+from benchmarks.growth.ground import GrowthGround
+from benchmarks.growth.part import GrowthPlan, PartResult
 from benchmarks.latency import Latency, latency_of
-from benchmarks.sections import NotMeasured, Table
-from benchmarks.worker_process import WorkerProcess
+from benchmarks.sections import NotMeasured, ReportTable
+from benchmarks.worker_process import BenchmarkWorker
 
 _PER_SECOND = 500
 _KEYS = 1000
@@ -26,7 +26,7 @@ _NOTE = (
 )
 
 
-async def measure(plan: Plan) -> Found:
+async def measure(plan: GrowthPlan) -> PartResult:
     """Quiet, with a poisoned key, with another handler that works, and with its breaker open."""
     seconds = 30 if not plan.quick else 5
     number = _PER_SECOND * seconds
@@ -48,19 +48,19 @@ async def measure(plan: Plan) -> Found:
         for name, latency in found.items():
             plan.say(f"  {name}: p99 {latency.p99 * 1000:,.0f} ms")
     ms = {name: {q: s * 1000 for q, s in latency.seconds().items()} for name, latency in found.items()}
-    table = Table(
+    table = ReportTable(
         f"Other keys and other handlers at {_PER_SECOND} events/s, in ms",
         ("", *next(iter(ms.values()))),
         [[name, *(f"{value:,.0f}" for value in quantiles.values())] for name, quantiles in ms.items()],
     )
     numbers = {name: {q: round(value, 1) for q, value in each.items()} for name, each in ms.items()}
-    return Found(table, {"others": numbers}, [_NOTE])
+    return PartResult(table, {"others": numbers}, [_NOTE])
 
 
 class Steadily:
     """Sends at a steady rate, and sees what becomes of the events that are to be counted."""
 
-    def __init__(self, ground: Ground, worker: WorkerProcess, counted: Counted) -> None:
+    def __init__(self, ground: GrowthGround, worker: BenchmarkWorker, counted: Counted) -> None:
         self._ground = ground
         self._worker = worker
         self._counted = counted

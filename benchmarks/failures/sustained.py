@@ -7,10 +7,10 @@ import time
 from statistics import median
 
 from benchmarks.failures.ground import LANES, Counted, events, ground_of
-from benchmarks.growth.ground import Ground
-from benchmarks.growth.part import Found, Plan
-from benchmarks.sections import NotMeasured, Table
-from benchmarks.worker_process import WorkerProcess
+from benchmarks.growth.ground import GrowthGround
+from benchmarks.growth.part import GrowthPlan, PartResult
+from benchmarks.sections import NotMeasured, ReportTable
+from benchmarks.worker_process import BenchmarkWorker
 
 _KEYS = 250_000
 _EVERY = 20
@@ -29,7 +29,7 @@ _NOTE = (
 )
 
 
-async def measure(plan: Plan) -> Found:
+async def measure(plan: GrowthPlan) -> PartResult:
     """Each kind in turn, as often as there are runs."""
     seconds = 60.0 if not plan.quick else 5.0
     number = plan.sized(1_500_000, 200_000)
@@ -49,7 +49,7 @@ async def measure(plan: Plan) -> Found:
         kind: median(one / other for one, other in zip(found, plain, strict=True))
         for kind, found in rates.items()
     }
-    table = Table(
+    table = ReportTable(
         "A sustained minute, one worker (4 lanes)"
         if not plan.quick
         else "Some seconds, one worker (4 lanes)",
@@ -60,10 +60,10 @@ async def measure(plan: Plan) -> Found:
         kind: {"events_per_second": round(median(found)), "ratio": round(ratios[kind], 2)}
         for kind, found in rates.items()
     }
-    return Found(table, {"sustained": numbers}, [_NOTE])
+    return PartResult(table, {"sustained": numbers}, [_NOTE])
 
 
-async def _rate(ground: Ground, worker: WorkerProcess, seconds: float) -> float:
+async def _rate(ground: GrowthGround, worker: BenchmarkWorker, seconds: float) -> float:
     """Events of which the handling was committed in a second. Raises NotMeasured when there were too few."""
     total = await _made(ground)
     await ground.until_handled(1, worker)
@@ -79,5 +79,5 @@ async def _rate(ground: Ground, worker: WorkerProcess, seconds: float) -> float:
             raise NotMeasured(f"{total:,} events were handled in {at - began:.0f} s: too few for a minute")
 
 
-async def _made(ground: Ground) -> int:
+async def _made(ground: GrowthGround) -> int:
     return sum((await ground.ends(ground.sources)).values())

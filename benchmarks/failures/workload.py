@@ -31,7 +31,7 @@ def calls_topic(app_id: str) -> str:
     return f"{app_id}.call.asked.v1"
 
 
-class Failing(Message, frozen=True):
+class FailingHandler(Message, frozen=True):
     """What a handler fails on `fails` times before it succeeds."""
 
     k: str
@@ -62,7 +62,7 @@ class Outside:
 def wiring(app_id: str) -> Choreography:
     """The workload on the topics of an application."""
 
-    class EventMade(Failing, frozen=True):
+    class EventMade(FailingHandler, frozen=True):
         """An event, on which its handler fails `fails` times."""
 
         TOPIC: ClassVar[str] = events_topic(app_id)
@@ -79,7 +79,7 @@ def wiring(app_id: str) -> Choreography:
         def key(self) -> str:
             return self.k
 
-    class CallAsked(Failing, frozen=True):
+    class CallAsked(FailingHandler, frozen=True):
         """Something for which the outside is called, in vain `fails` times."""
 
         TOPIC: ClassVar[str] = calls_topic(app_id)

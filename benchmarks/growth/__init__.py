@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from benchmarks.growth import inbox, lanes, recovery, rows, sizes, start, takeover, workers
-from benchmarks.growth.part import Part, Plan, measured
+from benchmarks.growth.part import GrowthPlan, Part, measured
 from benchmarks.sections import Context, Section
 from streams.local import local_stack
 
@@ -35,7 +35,7 @@ def measure(context: Context) -> Section:
     # A new topic refuses its first records for a moment; aiokafka tells so for each partition, and retries.
     logging.getLogger("aiokafka").setLevel(logging.ERROR)
     with local_stack(context.var, tiered=True, say=context.say) as stack:
-        plan = Plan(stack.bootstrap, context.var, context.runs, context.quick, context.say)
+        plan = GrowthPlan(stack.bootstrap, context.var, context.runs, context.quick, context.say)
         found = {name: measured(f"{SECTION}: {name}", part, plan) for name, part in _PARTS.items()}
     numbers: dict[str, Any] = {}
     for each in found.values():

@@ -14,7 +14,7 @@ from benchmarks.growth.workload import COUNTS, GROWTH, Count, Workload
 from benchmarks.kafka import delete_topics_of
 from benchmarks.rate import Rate
 from benchmarks.sections import NotMeasured
-from benchmarks.worker_process import WorkerProcess
+from benchmarks.worker_process import BenchmarkWorker
 from streams.model.codecs import encode_row
 from streams.model.envelope import ID, SOURCE
 from streams.model.layout import INBOX, murmur2
@@ -36,7 +36,7 @@ _AT_ONCE = 250_000
 _IDS_AT_ONCE = 500
 
 
-class Ground:
+class GrowthGround:
     """An application with a name of its own; use it `async with`, which deletes its topics at the end."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Ground:
         for beginning in (f"{self.name}.", f"{self.name}-"):
             await delete_topics_of(self.bootstrap, beginning)
 
-    def worker(self, *, machine: str = "", web: bool = False) -> WorkerProcess:
+    def worker(self, *, machine: str = "", web: bool = False) -> BenchmarkWorker:
         """A worker process, not started; on another `machine` it finds no store of an earlier one. With `web`
         it can be asked.
         """
@@ -98,7 +98,7 @@ class Ground:
         var = self.var / machine if machine else self.var
         log = self.var / "log" / f"{self.name}-{self._workers}.log"
         environment = {**self._environment, "STEADFAUST_VAR": str(var)}
-        return WorkerProcess(self._module, environment, log, web=web)
+        return BenchmarkWorker(self._module, environment, log, web=web)
 
     # -- what is there before --------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class Ground:
         """Put events into the topic; returns how many."""
         return await fill(self.bootstrap, self.topic, events, at_once=_AT_ONCE)
 
-    async def burst(self, events: Iterable[Packed], *workers: WorkerProcess) -> Rate:
+    async def burst(self, events: Iterable[Packed], *workers: BenchmarkWorker) -> Rate:
         """What workers make of events that all come at once, timed from when they are sent to when the last
         is committed: a lane handles thousands ahead of what it commits, so parts of a burst tell nothing.
 
@@ -166,7 +166,7 @@ class Ground:
         seconds, cpu = time.perf_counter() - began, _cpu(workers) - busy
         return Rate(packing.records / seconds, cpu / packing.records * 100_000)
 
-    async def until_handled(self, target: int, *workers: WorkerProcess) -> None:
+    async def until_handled(self, target: int, *workers: BenchmarkWorker) -> None:
         """Wait until so many events are handled in all. Raises NotMeasured when they are not."""
         deadline = time.monotonic() + _HANDLED_WITHIN
         while (handled := await self.handled()) < target:
@@ -179,7 +179,7 @@ class Ground:
                 )
             await asyncio.sleep(_LOOK_EVERY)
 
-    async def first_handled(self, worker: WorkerProcess) -> float:
+    async def first_handled(self, worker: BenchmarkWorker) -> float:
         """Wait until the next event is handled; returns when, on the clock of `time.time`."""
         before = await self.handled()
         await self.until_handled(before + 1, worker)
@@ -198,7 +198,7 @@ class Ground:
         return await self._cluster.committed(self.name, tps)
 
 
-def _cpu(workers: Iterable[WorkerProcess]) -> float:
+def _cpu(workers: Iterable[BenchmarkWorker]) -> float:
     return sum(worker.cpu_seconds for worker in workers)
 
 

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from benchmarks.growth.part import BURST_COLUMNS, Bursts, Found, Plan, bursts_by, ratio, short
-from benchmarks.sections import Table
+from benchmarks.growth.part import (
+    BURST_COLUMNS,
+    GrowthPlan,
+    PartResult,
+    SettingBursts,
+    bursts_by,
+    ratio,
+    short,
+)
+from benchmarks.sections import ReportTable
 
 _KEYS = 10_000
 _LANES = 4
 
 
-async def measure(plan: Plan) -> Found:
+async def measure(plan: GrowthPlan) -> PartResult:
     """No ids against 10 million; the first run starts without a local store."""
     sizes = (0, plan.sized(10_000_000, 500_000))
     events = plan.sized(150_000, 40_000)
-    bursts: dict[int, Bursts] = bursts_by(sizes)
+    bursts: dict[int, SettingBursts] = bursts_by(sizes)
     async with AsyncExitStack() as stack:
         grounds = {
             ids: await stack.enter_async_context(plan.ground(f"inbox-{ids}", lanes=_LANES)) for ids in sizes
@@ -30,7 +38,7 @@ async def measure(plan: Plan) -> Found:
                         recovered = ids / max(lane["seconds"] for lane in opened)
                     said = await bursts[ids].take(ground, worker, events=events, keys=_KEYS)
                 plan.say(f"  {ids:,} ids: {said}")
-    table = Table(
+    table = ReportTable(
         "Ids in the inbox of one worker (4 lanes)",
         ("ids", *BURST_COLUMNS, "ratio", "ratio of CPU", "recovery, ids/s"),
         [
@@ -45,4 +53,4 @@ async def measure(plan: Plan) -> Found:
         ],
     )
     numbers = {str(ids): found.numbers() for ids, found in bursts.items()}
-    return Found(table, {"inbox": {**numbers, "recovered_ids_per_second": round(recovered)}})
+    return PartResult(table, {"inbox": {**numbers, "recovered_ids_per_second": round(recovered)}})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from benchmarks.growth.part import BURST_COLUMNS, Bursts, Found, Plan, bursts_by, ratio
-from benchmarks.sections import Table
+from benchmarks.growth.part import BURST_COLUMNS, GrowthPlan, PartResult, SettingBursts, bursts_by, ratio
+from benchmarks.sections import ReportTable
 
 _KEYS = 10_000
 _CUTS = ((4, 1), (4, 4), (16, 1), (16, 4), (64, 1), (64, 4), (64, 64))
@@ -13,11 +13,11 @@ _QUICK = ((4, 4), (64, 4), (64, 64))
 _BASE = (4, 4)
 
 
-async def measure(plan: Plan) -> Found:
+async def measure(plan: GrowthPlan) -> PartResult:
     """4, 16 and 64 partitions as 1, 4 and 64 lanes."""
     cuts = _QUICK if plan.quick else _CUTS
     events = plan.sized(150_000, 40_000)
-    bursts: dict[tuple[int, int], Bursts] = bursts_by(cuts)
+    bursts: dict[tuple[int, int], SettingBursts] = bursts_by(cuts)
     async with AsyncExitStack() as stack:
         grounds = {
             (partitions, lanes): await stack.enter_async_context(
@@ -32,7 +32,7 @@ async def measure(plan: Plan) -> Found:
                     said = await bursts[partitions, lanes].take(ground, worker, events=events, keys=_KEYS)
                 plan.say(f"  {partitions} partitions, {lanes} lanes: {said}")
     base = bursts[_BASE]
-    table = Table(
+    table = ReportTable(
         "Partitions and lanes of one worker",
         ("partitions / lanes", *BURST_COLUMNS, "ratio", "ratio of CPU"),
         [
@@ -45,7 +45,7 @@ async def measure(plan: Plan) -> Found:
             for (partitions, lanes), found in bursts.items()
         ],
     )
-    return Found(
+    return PartResult(
         table,
         {
             "lanes": {

@@ -9,14 +9,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.growth.ground import Ground
+from benchmarks.growth.ground import GrowthGround
 from benchmarks.rate import Rate
-from benchmarks.sections import Table
-from benchmarks.worker_process import WorkerProcess
+from benchmarks.sections import ReportTable
+from benchmarks.worker_process import BenchmarkWorker
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class GrowthPlan:
     """Where and how much to measure; `quick` takes less of everything."""
 
     bootstrap: str
@@ -29,30 +29,30 @@ class Plan:
         """The number that this run takes."""
         return quick if self.quick else whole
 
-    def ground(self, name: str, **choices: Any) -> Ground:
+    def ground(self, name: str, **choices: Any) -> GrowthGround:
         """An application of this name."""
-        return Ground(self.bootstrap, self.var, f"growth-{name}", **choices)
+        return GrowthGround(self.bootstrap, self.var, f"growth-{name}", **choices)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PartResult:
     """What a part found: its table, its numbers by name, sentences about them."""
 
-    table: Table
+    table: ReportTable
     numbers: Mapping[str, Any]
     notes: Sequence[str] = ()
 
 
-Part = Callable[[Plan], Coroutine[Any, Any, Found]]
+Part = Callable[[GrowthPlan], Coroutine[Any, Any, PartResult]]
 
 
-def measured(name: str, part: Part, plan: Plan) -> Found:
+def measured(name: str, part: Part, plan: GrowthPlan) -> PartResult:
     """Measure a part of a section."""
     plan.say(name)
     return asyncio.run(part(plan))
 
 
-class Bursts:
+class SettingBursts:
     """Bursts of one setting, over its runs."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Bursts:
         self._peak = 0
 
     async def take(
-        self, ground: Ground, *workers: WorkerProcess, events: int, keys: int, size: int = 0
+        self, ground: GrowthGround, *workers: BenchmarkWorker, events: int, keys: int, size: int = 0
     ) -> str:
         """Measure one, after a tenth of it to warm up; returns what to say of it."""
         await ground.burst(ground.events(events // 10, keys=keys, size=size), *workers)
@@ -113,6 +113,6 @@ def short(number: int) -> str:
     return f"{number:,}"
 
 
-def bursts_by(settings: Iterable[Any]) -> dict[Any, Bursts]:
+def bursts_by(settings: Iterable[Any]) -> dict[Any, SettingBursts]:
     """Empty bursts for each setting."""
-    return {setting: Bursts() for setting in settings}
+    return {setting: SettingBursts() for setting in settings}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from statistics import median
 
-from benchmarks.growth.part import Found, Plan, short
-from benchmarks.sections import Table
+from benchmarks.growth.part import GrowthPlan, PartResult, short
+from benchmarks.sections import ReportTable
 
 _LANES = 4
 _NOTE = (
@@ -14,7 +14,7 @@ _NOTE = (
 )
 
 
-async def measure(plan: Plan) -> Found:
+async def measure(plan: GrowthPlan) -> PartResult:
     """Each run begins on an empty directory, with messages waiting."""
     rows = plan.sized(1_000_000, 250_000)
     rates, firsts, peaks = [], [], []
@@ -30,7 +30,7 @@ async def measure(plan: Plan) -> Found:
                 peaks.append(worker.peak)
             plan.say(f"  {rates[-1]:,.0f} rows/s, first message after {firsts[-1]:.2f} s")
     rate, first, peak = median(rates), median(firsts), max(peaks) / 1e6
-    table = Table(
+    table = ReportTable(
         "Recovery of a worker without its disk (4 lanes)",
         ("rows", "rows/s", "first message handled, s", "peak MB"),
         [[short(rows), f"{rate:,.0f}", f"{first:.2f}", f"{peak:,.0f}"]],
@@ -41,4 +41,4 @@ async def measure(plan: Plan) -> Found:
         "first_message_seconds": round(first, 2),
         "peak_mb": round(peak),
     }
-    return Found(table, {"recovery": numbers}, [_NOTE])
+    return PartResult(table, {"recovery": numbers}, [_NOTE])

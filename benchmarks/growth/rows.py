@@ -5,17 +5,25 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from typing import Any
 
-from benchmarks.growth.part import BURST_COLUMNS, Bursts, Found, Plan, bursts_by, ratio, short
-from benchmarks.sections import Table
+from benchmarks.growth.part import (
+    BURST_COLUMNS,
+    GrowthPlan,
+    PartResult,
+    SettingBursts,
+    bursts_by,
+    ratio,
+    short,
+)
+from benchmarks.sections import ReportTable
 
 _LANES = 4
 
 
-async def measure(plan: Plan) -> Found:
+async def measure(plan: GrowthPlan) -> PartResult:
     """10 thousand, 1 million and 5 million rows; the first run starts without a local store."""
     sizes = [10_000, 250_000] if plan.quick else [10_000, 1_000_000, 5_000_000]
     events = plan.sized(150_000, 40_000)
-    bursts: dict[int, Bursts] = bursts_by(sizes)
+    bursts: dict[int, SettingBursts] = bursts_by(sizes)
     recovered: dict[int, float] = {}
     async with AsyncExitStack() as stack:
         grounds = {
@@ -34,13 +42,13 @@ async def measure(plan: Plan) -> Found:
     return _found(sizes, bursts, recovered)
 
 
-def _found(sizes: list[int], bursts: dict[int, Bursts], recovered: dict[int, float]) -> Found:
+def _found(sizes: list[int], bursts: dict[int, SettingBursts], recovered: dict[int, float]) -> PartResult:
     first = bursts[sizes[0]]
     numbers: dict[str, Any] = {
         str(rows): {**bursts[rows].numbers(), "recovered_rows_per_second": round(recovered[rows])}
         for rows in sizes
     }
-    table = Table(
+    table = ReportTable(
         "Rows in the table of one worker (4 lanes)",
         ("rows", *BURST_COLUMNS, "ratio", "ratio of CPU", "recovery, rows/s"),
         [
@@ -54,4 +62,4 @@ def _found(sizes: list[int], bursts: dict[int, Bursts], recovered: dict[int, flo
             for rows in sizes
         ],
     )
-    return Found(table, {"rows": numbers})
+    return PartResult(table, {"rows": numbers})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from benchmarks.growth.part import BURST_COLUMNS, Bursts, Found, Plan, bursts_by
-from benchmarks.sections import Table
+from benchmarks.growth.part import BURST_COLUMNS, GrowthPlan, PartResult, SettingBursts, bursts_by
+from benchmarks.sections import ReportTable
 
 _KEYS = 10_000
 _LANES = 4
@@ -14,10 +14,10 @@ _FRAME = 40  # of JSON around the padding
 _MOST_EVENTS = 100_000
 
 
-async def measure(plan: Plan) -> Found:
+async def measure(plan: GrowthPlan) -> PartResult:
     """As many messages of each size as make about the same number of bytes."""
     total = plan.sized(120_000_000, 30_000_000)
-    bursts: dict[int, Bursts] = bursts_by(_SIZES)
+    bursts: dict[int, SettingBursts] = bursts_by(_SIZES)
     async with AsyncExitStack() as stack:
         grounds = {
             size: await stack.enter_async_context(
@@ -34,7 +34,7 @@ async def measure(plan: Plan) -> Found:
                         ground, worker, events=events, keys=_KEYS, size=size - _FRAME
                     )
                 plan.say(f"  {size:,} bytes: {said}")
-    table = Table(
+    table = ReportTable(
         "Size of messages, one worker (4 lanes)",
         ("bytes", *BURST_COLUMNS, "MB/s in, and as much out"),
         [[f"{size:,}", *found.cells(), f"{found.rate * size / 1e6:,.1f}"] for size, found in bursts.items()],
@@ -43,4 +43,4 @@ async def measure(plan: Plan) -> Found:
         str(size): {**found.numbers(), "mb_per_second": round(found.rate * size / 1e6, 1)}
         for size, found in bursts.items()
     }
-    return Found(table, {"sizes": numbers})
+    return PartResult(table, {"sizes": numbers})

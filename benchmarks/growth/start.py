@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from statistics import median
 
-from benchmarks.growth.part import Found, Plan
-from benchmarks.sections import Table
+from benchmarks.growth.part import GrowthPlan, PartResult
+from benchmarks.sections import ReportTable
 
 _CUTS = ((8, 4), (64, 4), (64, 64))
 
 
-async def measure(plan: Plan) -> Found:
+async def measure(plan: GrowthPlan) -> PartResult:
     """With nothing to recover, at the default cut and at larger ones; the application's first start apart."""
     rows, numbers = [], {}
     for partitions, lanes in _CUTS:
@@ -25,9 +25,9 @@ async def measure(plan: Plan) -> Found:
         again = median(taken[1:])
         rows.append([cut, f"{taken[0]:.2f}", f"{again:.2f}"])
         numbers[f"{partitions}x{lanes}"] = {"first": round(taken[0], 2), "again": round(again, 2)}
-    table = Table(
+    table = ReportTable(
         "From the start of a worker to its first message, in seconds",
         ("partitions / lanes", "first start ever", "later ones"),
         rows,
     )
-    return Found(table, {"start": numbers})
+    return PartResult(table, {"start": numbers})

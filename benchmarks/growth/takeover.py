@@ -6,10 +6,10 @@ import asyncio
 import time
 from contextlib import suppress
 
-from benchmarks.growth.ground import Ground
-from benchmarks.growth.part import Found, Plan, short
-from benchmarks.sections import NotMeasured, Table
-from benchmarks.worker_process import WorkerProcess
+from benchmarks.growth.ground import GrowthGround
+from benchmarks.growth.part import GrowthPlan, PartResult, short
+from benchmarks.sections import NotMeasured, ReportTable
+from benchmarks.worker_process import BenchmarkWorker
 from streams.ports import TP
 
 _LANES = 4
@@ -20,11 +20,11 @@ _TAKEN_OVER_WITHIN = 90.0
 _LOOK_EVERY = 0.02
 
 
-async def measure(plan: Plan) -> Found:
+async def measure(plan: GrowthPlan) -> PartResult:
     """The rows of the killed worker's lanes are half of all."""
     rows = plan.sized(2_000_000, 250_000)
     found = {standbys: await _takeover(plan, standbys, rows) for standbys in (1, 0)}
-    table = Table(
+    table = ReportTable(
         f"Takeover of a killed worker's lanes, {short(rows // 2)} rows, session timeout {_SESSION:g} s",
         ("standby", "kill to first commit, s", "of it after the group has decided, s", "peak MB"),
         [
@@ -41,10 +41,10 @@ async def measure(plan: Plan) -> Found:
         for standbys, (total, after, peak) in found.items()
     }
     notes = ["Takeover: the first commit of every lane of the killed worker, at 100 events/s; one run each."]
-    return Found(table, {"takeover": {"rows": rows // 2, **numbers}}, notes)
+    return PartResult(table, {"takeover": {"rows": rows // 2, **numbers}}, notes)
 
 
-async def _takeover(plan: Plan, standbys: int, rows: int) -> tuple[float, float, int]:
+async def _takeover(plan: GrowthPlan, standbys: int, rows: int) -> tuple[float, float, int]:
     choices = {"STANDBYS": str(standbys), "SESSION_TIMEOUT": str(_SESSION)}
     async with plan.ground(f"takeover-{standbys}", lanes=_LANES, **choices) as ground:
         await ground.preload_rows(rows)
@@ -69,13 +69,13 @@ async def _takeover(plan: Plan, standbys: int, rows: int) -> tuple[float, float,
             return committed - killed, committed - decided, survivor.peak
 
 
-async def _load(ground: Ground, keys: int) -> None:
+async def _load(ground: GrowthGround, keys: int) -> None:
     while True:
         await ground.send(ground.events(_EACH_SECOND // 5, keys=keys))
         await asyncio.sleep(0.2)
 
 
-async def _committing(ground: Ground, tps: list[TP], worker: WorkerProcess) -> float:
+async def _committing(ground: GrowthGround, tps: list[TP], worker: BenchmarkWorker) -> float:
     """Wait until every one of these partitions has moved on; returns when."""
     before = await ground.positions(tps)
     deadline = time.monotonic() + _TAKEN_OVER_WITHIN

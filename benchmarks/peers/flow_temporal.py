@@ -22,7 +22,7 @@ from benchmarks.peers.shop import (
     OUT_OF_STOCK,
     READY,
     UNSUPPORTED_DESTINATION,
-    Shop,
+    PeerShop,
     Task,
     charge_of,
     refund_of,
@@ -122,7 +122,7 @@ class Conduct:
         return outcome
 
 
-async def connected(shop: Shop) -> Client:
+async def connected(shop: PeerShop) -> Client:
     """A client, once the server answers."""
     deadline = time.monotonic() + CONNECTED_WITHIN
     while True:
@@ -134,7 +134,7 @@ async def connected(shop: Shop) -> Client:
             await asyncio.sleep(0.2)
 
 
-async def work(shop: Shop) -> None:
+async def work(shop: PeerShop) -> None:
     """Conduct orders until the process is told to end."""
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -160,7 +160,7 @@ async def work(shop: Shop) -> None:
         await ended.wait()
 
 
-async def send(shop: Shop, task: Task) -> None:
+async def send(shop: PeerShop, task: Task) -> None:
     """Begin all workflows."""
     client = await connected(shop)
     room = asyncio.Semaphore(AT_ONCE)

@@ -14,7 +14,15 @@ from typing import Any
 import uvloop
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from benchmarks.peers.workload import COUNTED, MADE, PARTITIONS, Run, decoder, encoder, run_from_environment
+from benchmarks.peers.workload import (
+    COUNTED,
+    MADE,
+    PARTITIONS,
+    PeerRun,
+    decoder,
+    encoder,
+    run_from_environment,
+)
 from streams.model.layout import partition_of
 from streams.runtime.loop import tune_process
 
@@ -28,7 +36,7 @@ Fetched = Mapping[TopicPartition, Sequence[Any]]
 class RawLoop:
     """Takes batches from a consumer and passes them on in transactions."""
 
-    def __init__(self, run: Run, *, packed: bool) -> None:
+    def __init__(self, run: PeerRun, *, packed: bool) -> None:
         self._run = run
         self._packed = packed
         self._decode = decoder(run.form, MADE)

@@ -87,7 +87,7 @@ END $$;
 
 
 @dataclass(frozen=True)
-class Shop:
+class PeerShop:
     """Where the participants are, and how many orders a worker has in hand."""
 
     postgres: str
@@ -101,9 +101,9 @@ class Shop:
         return {"BENCH_SHOP": json.dumps(vars(self))}
 
 
-def shop_from_environment() -> Shop:
+def shop_from_environment() -> PeerShop:
     """What the benchmark has told this process."""
-    return Shop(**json.loads(os.environ["BENCH_SHOP"]))
+    return PeerShop(**json.loads(os.environ["BENCH_SHOP"]))
 
 
 def charge_of(order: dict[str, Any]) -> dict[str, Any]:

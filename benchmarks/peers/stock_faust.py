@@ -21,7 +21,7 @@ from benchmarks.peers.workload import (
 RUN = run_from_environment()
 
 
-class AvroCodec(faust.Codec):  # type: ignore[misc]  # Faust publishes no types here
+class FaustAvroCodec(faust.Codec):  # type: ignore[misc]  # Faust publishes no types here
     """Avro by fastavro, as Faust's guide to codecs does it; it reads events and writes counted ones."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class AvroCodec(faust.Codec):  # type: ignore[misc]  # Faust publishes no types 
         return self._dumps(obj)
 
 
-SERIALIZER = "json" if RUN.form is Format.JSON else AvroCodec()
+SERIALIZER = "json" if RUN.form is Format.JSON else FaustAvroCodec()
 
 app = faust.App(
     RUN.name,

@@ -81,7 +81,7 @@ def tune_collector() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PeerRun:
     """What a program is told.
 
     Attributes:
@@ -112,10 +112,10 @@ class Run:
         }
 
 
-def run_from_environment() -> Run:
+def run_from_environment() -> PeerRun:
     """The run that this process is to do."""
     get = os.environ.__getitem__
-    return Run(
+    return PeerRun(
         name=get("BENCH_NAME"),
         bootstrap=get("BENCH_BOOTSTRAP"),
         source=get("BENCH_SOURCE"),

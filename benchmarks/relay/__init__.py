@@ -14,7 +14,7 @@ from benchmarks.latency import Latency
 from benchmarks.relay.bursts import LARGE, Burst, captured, large, polled, polled_among_many
 from benchmarks.relay.ground import prepare
 from benchmarks.relay.steady import RATE, steady
-from benchmarks.sections import Context, Section, Table
+from benchmarks.sections import Context, ReportTable, Section
 from streams.local import Stack, local_stack
 
 SECTION = "relay"
@@ -82,12 +82,12 @@ def _section(found: _Found, rows: int, many: int) -> Section:
     return Section(
         "Outbox relay",
         [
-            Table(
+            ReportTable(
                 f"{rows:,} rows of 200 bytes that wait",
                 ("", "rows/s", "most MB"),
                 [(name, f"{rates[name]:,.0f}", f"{most[name]:.0f}") for name in rates],
             ),
-            Table(
+            ReportTable(
                 f"From the commit to a reader of the topic, at {RATE:g} rows/s",
                 ("", "p50 ms", "p99 ms"),
                 [(name, f"{p50:.1f}", f"{p99:.1f}") for name, (p50, p99) in times.items()],

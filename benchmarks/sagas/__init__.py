@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from benchmarks.growth.part import Part, Plan, measured
+from benchmarks.growth.part import GrowthPlan, Part, measured
 from benchmarks.sagas import counts, flight, orders, timers
 from benchmarks.sections import Context, Section
 from streams.local import local_stack
@@ -25,7 +25,7 @@ def measure(context: Context) -> Section:
     logging.getLogger("aiokafka").setLevel(logging.ERROR)
     conducted = orders.measure(context)
     with local_stack(context.var / "parts", tiered=True, say=context.say) as stack:
-        plan = Plan(stack.bootstrap, context.var / "parts", context.runs, context.quick, context.say)
+        plan = GrowthPlan(stack.bootstrap, context.var / "parts", context.runs, context.quick, context.say)
         found = [measured(f"{SECTION}: {name}", part, plan) for name, part in _PARTS.items()]
     numbers: dict[str, Any] = dict(conducted.numbers)
     for each in found:

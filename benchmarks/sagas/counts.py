@@ -14,8 +14,8 @@ from agents.gateway.cards import ACCEPTED, DECLINED
 from agents.gateway.testing import FakeGateway
 from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, OrderPlaced, StockReceived
 from agents.order_saga import orchestrated
-from benchmarks.growth.part import Found, Plan
-from benchmarks.sections import NotMeasured, Table
+from benchmarks.growth.part import GrowthPlan, PartResult
+from benchmarks.sections import NotMeasured, ReportTable
 from schemas import latest
 from streams.lane.lane import Lane
 from streams.lane.state import LaneState
@@ -48,7 +48,7 @@ _NOTE = (
 )
 
 
-class Case(NamedTuple):
+class OrderCase(NamedTuple):
     """An order to count: what begins it, the topic of its end, with which card it is paid, where it goes."""
 
     title: str
@@ -59,17 +59,17 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("choreographed, confirmed", OrderPlaced, OrderConfirmed),
-    Case("orchestrated, confirmed", OrderSubmitted, OrderConfirmed),
-    Case("choreographed, card declined", OrderPlaced, OrderCancelled, card=DECLINED),
-    Case("orchestrated, card declined", OrderSubmitted, OrderCancelled, card=DECLINED),
-    Case("choreographed, not shipped there", OrderPlaced, OrderCancelled, country=_NOWHERE),
-    Case("orchestrated, not shipped there", OrderSubmitted, OrderCancelled, country=_NOWHERE),
+    OrderCase("choreographed, confirmed", OrderPlaced, OrderConfirmed),
+    OrderCase("orchestrated, confirmed", OrderSubmitted, OrderConfirmed),
+    OrderCase("choreographed, card declined", OrderPlaced, OrderCancelled, card=DECLINED),
+    OrderCase("orchestrated, card declined", OrderSubmitted, OrderCancelled, card=DECLINED),
+    OrderCase("choreographed, not shipped there", OrderPlaced, OrderCancelled, country=_NOWHERE),
+    OrderCase("orchestrated, not shipped there", OrderSubmitted, OrderCancelled, country=_NOWHERE),
 )
 
 
 @dataclass(slots=True)
-class Counted:
+class OrderWrites:
     """What an order has written. `saga_bytes` are those of its saga's row, each time that it was written;
     `saga` is the last of them.
     """
@@ -100,10 +100,10 @@ class Counted:
         }
 
 
-async def measure(plan: Plan) -> Found:
+async def measure(plan: GrowthPlan) -> PartResult:
     """Each case once: they do not differ."""
     counted = {case.title: await count(case) for case in CASES}
-    table = Table(
+    table = ReportTable(
         "What one order writes",
         ("", "messages", "rows", "of them timers", "commits", "bytes"),
         [[title, *found.cells()] for title, found in counted.items()],
@@ -117,10 +117,10 @@ async def measure(plan: Plan) -> Found:
         f" {sum(bad):,}. With a full log of {LOG_BOUND} entries it has about {full:,}."
     )
     numbers: dict[str, Any] = {title: found.numbers() for title, found in counted.items()}
-    return Found(table, {"counts": {**numbers, "full_row_bytes": full}}, [_NOTE, said])
+    return PartResult(table, {"counts": {**numbers, "full_row_bytes": full}}, [_NOTE, said])
 
 
-async def count(case: Case) -> Counted:
+async def count(case: OrderCase) -> OrderWrites:
     """Take one order through a lane in memory, to its end and until all is quiet."""
     clock = SystemClock()
     app = Application(
@@ -151,8 +151,8 @@ async def count(case: Case) -> Counted:
     return _counted(app, cluster, before, case.begin.TOPIC)
 
 
-def _counted(app: Application, cluster: FakeCluster, before: dict[str, int], began: str) -> Counted:
-    found = Counted(0, Counter(), Counter(), 0, 0, [])
+def _counted(app: Application, cluster: FakeCluster, before: dict[str, int], began: str) -> OrderWrites:
+    found = OrderWrites(0, Counter(), Counter(), 0, 0, [])
     transactions = set()
     for tp in _partitions(before):
         for entry in cluster.entries(tp):
@@ -195,7 +195,7 @@ def _listed(sizes: Sequence[int]) -> str:
     return ", ".join(f"{size:,}" for size in sizes)
 
 
-def _order(case: Case) -> Order:
+def _order(case: OrderCase) -> Order:
     lines = tuple(OrderLine(sku=sku, units=1) for sku in _SKUS)
     return Order(
         order_id="cdnow-00001",

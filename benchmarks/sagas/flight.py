@@ -21,12 +21,12 @@ from agents.commands import (
 from agents.gateway.cards import ACCEPTED
 from agents.messages import Order, OrderLine
 from benchmarks.follower import Follower
-from benchmarks.growth.ground import Ground
+from benchmarks.growth.ground import GrowthGround
 from benchmarks.growth.packing import Packed, fill
-from benchmarks.growth.part import Found, Plan, short
+from benchmarks.growth.part import GrowthPlan, PartResult, short
 from benchmarks.sagas.workload import FLIGHT, TIMEOUT
-from benchmarks.sections import NotMeasured, Table
-from benchmarks.worker_process import WorkerProcess
+from benchmarks.sections import NotMeasured, ReportTable
+from benchmarks.worker_process import BenchmarkWorker
 from streams.model.envelope import ID, SOURCE
 from streams.model.message import Message
 from streams.ports import Record
@@ -59,7 +59,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class FlightStage:
     """What happened, to how many sagas in how many seconds; and the worker's bytes after it and at most."""
 
     title: str
@@ -84,12 +84,12 @@ class Stage:
         }
 
 
-async def measure(plan: Plan) -> Found:
+async def measure(plan: GrowthPlan) -> PartResult:
     """Once: begun in three bursts, answered to their end; begun again, and timed out."""
     sizes = (1000, 25_000, 100_000) if not plan.quick else (500, 1000, 4000)
     timeout = 120.0 if not plan.quick else 12.0
     stages, late = await fly(plan, sizes, timeout)
-    table = Table(
+    table = ReportTable(
         f"{short(sizes[-1])} sagas in flight, one worker (4 lanes)",
         ("", "seconds", "sagas/s", "MB", "most MB"),
         [stage.cells() for stage in stages],
@@ -97,10 +97,10 @@ async def measure(plan: Plan) -> Found:
     numbers: dict[str, Any] = {stage.title: stage.numbers() for stage in stages}
     numbers["last_compensation_late_seconds"] = round(late, 1)
     said = f"The last of those that timed out had asked for its compensation {late:.1f} s after its deadline."
-    return Found(table, {"flight": numbers}, [_NOTE.format(timeout=timeout), said])
+    return PartResult(table, {"flight": numbers}, [_NOTE.format(timeout=timeout), said])
 
 
-async def fly(plan: Plan, sizes: Sequence[int], timeout: float) -> tuple[list[Stage], float]:
+async def fly(plan: GrowthPlan, sizes: Sequence[int], timeout: float) -> tuple[list[FlightStage], float]:
     """What happens in a flight up to each of these sizes; and by how many seconds the last of those that
     timed out was late to ask for its compensation. Raises NotMeasured.
     """
@@ -119,17 +119,19 @@ async def fly(plan: Plan, sizes: Sequence[int], timeout: float) -> tuple[list[St
                 return flight.stages, await flight.time_out(range(most, 2 * most))
 
 
-def _ground(plan: Plan, timeout: float) -> Ground:
+def _ground(plan: GrowthPlan, timeout: float) -> GrowthGround:
     setting: dict[str, Any] = {TIMEOUT.removeprefix("STEADFAUST_"): str(timeout)}
-    return Ground(plan.bootstrap, plan.var, "sagas-flight", lanes=LANES, workload=FLIGHT, **setting)
+    return GrowthGround(plan.bootstrap, plan.var, "sagas-flight", lanes=LANES, workload=FLIGHT, **setting)
 
 
 class Flight:
     """Sagas by number, and what has become of them."""
 
-    def __init__(self, plan: Plan, ground: Ground, worker: WorkerProcess, timeout: float) -> None:
-        self.stages: list[Stage] = []
-        self.seen = Seen(ground.bootstrap, [*STEPS.values(), ReleaseStock, CancelOrder], worker)
+    def __init__(
+        self, plan: GrowthPlan, ground: GrowthGround, worker: BenchmarkWorker, timeout: float
+    ) -> None:
+        self.stages: list[FlightStage] = []
+        self.seen = SeenSagas(ground.bootstrap, [*STEPS.values(), ReleaseStock, CancelOrder], worker)
         self._plan = plan
         self._ground = ground
         self._worker = worker
@@ -183,14 +185,14 @@ class Flight:
     async def rests(self, title: str, sagas: int, seconds: float) -> None:
         """Note a stage, once the worker rests."""
         await self._worker.idle(within=_IDLE_WITHIN)
-        self.stages.append(Stage(title, sagas, seconds, self._worker.memory, self._worker.peak))
+        self.stages.append(FlightStage(title, sagas, seconds, self._worker.memory, self._worker.peak))
         self._plan.say("  " + ", ".join(self.stages[-1].cells()))
 
 
-class Seen(Follower):
+class SeenSagas(Follower):
     """Sees what sagas send, by topic; use it `async with`."""
 
-    def __init__(self, bootstrap: str, kinds: Iterable[type[Message]], worker: WorkerProcess) -> None:
+    def __init__(self, bootstrap: str, kinds: Iterable[type[Message]], worker: BenchmarkWorker) -> None:
         self._keys: defaultdict[str, set[bytes]] = defaultdict(set)
         self._records: defaultdict[str, int] = defaultdict(int)
         self._worker = worker
@@ -227,7 +229,7 @@ def name_of(number: int) -> str:
     return f"{_PREFIX}{number}"
 
 
-def submitted(ground: Ground, numbers: Iterable[int]) -> Iterator[Packed]:
+def submitted(ground: GrowthGround, numbers: Iterable[int]) -> Iterator[Packed]:
     """What begins these sagas: orders of two lines."""
     encode = ground.app.message_codecs[OrderSubmitted.TOPIC].encode
     for number in numbers:
@@ -244,7 +246,7 @@ def submitted(ground: Ground, numbers: Iterable[int]) -> Iterator[Packed]:
         yield ground.partition_of(key), key, value, [(ID, b"submitted-%b" % key), (SOURCE, _CLIENT)]
 
 
-def replies(ground: Ground, numbers: Iterable[int], step: str, *, attempt: int) -> Iterator[Packed]:
+def replies(ground: GrowthGround, numbers: Iterable[int], step: str, *, attempt: int) -> Iterator[Packed]:
     """The success of an attempt at a step, for each of these sagas."""
     encode = ground.app.message_codecs[OrderSagaReply.TOPIC].encode
     for number in numbers:

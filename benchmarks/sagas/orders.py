@@ -13,7 +13,7 @@ from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced
 from benchmarks.latency import Latency
 from benchmarks.orders import CUTS, Begun, Cut, OrderGround, Pace, milliseconds, order_ground
-from benchmarks.sections import Context, Section, Table
+from benchmarks.sections import Context, ReportTable, Section
 from demo.purchases import Purchase, purchases
 
 _KINDS: dict[str, Begun] = {"choreographed": OrderPlaced, "orchestrated": OrderSubmitted}
@@ -26,7 +26,7 @@ _NOTE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class SagaResult:
     """What was found with one cut, by kind; `peak` is the most bytes that a worker had."""
 
     cut: Cut
@@ -45,13 +45,13 @@ def measure(context: Context) -> Section:
     return _section([_with_cut(context, cut) for cut in CUTS])
 
 
-def _with_cut(context: Context, cut: Cut) -> Measured:
+def _with_cut(context: Context, cut: Cut) -> SagaResult:
     context.say(f"sagas: orders, {cut.title}")
     with order_ground(context, cut) as ground:
         return asyncio.run(_measure(context, cut, ground))
 
 
-async def _measure(context: Context, cut: Cut, ground: OrderGround) -> Measured:
+async def _measure(context: Context, cut: Cut, ground: OrderGround) -> SagaResult:
     burst, warm, seconds = (1000, 4, 8) if context.quick else (8000, 30, 30)
     bought = iter(purchases(len(_KINDS) * (context.runs * burst + _PER_SECOND * (warm + seconds))))
     paces = {name: Pace() for name in _KINDS}
@@ -70,11 +70,11 @@ async def _measure(context: Context, cut: Cut, ground: OrderGround) -> Measured:
         for name, kind in _KINDS.items():
             latencies[name] = await ground.latency(some(_PER_SECOND * seconds), kind, _PER_SECOND)
             context.say(f"  {name}: {milliseconds(latencies[name])} ms")
-    return Measured(cut, paces, latencies, ground.peak)
+    return SagaResult(cut, paces, latencies, ground.peak)
 
 
-def _section(found: Sequence[Measured]) -> Section:
-    rates = Table(
+def _section(found: Sequence[SagaResult]) -> Section:
+    rates = ReportTable(
         "Orders through two workers",
         ("", "orders/s", "ratio", "CPU ms of the workers, each order", "peak MB of a worker"),
         [
@@ -89,7 +89,7 @@ def _section(found: Sequence[Measured]) -> Section:
             for name, pace in each.paces.items()
         ],
     )
-    latencies = Table(
+    latencies = ReportTable(
         f"From its beginning to OrderConfirmed at {_PER_SECOND} orders/s, in ms",
         ("", "confirmed orders", *milliseconds(found[0].latencies["orchestrated"])),
         [
@@ -105,7 +105,7 @@ def _section(found: Sequence[Measured]) -> Section:
     return Section("", [rates, latencies], {"orders": [_numbers(each) for each in found]}, [_NOTE])
 
 
-def _numbers(found: Measured) -> dict[str, Any]:
+def _numbers(found: SagaResult) -> dict[str, Any]:
     kinds = {
         name: {
             "orders_per_second": round(pace.rate),

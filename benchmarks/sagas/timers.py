@@ -13,13 +13,13 @@ import msgspec
 
 from benchmarks.failures.ground import send_steadily
 from benchmarks.follower import Follower
-from benchmarks.growth.ground import Ground, coprime
+from benchmarks.growth.ground import GrowthGround, coprime
 from benchmarks.growth.packing import Packed, fill
-from benchmarks.growth.part import Found, Plan, short
+from benchmarks.growth.part import GrowthPlan, PartResult, short
 from benchmarks.latency import Latency, latency_of
 from benchmarks.sagas.timer_workload import NAME, TIMERS, rang_topic
-from benchmarks.sections import NotMeasured, Table
-from benchmarks.worker_process import WorkerProcess
+from benchmarks.sections import NotMeasured, ReportTable
+from benchmarks.worker_process import BenchmarkWorker
 from streams.model.envelope import ID, SOURCE, TYPE
 from streams.model.layout import LANE
 from streams.ports import Outgoing, Record
@@ -47,15 +47,17 @@ _NOTE = (
 )
 
 
-async def measure(plan: Plan) -> Found:
+async def measure(plan: GrowthPlan) -> PartResult:
     """1 thousand, 100 thousand and 1 million others; each run a burst of each kind."""
     sizes = (1000, 100_000, 1_000_000) if not plan.quick else (1000, 20_000)
     burst, steady = plan.sized(50_000, 10_000), _PER_SECOND * plan.sized(15, 4)
-    trials: dict[int, Trial] = {}
+    trials: dict[int, TimerTrial] = {}
     async with AsyncExitStack() as stack:
         for size in sizes:
-            ground = Ground(plan.bootstrap, plan.var, f"sagas-timers-{size}", lanes=_LANES, workload=TIMERS)
-            trials[size] = Trial(await stack.enter_async_context(ground), size)
+            ground = GrowthGround(
+                plan.bootstrap, plan.var, f"sagas-timers-{size}", lanes=_LANES, workload=TIMERS
+            )
+            trials[size] = TimerTrial(await stack.enter_async_context(ground), size)
             await trials[size].preload()
         for _ in range(plan.runs):
             for size, trial in trials.items():
@@ -66,8 +68,8 @@ async def measure(plan: Plan) -> Found:
     return _found(trials)
 
 
-def _found(trials: dict[int, Trial]) -> Found:
-    table = Table(
+def _found(trials: dict[int, TimerTrial]) -> PartResult:
+    table = ReportTable(
         "A timer while others wait, in microseconds, one worker (4 lanes)",
         ("waiting", *_COSTS, "late p50, ms", "p99", "max", "peak MB"),
         [
@@ -88,10 +90,10 @@ def _found(trials: dict[int, Trial]) -> Found:
         }
         for size, trial in trials.items()
     }
-    return Found(table, {"timers": numbers}, [_NOTE])
+    return PartResult(table, {"timers": numbers}, [_NOTE])
 
 
-class Trial:
+class TimerTrial:
     """Bursts of timers while so many others wait.
 
     Attributes:
@@ -101,7 +103,7 @@ class Trial:
 
     late: Latency
 
-    def __init__(self, ground: Ground, waiting: int) -> None:
+    def __init__(self, ground: GrowthGround, waiting: int) -> None:
         self.ground = ground
         self.peak = 0
         self._waiting = waiting
@@ -118,7 +120,7 @@ class Trial:
         records = waiting_timers(self.ground, self._waiting, time.time() + _A_DAY)
         await fill(self.ground.bootstrap, topic, records, at_once=_AT_ONCE)
 
-    async def run(self, worker: WorkerProcess, burst: int, steady: int) -> str:
+    async def run(self, worker: BenchmarkWorker, burst: int, steady: int) -> str:
         """A burst of each kind, then timers one by one; returns what to say of it."""
         await self._burst(worker, self._new(burst // 10), "neither")
         costs = []
@@ -139,11 +141,11 @@ class Trial:
         self._keys += number
         return range(self._keys - number, self._keys)
 
-    async def _burst(self, worker: WorkerProcess, keys: range, ask: str, due: float = 0.0) -> float:
+    async def _burst(self, worker: BenchmarkWorker, keys: range, ask: str, due: float = 0.0) -> float:
         rate = await self.ground.burst(asked(self.ground, keys, ask, due), worker)
         return 1 / rate.per_second
 
-    async def _ring(self, worker: WorkerProcess, rung: Rung, keys: range) -> float:
+    async def _ring(self, worker: BenchmarkWorker, rung: Rung, keys: range) -> float:
         due = time.time() + _SOON
         await self._burst(worker, keys, "set", due)
         if time.time() > due:
@@ -174,7 +176,7 @@ class Rung(Follower):
         seen: key -> when its timer's message was read, epoch seconds.
     """
 
-    def __init__(self, ground: Ground, worker: WorkerProcess) -> None:
+    def __init__(self, ground: GrowthGround, worker: BenchmarkWorker) -> None:
         self.seen: dict[str, float] = {}
         self._doubled = 0
         self._worker = worker
@@ -210,7 +212,7 @@ def name_of(number: int) -> str:
     return f"k{number}"
 
 
-def asked(ground: Ground, keys: Iterable[int], ask: str, due: float) -> Iterator[Packed]:
+def asked(ground: GrowthGround, keys: Iterable[int], ask: str, due: float) -> Iterator[Packed]:
     """Messages that ask for something about the timers of these keys."""
     for number in keys:
         key = name_of(number).encode()
@@ -219,7 +221,7 @@ def asked(ground: Ground, keys: Iterable[int], ask: str, due: float) -> Iterator
         yield ground.partition_of(key), key, value, [(ID, own_id), (SOURCE, _CLIENT)]
 
 
-def waiting_timers(ground: Ground, number: int, due: float) -> Iterator[Packed]:
+def waiting_timers(ground: GrowthGround, number: int, due: float) -> Iterator[Packed]:
     """Timers as a lane writes them, one of each key `w<n>`, due in a second's time and no order."""
     (handler,) = ground.app.routes[ground.topic].handlers
     topic = rang_topic(ground.name)

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from benchmarks.orders import CUTS
-from benchmarks.sections import Context, Section, Table
+from benchmarks.sections import Context, ReportTable, Section
 from benchmarks.workflows.contest import (
     FEW_PER_SECOND,
     PER_SECOND,
@@ -108,7 +108,7 @@ def section(contenders: Sequence[Contender]) -> Section:
     """What was found, those that failed among it."""
     first = contenders[0]
     tables = [
-        Table(
+        ReportTable(
             "A burst of orders, two workers",
             (
                 "",
@@ -119,7 +119,7 @@ def section(contenders: Sequence[Contender]) -> Section:
             ),
             [_burst_row(each, first) for each in contenders],
         ),
-        Table(
+        ReportTable(
             "From submitted to settled at a steady rate, in ms",
             ("", *(f"{name} at {FEW_PER_SECOND:g}/s" for name in _QUANTILES), "at orders/s", *_QUANTILES),
             [_latency_row(each) for each in contenders],

@@ -13,7 +13,7 @@ import psutil
 
 from benchmarks.latency import Latency
 from benchmarks.sections import Context, NotMeasured
-from demo.evidence import Evidence
+from demo.evidence import DemoEvidence
 from demo.purchases import Purchase
 from demo.verdict import judge
 
@@ -27,7 +27,7 @@ _STEP = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Burst:
+class SubmittedOrders:
     """Orders that were submitted at once.
 
     Attributes:
@@ -59,13 +59,13 @@ class Burst:
 class Conducted(Protocol):
     """Two workers that conduct orders."""
 
-    async def burst(self, bought: Sequence[Purchase]) -> Burst:
+    async def burst(self, bought: Sequence[Purchase]) -> SubmittedOrders:
         """Submit these at once and wait for the end of each. Raises NotMeasured."""
 
     async def latency(self, bought: Sequence[Purchase], per_second: float) -> Latency:
         """Of those that are confirmed, from when each was due to its end. Raises NotMeasured."""
 
-    async def evidence(self) -> Evidence:
+    async def evidence(self) -> DemoEvidence:
         """What became of orders, money and stock."""
 
 
@@ -92,7 +92,7 @@ class Contender:
     ours: bool = False
     per_second: float = 0.0
     failed: str = ""
-    bursts: list[Burst] = field(default_factory=list)
+    bursts: list[SubmittedOrders] = field(default_factory=list)
     latencies: list[Latency] = field(default_factory=list)
     of_few: list[Latency] = field(default_factory=list)
 
@@ -130,7 +130,7 @@ def quantiles(latencies: Sequence[Latency]) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class ContestAmounts:
     """Orders of the burst that warms up and of the one that counts, and seconds of the steady rate."""
 
     warm: int
@@ -138,11 +138,11 @@ class Amounts:
     seconds: int
 
 
-def amounts(contender: Contender, *, quick: bool) -> Amounts:
+def amounts(contender: Contender, *, quick: bool) -> ContestAmounts:
     """Engines get fewer orders: each takes them longer, and their rate is there from the first second."""
     if quick:
-        return Amounts(200, 1000, 5) if contender.ours else Amounts(60, 300, 5)
-    return Amounts(500, 8000, 20) if contender.ours else Amounts(200, 1500, 20)
+        return ContestAmounts(200, 1000, 5) if contender.ours else ContestAmounts(60, 300, 5)
+    return ContestAmounts(500, 8000, 20) if contender.ours else ContestAmounts(200, 1500, 20)
 
 
 def steady_rate(settled_per_second: float) -> float:

@@ -11,8 +11,8 @@ from agents.commands import OrderSubmitted
 from benchmarks.latency import Latency
 from benchmarks.orders import Cut, OrderGround, Pace, order_ground
 from benchmarks.sections import Context, NotMeasured
-from benchmarks.workflows.contest import Burst, Conducted, Contender, cpu_of
-from demo.evidence import Evidence, gather, quiet
+from benchmarks.workflows.contest import Conducted, Contender, SubmittedOrders, cpu_of
+from demo.evidence import DemoEvidence, gather, quiet
 from demo.purchases import Purchase
 
 _QUIET_WITHIN = 30.0
@@ -24,7 +24,7 @@ class SagaOrders:
     def __init__(self, ground: OrderGround) -> None:
         self._ground = ground
 
-    async def burst(self, bought: Sequence[Purchase]) -> Burst:
+    async def burst(self, bought: Sequence[Purchase]) -> SubmittedOrders:
         """As the protocol says."""
         workers, broker = self._cpu()
         pace = Pace()
@@ -32,13 +32,15 @@ class SagaOrders:
         await self._quiet()
         workers_after, broker_after = self._cpu()
         seconds = len(bought) / pace.rate
-        return Burst(len(bought), seconds, workers_after - workers, {"Kafka": broker_after - broker})
+        return SubmittedOrders(
+            len(bought), seconds, workers_after - workers, {"Kafka": broker_after - broker}
+        )
 
     async def latency(self, bought: Sequence[Purchase], per_second: float) -> Latency:
         """As the protocol says."""
         return await self._ground.latency(bought, OrderSubmitted, per_second)
 
-    async def evidence(self) -> Evidence:
+    async def evidence(self) -> DemoEvidence:
         """As the protocol says."""
         settings = self._ground.settings
         url = settings.gateway()

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.latency import Latency, latency_of
-from benchmarks.peers.shop import CONFIRMED, Shop
+from benchmarks.peers.shop import CONFIRMED, PeerShop
 from benchmarks.sections import Context, NotMeasured
-from benchmarks.workflows.contest import Burst, Conducted, Contender, cpu_of
+from benchmarks.workflows.contest import Conducted, Contender, SubmittedOrders, cpu_of
 from benchmarks.workflows.engines import Engine, Serving, engines_python
 from benchmarks.workflows.process import FOUND_IN_PROJECT, PeerProcess, sending
 from benchmarks.workflows.shop import as_json, look, open_shop
-from demo.evidence import Evidence, ledger_of
+from demo.evidence import DemoEvidence, ledger_of
 from demo.purchases import Purchase
 from demo.workers import PROJECT
 from streams.local import Stack, declared, local_stack
@@ -37,7 +37,7 @@ _LIST = "SELECT order_id, outcome, at FROM settled WHERE order_id = ANY ($1)"
 class EngineOrders:
     """Orders that an engine conducts; see `Conducted`."""
 
-    def __init__(self, home: Path, engine: Engine, server: Serving, shop: Shop, python: Path) -> None:
+    def __init__(self, home: Path, engine: Engine, server: Serving, shop: PeerShop, python: Path) -> None:
         self._home = home
         self._engine = engine
         self._server = server
@@ -60,14 +60,14 @@ class EngineOrders:
             self.workers.append(started.enter_context(process))
             await process.ready()
 
-    async def burst(self, bought: Sequence[Purchase]) -> Burst:
+    async def burst(self, bought: Sequence[Purchase]) -> SubmittedOrders:
         """As the protocol says."""
         workers, servers = self._cpu()
         async with self._sending(bought, 0) as began:
             rows = await self._settled(bought)
         await self._ended()
         workers_after, servers_after = self._cpu()
-        return Burst(
+        return SubmittedOrders(
             len(bought),
             max(at for _, at in rows.values()) - began,
             workers_after - workers,
@@ -81,7 +81,7 @@ class EngineOrders:
         due = {each.order_id: began + number / per_second for number, each in enumerate(bought)}
         return latency_of(due, {name: at for name, (how, at) in rows.items() if how == CONFIRMED})
 
-    async def evidence(self) -> Evidence:
+    async def evidence(self) -> DemoEvidence:
         """As the protocol says."""
         await self._ended()
         evidence = await look(self.connection, self._submitted)
@@ -144,7 +144,7 @@ def conducted_by(engine: Engine) -> Contender:
         async with AsyncExitStack() as started:
             stack = await started.enter_async_context(_stack(home, context.say))
             server = await started.enter_async_context(engine.serving(home, context.say))
-            shop = Shop(stack.url("postgres"), stack.url("gateway"), server.address, "", IN_HAND)
+            shop = PeerShop(stack.url("postgres"), stack.url("gateway"), server.address, "", IN_HAND)
             orders = EngineOrders(home, engine, server, shop, python)
             await orders.open(stack, started)
             yield orders

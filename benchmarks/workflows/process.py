@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.peers.shop import READY
 from benchmarks.sections import NotMeasured
-from benchmarks.worker_process import WorkerProcess
+from benchmarks.worker_process import BenchmarkWorker
 from demo.workers import PROJECT
 
 _READY_WITHIN = 90.0
@@ -19,7 +19,7 @@ _READY_WITHIN = 90.0
 FOUND_IN_PROJECT = {"PYTHONPATH": str(PROJECT), "PYTHONSAFEPATH": ""}
 
 
-class PeerProcess(WorkerProcess):
+class PeerProcess(BenchmarkWorker):
     """A program that is none of ours, from entering to leaving a `with`."""
 
     def __init__(self, command: Sequence[str], settings: Mapping[str, str], log: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from agents.shipping.model import DESTINATIONS
 from benchmarks.peers.shop import SCHEMA
-from demo.evidence import Evidence, Settlement
+from demo.evidence import DemoEvidence, Settlement
 from demo.purchases import Purchase, order, receipts
 from streams.postgres import Connection
 from tables.stock import StockLevel
@@ -46,7 +46,7 @@ def _plain(purchase: Purchase) -> dict[str, Any]:
     }
 
 
-async def look(connection: Connection, submitted: Sequence[Purchase]) -> Evidence:
+async def look(connection: Connection, submitted: Sequence[Purchase]) -> DemoEvidence:
     """What the tables say; what the gateway has done is not in it yet."""
     settled = await connection.fetch("SELECT order_id, outcome FROM settled")
     stock = await connection.fetch("SELECT sku, received, on_hand, reserved, shipped FROM stock")
@@ -55,11 +55,11 @@ async def look(connection: Connection, submitted: Sequence[Purchase]) -> Evidenc
 
 def evidence_of(
     settled: Mapping[str, str], stock: Iterable[Mapping[str, Any]], submitted: Sequence[Purchase]
-) -> Evidence:
+) -> DemoEvidence:
     """The rows as the demo's check reads them. An order is settled by a row of its own, so at most once."""
     placed = {each.order_id: order(each) for each in submitted}
     levels = {row["sku"]: StockLevel(**{name: row[name] for name in _COUNTS}) for row in stock}
-    return Evidence(
+    return DemoEvidence(
         settlements=[Settlement(name, placed[name], how) for name, how in settled.items() if name in placed],
         received=Counter({sku: level.received for sku, level in levels.items()}),
         shipped=Counter({sku: level.shipped for sku, level in levels.items()}),

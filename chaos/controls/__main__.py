@@ -19,7 +19,7 @@ import typer
 from chaos.controls.control import Control
 from chaos.controls.scenarios import SCENARIOS, Scenario
 from chaos.controls.trial import Trial, run
-from chaos.controls.verdict import Played, Report, judge
+from chaos.controls.verdict import ControlsReport, Played, judge
 from streams.errors import SteadfaustError
 from streams.logs import configure_logs
 
@@ -47,7 +47,7 @@ def command(
     except SteadfaustError as error:
         sys.stderr.write(f"error: {error}\n")
         raise typer.Exit(2) from error
-    report = Report(all(each.passed for each in controls), controls)
+    report = ControlsReport(all(each.passed for each in controls), controls)
     encoded = msgspec.json.encode(report)
     (var / REPORT).write_bytes(msgspec.json.format(encoded, indent=2) + b"\n")
     if as_json:

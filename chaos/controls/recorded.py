@@ -16,13 +16,13 @@ import msgspec
 
 from agents.commands import OrderSagaReply, OrderSubmitted, RefundPayment
 from agents.messages import LineReserved, OrderPlaced, ReserveLine
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.evidence.decoding import decoder, split_key
 from chaos.evidence.evidence import Evidence
 from chaos.evidence.in_postgres import SOURCE, OrderRow
 from chaos.evidence.origins import Origin
 from chaos.evidence.retried import Retried
-from chaos.evidence.saga_records import Asked, Replied, Said
+from chaos.evidence.saga_records import CommandRecord, Replied, Said
 from chaos.evidence.stores import Rows
 from chaos.judges.lateness import TIME
 from chaos.judges.timers import TABLE as TIMERS
@@ -111,7 +111,7 @@ def lose_a_retry(evidence: Evidence) -> None:
 def retry_behind_its_key(evidence: Evidence) -> None:
     """A message was put off, and the next one of its key was handled meanwhile."""
     cause_of = {each.message_id: each for each in evidence.messages if each.topic == ReserveLine.TOPIC}
-    first: dict[tuple[str, int], Sent] = {}
+    first: dict[tuple[str, int], SentMessage] = {}
     for each in sorted(evidence.messages, key=lambda each: each.offset):
         cause = cause_of.get(each.cause)
         if each.topic != LineReserved.TOPIC or cause is None:
@@ -242,12 +242,12 @@ def _a_saga(evidence: Evidence) -> Said:
     )
 
 
-def _asked(evidence: Evidence) -> tuple[Said, Asked]:
+def _asked(evidence: Evidence) -> tuple[Said, CommandRecord]:
     said = _a_saga(evidence)
     return said, said.asked[0]
 
 
-def _undone(evidence: Evidence) -> tuple[Said, Asked]:
+def _undone(evidence: Evidence) -> tuple[Said, CommandRecord]:
     """A saga that has given a payment back, and its command for that."""
     return next(
         (said, asked)
@@ -268,24 +268,24 @@ def _stored(evidence: Evidence) -> OrderRow:
     return next(each for each in evidence.database.orders if each.way != "unknown")
 
 
-def _begun(evidence: Evidence) -> Sent:
+def _begun(evidence: Evidence) -> SentMessage:
     """The beginning of an order that came by the API."""
     begins = (OrderPlaced.TOPIC, OrderSubmitted.TOPIC)
     return next(each for each in evidence.messages if each.source == SOURCE and each.topic in begins)
 
 
-def _an_effect(evidence: Evidence) -> Sent:
+def _an_effect(evidence: Evidence) -> SentMessage:
     return next(each for each in evidence.messages if each.topic == LineReserved.TOPIC)
 
 
-def _again(evidence: Evidence, sent: Sent) -> Sent:
+def _again(evidence: Evidence, sent: SentMessage) -> SentMessage:
     """The same once more, as another message."""
     again = sent._replace(message_id="again", offset=_AGAIN)
     evidence.messages.append(again)
     return again
 
 
-def _replace(evidence: Evidence, sent: Sent, other: Sent) -> None:
+def _replace(evidence: Evidence, sent: SentMessage, other: SentMessage) -> None:
     evidence.messages[evidence.messages.index(sent)] = other
 
 

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced, StockReceived
 from chaos.controls.control import CONTROL
-from chaos.rig.fleet import Fleet, Worker
+from chaos.rig.fleet import Fleet, FleetWorker
 from chaos.rig.waiting import ChaosFailed, until
 from demo.evidence import make_codec, quiet
 from demo.load import SOURCE
@@ -51,8 +51,8 @@ class Stage:
     copies: int
     poison_every: int
     fleet: Fleet
-    steady: Worker
-    faulty: Worker
+    steady: FleetWorker
+    faulty: FleetWorker
     span: tuple[float, float] = field(default=(0.0, 0.0))
 
     @property

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from chaos.check import Report
+from chaos.check import CheckReport
 from chaos.controls.scenarios import Scenario
 from chaos.controls.stage import APP, LANES, ORDERS, PARTITIONS, Stage, staged
 from chaos.rig.commits import CommitWatch
-from chaos.rig.records import COMMITS, RUN, Commits, Happened, Run
+from chaos.rig.records import COMMITS, RUN, CommitTimes, Happened, RunRecords
 from chaos.rig.waiting import ChaosFailed
 from demo.findings import Finding
 from demo.workers import PROJECT
@@ -66,8 +66,8 @@ async def _play(scenario: Scenario, stage: Stage) -> Happened:
     return happened
 
 
-def _record(stage: Stage, scenario: Scenario, happened: Happened, commits: Commits) -> None:
-    run = Run(
+def _record(stage: Stage, scenario: Scenario, happened: Happened, commits: CommitTimes) -> None:
+    run = RunRecords(
         seed=0,
         app_id=APP,
         bootstrap=stage.bootstrap,
@@ -86,7 +86,7 @@ def _record(stage: Stage, scenario: Scenario, happened: Happened, commits: Commi
     (stage.var / COMMITS).write_bytes(msgspec.json.encode(commits))
 
 
-async def _check(var: Path) -> Report:
+async def _check(var: Path) -> CheckReport:
     """By the checker's own process, as it checks any run."""
     checker = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -104,4 +104,4 @@ async def _check(var: Path) -> Report:
         raise ChaosFailed(f"{var}: the checker did not end within {_CHECKED_WITHIN:.0f} s") from None
     if checker.returncode not in (0, 1):
         raise ChaosFailed(f"{var}: the checker could not look: {errors.decode(errors='replace')[-500:]}")
-    return msgspec.json.decode(output, type=Report)
+    return msgspec.json.decode(output, type=CheckReport)

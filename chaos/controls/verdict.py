@@ -18,7 +18,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     crippled: Trial
 
 
-class Report(msgspec.Struct, frozen=True):
+class ControlsReport(msgspec.Struct, frozen=True):
     """All of them."""
 
     passed: bool

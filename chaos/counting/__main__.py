@@ -19,7 +19,7 @@ from rich.console import Console
 from chaos.counting.contestants import CONTESTANTS, Contestant
 from chaos.counting.report import report, table
 from chaos.counting.schedule import SHORTEST, schedule
-from chaos.counting.trial import Plan, Result, run
+from chaos.counting.trial import Result, TrialPlan, run
 from chaos.rig.waiting import ChaosFailed
 from streams.errors import SteadfaustError
 from streams.local import local_stack
@@ -44,7 +44,7 @@ def command(
         signal.signal(number, _end)
     chosen = [each for each in CONTESTANTS if not only or each.name in only]
     console = Console(stderr=as_json)
-    plan = Plan(events, seconds, schedule(seed, seconds))
+    plan = TrialPlan(events, seconds, schedule(seed, seconds))
     try:
         results = _run_all(chosen, plan, var.absolute(), console)
     except SteadfaustError as error:
@@ -60,7 +60,7 @@ def command(
     raise typer.Exit(0 if found.passed else 1)
 
 
-def _run_all(chosen: Sequence[Contestant], plan: Plan, var: Path, console: Console) -> list[Result]:
+def _run_all(chosen: Sequence[Contestant], plan: TrialPlan, var: Path, console: Console) -> list[Result]:
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 

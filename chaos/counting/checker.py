@@ -19,7 +19,7 @@ class Produced(NamedTuple):
     offset: int
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class CountingEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """What the topics hold when a run has ended, read committed.
 
     Attributes:
@@ -60,7 +60,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
         return not any(msgspec.structs.astuple(self))
 
 
-def judge(evidence: Evidence) -> Findings:
+def judge(evidence: CountingEvidence) -> Findings:
     """Hold what came out against what went in. An id that was produced twice is one event."""
     events = {each.id: each for each in evidence.produced}
     times = Counter(evidence.outputs)
@@ -77,7 +77,7 @@ def judge(evidence: Evidence) -> Findings:
     )
 
 
-class Stall(NamedTuple):
+class OutputGap(NamedTuple):
     """A time in which a partition under load showed nothing new: when it began, and how long it was."""
 
     began: float
@@ -86,7 +86,7 @@ class Stall(NamedTuple):
 
 def longest_stall(
     arrivals: Mapping[int, Sequence[float]], unfinished: Iterable[int], *, began: float, ended: float
-) -> Stall:
+) -> OutputGap:
     """The longest time in which a partition under steady load showed nothing new.
 
     Args:
@@ -96,11 +96,11 @@ def longest_stall(
         ended: when the run was given up.
     """
     waiting = set(unfinished)
-    longest = Stall(began, 0.0)
+    longest = OutputGap(began, 0.0)
     for partition in arrivals.keys() | waiting:
         seen = [time for time in arrivals.get(partition, ()) if time > began]
         times = [began, *seen, *([ended] if partition in waiting else ())]
         for earlier, later in pairwise(times):
             if later - earlier > longest.seconds:
-                longest = Stall(earlier, later - earlier)
+                longest = OutputGap(earlier, later - earlier)
     return longest

@@ -9,12 +9,12 @@ from rich.table import Table
 
 from chaos.counting.checker import Findings
 from chaos.counting.contestants import Contestant
-from chaos.counting.trial import Plan, Result
+from chaos.counting.trial import Result, TrialPlan
 
 _UNKNOWN = "-"
 
 
-class Report(msgspec.Struct, frozen=True):
+class ComparisonReport(msgspec.Struct, frozen=True):
     """The comparison. `passed`: ours was right, and every fault happened."""
 
     passed: bool
@@ -24,12 +24,14 @@ class Report(msgspec.Struct, frozen=True):
     results: list[Result]
 
 
-def report(contestants: Sequence[Contestant], results: list[Result], *, seed: int, plan: Plan) -> Report:
+def report(
+    contestants: Sequence[Contestant], results: list[Result], *, seed: int, plan: TrialPlan
+) -> ComparisonReport:
     """Whether it passed, with all that it rests on. What the others did is told, and fails nothing."""
     ours = {contestant.name for contestant in contestants if contestant.ours}
     confirmed = all(fault.confirmed for result in results for fault in result.faults)
     right = all(_is_right(result) for result in results if result.name in ours)
-    return Report(confirmed and right, seed, plan.events, plan.seconds, results)
+    return ComparisonReport(confirmed and right, seed, plan.events, plan.seconds, results)
 
 
 def table(contestants: Sequence[Contestant], results: Sequence[Result]) -> Table:

@@ -15,7 +15,7 @@ _LEAD = 4.0
 _LEAST_GAP = 2.0
 
 
-class Fault(StrEnum):
+class WorkerFault(StrEnum):
     """What is done to a worker. Whatever ended is started again at once, in its place."""
 
     KILL = "SIGKILL"
@@ -23,20 +23,20 @@ class Fault(StrEnum):
     END = "SIGTERM"
 
 
-MIX = (Fault.KILL,) * 3 + (Fault.FREEZE,) * 2 + (Fault.END,)
+MIX = (WorkerFault.KILL,) * 3 + (WorkerFault.FREEZE,) * 2 + (WorkerFault.END,)
 #: The shortest load that has room for all of them, in seconds.
-SHORTEST = _LEAD + FROZEN * MIX.count(Fault.FREEZE) + _LEAST_GAP * len(MIX)
+SHORTEST = _LEAD + FROZEN * MIX.count(WorkerFault.FREEZE) + _LEAST_GAP * len(MIX)
 
 
-class Due(msgspec.Struct, frozen=True):
+class ScheduledFault(msgspec.Struct, frozen=True):
     """A fault, the worker it hits, and when: seconds after the load began."""
 
     at: float
-    fault: Fault
+    fault: WorkerFault
     worker: int
 
 
-def schedule(seed: int, seconds: float) -> list[Due]:
+def schedule(seed: int, seconds: float) -> list[ScheduledFault]:
     """All of MIX within so many seconds, in the order in which they are due; none while a worker is frozen.
 
     Raises ValueError when that is not long enough.
@@ -49,6 +49,6 @@ def schedule(seed: int, seconds: float) -> list[Due]:
     cuts = sorted(rng.uniform(0, spare) for _ in faults)
     due, busy = [], _LEAD
     for fault, cut in zip(faults, cuts, strict=True):
-        due.append(Due(round(busy + cut, 2), fault, rng.randrange(WORKERS)))
-        busy += _LEAST_GAP + (FROZEN if fault is Fault.FREEZE else 0.0)
+        due.append(ScheduledFault(round(busy + cut, 2), fault, rng.randrange(WORKERS)))
+        busy += _LEAST_GAP + (FROZEN if fault is WorkerFault.FREEZE else 0.0)
     return due

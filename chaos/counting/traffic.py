@@ -13,9 +13,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError
 
-from chaos.counting.checker import Evidence, Produced
+from chaos.counting.checker import CountingEvidence, Produced
 from chaos.counting.contestants import ReadRow
-from chaos.counting.workload import PARTITIONS, TABLE, Event, event, output_topic
+from chaos.counting.workload import PARTITIONS, TABLE, CountedEvent, event, output_topic
 from streams.model.layout import Layout, partition_of
 from streams.ports import Record
 from streams.runtime.client import TopicReader
@@ -88,7 +88,7 @@ async def members(admin: AIOKafkaAdminClient, group: str) -> int:
     return len(described["members"]) if described["state"] == "Stable" else 0
 
 
-async def evidence(bootstrap: str, app_id: str, topic: str, read_row: ReadRow) -> Evidence:
+async def evidence(bootstrap: str, app_id: str, topic: str, read_row: ReadRow) -> CountingEvidence:
     """All that the topics hold by now; waits for transactions that are open."""
     produced = [
         Produced(made.i, made.k, record.partition, record.offset)
@@ -105,7 +105,7 @@ async def evidence(bootstrap: str, app_id: str, topic: str, read_row: ReadRow) -
         committed = await admin.list_consumer_group_offsets(app_id)
     finally:
         await admin.close()
-    return Evidence(
+    return CountingEvidence(
         produced=produced,
         outputs=[_event_of(record).i async for record in _records(bootstrap, output_topic(topic))],
         rows=rows,
@@ -119,5 +119,5 @@ async def _records(bootstrap: str, topic: str) -> AsyncIterator[Record]:
             yield record
 
 
-def _event_of(record: Record) -> Event:
-    return msgspec.json.decode(record.value or b"", type=Event)
+def _event_of(record: Record) -> CountedEvent:
+    return msgspec.json.decode(record.value or b"", type=CountedEvent)

@@ -13,7 +13,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from chaos.counting.checker import Findings, judge, longest_stall
 from chaos.counting.contestants import Contestant
-from chaos.counting.schedule import WORKERS, Due
+from chaos.counting.schedule import WORKERS, ScheduledFault
 from chaos.counting.traffic import OutputWatch, evidence, load, members
 from chaos.counting.workers import Supervised
 from chaos.counting.workload import PARTITIONS, output_topic
@@ -36,12 +36,12 @@ _WARM_UP = 200
 Say = Callable[[str], None]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class TrialPlan(msgspec.Struct, frozen=True):
     """The load, and what is done to the workers meanwhile."""
 
     events: int
     seconds: float
-    faults: Sequence[Due]
+    faults: Sequence[ScheduledFault]
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     faults: list[Happened] = []
 
 
-async def run(contestant: Contestant, plan: Plan, bootstrap: str, var: Path, say: Say) -> Result:
+async def run(contestant: Contestant, plan: TrialPlan, bootstrap: str, var: Path, say: Say) -> Result:
     """Run it. Raises ChaosFailed when its workers do not come up, or its topics cannot be read at the end."""
     app_id = f"{contestant.name.replace('_', '-')}-{time.time_ns() // 1_000_000}"
     topic = f"counting.{app_id}.v1"
@@ -139,7 +139,7 @@ async def _warm_up(
 
 
 async def _under_load(
-    plan: Plan,
+    plan: TrialPlan,
     bootstrap: str,
     topic: str,
     workers: Supervised,
@@ -179,13 +179,15 @@ async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _hopeless(watch: OutputWatch, began: float, plan: Plan) -> bool:
+def _hopeless(watch: OutputWatch, began: float, plan: TrialPlan) -> bool:
     load_ended = began + plan.seconds
     now = time.time()
     return now - max(watch.last, load_ended) > GIVEN_UP_AFTER or now - load_ended > _DRAINED_WITHIN
 
 
-async def _hit(schedule: Sequence[Due], workers: Supervised, faults: list[Happened], say: Say) -> None:
+async def _hit(
+    schedule: Sequence[ScheduledFault], workers: Supervised, faults: list[Happened], say: Say
+) -> None:
     began = time.monotonic()
     for due in schedule:
         await asyncio.sleep(max(0.0, began + due.at - time.monotonic()))

@@ -12,8 +12,8 @@ from typing import NoReturn
 import psutil
 
 from chaos.counting.contestants import Contestant
-from chaos.counting.schedule import FROZEN, WORKERS, Due, Fault
-from chaos.rig.fleet import Worker
+from chaos.counting.schedule import FROZEN, WORKERS, ScheduledFault, WorkerFault
+from chaos.rig.fleet import FleetWorker
 from chaos.rig.records import Happened
 
 _LOOK_EVERY = 0.1
@@ -32,7 +32,7 @@ class Supervised:
         self._topic = topic
         self._bootstrap = bootstrap
         self._var = var
-        self._running: list[Worker] = []
+        self._running: list[FleetWorker] = []
         self._started = 0
 
     def start(self) -> None:
@@ -53,17 +53,17 @@ class Supervised:
                     self._running[number] = self._start(number)
             await asyncio.sleep(_LOOK_EVERY)
 
-    async def hit(self, due: Due) -> Happened:
+    async def hit(self, due: ScheduledFault) -> Happened:
         """Do what is due; returns when the worker runs again."""
         worker = self._running[due.worker]
         began = time.time()
         match due.fault:
-            case Fault.KILL:
+            case WorkerFault.KILL:
                 worker.kill(due.fault)
                 confirmed = "it has gone" if worker.exit_code == -9 else ""
-            case Fault.FREEZE:
+            case WorkerFault.FREEZE:
                 confirmed = await _freeze(worker)
-            case Fault.END:
+            case WorkerFault.END:
                 await self._end(worker, due.fault)
                 took = time.time() - began
                 confirmed = "did not end, was killed" if worker.hung else f"it ended within {took:.1f} s"
@@ -87,11 +87,11 @@ class Supervised:
             if worker.alive:
                 worker.kill("the run was left")
 
-    async def _end(self, worker: Worker, why: str) -> None:
+    async def _end(self, worker: FleetWorker, why: str) -> None:
         await worker.stop(why)
         self.hung += worker.hung
 
-    def _start(self, number: int) -> Worker:
+    def _start(self, number: int) -> FleetWorker:
         log = self._var / "log" / self._contestant.name
         for directory in (log, self._var / "workers"):
             directory.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ class Supervised:
             self._app_id, self._topic, self._bootstrap, self._var, number
         )
         faust = [sys.executable, "-m", "faust", "-A", self._contestant.module]
-        return Worker(
+        return FleetWorker(
             number,
             log / f"worker-{number}.{self._started}.log",
             [*faust, "worker", "-l", "warn", "--without-web"],
@@ -108,7 +108,7 @@ class Supervised:
         )
 
 
-async def _freeze(worker: Worker) -> str:
+async def _freeze(worker: FleetWorker) -> str:
     """Confirmed when it was standing still at the end, too."""
     began = time.monotonic()
     worker.freeze()

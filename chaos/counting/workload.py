@@ -18,16 +18,16 @@ GUARANTEE = "COUNTING_GUARANTEE"
 DIRECTORY = "COUNTING_DIRECTORY"
 
 
-class Event(msgspec.Struct, frozen=True):
+class CountedEvent(msgspec.Struct, frozen=True):
     """An event in the input topic: its key, and the id that its output carries on."""
 
     k: str
     i: int
 
 
-def event(number: int) -> Event:
+def event(number: int) -> CountedEvent:
     """The event of this number."""
-    return Event(k=f"k{number % KEYS}", i=number)
+    return CountedEvent(k=f"k{number % KEYS}", i=number)
 
 
 def input_topic() -> str:

@@ -10,13 +10,13 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from chaos.evidence.objects import PREFIX, Stored
+from chaos.evidence.objects import PREFIX, StoredObject
 
 BUCKET, KEYS = "event-payloads", ("local", "local-secret")
 _THREADS = 8
 
 
-class Bucket:
+class BucketReader:
     """The bucket of a run, at the URL of its store. What is not to be had raises botocore's errors."""
 
     def __init__(self, url: str) -> None:
@@ -35,7 +35,7 @@ class Bucket:
         answer = self._client.get_object(Bucket=BUCKET, Key=name)
         return bytes(answer["Body"].read())
 
-    def stored(self) -> dict[str, Stored]:
+    def stored(self) -> dict[str, StoredObject]:
         """Every payload, each read from its first byte to its last."""
         with ThreadPoolExecutor(_THREADS) as threads:
             return dict(threads.map(self._stored, self._names()))
@@ -44,9 +44,9 @@ class Bucket:
         for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=PREFIX):
             yield from (each["Key"] for each in page.get("Contents", ()))
 
-    def _stored(self, name: str) -> tuple[str, Stored]:
+    def _stored(self, name: str) -> tuple[str, StoredObject]:
         data = self.read(name)
-        return name, Stored(len(data), sha256(data).hexdigest())
+        return name, StoredObject(len(data), sha256(data).hexdigest())
 
 
 #: Gives the bytes of an object by its name.

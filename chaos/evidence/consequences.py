@@ -31,7 +31,7 @@ from agents.messages import (
 from chaos.evidence.calls import ANSWER, BY_TOPIC, NAMES, NOTHING, OUTSIDE_TOPICS, Calls
 
 
-class Sent(NamedTuple):
+class SentMessage(NamedTuple):
     """A message as it lies in its topic; without id or cause where these are empty. `time` is when it was
     written, in seconds since the epoch.
     """
@@ -81,13 +81,16 @@ class Consequences:
 
 
 def consequences(
-    messages: Sequence[Sent], skus: Skus, with_files: Set[str] = frozenset(), sagas: SagaCalls | None = None
+    messages: Sequence[SentMessage],
+    skus: Skus,
+    with_files: Set[str] = frozenset(),
+    sagas: SagaCalls | None = None,
 ) -> Consequences:
     """Hold every message against what it calls for. `skus` are those of each order, by its id; `with_files`
     are the ids of orders that came with files.
     """
     distinct = {(each.topic, each.source, each.message_id): each for each in messages}
-    found = _Found(messages)
+    found = _Links(messages)
     differences = [
         *_of_each(distinct.values(), found, skus, with_files, sagas or SagaCalls()),
         *_of_answers(found, skus),
@@ -118,7 +121,7 @@ class Difference(NamedTuple):
     ids: tuple[str, ...]
 
 
-class _Found:
+class _Links:
     """What was found: by the message that caused it, and answers by order.
 
     Attributes:
@@ -126,9 +129,9 @@ class _Found:
         called_back: of these, the SKUs that were released by command before the order had ended.
     """
 
-    def __init__(self, messages: Sequence[Sent]) -> None:
-        self.caused: dict[str, list[Sent]] = defaultdict(list)
-        self.answers: dict[tuple[str, str], list[Sent]] = defaultdict(list)
+    def __init__(self, messages: Sequence[SentMessage]) -> None:
+        self.caused: dict[str, list[SentMessage]] = defaultdict(list)
+        self.answers: dict[tuple[str, str], list[SentMessage]] = defaultdict(list)
         self.sku_of: dict[str, str] = {}
         self.submitted = {each.key for each in messages if each.topic == OrderSubmitted.TOPIC}
         self.called_back: dict[str, set[str]] = defaultdict(set)
@@ -162,7 +165,7 @@ _WITH_FILES = frozenset({OrderPlaced.TOPIC, OrderSubmitted.TOPIC})
 
 
 def _of_each(
-    messages: Iterable[Sent], found: _Found, skus: Skus, with_files: Set[str], sagas: SagaCalls
+    messages: Iterable[SentMessage], found: _Links, skus: Skus, with_files: Set[str], sagas: SagaCalls
 ) -> Iterator[Difference]:
     for each in messages:
         if each.topic in _GATHERED_TOPICS:
@@ -178,7 +181,7 @@ def _of_each(
             yield Difference(str(each), wanted - marks, marks - wanted, (each.message_id,))
 
 
-def _calls(each: Sent, marks: Counter[Mark], found: _Found, sagas: SagaCalls) -> Calls:
+def _calls(each: SentMessage, marks: Counter[Mark], found: _Links, sagas: SagaCalls) -> Calls:
     """What a message calls for, as things went."""
     if each.topic == OrderSagaReply.TOPIC and each.message_id not in sagas.leads_on:
         return NOTHING
@@ -201,7 +204,7 @@ def _chosen(calls: Calls, marks: Counter[Mark]) -> Iterator[Mark]:
         yield next(((kind.TOPIC, "") for kind in kinds if (kind.TOPIC, "") in marks), (kinds[0].TOPIC, ""))
 
 
-def _of_answers(found: _Found, skus: Skus) -> Iterator[Difference]:
+def _of_answers(found: _Links, skus: Skus) -> Iterator[Difference]:
     """One of an order's answers leads on, once all are there."""
     for (what, order_id), answers in found.answers.items():
         caused = [
@@ -221,7 +224,7 @@ def _of_answers(found: _Found, skus: Skus) -> Iterator[Difference]:
             yield Difference(f"{name}, led on by more than one answer,", Counter(), marks, ids)
 
 
-def _after_reserving(answers: Sequence[Sent], found: _Found, *, saga: bool) -> Counter[Mark]:
+def _after_reserving(answers: Sequence[SentMessage], found: _Links, *, saga: bool) -> Counter[Mark]:
     if all(each.topic == LineReserved.TOPIC for each in answers):
         return Counter({((ReservationSettled if saga else StockReserved).TOPIC, ""): 1})
     reserved = (each for each in answers if each.topic == LineReserved.TOPIC)
@@ -230,7 +233,7 @@ def _after_reserving(answers: Sequence[Sent], found: _Found, *, saga: bool) -> C
     return wanted
 
 
-def _of_releases(found: _Found, skus: Skus) -> Iterator[Difference]:
+def _of_releases(found: _Links, skus: Skus) -> Iterator[Difference]:
     """What is called back is every SKU that was not refused before."""
     for order_id, released in found.called_back.items():
         answers = found.answers.get((_RESERVING, order_id), ())
@@ -246,7 +249,7 @@ def _lines(skus: Iterable[str]) -> Counter[Mark]:
     return Counter((ReleaseLine.TOPIC, sku) for sku in skus)
 
 
-def _mark(message: Sent) -> Mark:
+def _mark(message: SentMessage) -> Mark:
     return message.topic, message.key if message.topic in _BY_SKU else ""
 
 

@@ -14,21 +14,29 @@ from typing import TYPE_CHECKING
 
 from agents.commands import OrderSagaTransition
 from agents.messages import DocumentsPacked, LineReleased, PaymentRefunded, ReleaseLine, StockReleased
-from chaos.evidence.bucket import Bucket
+from chaos.evidence.bucket import BucketReader
 from chaos.evidence.calls import MESSAGES, NOTES_TOPIC
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.evidence.decoding import decoder
 from chaos.evidence.headers import CAUSATION, ID, SOURCE
-from chaos.evidence.in_postgres import Database, look
-from chaos.evidence.letters import SUFFIX, Letter, content_of, is_poison, letter
-from chaos.evidence.objects import Referred, Stored, referred_in
+from chaos.evidence.in_postgres import DatabaseEvidence, look
+from chaos.evidence.letters import SUFFIX, LetterEvidence, content_of, is_poison, letter
+from chaos.evidence.objects import Referred, StoredObject, referred_in
 from chaos.evidence.origins import Origin
-from chaos.evidence.plain import Count, Counting, PlainClient
+from chaos.evidence.plain import Counting, PlainClient, TopicCount
 from chaos.evidence.rebuilt import Compared, Rebuilt, compare
 from chaos.evidence.retried import MARK, Retried, retried
 from chaos.evidence.saga_records import SagaRecords
 from chaos.evidence.stores import copies_in, read_copy
-from chaos.rig.records import Commits, Request, Run, lanes_of, read_commits, read_requests, read_run
+from chaos.rig.records import (
+    CommitTimes,
+    Request,
+    RunRecords,
+    lanes_of,
+    read_commits,
+    read_requests,
+    read_run,
+)
 from demo import evidence as books
 from streams.errors import StoreBroken
 from streams.ports import TP
@@ -73,12 +81,12 @@ class Evidence:
         counts: records by topic, as they were read here; `counts_again`, as another client reads them.
     """
 
-    run: Run
-    commits: Commits
+    run: RunRecords
+    commits: CommitTimes
     unstable: dict[TP, tuple[int, int]] = field(default_factory=dict)
     ends: dict[TP, int] = field(default_factory=dict)
-    books: books.Evidence | None = None
-    messages: list[Sent] = field(default_factory=list)
+    books: books.DemoEvidence | None = None
+    messages: list[SentMessage] = field(default_factory=list)
     sagas: SagaRecords = field(default_factory=SagaRecords)
     compensations: Counter[tuple[str, str]] = field(default_factory=Counter)
     committed: dict[TP, int] = field(default_factory=dict)
@@ -86,15 +94,15 @@ class Evidence:
     copies: list[Compared] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     poison: dict[Origin, bytes] = field(default_factory=dict)
-    letters: list[Letter] = field(default_factory=list)
+    letters: list[LetterEvidence] = field(default_factory=list)
     retried: list[Retried] = field(default_factory=list)
     referred: dict[str, Referred] = field(default_factory=dict)
-    objects: dict[str, Stored] = field(default_factory=dict)
+    objects: dict[str, StoredObject] = field(default_factory=dict)
     parcels: list[tuple[str, bytes, str]] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
-    database: Database = field(default_factory=Database)
-    counts: dict[str, Count] = field(default_factory=dict)
-    counts_again: dict[str, Count] = field(default_factory=dict)
+    database: DatabaseEvidence = field(default_factory=DatabaseEvidence)
+    counts: dict[str, TopicCount] = field(default_factory=dict)
+    counts_again: dict[str, TopicCount] = field(default_factory=dict)
 
 
 async def gather(var: Path, *, ended_within: float = ENDED_WITHIN) -> Evidence:
@@ -121,7 +129,7 @@ async def gather(var: Path, *, ended_within: float = ENDED_WITHIN) -> Evidence:
     return found
 
 
-async def _messages(run: Run, plain: PlainClient, found: Evidence) -> None:
+async def _messages(run: RunRecords, plain: PlainClient, found: Evidence) -> None:
     """All that topics have; those of changelogs are compacted meanwhile, so nobody can count them twice."""
     topics = [kind.TOPIC for kind in MESSAGES]
     if any(tp.topic == NOTES_TOPIC for tp in found.ends):
@@ -171,10 +179,10 @@ def _refer(record: Record, found: Evidence) -> str:
     return refers[0]
 
 
-def _files(run: Run, found: Evidence) -> None:
+def _files(run: RunRecords, found: Evidence) -> None:
     """What the object store holds, and the files in parcels; what cannot be read is missing."""
     assert found.books is not None
-    bucket = Bucket(run.s3)
+    bucket = BucketReader(run.s3)
     found.objects = bucket.stored()
     for order_id, value, name in found.parcels:
         with suppress(Exception):  # of bytes that are no parcel, fastavro raises whatever they lead it into
@@ -183,11 +191,11 @@ def _files(run: Run, found: Evidence) -> None:
             found.books.packed.setdefault(order_id, []).extend(files)
 
 
-def sent(record: Record) -> Sent:
+def sent(record: Record) -> SentMessage:
     """What a record's headers say of the message."""
     headers = dict(record.headers)
     message_id, source, cause = (headers.get(name, b"").decode() for name in (ID, SOURCE, CAUSATION))
-    return Sent(
+    return SentMessage(
         record.topic,
         record.partition,
         record.offset,
@@ -209,13 +217,13 @@ def compensation(record: Record) -> tuple[str, str] | None:
     return None
 
 
-async def _records(run: Run, topics: Collection[str]) -> AsyncIterator[Record]:
+async def _records(run: RunRecords, topics: Collection[str]) -> AsyncIterator[Record]:
     async with TopicReader(run.bootstrap, topics) as reader:
         async for record in reader.to_end():
             yield record
 
 
-async def _rebuild(run: Run, ends: Collection[TP]) -> Rebuilt:
+async def _rebuild(run: RunRecords, ends: Collection[TP]) -> Rebuilt:
     prefix, suffix = f"{run.app_id}-", "-changelog"
     topics = {tp.topic for tp in ends if tp.topic.startswith(prefix) and tp.topic.endswith(suffix)}
     tables = {topic: topic.removeprefix(prefix).removesuffix(suffix) for topic in topics}
@@ -225,7 +233,7 @@ async def _rebuild(run: Run, ends: Collection[TP]) -> Rebuilt:
     return rebuilt
 
 
-def _compare_copies(var: Path, run: Run, found: Evidence) -> None:
+def _compare_copies(var: Path, run: RunRecords, found: Evidence) -> None:
     for path in copies_in(var, lanes_of(run)):
         try:
             copy = read_copy(path)

@@ -16,7 +16,7 @@ import asyncpg
 from agents.cancellation import CancellationRefused, RequestCancellation
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.evidence.decoding import decoder, rows_in
 from chaos.evidence.stores import Rows
 from chaos.rig.records import ACCEPTED, Request
@@ -45,7 +45,7 @@ class OrderRow(NamedTuple):
     cancellation: str
 
 
-class OutboxRow(NamedTuple):
+class OutboxRecord(NamedTuple):
     """A row of the outbox."""
 
     message_id: str
@@ -55,19 +55,19 @@ class OutboxRow(NamedTuple):
 
 
 @dataclass
-class Database:
+class DatabaseEvidence:
     """What is in PostgreSQL, each in the order in which it was inserted."""
 
     orders: list[OrderRow] = field(default_factory=list)
-    outbox: list[OutboxRow] = field(default_factory=list)
+    outbox: list[OutboxRecord] = field(default_factory=list)
 
 
-async def look(url: str) -> Database:
+async def look(url: str) -> DatabaseEvidence:
     """Read all of it. Raises what asyncpg raises."""
     connection = await asyncpg.connect(url, timeout=_ANSWERS_WITHIN, command_timeout=_ANSWERS_WITHIN)
     try:
         orders = [OrderRow(*row) for row in await connection.fetch(_ORDERS)]
-        return Database(orders, [OutboxRow(*row) for row in await connection.fetch(_OUTBOX)])
+        return DatabaseEvidence(orders, [OutboxRecord(*row) for row in await connection.fetch(_OUTBOX)])
     finally:
         await connection.close()
 
@@ -77,13 +77,17 @@ def tracked(tables: Iterable[Mapping[str, Rows]]) -> dict[str, tuple[str, str]]:
     return {order_id: (row["status"], row["reason"]) for order_id, _, row in rows_in(tables, TABLE, _decode)}
 
 
-def nowhere(requests: Sequence[Request], database: Database, messages: Iterable[Sent]) -> frozenset[str]:
+def nowhere(
+    requests: Sequence[Request], database: DatabaseEvidence, messages: Iterable[SentMessage]
+) -> frozenset[str]:
     """Orders that were not accepted, and of which there is nothing anywhere."""
     there = {each.order_id for each in database.orders} | {each.key for each in messages}
     return frozenset(each.order_id for each in requests if not each.accepted and each.order_id not in there)
 
 
-def judge_accepted(requests: Sequence[Request], database: Database, messages: Sequence[Sent]) -> Finding:
+def judge_accepted(
+    requests: Sequence[Request], database: DatabaseEvidence, messages: Sequence[SentMessage]
+) -> Finding:
     """Whether each order that was accepted is on both sides, and any other on both or on neither."""
     begun: dict[str, set[tuple[str, str]]] = defaultdict(set)
     copies = 0
@@ -118,7 +122,7 @@ def judge_accepted(requests: Sequence[Request], database: Database, messages: Se
 
 
 def judge_status(
-    database: Database, on_kafka: Mapping[str, tuple[str, str]], messages: Sequence[Sent]
+    database: DatabaseEvidence, on_kafka: Mapping[str, tuple[str, str]], messages: Sequence[SentMessage]
 ) -> Finding:
     """Whether PostgreSQL says of each order what the table on Kafka says, and knows each."""
     there = {each.order_id: (each.status, each.reason) for each in database.orders}
@@ -142,7 +146,7 @@ def judge_status(
     return finding("PostgreSQL says of every order what Kafka says", wrong, says)
 
 
-def judge_outbox(database: Database, messages: Sequence[Sent]) -> Finding:
+def judge_outbox(database: DatabaseEvidence, messages: Sequence[SentMessage]) -> Finding:
     """Whether every row of the outbox is on Kafka, nothing else is, and each order's rows came in order."""
     first: dict[tuple[str, str], float] = {}
     for each in messages:
@@ -161,7 +165,7 @@ def judge_outbox(database: Database, messages: Sequence[Sent]) -> Finding:
     return finding("every row of the outbox on Kafka, in its order's order", wrong, says)
 
 
-def _out_of_order(database: Database, first: Mapping[tuple[str, str], float]) -> Iterator[str]:
+def _out_of_order(database: DatabaseEvidence, first: Mapping[tuple[str, str], float]) -> Iterator[str]:
     """A row must have come for the first time no sooner than the one of its order before it."""
     latest: dict[str, float] = {}
     for row in database.outbox:

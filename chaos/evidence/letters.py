@@ -26,7 +26,7 @@ _ADDED = "dlq-"
 _BEFORE_ROW = 9  # bytes: its version, and when it failed
 
 
-class Letter(NamedTuple):
+class LetterEvidence(NamedTuple):
     """A dead letter, by its topic or by its row: what it came of, what is in it, who gave it up and why."""
 
     origin: Origin
@@ -74,29 +74,29 @@ def content_of(record: Record) -> bytes:
     return content(record.key, record.value, came)
 
 
-def letter(record: Record) -> Letter:
+def letter(record: Record) -> LetterEvidence:
     """A record of a dead letter topic, which is that of its source; it came of itself if it does not say."""
     headers = dict(record.headers)
     handler, error = (headers.get(f"dlq-{name}", b"").decode() for name in ("handler", "error-type"))
     source = record.topic.removesuffix(SUFFIX)
     if headers.get("dlq-source-topic") == source.encode():
-        return Letter(origin_in(headers, source, "dlq"), content_of(record), handler, error)
-    return Letter(Origin(record.topic, record.partition, record.offset), b"", handler, error)
+        return LetterEvidence(origin_in(headers, source, "dlq"), content_of(record), handler, error)
+    return LetterEvidence(Origin(record.topic, record.partition, record.offset), b"", handler, error)
 
 
-def rows_in(tables: Iterable[Mapping[str, Rows]]) -> Iterator[Letter]:
+def rows_in(tables: Iterable[Mapping[str, Rows]]) -> Iterator[LetterEvidence]:
     """The rows of operators' dead letters, by the state of every lane."""
     for value in (value for lane in tables for value in lane.get(TABLE, {}).values()):
         row = _read_row(value[_BEFORE_ROW:])
         origin = Origin(row.topic, row.partition, row.offset)
-        yield Letter(origin, content(row.key, row.value, row.headers), row.handler, row.error_type)
+        yield LetterEvidence(origin, content(row.key, row.value, row.headers), row.handler, row.error_type)
 
 
 def judge_letters(
     plan: Sequence[Poison],
     poison: Mapping[Origin, bytes],
-    letters: Sequence[Letter],
-    rows: Sequence[Letter],
+    letters: Sequence[LetterEvidence],
+    rows: Sequence[LetterEvidence],
 ) -> Finding:
     """Hold dead letters and their rows against `poison`, the contents of the poisonous records that are in
     their topics, and these against the `plan`.
@@ -117,7 +117,7 @@ def judge_letters(
 
 
 def _against(
-    poison: Mapping[Origin, bytes], errors: Mapping[bytes, str], letters: Sequence[Letter], what: str
+    poison: Mapping[Origin, bytes], errors: Mapping[bytes, str], letters: Sequence[LetterEvidence], what: str
 ) -> dict[str, list[str]]:
     times = Counter(each.origin for each in letters)
     wrong: dict[str, list[str]] = defaultdict(list)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PREFIX = "events/"
 
 
-class Stored(NamedTuple):
+class StoredObject(NamedTuple):
     """An object in the store: its size in bytes, and the SHA-256 of its bytes in hexadecimal digits."""
 
     size: int
@@ -42,7 +42,7 @@ def referred_in(record: Record) -> tuple[str, Referred] | None:
 
 
 def judge_objects(
-    referred: Mapping[str, Referred], objects: Mapping[str, Stored], named: Set[str]
+    referred: Mapping[str, Referred], objects: Mapping[str, StoredObject], named: Set[str]
 ) -> Finding:
     """`objects` are those in the store; `named`, those that rows keep from the sweeper."""
     both = {name: (objects[name], each) for name, each in referred.items() if name in objects}

@@ -33,7 +33,7 @@ _ANSWERS_WITHIN = 30.0
 _AT_ONCE, _STEP = 5_000, 0.2
 
 
-class Count(NamedTuple):
+class TopicCount(NamedTuple):
     """The committed records of a topic, and how many different message ids they have."""
 
     records: int
@@ -52,9 +52,9 @@ class Counting:
         self._records[topic] += 1
         self._ids[topic].add(dict(headers).get(ID) or b"")
 
-    def counts(self) -> dict[str, Count]:
+    def counts(self) -> dict[str, TopicCount]:
         """By topic; one without records is left out."""
-        return {topic: Count(records, len(self._ids[topic])) for topic, records in self._records.items()}
+        return {topic: TopicCount(records, len(self._ids[topic])) for topic, records in self._records.items()}
 
 
 class PlainClient:
@@ -83,7 +83,7 @@ class PlainClient:
         found = answers[group].result().topic_partitions
         return {TP(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
-    def count(self, topics: Collection[str]) -> dict[str, Count]:
+    def count(self, topics: Collection[str]) -> dict[str, TopicCount]:
         """Read these from beginning to end, committed records only."""
         tps = [tp for tp in self.partitions() if tp.topic in topics]
         counting, left = Counting(), set(tps)
@@ -115,9 +115,9 @@ class PlainClient:
         return counting.counts()
 
 
-def judge_counts(first: Mapping[str, Count], second: Mapping[str, Count]) -> Finding:
+def judge_counts(first: Mapping[str, TopicCount], second: Mapping[str, TopicCount]) -> Finding:
     """Whether the library's reader and the plain client have found as much in every topic."""
-    none = Count(0, 0)
+    none = TopicCount(0, 0)
     wrong = {
         "topics with another count": [
             f"{topic}: {first.get(topic, none)[:]} and {second.get(topic, none)[:]} records and ids"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.evidence.headers import ID
 from chaos.evidence.origins import Origin, origin_in
 from chaos.evidence.stores import Rows
@@ -39,7 +39,7 @@ class Retried(NamedTuple):
         return f"attempt {self.attempt} of {self.handler} at {self.origin}"
 
 
-class _Waiting(msgspec.Struct, array_like=True, frozen=True):
+class _WaitingMessage(msgspec.Struct, array_like=True, frozen=True):
     """A row of a message that waits, as far as it is looked at."""
 
     topic: str
@@ -47,7 +47,7 @@ class _Waiting(msgspec.Struct, array_like=True, frozen=True):
     offset: int
 
 
-_read_waiting = msgspec.msgpack.Decoder(_Waiting).decode
+_read_waiting = msgspec.msgpack.Decoder(_WaitingMessage).decode
 
 
 def retried(record: Record) -> Retried:
@@ -74,7 +74,7 @@ def waiting_in(tables: Iterable[Mapping[str, Rows]]) -> Iterator[tuple[str, Orig
 
 def judge_retries(
     hops: Sequence[Retried],
-    messages: Iterable[Sent],
+    messages: Iterable[SentMessage],
     *,
     waiting: Set[tuple[str, Origin]],
     amiss: Set[str],

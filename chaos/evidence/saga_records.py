@@ -18,7 +18,7 @@ from agents.commands import (
     ReserveStock,
     ScheduleShipment,
 )
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.evidence.decoding import decoder, rows_in
 from chaos.evidence.headers import TIME, epoch_seconds
 from chaos.evidence.stores import Rows
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streams.ports import Record
 
 
-class Step(NamedTuple):
+class StepRecord(NamedTuple):
     """A step of an order's saga: what does it, what undoes it, and the table of its participant."""
 
     name: str
@@ -38,9 +38,9 @@ class Step(NamedTuple):
 
 #: An order's way, from the first step to the last.
 STEPS = (
-    Step("reserve_inventory", ReserveStock, ReleaseStock, "inventory-steps"),
-    Step("process_payment", CapturePayment, RefundPayment, "payment-steps"),
-    Step("schedule_shipping", ScheduleShipment, CancelShipment, "shipping-steps"),
+    StepRecord("reserve_inventory", ReserveStock, ReleaseStock, "inventory-steps"),
+    StepRecord("process_payment", CapturePayment, RefundPayment, "payment-steps"),
+    StepRecord("schedule_shipping", ScheduleShipment, CancelShipment, "shipping-steps"),
 )
 
 _commands = {kind.TOPIC: decoder(kind.TOPIC) for each in STEPS for kind in (each.do, each.undo)}
@@ -49,14 +49,14 @@ _transition = decoder(OrderSagaTransition.TOPIC)
 _participations = {each.table: decoder(each.table) for each in STEPS}
 
 
-class Asked(NamedTuple):
+class CommandRecord(NamedTuple):
     """A command, when it was written, and when that was decided; times in seconds since the epoch.
 
     Between the two is the commit before, which may last long while brokers are down. Deadlines count from
     the decision. One that had expired when it was decided on is only a question after the one before it.
     """
 
-    sent: Sent
+    sent: SentMessage
     command_id: str
     time: float
     decided: float
@@ -65,14 +65,14 @@ class Asked(NamedTuple):
 class Replied(NamedTuple):
     """A reply, or a timer of the saga, which is one too."""
 
-    sent: Sent
+    sent: SentMessage
     command_id: str
     outcome: str
     time: float
     decided: float
 
 
-class Told(NamedTuple):
+class SagaHistory(NamedTuple):
     """What a saga has told of itself."""
 
     number: int
@@ -89,10 +89,10 @@ class Said:
         questions: after commands of which nothing was heard in time.
     """
 
-    asked: list[Asked] = field(default_factory=list)
-    questions: list[Asked] = field(default_factory=list)
+    asked: list[CommandRecord] = field(default_factory=list)
+    questions: list[CommandRecord] = field(default_factory=list)
     replied: list[Replied] = field(default_factory=list)
-    told: list[Told] = field(default_factory=list)
+    told: list[SagaHistory] = field(default_factory=list)
 
 
 class SagaRecords:
@@ -105,7 +105,7 @@ class SagaRecords:
     def __init__(self) -> None:
         self.by_order: dict[str, Said] = defaultdict(Said)
 
-    def take(self, record: Record, sent: Sent) -> None:
+    def take(self, record: Record, sent: SentMessage) -> None:
         """A message of the application, of which most have nothing to do with sagas."""
         time = record.timestamp / 1000
         decided = epoch_seconds(dict(record.headers).get(TIME, b"").decode()) or time
@@ -113,7 +113,7 @@ class SagaRecords:
             command = decode(record.value or b"")
             said = self.by_order[sent.key]
             whose = said.questions if 0 < command["expires"] < decided else said.asked
-            whose.append(Asked(sent, command["command_id"], time, decided))
+            whose.append(CommandRecord(sent, command["command_id"], time, decided))
         elif record.topic == OrderSagaReply.TOPIC:
             reply = _reply(record.value or b"")
             replied = Replied(sent, reply["command_id"], reply["outcome"], time, decided)
@@ -122,7 +122,7 @@ class SagaRecords:
     def hear(self, record: Record) -> None:
         """A record of the topic of transitions."""
         entry = _transition(record.value or b"")
-        told = Told(entry["number"], entry["step"], entry["before"], entry["after"])
+        told = SagaHistory(entry["number"], entry["step"], entry["before"], entry["after"])
         self.by_order[(record.key or b"").decode()].told.append(told)
 
 

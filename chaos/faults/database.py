@@ -15,7 +15,7 @@ from chaos.evidence.worker_log import Event
 from chaos.faults.ground import MEETS_WITHIN, OPEN_WITHIN, Ground, happened, lasting
 from chaos.rig.edge import RELAYS, WAYS, api_name, relay_name
 from chaos.rig.kinds import Planned
-from chaos.rig.processes import Process
+from chaos.rig.processes import ChildProcess
 from chaos.rig.records import Happened
 from chaos.rig.waiting import ChaosFailed, until, until_answered
 from streams.postgres.relay.options import SHARDS
@@ -179,7 +179,7 @@ async def _edge_works(ground: Ground) -> str:
     return f"all of its work done {time.time() - began:.1f} s later"
 
 
-def _died(process: Process) -> str:
+def _died(process: ChildProcess) -> str:
     if process.exit_code != -signal.SIGKILL:
         raise ChaosFailed(
             f"{process.name} ended with {process.exit_code}, not killed: see {process.log.path}"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from chaos.evidence.worker_log import Event
 from chaos.load.load import Load
-from chaos.rig.brokers import Brokers
+from chaos.rig.brokers import BrokerAdmin
 from chaos.rig.edge import Edge
-from chaos.rig.fleet import Fleet, Worker
+from chaos.rig.fleet import Fleet, FleetWorker
 from chaos.rig.kinds import LANES_AFTER, Planned
-from chaos.rig.network import Network
+from chaos.rig.network import ClientNetwork
 from chaos.rig.records import Happened
 from chaos.rig.waiting import ChaosFailed, until
 from streams.local import Stack
@@ -35,13 +35,13 @@ class Ground:
     var: Path
     layout: Layout
     fleet: Fleet
-    brokers: Brokers
-    network: Network
+    brokers: BrokerAdmin
+    network: ClientNetwork
     stack: Stack
     load: Load
     edge: Edge
 
-    def worker(self, planned: Planned) -> Worker:
+    def worker(self, planned: Planned) -> FleetWorker:
         """The worker that it hits. Raises ChaosFailed when nobody lives there."""
         found = None if planned.slot is None else self.fleet.in_slot(planned.slot)
         if found is None:
@@ -78,7 +78,7 @@ class Ground:
 
         return failed
 
-    async def until_open(self, worker: Worker) -> None:
+    async def until_open(self, worker: FleetWorker) -> None:
         """Wait until a worker has lanes and all of them are open. Raises ChaosFailed."""
         await until(
             lambda: worker.lanes and worker.lanes == worker.open_lanes,
@@ -86,10 +86,10 @@ class Ground:
             within=OPEN_WITHIN,
         )
 
-    async def until_taken_over(self, lanes: Collection[int], owner: Worker) -> list[str]:
+    async def until_taken_over(self, lanes: Collection[int], owner: FleetWorker) -> list[str]:
         """Wait until others have opened lanes of this owner; returns their names. Raises ChaosFailed."""
 
-        def others() -> list[Worker]:
+        def others() -> list[FleetWorker]:
             return [worker for worker in self.fleet.alive if worker is not owner]
 
         await until(

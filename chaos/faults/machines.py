@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
 from chaos.machine import CLOCK, DISK, ailment_of
 from chaos.rig.arming import arm, script_of
-from chaos.rig.fleet import Worker
+from chaos.rig.fleet import FleetWorker
 from chaos.rig.kinds import Planned
 from chaos.rig.records import Happened
 from chaos.rig.waiting import until
@@ -33,7 +33,7 @@ async def disk_full(planned: Planned, ground: Ground) -> Happened:
     return await _ailing(planned, ground, ground.worker(planned), DISK, "the disk is full")
 
 
-async def _ailing(planned: Planned, ground: Ground, worker: Worker, what: str, said: str) -> Happened:
+async def _ailing(planned: Planned, ground: Ground, worker: FleetWorker, what: str, said: str) -> Happened:
     mark, began = worker.log.mark(), time.time()
 
     def waiting() -> set[int]:
@@ -76,7 +76,7 @@ def _no_more_files(pid: int) -> Iterator[None]:
 
 
 async def _over(
-    planned: Planned, ground: Ground, worker: Worker, mark: int, began: float, confirmed: str
+    planned: Planned, ground: Ground, worker: FleetWorker, mark: int, began: float, confirmed: str
 ) -> Happened:
     """Wait until all lanes are open again, on their copies."""
     await ground.until_open(worker)

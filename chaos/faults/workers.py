@@ -13,8 +13,8 @@ from msgspec import structs
 from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
 from chaos.load.notes import VERSION, NoteMade
 from chaos.rig.arming import arm, log_of, script_of
-from chaos.rig.fleet import Worker, worker_name
-from chaos.rig.kinds import RECOVERING, After, Planned
+from chaos.rig.fleet import FleetWorker, worker_name
+from chaos.rig.kinds import RECOVERING, AfterKill, Planned
 from chaos.rig.records import KILLED_TWICE, Happened
 from chaos.rig.waiting import ChaosFailed, until
 
@@ -28,10 +28,10 @@ async def kill_worker(planned: Planned, ground: Ground) -> Happened:
     began = time.time()
     worker.kill(planned.kind)
     confirmed = f"{_died(worker)} with {named(lanes)} open"
-    if planned.after is After.NEVER:
+    if planned.after is AfterKill.NEVER:
         heirs = await ground.until_taken_over(lanes, worker)
         return happened(planned, worker.name, began, f"{confirmed}; never back, {_taken(heirs)}", heals=False)
-    if planned.after is After.EMPTIED:
+    if planned.after is AfterKill.EMPTIED:
         confirmed += f"; the stores of {ground.fleet.wipe(worker.slot)} lanes removed"
     again = await ground.fleet.start(worker.slot)
     await ground.until_open(again)
@@ -191,7 +191,7 @@ async def outage(planned: Planned, ground: Ground) -> Happened:
     return happened(planned, names, began, f"{'; '.join(died)}; none there for {away:.1f} s")
 
 
-async def _zombie(planned: Planned, ground: Ground, worker: Worker, began: float, how: str) -> Happened:
+async def _zombie(planned: Planned, ground: Ground, worker: FleetWorker, began: float, how: str) -> Happened:
     """Thaw a frozen worker when its lanes are others', and wait until it has noticed and is whole again."""
     lanes = worker.lanes
     mark = worker.log.mark()
@@ -217,21 +217,21 @@ async def _zombie(planned: Planned, ground: Ground, worker: Worker, began: float
     )
 
 
-def _arm(planned: Planned, ground: Ground, worker: Worker, action: str) -> Path:
+def _arm(planned: Planned, ground: Ground, worker: FleetWorker, action: str) -> Path:
     """Leave a script for a worker that runs; returns where."""
     script = script_of(ground.var, worker.name)
     arm(script, f"{planned.point}:{planned.nth}:{action}")
     return script
 
 
-def _reached(worker: Worker, script: Path) -> str:
+def _reached(worker: FleetWorker, script: Path) -> str:
     """What the armed worker has written before it acted, such as `sent:3:kill`; empty: nothing yet."""
     log = log_of(script)
     lines = log.read_text().splitlines() if log.exists() else []
     return next((line.split()[0] for line in lines if line.endswith(f" {worker.pid}")), "")
 
 
-async def restart(planned: Planned, ground: Ground, slot: int) -> Worker:
+async def restart(planned: Planned, ground: Ground, slot: int) -> FleetWorker:
     """End the worker of a slot in order, and start another one there."""
     worker = ground.fleet.in_slot(slot)
     assert worker is not None
@@ -239,24 +239,24 @@ async def restart(planned: Planned, ground: Ground, slot: int) -> Worker:
     return await ground.fleet.start(slot)
 
 
-async def _stop(worker: Worker, why: str) -> None:
+async def _stop(worker: FleetWorker, why: str) -> None:
     await worker.stop(why)
     if worker.exit_code != 0:
         raise ChaosFailed(f"{worker.name} ended with {worker.exit_code} on SIGTERM: see {worker.log.path}")
 
 
-def _died(worker: Worker) -> str:
+def _died(worker: FleetWorker) -> str:
     if worker.exit_code != -signal.SIGKILL:
         raise ChaosFailed(f"{worker.name} ended with {worker.exit_code}, not killed: see {worker.log.path}")
     return f"pid {worker.pid} ended by SIGKILL"
 
 
-def _fenced(worker: Worker, mark: int) -> int:
+def _fenced(worker: FleetWorker, mark: int) -> int:
     """How often lanes of a worker were fenced since its log was marked."""
     return sum("Fenced" in event["error"] for event in worker.log.events("lane_reopens", mark))
 
 
-def _open_lanes(workers: Sequence[Worker]) -> list[int]:
+def _open_lanes(workers: Sequence[FleetWorker]) -> list[int]:
     """The lanes that these workers have open, each as often as it is."""
     return sorted(lane for worker in workers for lane in worker.open_lanes)
 

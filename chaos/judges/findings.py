@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from agents.gateway.wire import Charged
 from chaos.evidence.calls import OUTSIDE_TOPICS
-from chaos.evidence.consequences import Consequences, SagaCalls, Sent, consequences
+from chaos.evidence.consequences import Consequences, SagaCalls, SentMessage, consequences
 from chaos.evidence.evidence import Evidence
 from chaos.evidence.in_postgres import judge_accepted, judge_outbox, judge_status, nowhere, tracked
 from chaos.evidence.letters import judge_letters, rows_in
@@ -28,7 +28,7 @@ from chaos.judges.stalls import judge_stalls, stalls
 from chaos.judges.timers import judge_timers, left_in
 from chaos.load.called_off import is_apart, judge_called_off, without_called_off
 from chaos.load.partitioner import partition_of
-from chaos.rig.records import LARGEST, Run, lanes_of
+from chaos.rig.records import LARGEST, RunRecords, lanes_of
 from demo import evidence as books
 from demo.findings import Finding, finding
 from demo.purchases import Purchase, attached_bytes, orchestrated, order, receipts
@@ -101,7 +101,7 @@ def _messages(evidence: Evidence, known: SagaCalls) -> Iterator[Finding]:
 
 
 def _sagas(
-    purchases: Sequence[Purchase], late: Set[str], evidence: Evidence, found: books.Evidence
+    purchases: Sequence[Purchase], late: Set[str], evidence: Evidence, found: books.DemoEvidence
 ) -> Iterator[Finding]:
     said = evidence.sagas.by_order
     asked = {each.order_id for each in purchases if evidence.run.orchestrated and orchestrated(each)}
@@ -113,7 +113,9 @@ def _sagas(
     yield judge_given_back(purchases, late, found)
 
 
-def rows_as_called_for(purchases: Sequence[Purchase], evidence: Evidence, found: books.Evidence) -> Finding:
+def rows_as_called_for(
+    purchases: Sequence[Purchase], evidence: Evidence, found: books.DemoEvidence
+) -> Finding:
     """Whether every row of an order is what it calls for, as its saga's lateness allows."""
     charges = [each for each in found.ledger if isinstance(each, Charged)]
     ways = {order_id: way_of(said).given_up for order_id, said in evidence.sagas.by_order.items()}
@@ -127,7 +129,7 @@ def rows_as_called_for(purchases: Sequence[Purchase], evidence: Evidence, found:
     )
 
 
-def _each_message_once(messages: Sequence[Sent]) -> Finding:
+def _each_message_once(messages: Sequence[SentMessage]) -> Finding:
     own = [each for each in messages if each.topic not in OUTSIDE_TOPICS]
     times = Counter(each.message_id for each in own)
     twice = {message_id for message_id, count in times.items() if count > 1}
@@ -157,7 +159,7 @@ def _files(
 
 
 def _called_off(
-    purchases: Sequence[Purchase], evidence: Evidence, found: books.Evidence
+    purchases: Sequence[Purchase], evidence: Evidence, found: books.DemoEvidence
 ) -> Iterator[Finding]:
     """Where clients called any off."""
     if share := evidence.run.called_off:
@@ -245,7 +247,7 @@ def _not_handled(evidence: Evidence) -> Iterator[str]:
                 yield f"{each} by {handler}"
 
 
-def _inbox_key(handler: str, message: Sent) -> bytes:
+def _inbox_key(handler: str, message: SentMessage) -> bytes:
     made_by = f"{handler}\0{message.source}".encode()
     return blake2b(made_by, digest_size=8).digest() + message.message_id.encode()
 
@@ -259,7 +261,7 @@ def _no_transaction_open(evidence: Evidence) -> Finding:
     return finding("no transaction open", wrong, f"{len(evidence.ends):,} partitions")
 
 
-def _workers(run: Run) -> Finding:
+def _workers(run: RunRecords) -> Finding:
     every = [*run.workers, *run.edge]
 
     def named(wanted: Sequence[bool]) -> list[str]:
@@ -278,7 +280,7 @@ def _workers(run: Run) -> Finding:
     return finding("no worker hung or died by itself", wrong, says)
 
 
-def _faults(run: Run) -> Finding:
+def _faults(run: RunRecords) -> Finding:
     wrong = {
         "not seen to happen": [f"{each.kind} of {each.target}" for each in run.faults if not each.confirmed]
     }

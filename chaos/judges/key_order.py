@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from agents.commands import OrderSagaReply, OrderSubmitted
 from agents.messages import HandleLines, LineRefused, LineReleased, LineReserved
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from demo.findings import Finding, finding
 
 _GATHERED = frozenset({LineReserved.TOPIC, LineRefused.TOPIC, LineReleased.TOPIC})
@@ -25,11 +25,11 @@ _HEARD = frozenset({OrderSubmitted.TOPIC, OrderSagaReply.TOPIC})
 class Effect(NamedTuple):
     """A message, and the one that it was caused by."""
 
-    cause: Sent
-    sent: Sent
+    cause: SentMessage
+    sent: SentMessage
 
 
-def judge_key_order(messages: Iterable[Sent], effects: Sequence[Effect]) -> Finding:
+def judge_key_order(messages: Iterable[SentMessage], effects: Sequence[Effect]) -> Finding:
     """`effects` are what the messages led to."""
     led = {each.cause.message_id for each in effects}
     compared, swapped = _compare(effects)
@@ -42,11 +42,11 @@ def judge_key_order(messages: Iterable[Sent], effects: Sequence[Effect]) -> Find
     return finding("messages of one key handled in their order", wrong, says)
 
 
-def effects_of(messages: Sequence[Sent], questions: Set[str]) -> Iterator[Effect]:
+def effects_of(messages: Sequence[SentMessage], questions: Set[str]) -> Iterator[Effect]:
     """What each message led to by being handled. `questions` are the ids of messages
     that pass what waits, on purpose: what they lead to is left out, and so is what timers send.
     """
-    first: dict[str, Sent] = {}
+    first: dict[str, SentMessage] = {}
     for each in messages:
         known = first.setdefault(each.message_id, each)
         if (known.topic, known.partition) == (each.topic, each.partition) and each.offset < known.offset:
@@ -76,9 +76,9 @@ def _compare(effects: Iterable[Effect]) -> tuple[int, list[str]]:
     return compared, swapped
 
 
-def _gathered(messages: Iterable[Sent], led: Set[str]) -> tuple[int, list[str]]:
+def _gathered(messages: Iterable[SentMessage], led: Set[str]) -> tuple[int, list[str]]:
     """Of an order's answers of one kind only the last can lead on: it is handled after the others."""
-    answers: Mapping[tuple[str, str], list[Sent]] = defaultdict(list)
+    answers: Mapping[tuple[str, str], list[SentMessage]] = defaultdict(list)
     for each in {each.message_id: each for each in messages}.values():
         if each.topic in _GATHERED:
             answers[each.topic, each.key].append(each)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from agents.gateway.wire import Charged, Refunded
 from chaos.judges.stalls import healed_at
-from chaos.rig.records import Happened, Run, of_lanes
+from chaos.rig.records import Happened, RunRecords, of_lanes
 from demo import evidence as books
 from demo.findings import Finding, finding
 from demo.purchases import Purchase, order
@@ -41,19 +41,19 @@ TIME, SHARE, RETRY = 30.0, 0.5, 10.0
 BOUND = 35.0
 
 
-def explained(asked: float, heard: float, run: Run) -> bool:
+def explained(asked: float, heard: float, run: RunRecords) -> bool:
     """Whether faults of participants and their aftermath make up enough of the last of its time."""
     began = max(asked, heard - TIME)
     covered = _covered(began, heard, [fault for fault in run.faults if fault.kind in OF_PARTICIPANTS], run)
     return covered > 0 and covered >= min(SHARE * (heard - began), RETRY)
 
 
-def faulty(began: float, ended: float, run: Run) -> float:
+def faulty(began: float, ended: float, run: RunRecords) -> float:
     """Seconds of a time in which there was any fault of what lanes need, or its aftermath."""
     return _covered(began, ended, of_lanes(run), run)
 
 
-def at_most(began: float, ended: float, run: Run, stood: float = 0.0) -> float:
+def at_most(began: float, ended: float, run: RunRecords, stood: float = 0.0) -> float:
     """By how many seconds a message may be late that waited in this time: as long as the longest fault of it
     lasted itself, and the bound. Faults do not add up: of those that follow each other in a run there is
     always one. But nothing of a lane passes a message while it commits nothing: `stood` is for how long
@@ -67,7 +67,7 @@ def at_most(began: float, ended: float, run: Run, stood: float = 0.0) -> float:
     return max([*lasted, stood]) + BOUND
 
 
-def _covered(began: float, ended: float, faults: Iterable[Happened], run: Run) -> float:
+def _covered(began: float, ended: float, faults: Iterable[Happened], run: RunRecords) -> float:
     covered, until = 0.0, began
     for begins, ends in sorted((fault.began, _passed(fault, run)) for fault in faults):
         covered += max(0.0, min(ends, ended) - max(begins, until))
@@ -75,7 +75,7 @@ def _covered(began: float, ended: float, faults: Iterable[Happened], run: Run) -
     return covered
 
 
-def _passed(fault: Happened, run: Run) -> float:
+def _passed(fault: Happened, run: RunRecords) -> float:
     """When what comes after a fault is over, too."""
     ends = healed_at(fault, run) + AFTERMATH
     put_off = [
@@ -86,7 +86,7 @@ def _passed(fault: Happened, run: Run) -> float:
     return max([ends, *put_off])
 
 
-def without(orders: Set[str], found: books.Evidence) -> books.Evidence:
+def without(orders: Set[str], found: books.DemoEvidence) -> books.DemoEvidence:
     """What the demo's check looks at, but for some orders."""
     return replace(
         found,
@@ -95,7 +95,7 @@ def without(orders: Set[str], found: books.Evidence) -> books.Evidence:
     )
 
 
-def judge_given_back(purchases: Sequence[Purchase], late: Set[str], found: books.Evidence) -> Finding:
+def judge_given_back(purchases: Sequence[Purchase], late: Set[str], found: books.DemoEvidence) -> Finding:
     """Of orders that were cancelled for lateness all money is back, and there is one settlement; what stock
     they had is looked at with that of the others.
     """

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from chaos.evidence.calls import NOTES_TOPIC
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.evidence.decoding import decoder, rows_in
 from chaos.evidence.stores import Rows
 from demo.findings import Finding, finding
@@ -24,7 +24,7 @@ def counted(tables: Iterable[Mapping[str, Rows]]) -> dict[str, int]:
     return {order_id: row["count"] for order_id, _, row in rows_in(tables, TABLE, _decode)}
 
 
-def judge_notes(made: int, messages: Sequence[Sent], counts: Mapping[str, int]) -> Finding:
+def judge_notes(made: int, messages: Sequence[SentMessage], counts: Mapping[str, int]) -> Finding:
     """Whether each of so many notes was counted once, however often it was sent."""
     sent = {(each.key, each.message_id) for each in messages if each.topic == NOTES_TOPIC}
     wanted = Counter(order_id for order_id, _ in sent)

@@ -17,7 +17,7 @@ from chaos.evidence.calls import BY_TOPIC, NOTHING
 from chaos.judges.key_order import Effect
 from chaos.judges.lateness import BOUND, at_most, faulty
 from chaos.judges.stalls import Gap, gaps
-from chaos.rig.records import Commits, Run
+from chaos.rig.records import CommitTimes, RunRecords
 from demo.findings import Finding, finding
 
 #: A lane that commits nothing for longer than this stands still, in seconds.
@@ -32,7 +32,7 @@ class Wait(NamedTuple):
     seconds: float
 
 
-def judge_waits(effects: Iterable[Effect], run: Run, commits: Commits) -> Finding:
+def judge_waits(effects: Iterable[Effect], run: RunRecords, commits: CommitTimes) -> Finding:
     """Hold each wait against the longest fault beside it, or the time for which faults stopped its lane."""
     longest, late, looked_at = 0.0, [], 0
     stops = defaultdict(list)
@@ -50,7 +50,7 @@ def judge_waits(effects: Iterable[Effect], run: Run, commits: Commits) -> Findin
     return finding("no message late for longer than a fault lasts", {"late for longer": late}, says)
 
 
-def _most(wait: Wait, stops: Iterable[Gap], run: Run) -> float:
+def _most(wait: Wait, stops: Iterable[Gap], run: RunRecords) -> float:
     ends = wait.came + wait.seconds
     stood = sum(faulty(max(gap.began, wait.came), min(gap.ended, ends), run) for gap in stops)
     return at_most(wait.came, ends, run, stood)

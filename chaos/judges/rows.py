@@ -36,14 +36,14 @@ _LEFT_OUT = {"history"}
 
 
 @dataclass
-class Held:
+class OrderRows:
     """The rows of one order, by table; for each SKU its answer, and how many pieces are held and how."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
     holds: dict[str, tuple[int, str]] = field(default_factory=dict)
 
-    def differences(self, wanted: Held) -> Iterator[str]:
+    def differences(self, wanted: OrderRows) -> Iterator[str]:
         """In which it is not what is wanted."""
         for table in sorted(self.rows.keys() | wanted.rows.keys()):
             found, row = self.rows.get(table), wanted.rows.get(table)
@@ -54,10 +54,10 @@ class Held:
                 yield f"{table} of {sku} has {has.get(sku)}, not {asks.get(sku)}"
 
 
-def held_in(tables: Iterable[Mapping[str, Rows]]) -> dict[str, Held]:
+def held_in(tables: Iterable[Mapping[str, Rows]]) -> dict[str, OrderRows]:
     """The rows of every order in the state of every lane, by its id."""
     lanes = list(tables)
-    found: dict[str, Held] = defaultdict(Held)
+    found: dict[str, OrderRows] = defaultdict(OrderRows)
     for table in _BY_ORDER:
         for order_id, _, row in rows_in(lanes, table, _DECODERS[table]):
             found[order_id].rows[table] = {name: row[name] for name in row.keys() - _LEFT_OUT}
@@ -68,7 +68,7 @@ def held_in(tables: Iterable[Mapping[str, Rows]]) -> dict[str, Held]:
     return dict(found)
 
 
-def wanted_for(order: Order, received: Mapping[str, int], charge_id: str, *, by_saga: bool) -> Held:
+def wanted_for(order: Order, received: Mapping[str, int], charge_id: str, *, by_saga: bool) -> OrderRows:
     """The rows of an order that went as it calls for."""
     outcome = outcome_of(order, received)
     status = CONFIRMED if outcome == CONFIRMED else "cancelled"
@@ -76,9 +76,9 @@ def wanted_for(order: Order, received: Mapping[str, int], charge_id: str, *, by_
     way = {"way": "submitted" if by_saga else "placed", "cancelled": False}
     if outcome in REFUSALS:
         refused = {"order": {**tracked, "lines": []}, "status": status, "reason": outcome}
-        return Held({_ORDERS: refused, _WAYS: way})
+        return OrderRows({_ORDERS: refused, _WAYS: way})
     reason = "" if outcome == CONFIRMED else outcome
-    wanted = Held({_ORDERS: {"order": tracked, "status": status, "reason": reason}, _WAYS: way})
+    wanted = OrderRows({_ORDERS: {"order": tracked, "status": status, "reason": reason}, _WAYS: way})
     wanted.rows[_RESERVATIONS] = {"order": tracked, "commanded": by_saga}
     if (payment := _payment(order, outcome, charge_id)) is not None:
         wanted.rows[_PAYMENTS] = payment
@@ -103,7 +103,7 @@ def _payment(order: Order, outcome: str, charge_id: str) -> Row | None:
     return {"status": status, "cents": cents, "charge_id": charge_id, "reason": reason}
 
 
-def _stock(wanted: Held, order: Order, outcome: str, received: Mapping[str, int]) -> None:
+def _stock(wanted: OrderRows, order: Order, outcome: str, received: Mapping[str, int]) -> None:
     units = units_of(order)
     short = {sku for sku in units if units[sku] > received.get(sku, 0)} if outcome == OUT_OF_STOCK else set()
     if outcome == CONFIRMED:
@@ -117,7 +117,7 @@ def _stock(wanted: Held, order: Order, outcome: str, received: Mapping[str, int]
         wanted.holds[sku] = pieces, "refused" if sku in short else hold
 
 
-def kept_by(held: Held, order: Order, reason: str) -> Iterator[str]:
+def kept_by(held: OrderRows, order: Order, reason: str) -> Iterator[str]:
     """What an order that was cancelled for lateness has too much, in words."""
     tracked = held.rows.get(_ORDERS, {})
     wanted = {"order": _plain(order), "status": "cancelled", "reason": reason}
@@ -139,7 +139,7 @@ def kept_by(held: Held, order: Order, reason: str) -> Iterator[str]:
 
 def judge_rows(
     orders: Sequence[Order],
-    held: Mapping[str, Held],
+    held: Mapping[str, OrderRows],
     received: Mapping[str, int],
     charges: Mapping[str, Charged],
     *,
@@ -159,7 +159,7 @@ def judge_rows(
     wrong: dict[str, list[str]] = defaultdict(list)
     orchestrated = set(by_saga)
     for order in orders:
-        found = held.get(order.order_id, Held())
+        found = held.get(order.order_id, OrderRows())
         if (reason := late.get(order.order_id)) is not None:
             wrong["kept for late orders"] += [f"{order.order_id}: {e}" for e in kept_by(found, order, reason)]
             continue

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from chaos.evidence.saga_records import STEPS, Asked, Replied, Said, Step
+from chaos.evidence.saga_records import STEPS, CommandRecord, Replied, Said, StepRecord
 
 #: Replies by which a command is late, and may have been done all the same.
 UNCERTAIN = frozenset({"expired", "error"})
@@ -33,7 +33,7 @@ class Went(NamedTuple):
     that undoes it.
     """
 
-    step: Step
+    step: StepRecord
     reply: str
     undone: tuple[str, ...]
 
@@ -64,7 +64,7 @@ class Late(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Way:
+class SagaPath:
     """A saga's way, as commands and replies tell it.
 
     Attributes:
@@ -113,17 +113,17 @@ def taken(said: Said) -> dict[str, Replied]:
     return first
 
 
-def way_of(said: Said) -> Way:
+def way_of(said: Said) -> SagaPath:
     """How a saga went."""
     replies = taken(said)
-    asked: dict[str, list[Asked]] = defaultdict(list)
+    asked: dict[str, list[CommandRecord]] = defaultdict(list)
     for each in sorted(said.asked, key=by_time):
         asked[each.sent.topic].append(each)
     went, wrong = [], list(_unasked(said))
     late: list[Late] = []
     going = True
 
-    def heard(each: Asked) -> str:
+    def heard(each: CommandRecord) -> str:
         reply = replies.get(each.command_id)
         if reply is not None and reply.outcome in LATE:
             name = _NAMES[each.sent.topic]
@@ -143,7 +143,7 @@ def way_of(said: Said) -> Way:
             wrong.append(f"{step.name} was asked for {len(outcomes)} times")
         going = outcomes[0] == "success"
         went.append(Went(step, outcomes[0], undone))
-    return Way(tuple(went), tuple(late), (*wrong, *_not_undone(went)))
+    return SagaPath(tuple(went), tuple(late), (*wrong, *_not_undone(went)))
 
 
 def _unasked(said: Said) -> Iterator[str]:

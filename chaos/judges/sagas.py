@@ -15,15 +15,20 @@ from chaos.evidence.consequences import SagaCalls
 from chaos.evidence.saga_records import STEPS, Said
 from chaos.judges.lateness import TIME, explained
 from chaos.judges.saga_ways import by_time, heeded, taken, way_of
-from chaos.rig.records import Run
+from chaos.rig.records import RunRecords
 from demo.findings import Finding, finding
-from demo.purchases import Outcome, Purchase, outcome
+from demo.purchases import ExpectedOutcome, Purchase, outcome
 
 if TYPE_CHECKING:
     from streams.saga.state import SagaRow
 
 #: How many steps an order can succeed in.
-_SUCCEEDS = {Outcome.OUT_OF_STOCK: 0, Outcome.DECLINED: 1, Outcome.NOWHERE: 2, Outcome.CONFIRMED: 3}
+_SUCCEEDS = {
+    ExpectedOutcome.OUT_OF_STOCK: 0,
+    ExpectedOutcome.DECLINED: 1,
+    ExpectedOutcome.NOWHERE: 2,
+    ExpectedOutcome.CONFIRMED: 3,
+}
 #: Seconds by which times in headers may be off: they are of milliseconds, and a batch of messages has the
 #: time at which it was begun.
 _ROUNDED = 0.1
@@ -89,7 +94,7 @@ def judge_ends(
     submitted: Set[str],
     by_order: Mapping[str, Said],
     settled: Mapping[str, str],
-    run: Run,
+    run: RunRecords,
 ) -> Finding:
     """Whether each saga went as its order calls for, or late by a fault, and `settled` its order so."""
     wrong: dict[str, list[str]] = defaultdict(list)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import msgspec
 
-from chaos.rig.records import KILLED_TWICE, Commits, Happened, Run
+from chaos.rig.records import KILLED_TWICE, CommitTimes, Happened, RunRecords
 from demo.findings import Finding
 
 #: A lane's last commit comes this long before the fault that ended it, at most; in seconds.
@@ -22,7 +22,7 @@ TAKING_OVER = 4.0
 ROLLING = 6.0
 
 
-class Stall(msgspec.Struct, frozen=True):
+class CommitGap(msgspec.Struct, frozen=True):
     """The longest time between two commits of one lane that began with a fault.
 
     Attributes:
@@ -58,7 +58,7 @@ class Gap(msgspec.Struct, frozen=True):
         return self.ended - self.began
 
 
-def stalls(run: Run, commits: Commits) -> list[Stall]:
+def stalls(run: RunRecords, commits: CommitTimes) -> list[CommitGap]:
     """The longest stall of each fault in the load, and the longest of all beside none."""
     all_of_them = gaps(run, commits)
     near = [_near(fault, run) for fault in run.faults]
@@ -79,14 +79,14 @@ def stalls(run: Run, commits: Commits) -> list[Stall]:
     return found
 
 
-def gaps(run: Run, commits: Commits) -> list[Gap]:
+def gaps(run: RunRecords, commits: CommitTimes) -> list[Gap]:
     """All times of the load between two commits of a lane, by the cut that the run began with."""
     return [gap for lane in range(run.lanes) for gap in _gaps(lane, commits.seen.get(lane, []), run.load)]
 
 
-def judge_stalls(found: Iterable[Stall]) -> Finding:
+def judge_stalls(found: Iterable[CommitGap]) -> Finding:
     """Whether each is within its limit; the longest of each kind is told."""
-    by_kind: Mapping[str, list[Stall]] = defaultdict(list)
+    by_kind: Mapping[str, list[CommitGap]] = defaultdict(list)
     for stall in found:
         by_kind[stall.kind].append(stall)
     says = "; ".join(_told(kind, those) for kind, those in sorted(by_kind.items())) or "no commit in the load"
@@ -97,7 +97,7 @@ def judge_stalls(found: Iterable[Stall]) -> Finding:
     )
 
 
-def _limit(fault: Happened, run: Run) -> float | None:
+def _limit(fault: Happened, run: RunRecords) -> float | None:
     taking_over = run.session_timeout + TAKING_OVER * fault.slowed
     limits = {
         "kill_worker": taking_over,
@@ -108,12 +108,12 @@ def _limit(fault: Happened, run: Run) -> float | None:
     return limits.get(fault.kind)
 
 
-def healed_at(fault: Happened, run: Run) -> float:
+def healed_at(fault: Happened, run: RunRecords) -> float:
     """When it was over: what never comes back is taken over by others."""
     return fault.ended if fault.ended is not None else fault.began + run.session_timeout + TAKING_OVER
 
 
-def _near(fault: Happened, run: Run) -> tuple[float, float]:
+def _near(fault: Happened, run: RunRecords) -> tuple[float, float]:
     """When a stall may begin that is due to a fault: after the one before, and before the next one."""
     healed = healed_at(fault, run)
     others = [other for other in run.faults if other is not fault]
@@ -130,7 +130,7 @@ def _part(gap: Gap, begins: float, ends: float) -> Iterator[Gap]:
         yield Gap(gap.lane, began, gap.ended)
 
 
-def _excuses(other: Happened, gap: Gap, limit: float | None, run: Run) -> bool:
+def _excuses(other: Happened, gap: Gap, limit: float | None, run: RunRecords) -> bool:
     """Whether another fault may be why a stall is too long: not one that came when it was so already."""
     too_long = gap.began + min(gap.seconds, gap.seconds if limit is None else limit)
     return other.began < too_long and gap.began < healed_at(other, run)
@@ -152,11 +152,11 @@ def _seconds(gap: Gap) -> float:
     return gap.seconds
 
 
-def _stall(kind: str, gap: Gap, *, alone: bool, limit: float | None) -> Stall:
-    return Stall(kind, alone, gap.lane, round(gap.began, 3), round(gap.seconds, 3), limit)
+def _stall(kind: str, gap: Gap, *, alone: bool, limit: float | None) -> CommitGap:
+    return CommitGap(kind, alone, gap.lane, round(gap.began, 3), round(gap.seconds, 3), limit)
 
 
-def _told(kind: str, those: list[Stall]) -> str:
+def _told(kind: str, those: list[CommitGap]) -> str:
     """Such as `kill_worker 6.3 s in lane 2 (limit 10 s, 3 of 4 with no other fault near)`."""
     longest = max(those, key=lambda stall: (stall.too_long, stall.alone, stall.seconds))
     alone = sum(stall.alone for stall in those)

@@ -14,7 +14,7 @@ from chaos.evidence.saga_records import Said
 from chaos.evidence.stores import Rows
 from chaos.judges.lateness import TIME, faulty
 from chaos.judges.saga_ways import DUE, TIMERS, taken
-from chaos.rig.records import Run
+from chaos.rig.records import RunRecords
 from demo.findings import Finding, finding
 
 TABLE = "_timers"
@@ -31,7 +31,7 @@ def left_in(tables: Iterable[Mapping[str, Rows]]) -> Iterator[str]:
             yield " ".join((handler.decode(), *split_key(rest)))
 
 
-def judge_timers(by_order: Mapping[str, Said], left: Iterable[str], run: Run) -> Finding:
+def judge_timers(by_order: Mapping[str, Said], left: Iterable[str], run: RunRecords) -> Finding:
     """`left` are the timers that wait when all is handled."""
     wrong: dict[str, list[str]] = defaultdict(list)
     wrong["left behind"] = sorted(left)

@@ -19,11 +19,11 @@ from agents.gateway.wire import Charged, Refunded
 from agents.messages import OrderLine, OrderPlaced, PaymentCaptured, StockReceived, StockReserved
 from chaos.evidence.saga_records import SagaRecords
 from demo.findings import Finding, finding
-from demo.purchases import Outcome, draw, order
+from demo.purchases import ExpectedOutcome, draw, order
 
 if TYPE_CHECKING:
     from agents.messages import Order
-    from chaos.evidence.consequences import Sent
+    from chaos.evidence.consequences import SentMessage
     from chaos.evidence.evidence import Evidence
     from chaos.rig.records import Way
     from demo import evidence as books
@@ -105,7 +105,7 @@ def without_called_off(found: Evidence) -> Evidence:
     )
 
 
-def _books_without(found: books.Evidence) -> books.Evidence:
+def _books_without(found: books.DemoEvidence) -> books.DemoEvidence:
     return replace(
         found,
         settlements=[each for each in found.settlements if not is_apart(each.order.order_id)],
@@ -124,8 +124,8 @@ def _others(by_key: Mapping[str, V]) -> dict[str, V]:
 def judge_called_off(
     purchases: Sequence[Purchase],
     share: float,
-    found: books.Evidence,
-    messages: Iterable[Sent],
+    found: books.DemoEvidence,
+    messages: Iterable[SentMessage],
     nowhere: Set[str] = frozenset(),
     over_http: Set[str] = frozenset(),
 ) -> Finding:
@@ -137,7 +137,7 @@ def judge_called_off(
     made = {e.order_id: e for e in beside if e is not None and e.order_id not in nowhere}
     ends = {each.order.order_id: each.outcome for each in found.settlements if is_apart(each.order.order_id)}
     times = Counter(each.order.order_id for each in found.settlements if is_apart(each.order.order_id))
-    confirmed = {order_id for order_id, end in ends.items() if end == Outcome.CONFIRMED}
+    confirmed = {order_id for order_id, end in ends.items() if end == ExpectedOutcome.CONFIRMED}
     topics: dict[str, set[str]] = {order_id: set() for order_id in made}
     for each in messages:
         if each.key in topics:
@@ -187,7 +187,7 @@ def _money(
     }
 
 
-def _pieces(made: Mapping[str, Order], confirmed: set[str], found: books.Evidence) -> list[str]:
+def _pieces(made: Mapping[str, Order], confirmed: set[str], found: books.DemoEvidence) -> list[str]:
     left = sum(line.units for order_id in confirmed & made.keys() for line in made[order_id].lines)
     row = found.stock.get(SKU)
     has = (0, 0, 0, 0) if row is None else (row.received, row.on_hand, row.reserved, row.shipped)

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from chaos.model.controls import CONTROLS, Control
+from chaos.model.controls import CONTROLS, BrokenSpec
 from chaos.model.explorer import DEAD_END, Space, explore
-from chaos.model.protocol import Protocol, State
+from chaos.model.protocol import ProtocolModel, State
 from chaos.model.rules import RULES
 from chaos.model.spec import Spec
 
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report: dict[str, object] = {}
     passed = True
     for name, spec in _specs(options).items():
-        space = explore(Protocol(spec), limit=options.limit)
+        space = explore(ProtocolModel(spec), limit=options.limit)
         passed &= space.complete and not space.broken
         report[name] = {"bounds": _bounds(spec), **_summary(space)}
         if not options.json:
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for control in CONTROLS:
         if options.control not in (None, control.name):
             continue
-        space = explore(Protocol(control.spec), until=control.breaks, limit=options.limit)
+        space = explore(ProtocolModel(control.spec), until=control.breaks, limit=options.limit)
         passed &= control.breaks in space.broken
         report[control.name] = {"about": control.about, "breaks": control.breaks, **_summary(space)}
         if not options.json:
@@ -115,7 +115,7 @@ def print_space(name: str, spec: Spec, space: Space[State]) -> None:
     print()
 
 
-def print_control(control: Control, space: Space[State]) -> None:
+def print_control(control: BrokenSpec, space: Space[State]) -> None:
     """A control's counter-example, step by step."""
     found = control.breaks in space.broken
     print(f"{control.name}: {control.about}")

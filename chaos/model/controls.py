@@ -13,7 +13,7 @@ from chaos.model.explorer import DEAD_END
 from chaos.model.spec import Opening, Spec
 
 
-class Control(NamedTuple):
+class BrokenSpec(NamedTuple):
     """A spec that must break a rule."""
 
     name: str
@@ -23,37 +23,37 @@ class Control(NamedTuple):
 
 
 CONTROLS = (
-    Control(
+    BrokenSpec(
         "no-inbox",
         "a message that was sent twice, without an inbox",
         Spec(messages=(1, 1), inbox=False),
         rules.ONCE,
     ),
-    Control(
+    BrokenSpec(
         "no-fencing",
         "every worker has a transactional id of its own",
         Spec(messages=(1,), fixed_id=False),
         rules.ONCE,
     ),
-    Control(
+    BrokenSpec(
         "unnoted-ahead",
         "what was handled before a slow neighbour is not noted with the position (a topic without inbox)",
         Spec(messages=(1, 2), inbox=False, overtakes=True, notes_ahead=False),
         rules.ONCE,
     ),
-    Control(
+    BrokenSpec(
         "unmarked-loop",
         "what a lane has sent to itself and handled at once is not marked",
         Spec(messages=(1,), inbox=False, loops=True, marks_looped=False),
         rules.ONCE,
     ),
-    Control(
+    BrokenSpec(
         "store-before-commit",
         "RocksDB is written before the transaction is committed",
         Spec(messages=(1,), store_after_commit=False),
         rules.STORE,
     ),
-    Control(
+    BrokenSpec(
         "positions-before-fencing",
         "positions are read first, the old owner is fenced after it (a topic without inbox)",
         Spec(
@@ -64,7 +64,7 @@ CONTROLS = (
         ),
         rules.ONCE,
     ),
-    Control(
+    BrokenSpec(
         "recovery-before-fencing",
         "recovery goes to the last stable offset, below an open transaction; its owner is fenced after it",
         Spec(
@@ -74,31 +74,31 @@ CONTROLS = (
         ),
         rules.NOTHING_LOST,
     ),
-    Control(
+    BrokenSpec(
         "reuse-after-doubt",
         "a commit without an answer is taken for aborted, and its producer used again",
         Spec(messages=(1,), reopens_after_doubt=False),
         rules.ONCE,
     ),
-    Control(
+    BrokenSpec(
         "offsets-outside",
         "offsets are committed beside the transaction",
         Spec(messages=(1,), offsets_in_transaction=False),
         rules.NOTHING_LOST,
     ),
-    Control(
+    BrokenSpec(
         "unawaited-sends",
         "the commit does not wait for the answers to what was sent",
         Spec(messages=(1,), awaits_sends=False),
         rules.AGREE,
     ),
-    Control(
+    BrokenSpec(
         "stop-at-first-disagreement",
         "positions that disagree once count as lost, although another owner may have committed meanwhile",
         Spec(messages=(1,), asks_again=False),
         DEAD_END,
     ),
-    Control(
+    BrokenSpec(
         "old-brokers",
         "brokers before KAFKA-17507: InitProducerId is answered before the group's positions are in place",
         Spec(messages=(1,), late_positions=True),

@@ -20,7 +20,7 @@ S = TypeVar("S", bound=Hashable)
 DEAD_END = "no dead end"
 
 
-class Step(NamedTuple, Generic[S]):
+class ModelStep(NamedTuple, Generic[S]):
     """What may happen in a state. A fault is never needed to reach a goal."""
 
     label: str
@@ -34,7 +34,7 @@ class System(Protocol[S]):
     def initial(self) -> S:
         """Where it starts."""
 
-    def steps(self, state: S) -> Iterable[Step[S]]:
+    def steps(self, state: S) -> Iterable[ModelStep[S]]:
         """Everything that may happen next; the same for the same state each time."""
 
     def broken(self, state: S) -> Sequence[str]:

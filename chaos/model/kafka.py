@@ -22,7 +22,7 @@ from chaos.model.spec import Spec
 Ids = tuple[int, ...]
 
 
-class Part(IntEnum):
+class PendingPart(IntEnum):
     """What a transaction writes, in the order in which the model delivers it."""
 
     ROWS = 0
@@ -31,7 +31,7 @@ class Part(IntEnum):
     OFFSETS = 3
 
 
-class Staged(NamedTuple):
+class StagedTransaction(NamedTuple):
     """The contents of a transaction: ids that take effect, the row after them, the position after them, which
     messages above it are noted as handled, what is sent, marked as handled or not, and how much of what was
     sent the lane has read back.
@@ -46,13 +46,13 @@ class Staged(NamedTuple):
     read: int = 0
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[PendingPart, ...]:
         """A transaction of duplicates alone has no rows and no outputs."""
-        has = {Part.ROWS: bool(self.ids), Part.OUTPUTS: bool(self.sends)}
-        return tuple(part for part in Part if has.get(part, True))
+        has = {PendingPart.ROWS: bool(self.ids), PendingPart.OUTPUTS: bool(self.sends)}
+        return tuple(part for part in PendingPart if has.get(part, True))
 
 
-class Transaction(IntEnum):
+class ModelTransaction(IntEnum):
     """States of a transaction at its coordinator."""
 
     EMPTY = 0
@@ -67,15 +67,15 @@ class TransactionalId(NamedTuple):
     """
 
     holder: int | None = None
-    transaction: Transaction = Transaction.EMPTY
-    staged: Staged | None = None
+    transaction: ModelTransaction = ModelTransaction.EMPTY
+    staged: StagedTransaction | None = None
     written: int = 0
     ending: bool = False
     awaited: bool = False
-    unmarked: tuple[Part, ...] = ()
+    unmarked: tuple[PendingPart, ...] = ()
 
 
-class Entry(NamedTuple):
+class ModelRecord(NamedTuple):
     """A record; `pending` is the number of the transactional id whose marker it waits for, `ahead` are the
     messages above the position that were handled, too; `marked` says that its lane has handled it already,
     `read` how much of the outputs it has read back.
@@ -89,7 +89,7 @@ class Entry(NamedTuple):
     read: int = 0
 
 
-Log = tuple[Entry, ...]
+Log = tuple[ModelRecord, ...]
 
 
 class Kafka(NamedTuple):
@@ -117,7 +117,7 @@ class Kafka(NamedTuple):
         return tuple(
             entry
             for entry in log
-            if entry.pending is None or self.ids[entry.pending].transaction is Transaction.PREPARE_COMMIT
+            if entry.pending is None or self.ids[entry.pending].transaction is ModelTransaction.PREPARE_COMMIT
         )
 
     @property
@@ -125,7 +125,7 @@ class Kafka(NamedTuple):
         """The group's position when every marker will have been written."""
         offsets = [self.offset, self.late_offset or 0]
         for each in self.ids:
-            if each.transaction is Transaction.PREPARE_COMMIT and Part.OFFSETS in each.unmarked:
+            if each.transaction is ModelTransaction.PREPARE_COMMIT and PendingPart.OFFSETS in each.unmarked:
                 assert each.staged is not None
                 offsets.append(each.staged.position)
         return max(offsets)
@@ -136,7 +136,7 @@ def stable(log: Log) -> int:
     return next((offset for offset, entry in enumerate(log) if entry.pending is not None), len(log))
 
 
-_LOGS = {Part.ROWS: "rows", Part.MARKS: "marks", Part.OUTPUTS: "outputs"}
+_LOGS = {PendingPart.ROWS: "rows", PendingPart.MARKS: "marks", PendingPart.OUTPUTS: "outputs"}
 
 
 # -- what a producer asks for ---------------------------------------------------------------------------
@@ -148,23 +148,23 @@ def initialise(kafka: Kafka, number: int, owner: int) -> tuple[Kafka, bool] | No
     An ongoing transaction is aborted first, and its producer fenced.
     """
     transaction = kafka.ids[number].transaction
-    if transaction is Transaction.EMPTY:
+    if transaction is ModelTransaction.EMPTY:
         return kafka.with_id(number, holder=owner), True
-    if transaction is Transaction.ONGOING:
+    if transaction is ModelTransaction.ONGOING:
         return fence(kafka, number), False
     return None
 
 
 def fence(kafka: Kafka, number: int) -> Kafka:
     """A newer epoch that nobody has; an ongoing transaction is to be aborted."""
-    if kafka.ids[number].transaction is Transaction.ONGOING:
-        kafka = kafka.with_id(number, transaction=Transaction.PREPARE_ABORT, ending=False, awaited=False)
+    if kafka.ids[number].transaction is ModelTransaction.ONGOING:
+        kafka = kafka.with_id(number, transaction=ModelTransaction.PREPARE_ABORT, ending=False, awaited=False)
     return kafka.with_id(number, holder=None)
 
 
-def add(kafka: Kafka, number: int, staged: Staged) -> Kafka:
+def add(kafka: Kafka, number: int, staged: StagedTransaction) -> Kafka:
     """AddPartitionsToTxn and AddOffsetsToTxn: from here on the contents are on their way."""
-    return kafka.with_id(number, transaction=Transaction.ONGOING, staged=staged, written=0)
+    return kafka.with_id(number, transaction=ModelTransaction.ONGOING, staged=staged, written=0)
 
 
 def end(kafka: Kafka, number: int) -> Kafka:
@@ -208,7 +208,7 @@ def _rebalanced(kafka: Kafka) -> Kafka:
 def _network(spec: Spec, kafka: Kafka, number: int, each: TransactionalId) -> list[Moved]:
     """Requests that arrive, from the newest producer of the id."""
     found = []
-    if each.transaction is Transaction.ONGOING:
+    if each.transaction is ModelTransaction.ONGOING:
         assert each.staged is not None
         parts = each.staged.parts
         if each.written < len(parts):
@@ -226,27 +226,29 @@ def _network(spec: Spec, kafka: Kafka, number: int, each: TransactionalId) -> li
     return found
 
 
-def _write(spec: Spec, kafka: Kafka, number: int, part: Part) -> Kafka:
+def _write(spec: Spec, kafka: Kafka, number: int, part: PendingPart) -> Kafka:
     each = kafka.ids[number]
     assert each.staged is not None
     kafka = kafka.with_id(number, written=each.written + 1)
-    if part is Part.OFFSETS:
+    if part is PendingPart.OFFSETS:
         if spec.offsets_in_transaction:
             return kafka
         return kafka._replace(offset=each.staged.position, read=each.staged.read)
     staged = each.staged
-    ids = {Part.ROWS: staged.row, Part.MARKS: staged.ids, Part.OUTPUTS: staged.sends}[part]
-    marked = part is Part.OUTPUTS and staged.marked
-    entry = Entry(ids, staged.position, number, staged.ahead, marked, staged.read)
+    ids = {PendingPart.ROWS: staged.row, PendingPart.MARKS: staged.ids, PendingPart.OUTPUTS: staged.sends}[
+        part
+    ]
+    marked = part is PendingPart.OUTPUTS and staged.marked
+    entry = ModelRecord(ids, staged.position, number, staged.ahead, marked, staged.read)
     return _with_log(kafka, part, (*_log(kafka, part), entry))
 
 
-def _log(kafka: Kafka, part: Part) -> Log:
+def _log(kafka: Kafka, part: PendingPart) -> Log:
     log: Log = getattr(kafka, _LOGS[part])
     return log
 
 
-def _with_log(kafka: Kafka, part: Part, log: Log) -> Kafka:
+def _with_log(kafka: Kafka, part: PendingPart, log: Log) -> Kafka:
     changed: dict[str, Any] = {_LOGS[part]: log}
     return kafka._replace(**changed)
 
@@ -259,23 +261,23 @@ def _prepare_commit(spec: Spec, kafka: Kafka, number: int) -> Kafka:
         kafka = kafka._replace(answers=tuple(sorted((*kafka.answers, each.holder))))
     unmarked = each.staged.parts[: each.written]
     if not spec.offsets_in_transaction:
-        unmarked = tuple(part for part in unmarked if part is not Part.OFFSETS)
+        unmarked = tuple(part for part in unmarked if part is not PendingPart.OFFSETS)
     if not unmarked:
         return _ended(kafka, number)
-    state = Transaction.PREPARE_COMMIT
+    state = ModelTransaction.PREPARE_COMMIT
     return kafka.with_id(number, transaction=state, ending=False, awaited=False, unmarked=unmarked)
 
 
 def _coordinator(spec: Spec, kafka: Kafka, number: int, each: TransactionalId) -> list[Moved]:
     """The transaction's timeout, and markers; nobody reads outputs, so theirs comes with that of the rows."""
-    if each.transaction is Transaction.ONGOING:
+    if each.transaction is ModelTransaction.ONGOING:
         return [Moved("the transaction times out: its producer is fenced", fence(kafka, number))]
-    if each.transaction is Transaction.PREPARE_ABORT:
+    if each.transaction is ModelTransaction.PREPARE_ABORT:
         return [Moved("abort markers are written", _aborted(kafka, number))]
     return [
         Moved(f"the commit marker of the {part.name.lower()} is written", _mark(spec, kafka, number, part))
         for part in each.unmarked
-        if part is not Part.OUTPUTS
+        if part is not PendingPart.OUTPUTS
     ]
 
 
@@ -291,15 +293,15 @@ def _ended(kafka: Kafka, number: int) -> Kafka:
     return kafka.with_id(number, **TransactionalId(kafka.ids[number].holder)._asdict())
 
 
-def _mark(spec: Spec, kafka: Kafka, number: int, part: Part) -> Kafka:
+def _mark(spec: Spec, kafka: Kafka, number: int, part: PendingPart) -> Kafka:
     each = kafka.ids[number]
     assert each.staged is not None
-    marked = (Part.ROWS, Part.OUTPUTS) if part is Part.ROWS else (part,)
+    marked = (PendingPart.ROWS, PendingPart.OUTPUTS) if part is PendingPart.ROWS else (part,)
     for log_part in _LOGS.keys() & marked:
         log = _log(kafka, log_part)
         log = tuple(e._replace(pending=None) if e.pending == number else e for e in log)
         kafka = _with_log(kafka, log_part, log)
-    if part is Part.OFFSETS:
+    if part is PendingPart.OFFSETS:
         late = spec.late_positions
         position = each.staged.position
         kafka = kafka._replace(late_offset=position) if late else kafka._replace(offset=position)

@@ -33,18 +33,18 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from chaos.model.explorer import Step
+from chaos.model.explorer import ModelStep
 from chaos.model.kafka import Kafka, TransactionalId, moves
 from chaos.model.rules import ONE_OWNER, broken_by_kafka, broken_by_worker, is_finished
 from chaos.model.spec import Spec
-from chaos.model.worker import Moves, Phase, Worker
+from chaos.model.worker import ModelWorker, Moves, Phase
 
 T = TypeVar("T", bound=Hashable)
 
 State = tuple[int, int, int]
 
 
-class _Seen(Generic[T]):
+class _Numbering(Generic[T]):
     """Numbers for values, in the order in which they are met."""
 
     def __init__(self) -> None:
@@ -68,32 +68,32 @@ class _Pair(NamedTuple):
     is_finished: bool
 
 
-class Protocol:
+class ProtocolModel:
     """The system of a spec."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self._workers = (Moves(spec, 0), Moves(spec, 1))
-        self._kafkas: _Seen[Kafka] = _Seen()
-        self._owners: _Seen[Worker] = _Seen()
+        self._kafkas: _Numbering[Kafka] = _Numbering()
+        self._owners: _Numbering[ModelWorker] = _Numbering()
         self._alone: dict[int, tuple[tuple[tuple[str, int, bool], ...], tuple[str, ...]]] = {}
         self._pairs: tuple[dict[tuple[int, int], _Pair], ...] = ({}, {})
 
     def initial(self) -> State:
         """An empty topic of outputs and tables, both workers idle, the lane assigned to A."""
         kafka = Kafka(ids=(TransactionalId(),) * (1 if self.spec.fixed_id else 2))
-        worker = self._owners.number(Worker())
+        worker = self._owners.number(ModelWorker())
         return self._kafkas.number(kafka), worker, worker
 
-    def steps(self, state: State) -> Iterator[Step[State]]:
+    def steps(self, state: State) -> Iterator[ModelStep[State]]:
         """What Kafka, the network, the group or a worker may do next."""
         kafka, a, b = state
         for label, then, is_fault in self._kafka(kafka)[0]:
-            yield Step(label, (then, a, b), is_fault)
+            yield ModelStep(label, (then, a, b), is_fault)
         for label, then, worker, is_fault in self._pair(0, kafka, a).moves:
-            yield Step(label, (then, worker, b), is_fault)
+            yield ModelStep(label, (then, worker, b), is_fault)
         for label, then, worker, is_fault in self._pair(1, kafka, b).moves:
-            yield Step(label, (then, a, worker), is_fault)
+            yield ModelStep(label, (then, a, worker), is_fault)
 
     def broken(self, state: State) -> list[str]:
         """The rules (`chaos.model.rules`) that a state breaks."""
@@ -109,7 +109,7 @@ class Protocol:
         kafka, a, b = state
         return self._pair(0, kafka, a).is_finished or self._pair(1, kafka, b).is_finished
 
-    def values(self, state: State) -> tuple[Kafka, Worker, Worker]:
+    def values(self, state: State) -> tuple[Kafka, ModelWorker, ModelWorker]:
         """What a state stands for."""
         kafka, a, b = state
         return self._kafkas.values[kafka], self._owners.values[a], self._owners.values[b]

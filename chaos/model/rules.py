@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from chaos.model.kafka import Ids, Kafka, Log
 from chaos.model.spec import Spec
 from chaos.model.store import rebuilt
-from chaos.model.worker import Phase, Worker
+from chaos.model.worker import ModelWorker, Phase
 
 ONCE = "a message takes effect once"
 AGREE = "state, inbox, outputs and position agree"
@@ -61,7 +61,7 @@ def _broken_by_loops(row: Ids, sent: Ids, outputs: Log, read: int, taken: set[in
         yield AGREE
 
 
-def broken_by_worker(kafka: Kafka, worker: Worker, *, can_commit: bool) -> Iterator[str]:
+def broken_by_worker(kafka: Kafka, worker: ModelWorker, *, can_commit: bool) -> Iterator[str]:
     """Rules about a worker beside what is committed."""
     store = worker.store
     rows, marks = kafka.decided(kafka.rows), kafka.decided(kafka.marks)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from chaos.model.kafka import Ids, Kafka, Log, Staged, stable
+from chaos.model.kafka import Ids, Kafka, Log, StagedTransaction, stable
 
 
-class Store(NamedTuple):
+class ModelStore(NamedTuple):
     """RocksDB: the row, inbox and position, what is handled above that, how much was read back, and up to
     where each changelog was copied.
     """
@@ -22,12 +22,12 @@ class Store(NamedTuple):
     read: int = 0
 
 
-def copied_row(store: Store, rows: Log) -> Store:
+def copied_row(store: ModelStore, rows: Log) -> ModelStore:
     """The store after one more record of the rows' changelog."""
     return store._replace(row=rows[store.rows_at].ids, rows_at=store.rows_at + 1)
 
 
-def copied_mark(store: Store, marks: Log) -> Store:
+def copied_mark(store: ModelStore, marks: Log) -> ModelStore:
     """The store after one more record of the changelog of inbox and position."""
     entry = marks[store.marks_at]
     inbox = tuple(sorted({*store.inbox, *entry.ids}))
@@ -40,9 +40,9 @@ def copied_mark(store: Store, marks: Log) -> Store:
     )
 
 
-def rebuilt(kafka: Kafka, rows_at: int, marks_at: int) -> Store:
+def rebuilt(kafka: Kafka, rows_at: int, marks_at: int) -> ModelStore:
     """What the changelogs say that a store has at these positions."""
-    store = Store()
+    store = ModelStore()
     for _ in range(rows_at):
         store = copied_row(store, kafka.rows)
     for _ in range(marks_at):
@@ -50,14 +50,14 @@ def rebuilt(kafka: Kafka, rows_at: int, marks_at: int) -> Store:
     return store
 
 
-def applied(store: Store, staged: Staged, ends: tuple[int, int]) -> Store:
+def applied(store: ModelStore, staged: StagedTransaction, ends: tuple[int, int]) -> ModelStore:
     """The store after a transaction, in one write batch."""
     inbox = tuple(sorted({*store.inbox, *staged.ids}))
     row, rows_at = (staged.row, ends[0]) if staged.ids else (store.row, store.rows_at)
-    return Store(row, rows_at, inbox, staged.position, ends[1], staged.ahead, staged.read)
+    return ModelStore(row, rows_at, inbox, staged.position, ends[1], staged.ahead, staged.read)
 
 
-def copies(store: Store, kafka: Kafka, ends: tuple[int, int]) -> Iterator[tuple[str, Store]]:
+def copies(store: ModelStore, kafka: Kafka, ends: tuple[int, int]) -> Iterator[tuple[str, ModelStore]]:
     """One more record of a changelog, up to an end and as far as read_committed goes."""
     if store.rows_at < min(ends[0], stable(kafka.rows)):
         yield "copies a record of rows", copied_row(store, kafka.rows)
@@ -65,7 +65,7 @@ def copies(store: Store, kafka: Kafka, ends: tuple[int, int]) -> Iterator[tuple[
         yield "copies a record of inbox and position", copied_mark(store, kafka.marks)
 
 
-def cut_short(store: Store, kafka: Kafka) -> Iterator[tuple[str, Store]]:
+def cut_short(store: ModelStore, kafka: Kafka) -> Iterator[tuple[str, ModelStore]]:
     """What a power failure may leave: less by the last write of a changelog; by more when it comes again."""
     if store.rows_at:
         cut = rebuilt(kafka, store.rows_at - 1, 0)

@@ -11,9 +11,9 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from chaos.model import kafka as broker
-from chaos.model.kafka import Ids, Kafka, Staged, Transaction, stable
+from chaos.model.kafka import Ids, Kafka, ModelTransaction, StagedTransaction, stable
 from chaos.model.spec import Opening, Spec
-from chaos.model.store import Store, applied, copies, cut_short
+from chaos.model.store import ModelStore, applied, copies, cut_short
 
 
 class Phase(IntEnum):
@@ -27,7 +27,7 @@ class Phase(IntEnum):
     STOPPED = 5  # by PositionLost
 
 
-class Way(IntEnum):
+class HandlingMode(IntEnum):
     """How messages are handled."""
 
     APART = 0  # what they send is handled when it was read
@@ -35,7 +35,7 @@ class Way(IntEnum):
     READ_BACK = 2  # they were sent, and read
 
 
-class Worker(NamedTuple):
+class ModelWorker(NamedTuple):
     """A worker, `told` or not that the lane is its own. `opened` counts the steps of opening that are done,
     `ends` is up to where it recovers or has written the changelogs, `at` its position in the source, `ahead`
     what it has handled above that, `read` its position in the outputs, `batch` which messages are staged,
@@ -44,26 +44,26 @@ class Worker(NamedTuple):
 
     phase: Phase = Phase.IDLE
     told: bool = False
-    store: Store = Store()
+    store: ModelStore = ModelStore()
     opened: int = 0
     ends: tuple[int, int] | None = None
     at: int = 0
     ahead: Ids = ()
     batch: Ids = ()
     read: int = 0
-    way: Way = Way.APART
+    way: HandlingMode = HandlingMode.APART
     disagreed: tuple[int, int] | None = None
 
-    def closed(self, phase: Phase) -> Worker:
+    def closed(self, phase: Phase) -> ModelWorker:
         """Without all that a session has in memory; what it has seen disagree is kept for the next one."""
-        return Worker(phase, self.told, self.store, disagreed=self.disagreed)
+        return ModelWorker(phase, self.told, self.store, disagreed=self.disagreed)
 
 
 class Move(NamedTuple):
     """What a worker may do next, and what that makes of it and of Kafka."""
 
     label: str
-    worker: Worker
+    worker: ModelWorker
     kafka: Kafka
     is_fault: bool = False
 
@@ -75,7 +75,7 @@ class Moves:
         self._spec = spec
         self._number = number
         self._id = 0 if spec.fixed_id else number
-        self._phases: dict[Phase, Callable[[Worker, Kafka], Iterator[Move]]] = {
+        self._phases: dict[Phase, Callable[[ModelWorker, Kafka], Iterator[Move]]] = {
             Phase.IDLE: self._follow,
             Phase.OPENING: self._open,
             Phase.READY: self._stage,
@@ -83,12 +83,12 @@ class Moves:
             Phase.ENDING: self._finish_commit,
         }
 
-    def can_commit(self, worker: Worker, kafka: Kafka) -> bool:
+    def can_commit(self, worker: ModelWorker, kafka: Kafka) -> bool:
         """Whether Kafka would take a commit from it: it is open, and nobody has fenced it."""
         is_open = worker.phase in (Phase.READY, Phase.SENDING, Phase.ENDING)
         return is_open and kafka.ids[self._id].holder == self._number
 
-    def of(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+    def of(self, worker: ModelWorker, kafka: Kafka) -> Iterator[Move]:
         """Everything that it may do in a state."""
         yield from self._faults(worker, kafka)
         yield from self._membership(worker, kafka)
@@ -97,54 +97,56 @@ class Moves:
 
     # -- faults and membership --------------------------------------------------------------------------
 
-    def _faults(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+    def _faults(self, worker: ModelWorker, kafka: Kafka) -> Iterator[Move]:
         store = worker.store
         after = broker.let_go(kafka, self._id, self._number)
-        dead = Worker(Phase.IDLE, store=store)
+        dead = ModelWorker(Phase.IDLE, store=store)
         if worker != dead:
             yield Move("is killed", dead, after, is_fault=True)
-        if store != Store():
-            yield Move("is killed and loses its disk", dead._replace(store=Store()), after, is_fault=True)
+        if store != ModelStore():
+            yield Move(
+                "is killed and loses its disk", dead._replace(store=ModelStore()), after, is_fault=True
+            )
         for what, older in cut_short(store, kafka):
             label = f"loses power, and with it the last write of {what}"
             yield Move(label, dead._replace(store=older), after, is_fault=True)
         if worker.phase in (Phase.OPENING, Phase.READY, Phase.SENDING, Phase.ENDING):
             yield self._in_doubt(worker, kafka, after)
 
-    def _in_doubt(self, worker: Worker, kafka: Kafka, after: Kafka) -> Move:
+    def _in_doubt(self, worker: ModelWorker, kafka: Kafka, after: Kafka) -> Move:
         """An answer that does not come in time, or any other error."""
         if self._spec.reopens_after_doubt or worker.phase is not Phase.ENDING:
             label = "has an error or no answer: discards its producer, is to open again"
             return Move(label, worker.closed(Phase.OPENING), after, is_fault=True)
         label = "gets no answer: takes the transaction for aborted and goes on with the same producer"
-        if kafka.ids[self._id].transaction is Transaction.ONGOING:
-            after = after.with_id(self._id, transaction=Transaction.PREPARE_ABORT, ending=False)
-        again = worker._replace(phase=Phase.READY, ends=None, batch=(), way=Way.APART)
+        if kafka.ids[self._id].transaction is ModelTransaction.ONGOING:
+            after = after.with_id(self._id, transaction=ModelTransaction.PREPARE_ABORT, ending=False)
+        again = worker._replace(phase=Phase.READY, ends=None, batch=(), way=HandlingMode.APART)
         return Move(label, again, after, is_fault=True)
 
-    def _membership(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+    def _membership(self, worker: ModelWorker, kafka: Kafka) -> Iterator[Move]:
         assigned = kafka.assigned == self._number
         if assigned and not worker.told:
             phase = Phase.OPENING if worker.phase is Phase.IDLE else worker.phase
             yield Move("is told that the lane is its own", worker._replace(told=True, phase=phase), kafka)
         in_commit = worker.phase in (Phase.SENDING, Phase.ENDING)
         if not assigned and worker.told:
-            left = worker._replace(told=False) if in_commit else Worker(store=worker.store)
+            left = worker._replace(told=False) if in_commit else ModelWorker(store=worker.store)
             yield Move("is told that it has lost the lane", left, kafka)
         if not worker.told and worker.phase is not Phase.IDLE:
             after = broker.let_go(kafka, self._id, self._number)
             label = "gives up the commit in flight and closes the lane" if in_commit else "closes the lane"
-            yield Move(label, Worker(store=worker.store), after)
+            yield Move(label, ModelWorker(store=worker.store), after)
 
     # -- opening ----------------------------------------------------------------------------------------
 
-    def _follow(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+    def _follow(self, worker: ModelWorker, kafka: Kafka) -> Iterator[Move]:
         if self._spec.standby and not worker.told:
             ends = (len(kafka.rows), len(kafka.marks))
             for what, store in copies(worker.store, kafka, ends):
                 yield Move(f"follows as a standby, {what}", worker._replace(store=store), kafka)
 
-    def _open(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+    def _open(self, worker: ModelWorker, kafka: Kafka) -> Iterator[Move]:
         if worker.told:
             step = self._spec.opening[worker.opened]
             if step is Opening.FENCE:
@@ -155,7 +157,7 @@ class Moves:
             else:
                 yield from self._recover(worker, kafka, to_stable=step is Opening.RECOVER_TO_STABLE)
 
-    def _fence(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+    def _fence(self, worker: ModelWorker, kafka: Kafka) -> Iterator[Move]:
         initialised = broker.initialise(kafka, self._id, self._number)
         if initialised is None:
             return
@@ -165,7 +167,7 @@ class Moves:
         else:
             yield Move("initialises its id: the transaction left open is to be aborted", worker, kafka)
 
-    def _recover(self, worker: Worker, kafka: Kafka, *, to_stable: bool) -> Iterator[Move]:
+    def _recover(self, worker: ModelWorker, kafka: Kafka, *, to_stable: bool) -> Iterator[Move]:
         if worker.ends is None:
             logs = (kafka.rows, kafka.marks)
             rows, marks = (stable(log) if to_stable else len(log) for log in logs)
@@ -178,12 +180,12 @@ class Moves:
             for what, store in copies(worker.store, kafka, worker.ends):
                 yield self._recovered(worker._replace(store=store), kafka, f"recovers, {what}")
 
-    def _recovered(self, worker: Worker, kafka: Kafka, label: str) -> Move:
+    def _recovered(self, worker: ModelWorker, kafka: Kafka, label: str) -> Move:
         if _has_recovered(worker, kafka):
             return self._next(worker._replace(ends=None), kafka, f"{label}: there is no more")
         return Move(label, worker, kafka)
 
-    def _next(self, worker: Worker, kafka: Kafka, label: str) -> Move:
+    def _next(self, worker: ModelWorker, kafka: Kafka, label: str) -> Move:
         """The next step of opening; after the last, the positions are compared and the lane is open."""
         worker = worker._replace(opened=worker.opened + 1)
         if worker.opened < len(self._spec.opening):
@@ -192,7 +194,7 @@ class Moves:
         disagreement = (worker.at, store.position)
         agree = (worker.at, worker.read) == (store.position, store.read)
         if agree or not self._spec.compares_positions:
-            opened = Worker(
+            opened = ModelWorker(
                 Phase.READY, worker.told, store, at=worker.at, ahead=store.ahead, read=worker.read
             )
             return Move(f"{label}; the lane is open", opened, kafka)
@@ -205,24 +207,26 @@ class Moves:
 
     # -- committing -------------------------------------------------------------------------------------
 
-    def staged(self, worker: Worker, batch: Ids) -> Staged:
+    def staged(self, worker: ModelWorker, batch: Ids) -> StagedTransaction:
         """What these messages do, over the store."""
         store = worker.store
-        if worker.way is Way.READ_BACK:
-            return Staged(batch, (*store.row, *batch), worker.at, worker.ahead, read=worker.read + 1)
+        if worker.way is HandlingMode.READ_BACK:
+            return StagedTransaction(
+                batch, (*store.row, *batch), worker.at, worker.ahead, read=worker.read + 1
+            )
         ids: Ids = ()
         for message in (self._spec.messages[place] for place in batch):
             if not self._spec.inbox or message not in (*store.inbox, *ids):
                 ids = (*ids, message)
         position, ahead = _reached(worker, batch)
         sends = tuple(-message for message in ids) if self._spec.loops else ids
-        if looped := worker.way is Way.LOOPED:
+        if looped := worker.way is HandlingMode.LOOPED:
             ids = (*ids, *sends)
         noted = ahead if self._spec.notes_ahead else ()
         marked = looped and self._spec.marks_looped
-        return Staged(ids, (*store.row, *ids), position, noted, sends, marked, worker.read)
+        return StagedTransaction(ids, (*store.row, *ids), position, noted, sends, marked, worker.read)
 
-    def _batches(self, worker: Worker) -> Iterator[Ids]:
+    def _batches(self, worker: ModelWorker) -> Iterator[Ids]:
         """Which messages may be in a transaction: the next ones, or one that nothing of its key is before."""
         messages = self._spec.messages
         left = [place for place in range(worker.at, len(messages)) if place not in worker.ahead]
@@ -233,11 +237,11 @@ class Moves:
                 if messages[place] not in {messages[before] for before in left[:number]}:
                     yield (place,)
 
-    def _fenced(self, worker: Worker, kafka: Kafka, doing: str) -> Move:
+    def _fenced(self, worker: ModelWorker, kafka: Kafka, doing: str) -> Move:
         after = broker.let_go(kafka, self._id, self._number)
         return Move(f"{doing}: is fenced, is to open again", worker.closed(Phase.OPENING), after)
 
-    def _stage(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+    def _stage(self, worker: ModelWorker, kafka: Kafka) -> Iterator[Move]:
         each = kafka.ids[self._id]
         unread = kafka.outputs[worker.read : stable(kafka.outputs)] if self._spec.loops else ()
         if not worker.told or (worker.at == len(self._spec.messages) and not unread):
@@ -247,17 +251,17 @@ class Moves:
             yield Move(label, worker._replace(read=worker.read + 1), kafka)
         elif each.holder != self._number:
             yield self._fenced(worker, kafka, "begins and sends")
-        elif each.transaction is Transaction.EMPTY:  # else the coordinator has it ask again
-            ways = (Way.APART, Way.LOOPED) if self._spec.loops else (Way.APART,)
+        elif each.transaction is ModelTransaction.EMPTY:  # else the coordinator has it ask again
+            ways = (HandlingMode.APART, HandlingMode.LOOPED) if self._spec.loops else (HandlingMode.APART,)
             chosen = [(batch, way) for batch in self._batches(worker) for way in ways]
             if unread:
-                chosen.append((unread[0].ids, Way.READ_BACK))
+                chosen.append((unread[0].ids, HandlingMode.READ_BACK))
             for batch, way in chosen:
                 sending = worker._replace(phase=Phase.SENDING, batch=batch, way=way)
                 label = f"stages {_SAID[way]} {batch[0]} to {batch[-1]}, begins and sends"
                 yield Move(label, sending, broker.add(kafka, self._id, self.staged(sending, batch)))
 
-    def _finish_sending(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+    def _finish_sending(self, worker: ModelWorker, kafka: Kafka) -> Iterator[Move]:
         each = kafka.ids[self._id]
         if each.holder != self._number:
             yield self._fenced(worker, kafka, "sends")
@@ -273,16 +277,16 @@ class Moves:
             label = f"writes RocksDB, then {label}"
         yield Move(label, ending, broker.end(kafka, self._id))
 
-    def _finish_commit(self, worker: Worker, kafka: Kafka) -> Iterator[Move]:
+    def _finish_commit(self, worker: ModelWorker, kafka: Kafka) -> Iterator[Move]:
         if self._number in kafka.answers:
             store = worker.store
             if self._spec.store_after_commit:
                 assert worker.ends is not None
                 store = applied(store, self.staged(worker, worker.batch), worker.ends)
-            read_back = worker.way is Way.READ_BACK
+            read_back = worker.way is HandlingMode.READ_BACK
             at, ahead = (worker.at, worker.ahead) if read_back else _reached(worker, worker.batch)
             read = worker.read + read_back
-            ready = Worker(Phase.READY, worker.told, store, at=at, ahead=ahead, read=read)
+            ready = ModelWorker(Phase.READY, worker.told, store, at=at, ahead=ahead, read=read)
             after = broker.let_go(kafka, self._id, self._number)
             yield Move("hears that it has committed, writes RocksDB", ready, after)
         elif kafka.ids[self._id].holder != self._number:
@@ -290,13 +294,13 @@ class Moves:
 
 
 _SAID = {
-    Way.APART: "messages",
-    Way.LOOPED: "with all that they send messages",
-    Way.READ_BACK: "what it has sent itself:",
+    HandlingMode.APART: "messages",
+    HandlingMode.LOOPED: "with all that they send messages",
+    HandlingMode.READ_BACK: "what it has sent itself:",
 }
 
 
-def _reached(worker: Worker, batch: Ids) -> tuple[int, Ids]:
+def _reached(worker: ModelWorker, batch: Ids) -> tuple[int, Ids]:
     """The position when these messages are handled, and what is handled above it."""
     handled, at = {*worker.ahead, *batch}, worker.at
     while at in handled:
@@ -304,7 +308,7 @@ def _reached(worker: Worker, batch: Ids) -> tuple[int, Ids]:
     return at, tuple(sorted(place for place in handled if place > at))
 
 
-def _has_recovered(worker: Worker, kafka: Kafka) -> bool:
+def _has_recovered(worker: ModelWorker, kafka: Kafka) -> bool:
     """Whether both changelogs were read to their ends; over what was aborted meanwhile a reader passes."""
     assert worker.ends is not None
     rows, marks = min(worker.ends[0], len(kafka.rows)), min(worker.ends[1], len(kafka.marks))

@@ -22,7 +22,7 @@ _REQUEST_TIMEOUT_MS = 3000
 _LOOKUP_WITHIN = 20.0
 
 
-class Brokers:
+class BrokerAdmin:
     """Asks each broker by itself, so that one that is away is in nobody's way.
 
     Attributes:

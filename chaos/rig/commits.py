@@ -9,7 +9,7 @@ from typing import NoReturn
 import structlog
 from aiokafka.errors import KafkaError
 
-from chaos.rig.records import Commits
+from chaos.rig.records import CommitTimes
 from streams.errors import PositionLost, SteadfaustError
 from streams.model.layout import LANE, Layout
 from streams.ports import TP, Batch, Reader
@@ -50,9 +50,9 @@ class CommitWatch:
                 log.warning("commit_watch_reconnects", error=repr(error))
             await asyncio.sleep(_PAUSE)
 
-    def commits(self) -> Commits:
+    def commits(self) -> CommitTimes:
         """What was seen so far."""
-        return Commits(seen={lane: list(times) for lane, times in self._seen.items()})
+        return CommitTimes(seen={lane: list(times) for lane, times in self._seen.items()})
 
     def note(self, batches: list[Batch], now: float) -> None:
         """These arrived at `now`, in seconds since the epoch; one without records was no commit."""

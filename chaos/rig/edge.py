@@ -19,8 +19,8 @@ import aiohttp
 
 from agents.cancellation import CancellationRefused
 from agents.messages import OrderCancelled, OrderConfirmed
-from chaos.rig.processes import Process
-from chaos.rig.records import Ended, Way
+from chaos.rig.processes import ChildProcess
+from chaos.rig.records import ProcessEnd, Way
 from chaos.rig.waiting import ChaosFailed, until, until_answered
 from demo.edge import make_tables
 from streams.local.loopback import HOST, reserve
@@ -57,7 +57,7 @@ class Edge:
         """`settings` are the processes' environment beside ours and must name STEADFAUST_APP_ID and
         STEADFAUST_BOOTSTRAP; `way` is the URL by which they reach PostgreSQL, where it is another than ours.
         """
-        self.processes: list[Process] = []
+        self.processes: list[ChildProcess] = []
         self.postgres = postgres
         self.urls: dict[Way, str] = {}
         self._settings = {**settings, "STEADFAUST_VAR": str(var), "STEADFAUST_POSTGRES_URL": way or postgres}
@@ -73,7 +73,7 @@ class Edge:
         await asyncio.gather(*starting, *(self.start_api(way) for way in WAYS))
         await self.until_shared(within=_STARTS_WITHIN)
 
-    async def start_relay(self, number: int) -> Process:
+    async def start_relay(self, number: int) -> ChildProcess:
         """Start a relay; returns when it has joined the others."""
         relay = self._process(relay_name(number), _RELAY)
         joined = f"{relay.name} joins: see {relay.log.path}"
@@ -82,7 +82,7 @@ class Edge:
         )
         return relay
 
-    async def start_api(self, way: Way) -> Process:
+    async def start_api(self, way: Way) -> ChildProcess:
         """Start an API where it was; returns when it answers that it is well."""
         api = self._process(api_name(way), _API, PORT=str(self._ports[way]), STEADFAUST_ORDERS_WAY=way)
 
@@ -92,18 +92,18 @@ class Edge:
         await until_answered(answers, f"{api.name} answers: see {api.log.path}", within=_STARTS_WITHIN)
         return api
 
-    def named(self, name: str) -> Process:
+    def named(self, name: str) -> ChildProcess:
         """The process of this name that runs. Raises ChaosFailed when there is none."""
         found = next((each for each in self.processes if each.name == name and each.alive), None)
         if found is None:
             raise ChaosFailed(f"no {name} runs")
         return found
 
-    def unexpected(self) -> list[Process]:
+    def unexpected(self) -> list[ChildProcess]:
         """Processes that ended although nobody told them to."""
         return [each for each in self.processes if not each.alive and not each.told]
 
-    async def stop(self, why: str) -> list[Ended]:
+    async def stop(self, why: str) -> list[ProcessEnd]:
         """SIGTERM all, and wait until all have ended; returns how each that ever ran did."""
         await asyncio.gather(*(each.stop(why) for each in self.processes if each.alive))
         return [each.ended() for each in self.processes]
@@ -188,11 +188,11 @@ class Edge:
         except aiohttp.ClientError:  # nobody listens yet
             return False
 
-    def _process(self, name: str, command: Sequence[str], **environment: str) -> Process:
+    def _process(self, name: str, command: Sequence[str], **environment: str) -> ChildProcess:
         self._log.mkdir(parents=True, exist_ok=True)
         log = self._log / f"{name}.{self._started[name]}.log"
         self._started[name] += 1
-        process = Process(name, log, command, {**os.environ, **self._settings, **environment})
+        process = ChildProcess(name, log, command, {**os.environ, **self._settings, **environment})
         self.processes.append(process)
         return process
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from chaos.rig.processes import Process
+from chaos.rig.processes import ChildProcess
 from chaos.rig.waiting import until
 
 WORKER = "chaos.rig.worker"
 _SLOT_TAKEN_WITHIN = 60.0
 
 
-class Worker(Process):
+class FleetWorker(ChildProcess):
     """A worker process.
 
     Attributes:
@@ -63,7 +63,7 @@ class Fleet:
         """`settings` are the workers' environment beside ours and must name STEADFAUST_APP_ID, `by_slot` what
         differs, `module` is where Faust finds the application.
         """
-        self.workers: list[Worker] = []
+        self.workers: list[FleetWorker] = []
         self._log = var / "log"
         self._slots = var / "workers" / settings["STEADFAUST_APP_ID"]
         self.settings = {**settings, "STEADFAUST_VAR": str(var), "STEADFAUST_WEB_PORT": "0"}
@@ -73,7 +73,7 @@ class Fleet:
         self._number_of_slots = slots
         self._starting = asyncio.Lock()
 
-    async def start(self, slot: int, *, module: str | None = None, **environment: str) -> Worker:
+    async def start(self, slot: int, *, module: str | None = None, **environment: str) -> FleetWorker:
         """Start a worker in a slot that is free; returns when it holds it. Its lanes open later.
 
         Raises ChaosFailed when it did not take the slot.
@@ -82,7 +82,7 @@ class Fleet:
             self._keep_slots_but(slot)
             self._log.mkdir(parents=True, exist_ok=True)
             number = sum(worker.slot == slot for worker in self.workers)
-            worker = Worker(
+            worker = FleetWorker(
                 slot,
                 self._log / f"{worker_name(slot)}.{number}.log",
                 [sys.executable, "-m", "faust", "-A", module or self._module, "worker", "-l", "warn"],
@@ -96,16 +96,16 @@ class Fleet:
             )
             return worker
 
-    def in_slot(self, slot: int) -> Worker | None:
+    def in_slot(self, slot: int) -> FleetWorker | None:
         """The worker that lives in this slot; None: nobody."""
         return next((worker for worker in self.alive if worker.slot == slot), None)
 
     @property
-    def alive(self) -> list[Worker]:
+    def alive(self) -> list[FleetWorker]:
         """Workers that have not ended."""
         return [worker for worker in self.workers if worker.alive]
 
-    def unexpected(self) -> list[Worker]:
+    def unexpected(self) -> list[FleetWorker]:
         """Workers that ended although nobody told them to."""
         return [worker for worker in self.workers if not worker.alive and not worker.told]
 

@@ -19,7 +19,7 @@ RECOVERING = "recovering"
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", RECOVERING)
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What is done."""
 
     KILL_WORKER = "kill_worker"
@@ -60,7 +60,7 @@ class Kind(StrEnum):
     OUTAGE = "outage"
 
 
-class After(StrEnum):
+class AfterKill(StrEnum):
     """What follows the end of a killed worker."""
 
     SAME = "the same directory"
@@ -88,13 +88,13 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     at: float
-    kind: Kind
+    kind: FaultKind
     calm: float = 0.0
     beside: bool = False
     slot: int | None = None
     broker: int | None = None
     lane: int | None = None
-    after: After = After.SAME
+    after: AfterKill = AfterKill.SAME
     point: str = ""
     nth: int = 0
     seconds: float = 0.0
@@ -103,117 +103,126 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     which: int = 0
 
 
-OF_BROKERS = {Kind.KILL_BROKER, Kind.RESTART_BROKER, Kind.PAUSE_BROKER, Kind.KILL_COORDINATOR}
+OF_BROKERS = {
+    FaultKind.KILL_BROKER,
+    FaultKind.RESTART_BROKER,
+    FaultKind.PAUSE_BROKER,
+    FaultKind.KILL_COORDINATOR,
+}
 OF_EDGES = {
-    Kind.NETWORK_DELAY,
-    Kind.GATEWAY_DOWN,
-    Kind.GATEWAY_DOWN_IN_LOW_TRAFFIC,
-    Kind.GATEWAY_SLOW,
-    Kind.GATEWAY_LOSES_ANSWERS,
-    Kind.HANDLERS_FAIL,
-    Kind.S3_DOWN,
-    Kind.S3_CUT,
-    Kind.S3_SLOW,
+    FaultKind.NETWORK_DELAY,
+    FaultKind.GATEWAY_DOWN,
+    FaultKind.GATEWAY_DOWN_IN_LOW_TRAFFIC,
+    FaultKind.GATEWAY_SLOW,
+    FaultKind.GATEWAY_LOSES_ANSWERS,
+    FaultKind.HANDLERS_FAIL,
+    FaultKind.S3_DOWN,
+    FaultKind.S3_CUT,
+    FaultKind.S3_SLOW,
 }
 #: The database edge: relays of the outbox, orders APIs, PostgreSQL.
 OF_DATABASE = {
-    Kind.KILL_RELAY,
-    Kind.FREEZE_RELAY,
-    Kind.KILL_API,
-    Kind.KILL_POSTGRES,
-    Kind.SILENT_POSTGRES,
-    Kind.LOCK_OUTBOX,
+    FaultKind.KILL_RELAY,
+    FaultKind.FREEZE_RELAY,
+    FaultKind.KILL_API,
+    FaultKind.KILL_POSTGRES,
+    FaultKind.SILENT_POSTGRES,
+    FaultKind.LOCK_OUTBOX,
 }
 #: Of those, the ones that hit one of two.
-OF_ONE_OF_TWO = {Kind.KILL_RELAY, Kind.FREEZE_RELAY, Kind.KILL_API}
+OF_ONE_OF_TWO = {FaultKind.KILL_RELAY, FaultKind.FREEZE_RELAY, FaultKind.KILL_API}
 #: These let handlers fail, which costs messages attempts.
 COSTS_ATTEMPTS = {
-    Kind.GATEWAY_DOWN,
-    Kind.GATEWAY_DOWN_IN_LOW_TRAFFIC,
-    Kind.GATEWAY_LOSES_ANSWERS,
-    Kind.HANDLERS_FAIL,
-    Kind.S3_DOWN,
-    Kind.S3_CUT,
+    FaultKind.GATEWAY_DOWN,
+    FaultKind.GATEWAY_DOWN_IN_LOW_TRAFFIC,
+    FaultKind.GATEWAY_LOSES_ANSWERS,
+    FaultKind.HANDLERS_FAIL,
+    FaultKind.S3_DOWN,
+    FaultKind.S3_CUT,
 }
-OF_WORKERS = set(Kind) - OF_BROKERS - OF_EDGES - OF_DATABASE
+OF_WORKERS = set(FaultKind) - OF_BROKERS - OF_EDGES - OF_DATABASE
 #: They take long: a short run has one of them, a long one all, once.
 RARE = (
-    Kind.GATEWAY_DOWN_IN_LOW_TRAFFIC,
-    Kind.SLEEP_PAST_TOMBSTONES,
-    Kind.CHANGE_LANES,
-    Kind.RECREATE_TOPIC,
+    FaultKind.GATEWAY_DOWN_IN_LOW_TRAFFIC,
+    FaultKind.SLEEP_PAST_TOMBSTONES,
+    FaultKind.CHANGE_LANES,
+    FaultKind.RECREATE_TOPIC,
 )
 #: Nothing else happens beside them.
-ALONE = {Kind.OUTAGE, Kind.SLEEP_PAST_TOMBSTONES, Kind.CHANGE_LANES, Kind.RECREATE_TOPIC}
+ALONE = {FaultKind.OUTAGE, FaultKind.SLEEP_PAST_TOMBSTONES, FaultKind.CHANGE_LANES, FaultKind.RECREATE_TOPIC}
 #: They hit all workers.
-OF_ALL = {Kind.ROLLING_RESTART, Kind.ROLLING_DEPLOY, Kind.RECREATE_TOPIC, Kind.OUTAGE}
+OF_ALL = {FaultKind.ROLLING_RESTART, FaultKind.ROLLING_DEPLOY, FaultKind.RECREATE_TOPIC, FaultKind.OUTAGE}
 
 #: About how long each takes until it has healed, in seconds: what the deck is dealt by.
 TAKES = {
-    Kind.KILL_WORKER: 9,
-    Kind.KILL_AT_POINT: 11,
-    Kind.FREEZE_WORKER: 17,
-    Kind.FREEZE_AT_POINT: 19,
-    Kind.CLOCK_AHEAD: 16,
-    Kind.DISK_FULL: 16,
-    Kind.TOO_MANY_FILES: 12,
-    Kind.KILL_BROKER: 14,
-    Kind.RESTART_BROKER: 12,
-    Kind.PAUSE_BROKER: 25,
-    Kind.KILL_COORDINATOR: 14,
-    Kind.ROLLING_RESTART: 16,
-    Kind.ROLLING_DEPLOY: 18,
-    Kind.ADD_WORKER: 6,
-    Kind.REMOVE_WORKER: 10,
-    Kind.NETWORK_CUT: 16,
-    Kind.NETWORK_BLACKHOLE: 16,
-    Kind.NETWORK_DELAY: 9,
-    Kind.GATEWAY_DOWN: 9,
-    Kind.GATEWAY_DOWN_IN_LOW_TRAFFIC: 32,
-    Kind.GATEWAY_SLOW: 9,
-    Kind.GATEWAY_LOSES_ANSWERS: 9,
-    Kind.HANDLERS_FAIL: 9,
-    Kind.KILL_RELAY: 6,
-    Kind.FREEZE_RELAY: 15,
-    Kind.KILL_API: 6,
-    Kind.KILL_POSTGRES: 8,
-    Kind.SILENT_POSTGRES: 22,
-    Kind.LOCK_OUTBOX: 12,
-    Kind.S3_DOWN: 16,
-    Kind.S3_CUT: 9,
-    Kind.S3_SLOW: 9,
-    Kind.SLEEP_PAST_TOMBSTONES: 55,
-    Kind.CHANGE_LANES: 40,
-    Kind.RECREATE_TOPIC: 25,
-    Kind.OUTAGE: 80,
+    FaultKind.KILL_WORKER: 9,
+    FaultKind.KILL_AT_POINT: 11,
+    FaultKind.FREEZE_WORKER: 17,
+    FaultKind.FREEZE_AT_POINT: 19,
+    FaultKind.CLOCK_AHEAD: 16,
+    FaultKind.DISK_FULL: 16,
+    FaultKind.TOO_MANY_FILES: 12,
+    FaultKind.KILL_BROKER: 14,
+    FaultKind.RESTART_BROKER: 12,
+    FaultKind.PAUSE_BROKER: 25,
+    FaultKind.KILL_COORDINATOR: 14,
+    FaultKind.ROLLING_RESTART: 16,
+    FaultKind.ROLLING_DEPLOY: 18,
+    FaultKind.ADD_WORKER: 6,
+    FaultKind.REMOVE_WORKER: 10,
+    FaultKind.NETWORK_CUT: 16,
+    FaultKind.NETWORK_BLACKHOLE: 16,
+    FaultKind.NETWORK_DELAY: 9,
+    FaultKind.GATEWAY_DOWN: 9,
+    FaultKind.GATEWAY_DOWN_IN_LOW_TRAFFIC: 32,
+    FaultKind.GATEWAY_SLOW: 9,
+    FaultKind.GATEWAY_LOSES_ANSWERS: 9,
+    FaultKind.HANDLERS_FAIL: 9,
+    FaultKind.KILL_RELAY: 6,
+    FaultKind.FREEZE_RELAY: 15,
+    FaultKind.KILL_API: 6,
+    FaultKind.KILL_POSTGRES: 8,
+    FaultKind.SILENT_POSTGRES: 22,
+    FaultKind.LOCK_OUTBOX: 12,
+    FaultKind.S3_DOWN: 16,
+    FaultKind.S3_CUT: 9,
+    FaultKind.S3_SLOW: 9,
+    FaultKind.SLEEP_PAST_TOMBSTONES: 55,
+    FaultKind.CHANGE_LANES: 40,
+    FaultKind.RECREATE_TOPIC: 25,
+    FaultKind.OUTAGE: 80,
 }
-LASTS: dict[Kind, tuple[float, float]] = {
-    Kind.FREEZE_WORKER: (9.0, 12.0),
-    Kind.FREEZE_AT_POINT: (9.0, 12.0),
+LASTS: dict[FaultKind, tuple[float, float]] = {
+    FaultKind.FREEZE_WORKER: (9.0, 12.0),
+    FaultKind.FREEZE_AT_POINT: (9.0, 12.0),
     # Shorter than a worker keeps lanes that wait for its machine.
-    Kind.CLOCK_AHEAD: (6.0, 9.0),
-    Kind.DISK_FULL: (6.0, 9.0),
-    Kind.TOO_MANY_FILES: (4.0, 7.0),
-    Kind.SLEEP_PAST_TOMBSTONES: (DELETE_RETENTION + 2.0, DELETE_RETENTION + 4.0),
-    Kind.PAUSE_BROKER: (20.0, 20.0),
-    Kind.NETWORK_CUT: (9.0, 12.0),
-    Kind.NETWORK_BLACKHOLE: (9.0, 12.0),
-    Kind.NETWORK_DELAY: (6.0, 10.0),
-    Kind.GATEWAY_DOWN: (4.0, 8.0),
+    FaultKind.CLOCK_AHEAD: (6.0, 9.0),
+    FaultKind.DISK_FULL: (6.0, 9.0),
+    FaultKind.TOO_MANY_FILES: (4.0, 7.0),
+    FaultKind.SLEEP_PAST_TOMBSTONES: (DELETE_RETENTION + 2.0, DELETE_RETENTION + 4.0),
+    FaultKind.PAUSE_BROKER: (20.0, 20.0),
+    FaultKind.NETWORK_CUT: (9.0, 12.0),
+    FaultKind.NETWORK_BLACKHOLE: (9.0, 12.0),
+    FaultKind.NETWORK_DELAY: (6.0, 10.0),
+    FaultKind.GATEWAY_DOWN: (4.0, 8.0),
     # Longer than all attempts of a message take: six, of which each asks for 2 s, and 11.3 s between them.
-    Kind.GATEWAY_DOWN_IN_LOW_TRAFFIC: (28.0, 32.0),
-    Kind.GATEWAY_SLOW: (5.0, 8.0),
-    Kind.GATEWAY_LOSES_ANSWERS: (3.0, 6.0),
-    Kind.HANDLERS_FAIL: (4.0, 8.0),
-    Kind.FREEZE_RELAY: (12.0, 14.0),  # longer than its lease of 10 s
-    Kind.KILL_POSTGRES: (1.0, 4.0),
-    Kind.SILENT_POSTGRES: (13.0, 16.0),  # longer than a relay's statement may take
-    Kind.LOCK_OUTBOX: (5.0, 9.0),  # longer than two attempts of a relay to mark
-    Kind.S3_DOWN: (6.0, 9.0),  # its clients give an answer up after 5 s
-    Kind.S3_CUT: (4.0, 8.0),
-    Kind.S3_SLOW: (5.0, 8.0),
-    Kind.OUTAGE: (60.0, 60.0),  # twice as long as a saga waits for a reply
+    FaultKind.GATEWAY_DOWN_IN_LOW_TRAFFIC: (28.0, 32.0),
+    FaultKind.GATEWAY_SLOW: (5.0, 8.0),
+    FaultKind.GATEWAY_LOSES_ANSWERS: (3.0, 6.0),
+    FaultKind.HANDLERS_FAIL: (4.0, 8.0),
+    FaultKind.FREEZE_RELAY: (12.0, 14.0),  # longer than its lease of 10 s
+    FaultKind.KILL_POSTGRES: (1.0, 4.0),
+    FaultKind.SILENT_POSTGRES: (13.0, 16.0),  # longer than a relay's statement may take
+    FaultKind.LOCK_OUTBOX: (5.0, 9.0),  # longer than two attempts of a relay to mark
+    FaultKind.S3_DOWN: (6.0, 9.0),  # its clients give an answer up after 5 s
+    FaultKind.S3_CUT: (4.0, 8.0),
+    FaultKind.S3_SLOW: (5.0, 8.0),
+    FaultKind.OUTAGE: (60.0, 60.0),  # twice as long as a saga waits for a reply
 }
 #: How often handlers fail while they do.
-RATES = {Kind.HANDLERS_FAIL: (0.05, 0.3)}
-DELAYS = {Kind.NETWORK_DELAY: (0.05, 0.2), Kind.GATEWAY_SLOW: (0.2, 0.6), Kind.S3_SLOW: (0.2, 0.6)}
+RATES = {FaultKind.HANDLERS_FAIL: (0.05, 0.3)}
+DELAYS = {
+    FaultKind.NETWORK_DELAY: (0.05, 0.2),
+    FaultKind.GATEWAY_SLOW: (0.2, 0.6),
+    FaultKind.S3_SLOW: (0.2, 0.6),
+}

@@ -20,7 +20,7 @@ _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER of no seconds: the connection ends with a reset, as when its path is gone."""
 
 
-class Kind(StrEnum):
+class LinkFaultKind(StrEnum):
     """What can be wrong with a link.
 
     CUT resets its connections and refuses new ones. BLACKHOLE lets nothing through, closes included; what
@@ -34,7 +34,7 @@ class Kind(StrEnum):
     LOSE_ANSWERS = "lose_answers"
 
 
-class Fault(msgspec.Struct, eq=False):
+class LinkFault(msgspec.Struct, eq=False):
     """A fault of one or more links, several of which may be on at a time.
 
     Attributes:
@@ -42,7 +42,7 @@ class Fault(msgspec.Struct, eq=False):
         count: connections cut or refused, chunks held or delayed, answers lost.
     """
 
-    kind: Kind
+    kind: LinkFaultKind
     seconds: float = 0.0
     count: int = 0
 
@@ -53,15 +53,15 @@ class Link:
     def __init__(self, port: int, upstream: int) -> None:
         self.port = port
         self.upstream = upstream
-        self.connections: set[Connection] = set()
-        self._faults: list[Fault] = []
+        self.connections: set[ProxiedConnection] = set()
+        self._faults: list[LinkFault] = []
         self._listening: asyncio.Server | None = None
         self._note()
 
     async def listen(self) -> None:
         """Take connections from now on. Raises OSError when the port is taken."""
         loop = asyncio.get_running_loop()
-        self._listening = await loop.create_server(lambda: Connection(self).client, HOST, self.port)
+        self._listening = await loop.create_server(lambda: ProxiedConnection(self).client, HOST, self.port)
 
     def close(self) -> None:
         """Take no more connections, and end those that are there."""
@@ -70,15 +70,15 @@ class Link:
         for connection in list(self.connections):
             connection.reset()
 
-    def begin(self, fault: Fault) -> None:
+    def begin(self, fault: LinkFault) -> None:
         """Let it go wrong."""
         self._faults.append(fault)
         self._note()
-        if fault.kind is Kind.CUT:
+        if fault.kind is LinkFaultKind.CUT:
             for connection in list(self.connections):
                 self.reset(connection, fault)
 
-    def end(self, fault: Fault) -> None:
+    def end(self, fault: LinkFault) -> None:
         """Mend it: what was held goes on its way."""
         self._faults.remove(fault)
         self._note()
@@ -86,7 +86,7 @@ class Link:
             connection.up.drain()
             connection.down.drain()
 
-    def reset(self, connection: Connection, fault: Fault) -> None:
+    def reset(self, connection: ProxiedConnection, fault: LinkFault) -> None:
         """End a connection because of a fault."""
         fault.count += 1
         connection.reset()
@@ -98,12 +98,14 @@ class Link:
 
     def _note(self) -> None:
         """What the pipes ask for each chunk, in fields."""
-        self.cut, self.hole, self.lossy = map(self._active, (Kind.CUT, Kind.BLACKHOLE, Kind.LOSE_ANSWERS))
-        self.delays = [fault for fault in self._faults if fault.kind is Kind.DELAY]
+        self.cut, self.hole, self.lossy = map(
+            self._active, (LinkFaultKind.CUT, LinkFaultKind.BLACKHOLE, LinkFaultKind.LOSE_ANSWERS)
+        )
+        self.delays = [fault for fault in self._faults if fault.kind is LinkFaultKind.DELAY]
         self.delay = sum(fault.seconds for fault in self.delays)
         self.clear = self.hole is None and not self.delays
 
-    def _active(self, kind: Kind) -> Fault | None:
+    def _active(self, kind: LinkFaultKind) -> LinkFault | None:
         return next((fault for fault in self._faults if fault.kind is kind), None)
 
 
@@ -166,14 +168,14 @@ class Pipe:
             target.write(data)
 
 
-class Connection:
+class ProxiedConnection:
     """A client's connection and ours to what is behind the link."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.up, self.down = Pipe(link), Pipe(link)
         self.client = _Client(self, says=self.up, hears=self.down)
-        self._server = _Server(self, says=self.down, hears=self.up)
+        self._server = _LinkServer(self, says=self.down, hears=self.up)
         self._connecting: asyncio.Task[None] | None = None
         self._sides = 2
         self.broken = False
@@ -211,7 +213,7 @@ class Connection:
 class _Side(asyncio.Protocol):
     """One of a connection's two sockets."""
 
-    def __init__(self, connection: Connection, *, says: Pipe, hears: Pipe) -> None:
+    def __init__(self, connection: ProxiedConnection, *, says: Pipe, hears: Pipe) -> None:
         self._connection = connection
         self._says = says
         self._hears = hears
@@ -242,7 +244,7 @@ class _Client(_Side):
         self._connection.opened()
 
 
-class _Server(_Side):
+class _LinkServer(_Side):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if self._connection.broken:  # while we connected: what the client had sent must not arrive
             transport.close()

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from chaos.rig.links import Kind
-from chaos.rig.proxy import Answer, Begin, Count, End, Open, Request, Route
+from chaos.rig.links import LinkFaultKind
+from chaos.rig.proxy import Begin, End, FaultAnswer, FaultCount, LinkRoute, Open, Request
 from chaos.rig.waiting import ChaosFailed
 from streams.local import Stack
 from streams.local.loopback import HOST, reserve
@@ -30,7 +30,7 @@ _ANSWER_WITHIN = 30.0
 class Injected:
     """A fault of the network."""
 
-    def __init__(self, network: Network, number: int) -> None:
+    def __init__(self, network: ClientNetwork, number: int) -> None:
         self._network = network
         self._number = number
         self._last: int | None = None
@@ -40,14 +40,14 @@ class Injected:
         """What it did so far: connections cut or refused, chunks held or delayed, answers lost."""
         if self._last is not None:
             return self._last
-        return self._network.ask(Count(self._number)).count
+        return self._network.ask(FaultCount(self._number)).count
 
     def end(self) -> None:
         """Undo it."""
         self._last = self._network.ask(End(self._number)).count
 
 
-class Network:
+class ClientNetwork:
     """Proxies between each of the named clients, every broker, and gateway and S3 if the stack runs them.
 
     Faults are context managers, each yields what says how much it did, and several may be on at a time.
@@ -67,8 +67,8 @@ class Network:
         self._held = ExitStack()
         self._turn = threading.Lock()
         self._faults = 0
-        self._brokers: dict[str, dict[int, Route]] = {}
-        self._servers: dict[str, dict[str, Route]] = {GATEWAY: {}, S3: {}, POSTGRES: {}}
+        self._brokers: dict[str, dict[int, LinkRoute]] = {}
+        self._servers: dict[str, dict[str, LinkRoute]] = {GATEWAY: {}, S3: {}, POSTGRES: {}}
 
     def __enter__(self) -> Self:
         self._brokers = {name: self._ways_to_brokers(name) for name in self._names}
@@ -79,7 +79,7 @@ class Network:
                 for name in [_EDGE] if server == POSTGRES else self._names:
                     port = reserve()
                     held.callback(port.release)
-                    self._servers[server][name] = Route(f"{name}/{server}", port.port, upstream)
+                    self._servers[server][name] = LinkRoute(f"{name}/{server}", port.port, upstream)
             self._proxy = held.enter_context(
                 subprocess.Popen(
                     [sys.executable, "-m", "chaos.rig.proxy"],
@@ -123,59 +123,59 @@ class Network:
     @contextmanager
     def cut(self, name: str, broker: int | None = None) -> Iterator[Injected]:
         """Close a client's connections to a broker, or to all, and refuse new ones."""
-        with self._fault(Kind.CUT, self._links(name, broker)) as fault:
+        with self._fault(LinkFaultKind.CUT, self._links(name, broker)) as fault:
             yield fault
 
     @contextmanager
     def blackhole(self, name: str, broker: int | None = None) -> Iterator[Injected]:
         """Let nothing through and close nothing; what was sent arrives late, when this ends."""
-        with self._fault(Kind.BLACKHOLE, self._links(name, broker)) as fault:
+        with self._fault(LinkFaultKind.BLACKHOLE, self._links(name, broker)) as fault:
             yield fault
 
     @contextmanager
     def delay(self, name: str, seconds: float, broker: int | None = None) -> Iterator[Injected]:
         """Let everything take so many seconds longer each way."""
-        with self._fault(Kind.DELAY, self._links(name, broker), seconds) as fault:
+        with self._fault(LinkFaultKind.DELAY, self._links(name, broker), seconds) as fault:
             yield fault
 
     @contextmanager
     def gateway_down(self) -> Iterator[Injected]:
         """Close all connections to the gateway and refuse new ones."""
-        with self._fault(Kind.CUT, self._server_links(GATEWAY)) as fault:
+        with self._fault(LinkFaultKind.CUT, self._server_links(GATEWAY)) as fault:
             yield fault
 
     @contextmanager
     def gateway_slow(self, seconds: float) -> Iterator[Injected]:
         """Let the gateway's answers come so many seconds later."""
-        with self._fault(Kind.DELAY, self._server_links(GATEWAY), seconds / 2) as fault:
+        with self._fault(LinkFaultKind.DELAY, self._server_links(GATEWAY), seconds / 2) as fault:
             yield fault
 
     @contextmanager
     def gateway_loses_answers(self) -> Iterator[Injected]:
         """Let the gateway do what it is asked, and close the connection instead of passing on its answer."""
-        with self._fault(Kind.LOSE_ANSWERS, self._server_links(GATEWAY)) as fault:
+        with self._fault(LinkFaultKind.LOSE_ANSWERS, self._server_links(GATEWAY)) as fault:
             yield fault
 
     @contextmanager
     def postgres_silent(self) -> Iterator[Injected]:
         """Let nothing through between the database edge and PostgreSQL, and close nothing."""
-        with self._fault(Kind.BLACKHOLE, self._server_links(POSTGRES)) as fault:
+        with self._fault(LinkFaultKind.BLACKHOLE, self._server_links(POSTGRES)) as fault:
             yield fault
 
     @contextmanager
     def s3_cut(self) -> Iterator[Injected]:
         """Close all connections to the object store and refuse new ones."""
-        with self._fault(Kind.CUT, self._server_links(S3)) as fault:
+        with self._fault(LinkFaultKind.CUT, self._server_links(S3)) as fault:
             yield fault
 
     @contextmanager
     def s3_slow(self, seconds: float) -> Iterator[Injected]:
         """Let each part of an exchange with the object store come so many seconds later."""
-        with self._fault(Kind.DELAY, self._server_links(S3), seconds / 2) as fault:
+        with self._fault(LinkFaultKind.DELAY, self._server_links(S3), seconds / 2) as fault:
             yield fault
 
     @contextmanager
-    def _fault(self, kind: Kind, links: list[str], seconds: float = 0.0) -> Iterator[Injected]:
+    def _fault(self, kind: LinkFaultKind, links: list[str], seconds: float = 0.0) -> Iterator[Injected]:
         with self._turn:
             self._faults += 1
             number = self._faults
@@ -188,7 +188,7 @@ class Network:
 
     # -- the proxy ------------------------------------------------------------------------------------
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Request) -> FaultAnswer:
         """Tell the proxy what to do; may be called from any thread."""
         requests, answers = cast("IO[bytes]", self._proxy.stdin), cast("IO[bytes]", self._proxy.stdout)
         with self._turn:
@@ -202,7 +202,7 @@ class Network:
             line = answers.readline()
         if not line:
             raise self._ended()
-        answer = msgspec.json.decode(line, type=Answer)
+        answer = msgspec.json.decode(line, type=FaultAnswer)
         if answer.error:
             raise ChaosFailed(answer.error)
         return answer
@@ -210,7 +210,7 @@ class Network:
     def _ended(self) -> ChaosFailed:
         return ChaosFailed(f"the proxy ended (status {self._proxy.wait()}): its standard error says why")
 
-    def _ways_to_brokers(self, name: str) -> dict[int, Route]:
+    def _ways_to_brokers(self, name: str) -> dict[int, LinkRoute]:
         ways = {}
         for broker in self._stack.state.brokers:
             if name not in broker.listeners:
@@ -218,7 +218,7 @@ class Network:
                     f"broker {broker.id} has no listener {name}: start the stack with listeners={self._names}"
                 )
             listener = broker.listeners[name]
-            ways[broker.id] = Route(f"{name}/{broker.id}", listener.advertised, listener.port)
+            ways[broker.id] = LinkRoute(f"{name}/{broker.id}", listener.advertised, listener.port)
         return ways
 
     def _links(self, name: str, broker: int | None) -> list[str]:

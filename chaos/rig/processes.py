@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from chaos.evidence.worker_log import WorkerLog
-from chaos.rig.records import Ended
+from chaos.rig.records import ProcessEnd
 from demo.workers import PROJECT
 from streams.runtime.process import EXIT_HUNG
 
@@ -18,7 +18,7 @@ ENDS_WITHIN = 30.0
 _GRACE = 5.0
 
 
-class Process:
+class ChildProcess:
     """A process, from its start to its end.
 
     Attributes:
@@ -89,10 +89,10 @@ class Process:
             self.kill(why)
         self.hung = self.hung or self.exit_code == EXIT_HUNG
 
-    def ended(self) -> Ended:
+    def ended(self) -> ProcessEnd:
         """For the run's record; only of a process that has ended."""
         code = self.process.wait()
         told = bool(self.told)
-        return Ended(
+        return ProcessEnd(
             worker=self.name, pid=self.pid, exit_code=code, told=told, hung=self.hung, refused=self.refused
         )

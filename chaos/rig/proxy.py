@@ -12,10 +12,10 @@ from typing import TypeAlias
 import msgspec
 import uvloop
 
-from chaos.rig.links import Fault, Kind, Link
+from chaos.rig.links import Link, LinkFault, LinkFaultKind
 
 
-class Route(msgspec.Struct, frozen=True):
+class LinkRoute(msgspec.Struct, frozen=True):
     """A link by name: where it listens, and the port that it leads to."""
 
     name: str
@@ -26,14 +26,14 @@ class Route(msgspec.Struct, frozen=True):
 class Open(msgspec.Struct, frozen=True, tag="open"):
     """Listen on these routes."""
 
-    routes: list[Route]
+    routes: list[LinkRoute]
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
     """Begin a fault of these links; `id` names it from now on, `seconds` is a delay's."""
 
     id: int
-    kind: Kind
+    kind: LinkFaultKind
     links: list[str]
     seconds: float = 0.0
 
@@ -44,16 +44,16 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     id: int
 
 
-class Count(msgspec.Struct, frozen=True, tag="count"):
+class FaultCount(msgspec.Struct, frozen=True, tag="count"):
     """Ask what a fault has done so far."""
 
     id: int
 
 
-Request: TypeAlias = Open | Begin | End | Count
+Request: TypeAlias = Open | Begin | End | FaultCount
 
 
-class Answer(msgspec.Struct, frozen=True):
+class FaultAnswer(msgspec.Struct, frozen=True):
     """The count of the fault that was asked about, or why a request failed."""
 
     count: int = 0
@@ -65,15 +65,15 @@ class Proxy:
 
     def __init__(self) -> None:
         self._links: dict[str, Link] = {}
-        self._faults: dict[int, tuple[Fault, list[Link]]] = {}
+        self._faults: dict[int, tuple[LinkFault, list[Link]]] = {}
 
-    async def do(self, request: Request) -> Answer:
+    async def do(self, request: Request) -> FaultAnswer:
         """Do what is asked."""
         match request:
             case Open(routes):
                 return await self._open(routes)
             case Begin(id, kind, names, seconds):
-                fault, links = Fault(kind, seconds), [self._links[name] for name in names]
+                fault, links = LinkFault(kind, seconds), [self._links[name] for name in names]
                 self._faults[id] = fault, links
                 for link in links:
                     link.begin(fault)
@@ -81,18 +81,18 @@ class Proxy:
                 fault, links = self._faults.pop(id)
                 for link in links:
                     link.end(fault)
-            case Count(id):
+            case FaultCount(id):
                 fault, _ = self._faults[id]
-        return Answer(fault.count)
+        return FaultAnswer(fault.count)
 
-    async def _open(self, routes: list[Route]) -> Answer:
+    async def _open(self, routes: list[LinkRoute]) -> FaultAnswer:
         for route in routes:
             link = self._links[route.name] = Link(route.port, route.upstream)
             try:
                 await link.listen()
             except OSError as error:
-                return Answer(error=f"{route.name} cannot listen on port {route.port}: {error.strerror}")
-        return Answer()
+                return FaultAnswer(error=f"{route.name} cannot listen on port {route.port}: {error.strerror}")
+        return FaultAnswer()
 
 
 async def serve() -> None:

@@ -45,7 +45,7 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
     slowed: float = 1.0
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker process ended: `told` to or by a fault or by itself, and within the time it had or not;
     one that is `refused` ends by itself with an error, because it does not fit the others any more.
     """
@@ -58,7 +58,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     refused: bool = False
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class RunRecords(msgspec.Struct, frozen=True, kw_only=True):
     """A run, as its driver saw it.
 
     Attributes:
@@ -86,7 +86,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     orders: int
     load: tuple[float, float]
     faults: list[Happened]
-    workers: list[Ended]
+    workers: list[ProcessEnd]
     notes: int = 0
     s3: str = ""
     attached: float = 0.0
@@ -95,15 +95,15 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     called_off: float = 0.0
     lanes_at_end: int = 0
     postgres: str = ""
-    edge: list[Ended] = []
+    edge: list[ProcessEnd] = []
 
 
-def of_lanes(run: Run) -> list[Happened]:
+def of_lanes(run: RunRecords) -> list[Happened]:
     """The faults that hit something a lane needs."""
     return [fault for fault in run.faults if fault.kind not in OUTSIDE_LANES]
 
 
-class Commits(msgspec.Struct, frozen=True, kw_only=True):
+class CommitTimes(msgspec.Struct, frozen=True, kw_only=True):
     """When each lane was seen to commit by a reader of committed records, in seconds since the epoch."""
 
     seen: dict[int, list[float]]
@@ -128,19 +128,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return self.placed == ACCEPTED
 
 
-def lanes_of(run: Run) -> int:
+def lanes_of(run: RunRecords) -> int:
     """How many lanes the application had when the run ended."""
     return run.lanes_at_end or run.lanes
 
 
-def read_run(var: Path) -> Run:
+def read_run(var: Path) -> RunRecords:
     """The run that was made in this directory."""
-    return msgspec.json.decode((var / RUN).read_bytes(), type=Run)
+    return msgspec.json.decode((var / RUN).read_bytes(), type=RunRecords)
 
 
-def read_commits(var: Path) -> Commits:
+def read_commits(var: Path) -> CommitTimes:
     """What the run's watch saw."""
-    return msgspec.json.decode((var / COMMITS).read_bytes(), type=Commits)
+    return msgspec.json.decode((var / COMMITS).read_bytes(), type=CommitTimes)
 
 
 def read_requests(var: Path) -> list[Request]:

@@ -53,7 +53,7 @@ def judge(blob: Blob, referenced: Container[str], before: float) -> Sweepable:
 
 
 @dataclass(slots=True)
-class Tally:
+class ObjectTotals:
     """Objects, and their bytes."""
 
     objects: int = 0
@@ -78,9 +78,11 @@ class SweepReport:
     """
 
     names: int = 0
-    found: dict[Sweepable, Tally] = field(default_factory=lambda: {verdict: Tally() for verdict in Sweepable})
-    deleted: Tally = field(default_factory=Tally)
-    spared: Tally = field(default_factory=Tally)
+    found: dict[Sweepable, ObjectTotals] = field(
+        default_factory=lambda: {verdict: ObjectTotals() for verdict in Sweepable}
+    )
+    deleted: ObjectTotals = field(default_factory=ObjectTotals)
+    spared: ObjectTotals = field(default_factory=ObjectTotals)
     overlooked: float = 0.0
 
 

@@ -16,7 +16,7 @@ import typer
 from streams.cli.workers import Json, json_line
 from streams.errors import SettingsError
 from streams.postgres.database import Connection, connect
-from streams.postgres.migrations import LIBRARY, MigrationSet, Standing, migrate, standings
+from streams.postgres.migrations import LIBRARY, MigrationSet, MigrationStatus, migrate, standings
 from streams.settings import Settings
 
 app = typer.Typer(help="PostgreSQL: migrate, status.", no_args_is_help=True)
@@ -95,7 +95,7 @@ def _run(url: str, work: Callable[[Connection], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def _print(found: list[Standing], *, as_json: bool) -> None:
+def _print(found: list[MigrationStatus], *, as_json: bool) -> None:
     for each in found:
         if as_json:
             typer.echo(json_line(each._asdict()))

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
+from streams.cli.workers import At, Json, Who, Why, WorkerAddress, by_whom, find_worker, json_line
 from streams.web.letters.letter_answers import GroupAnswer, merged
 from streams.web.letters.letters import FILTERS
 
@@ -154,7 +154,7 @@ def _many(operation: str, ids: list[str] | None, matching: dict[str, str], **ask
     _tell(_wait(worker, job, quiet=as_json), as_json=as_json)
 
 
-def _wait(worker: Worker, job: dict[str, Any], *, quiet: bool = False) -> dict[str, Any]:
+def _wait(worker: WorkerAddress, job: dict[str, Any], *, quiet: bool = False) -> dict[str, Any]:
     """Follow a job to its end. Ctrl-C stops it."""
     name = job["job"]
     try:
@@ -168,7 +168,9 @@ def _wait(worker: Worker, job: dict[str, Any], *, quiet: bool = False) -> dict[s
     return job
 
 
-def _answers(worker: Worker, job: dict[str, Any], letters: list[str], timeout: float) -> dict[str, str]:
+def _answers(
+    worker: WorkerAddress, job: dict[str, Any], letters: list[str], timeout: float
+) -> dict[str, str]:
     """What the letters' lanes have answered, by letter; of one that has not within the bound nothing. Ctrl-C
     ends the waiting, not what was asked.
     """
@@ -353,7 +355,7 @@ def edit(
 # -- printing ---------------------------------------------------------------------------------------------
 
 
-def _groups(worker: Worker, query: dict[str, str]) -> list[GroupAnswer]:
+def _groups(worker: WorkerAddress, query: dict[str, str]) -> list[GroupAnswer]:
     found: list[GroupAnswer] = []
     for page in worker.pages(f"{LETTERS}/groups", query):
         found = merged(found, [msgspec.convert(group, GroupAnswer) for group in page["groups"]])

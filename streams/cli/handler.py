@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
+from streams.cli.workers import At, Json, Who, Why, WorkerAddress, by_whom, find_worker, json_line
 from streams.model.operations import HandlerCommand, PauseState
 from streams.web.handlers.awaited import warning
 from streams.web.handlers.handler_answers import RUNNING, HandlerAnswer, HandlersAnswer
@@ -135,7 +135,7 @@ def _command(
 
 
 def _wait(
-    asked: Worker, kind: HandlerCommand, name: str, timeout: float, *, quiet: bool
+    asked: WorkerAddress, kind: HandlerCommand, name: str, timeout: float, *, quiet: bool
 ) -> tuple[HandlersAnswer, int]:
     """Look until a command holds in all partitions or the time is over; in how many it does. Ctrl-C ends the
     waiting, not the command.
@@ -153,13 +153,13 @@ def _wait(
         time.sleep(PAUSE)
 
 
-def _ask(worker: Worker, name: str = "", *, whole: bool = False) -> HandlersAnswer:
+def _ask(worker: WorkerAddress, name: str = "", *, whole: bool = False) -> HandlersAnswer:
     """What is known now, or of all lanes, if they answer soon."""
     ask = worker.whole if whole else worker.get
     return msgspec.convert(ask(f"{HANDLERS}/{name}" if name else HANDLERS), HandlersAnswer, strict=False)
 
 
-def _check_known(worker: Worker, name: str) -> None:
+def _check_known(worker: WorkerAddress, name: str) -> None:
     names = [handler.handler for handler in _ask(worker).handlers]
     if name not in names:
         raise typer.BadParameter(f"there is no handler {name!r}: there are {', '.join(names)}")

@@ -13,7 +13,7 @@ from streams.cli.database import DryRun, Url, with_database
 from streams.cli.workers import Json, json_line
 from streams.postgres.database import Database
 from streams.postgres.inbox import ConsumerInbox
-from streams.postgres.inbox.standing import Size, Standing, consumers, count_old, size, standing
+from streams.postgres.inbox.standing import ConsumerStatus, Size, consumers, count_old, size, standing
 from streams.settings import Settings
 from streams.units import MIB
 
@@ -64,7 +64,7 @@ def cleanup(
     raise typer.Exit(0 if found else NOTHING)
 
 
-async def _status(database: Database, consumer: str) -> tuple[list[Standing], Size]:
+async def _status(database: Database, consumer: str) -> tuple[list[ConsumerStatus], Size]:
     async with database.acquire() as connection:
         names = [name for name in await consumers(connection) if consumer in ("", name)]
         return [await standing(connection, name) for name in names], await size(connection)
@@ -87,7 +87,7 @@ async def _cleanup(
     return found
 
 
-def _line(each: Standing) -> str:
+def _line(each: ConsumerStatus) -> str:
     times = "" if each.mean_ms is None else f", mean {each.mean_ms:.1f} ms, p99 {each.p99_ms or 0:.1f} ms"
     oldest = f", oldest {each.oldest:%Y-%m-%d %H:%M:%S}" if each.oldest else ""
     return (

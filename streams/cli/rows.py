@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from streams.cli.workers import At, Json, NoAnswer, Who, Why, Worker, by_whom, find_worker, json_line
+from streams.cli.workers import At, Json, NoAnswer, Who, Why, WorkerAddress, by_whom, find_worker, json_line
 from streams.model.operations import RowCommand
 
 app = typer.Typer(
@@ -91,7 +91,9 @@ def delete(
     _mend(find_worker(worker), table, key, subkey, body, timeout)
 
 
-def _mend(asked: Worker, table: str, key: str, subkey: str, body: dict[str, Any], timeout: float) -> None:
+def _mend(
+    asked: WorkerAddress, table: str, key: str, subkey: str, body: dict[str, Any], timeout: float
+) -> None:
     """Ask for it, and wait until the row is no more what it was; Ctrl-C ends the waiting alone."""
     before = _rows(asked, table, key, subkey)
     if not before:
@@ -111,7 +113,7 @@ def _mend(asked: Worker, table: str, key: str, subkey: str, body: dict[str, Any]
     typer.echo(f"{done}. Now replay the dead letters of its key: steadfaust dlq replay --where key={key}")
 
 
-def _rows(asked: Worker, table: str, key: str, subkey: str | None) -> list[Any]:
+def _rows(asked: WorkerAddress, table: str, key: str, subkey: str | None) -> list[Any]:
     """The rows of a key, or the one with this subkey. Empty if there is no such row."""
     query = {"key": key} if subkey is None else {"key": key, "subkey": subkey}
     rows: list[Any] = []

@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from streams.cli.saga_check import check
-from streams.cli.workers import At, Json, Who, Why, Worker, by_whom, find_worker, json_line
+from streams.cli.workers import At, Json, Who, Why, WorkerAddress, by_whom, find_worker, json_line
 from streams.saga.repairs import refusal
 from streams.units import DAY
 from streams.web.sagas.saga_answers import SagaShown
@@ -172,7 +172,7 @@ def _operate(
     raise typer.Exit(0 if entry is not None or not timeout else UNFINISHED)
 
 
-def _wait(worker: Worker, asked: dict[str, Any], timeout: float) -> tuple[Any, Any]:
+def _wait(worker: WorkerAddress, asked: dict[str, Any], timeout: float) -> tuple[Any, Any]:
     """The entry that tells what came of an operation, and the saga then; no entry when the time is over."""
     until = time.monotonic() + timeout
     while True:
@@ -185,7 +185,7 @@ def _wait(worker: Worker, asked: dict[str, Any], timeout: float) -> tuple[Any, A
         time.sleep(PAUSE)
 
 
-def _ask(worker: Worker, saga: str) -> Any:
+def _ask(worker: WorkerAddress, saga: str) -> Any:
     return worker.get(f"{SAGAS}/{quote(saga, safe='')}")
 
 

@@ -34,7 +34,7 @@ class Frozen(NamedTuple):
     file: Path
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class VersionVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a saga, and what becomes of its sagas in flight.
 
     Attributes:
@@ -100,7 +100,7 @@ def judge(
     place: Path,
     *,
     write: bool = False,
-) -> Iterator[Verdict]:
+) -> Iterator[VersionVerdict]:
     """Each version that is wired or frozen. `write` freezes those that sagas in flight can go on by."""
     for name, version in sorted({*now, *before}):
         alike, kept = now.get((name, version), []), before.get((name, version))
@@ -110,7 +110,7 @@ def judge(
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(printed(msgspec.to_builtins(alike[0])) + "\n", "utf-8")
             state = "frozen"
-        yield Verdict(saga=name, version=version, state=state, changes=found, file=str(file))
+        yield VersionVerdict(saga=name, version=version, state=state, changes=found, file=str(file))
 
 
 def _judged(alike: list[Outline], kept: Frozen | None) -> tuple[str, list[str]]:
@@ -125,7 +125,7 @@ def _judged(alike: list[Outline], kept: Frozen | None) -> tuple[str, list[str]]:
     return "waits", changes(kept.outline, alike[0])
 
 
-def _line(of: Verdict) -> str:
+def _line(of: VersionVerdict) -> str:
     name, what = f"{of.saga}, version {of.version}", "; ".join(of.changes)
     match of.state:
         case "same":

@@ -44,7 +44,7 @@ class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SchemaFinding:
     """A topic or table, and how its class and its frozen schema stand to each other.
 
     Attributes:
@@ -83,7 +83,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class FrozenSchema:
     """What became of freezing a topic's or table's schema; `done` is frozen, unchanged or refused.
 
     Attributes:
@@ -133,7 +133,7 @@ def classes_of(targets: Iterable[str]) -> dict[str, type[Any]]:
     return found
 
 
-def review(classes: dict[str, type[Any]], folder: Path) -> list[Finding]:
+def review(classes: dict[str, type[Any]], folder: Path) -> list[SchemaFinding]:
     """All topics and tables that have a class or a frozen schema. Raises NoAvro and BadSchemas."""
     kinds = {subject: kind for kind, subject in FrozenSchemas(folder).subjects()}
     found = []
@@ -143,7 +143,7 @@ def review(classes: dict[str, type[Any]], folder: Path) -> list[Finding]:
         versions = _versions(folder, kind, subject)
         derived = derived_schema(cls) if cls else ""
         found.append(
-            Finding(
+            SchemaFinding(
                 subject,
                 kind,
                 cls.__name__ if cls else "",
@@ -157,19 +157,19 @@ def review(classes: dict[str, type[Any]], folder: Path) -> list[Finding]:
     return found
 
 
-def freeze(finding: Finding, cls: type[Any], folder: Path, why: str = "") -> Written:
+def freeze(finding: SchemaFinding, cls: type[Any], folder: Path, why: str = "") -> FrozenSchema:
     """Freeze what a class says as the next version, unless nothing has changed. One that cannot read the
     newest, or cannot be read by it, is refused without a reason, which is kept beside it.
     """
     place = folder / finding.kind / finding.subject
     newest = str(place / f"{finding.version}{SCHEMA}") if finding.version else ""
     if finding.state == "frozen":
-        return Written(finding.subject, "unchanged", finding.version, newest)
+        return FrozenSchema(finding.subject, "unchanged", finding.version, newest)
     derived = derived_schema(cls)
     versions = _versions(folder, finding.kind, finding.subject)
     against = unreadable(versions[-1], derived) if versions else []
     if against and not why:
-        return Written(finding.subject, "refused", finding.version, newest, tuple(against))
+        return FrozenSchema(finding.subject, "refused", finding.version, newest, tuple(against))
     version = finding.version + 1
     place.mkdir(parents=True, exist_ok=True)
     if against:
@@ -177,7 +177,7 @@ def freeze(finding: Finding, cls: type[Any], folder: Path, why: str = "") -> Wri
     file = place / f"{version}{SCHEMA}"
     with file.open("x", encoding="utf-8") as new:  # nothing that is frozen is written over
         new.write(printed(msgspec.json.decode(derived)) + "\n")
-    return Written(finding.subject, "frozen", version, str(file), finding.differences)
+    return FrozenSchema(finding.subject, "frozen", version, str(file), finding.differences)
 
 
 def _versions(folder: Path, kind: str, subject: str) -> list[str]:

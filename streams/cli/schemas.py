@@ -11,7 +11,15 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from streams.cli.schema_files import BadSchemas, Finding, Written, classes_of, declared, freeze, review
+from streams.cli.schema_files import (
+    BadSchemas,
+    FrozenSchema,
+    SchemaFinding,
+    classes_of,
+    declared,
+    freeze,
+    review,
+)
 from streams.cli.workers import Json, json_line
 
 app = typer.Typer(help="Avro schemas: write (freeze the next version), check.", no_args_is_help=True)
@@ -97,7 +105,7 @@ def _found(of: list[str] | None, folder: Path | None) -> tuple[dict[str, type[An
     return classes_of(of or told.of), place
 
 
-def _problems(found: Finding, *, nothing: bool) -> list[str]:
+def _problems(found: SchemaFinding, *, nothing: bool) -> list[str]:
     """What is wrong with a topic's or table's schemas. `nothing`: nothing at all is frozen."""
     problems = []
     if found.state == "changed":
@@ -110,11 +118,11 @@ def _problems(found: Finding, *, nothing: bool) -> list[str]:
     return problems
 
 
-def _freeze(found: Finding) -> str:
+def _freeze(found: SchemaFinding) -> str:
     return f"Freeze it: steadfaust schemas write {found.subject}"
 
 
-def _tell_written(done: Written) -> None:
+def _tell_written(done: FrozenSchema) -> None:
     what = f": {'; '.join(done.why)}" if done.why else ""
     if done.done == "refused":
         typer.echo(f"refused    {done.subject}{what}", err=True)
@@ -124,7 +132,7 @@ def _tell_written(done: Written) -> None:
         typer.echo(f"           {done.file}")
 
 
-def _tell_rest(found: list[Finding], wrong: list[Finding], *, nothing: bool) -> None:
+def _tell_rest(found: list[SchemaFinding], wrong: list[SchemaFinding], *, nothing: bool) -> None:
     if unused := [each.subject for each in found if each.state == "unused"]:
         typer.echo(f"frozen, but no message or table of the wiring: {', '.join(unused)}")
     if nothing:

@@ -56,7 +56,7 @@ class _NotYet(NoAnswer):
     """A lane has no owner that answers, which passes."""
 
 
-class Worker:
+class WorkerAddress:
     """A worker by its address; any of them knows who owns what."""
 
     def __init__(self, url: str, token: str = "") -> None:
@@ -88,7 +88,7 @@ class Worker:
         """What the worker says, of all lanes if they answer within some seconds: what others say is in
         `left_out`, where the answer has that. Raises NoAnswer.
         """
-        waiting = _Waiting(FOR_ALL_LANES)
+        waiting = _WaitNotice(FOR_ALL_LANES)
         while True:
             answer = self.get(path, query)
             reasons = {f"lane {lane}: {why}" for lane, why in sorted(answer.get("left_out", {}).items())}
@@ -99,7 +99,7 @@ class Worker:
         request.add_header(ASK_AGAIN, "0")  # we ask again ourselves, and say so
         for name, value in self._headers.items():
             request.add_unredirected_header(name, value)
-        waiting = _Waiting(PATIENCE)
+        waiting = _WaitNotice(PATIENCE)
         while True:
             try:
                 return self._ask_once(request)
@@ -118,7 +118,7 @@ class Worker:
             raise NoAnswer(f"{self.url} does not answer: {error}") from error
 
 
-class _Waiting:
+class _WaitNotice:
     """Waits between tries, up to a bound, and says what for: once, and again when that changes."""
 
     def __init__(self, within: float) -> None:
@@ -145,15 +145,15 @@ def _refusal(error: HTTPError) -> NoAnswer:
         return NoAnswer(f"{error.url} answers {error.code}")
 
 
-def find_worker(url: str = "") -> Worker:
+def find_worker(url: str = "") -> WorkerAddress:
     """The worker at an address, or the first one that runs here. Raises NoAnswer when none does."""
     settings = Settings.read()
     if url:
-        return Worker(url, settings.peers().token)
+        return WorkerAddress(url, settings.peers().token)
     found = addresses(settings.var / "workers" / settings.app_id)
     if not found:
         raise NoAnswer(
             f"no worker of {settings.app_id} runs here under {settings.var}: start one, set STEADFAUST_APP_ID"
             " and STEADFAUST_VAR as it has them, or name one with --worker URL"
         )
-    return Worker(found[0])
+    return WorkerAddress(found[0])

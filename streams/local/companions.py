@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from streams.local import loopback, state
-from streams.local.patience import Patience
+from streams.local.patience import BusyTimeout
 from streams.local.processes import POLL, READY_WITHIN, STOP_WITHIN, Child, Companion, together
 
 _REVIVED_AFTER = 1.0
@@ -17,7 +17,7 @@ _REVIVED_AFTER = 1.0
 
 
 @dataclass(frozen=True)
-class Part:
+class RunningCompanion:
     """A companion as the supervisor runs it.
 
     Attributes:
@@ -41,10 +41,10 @@ class Part:
     clear: Callable[[], None] = lambda: None
 
 
-def answering_http(companion: Companion, port: int, var: state.VarDir) -> Part:
+def answering_http(companion: Companion, port: int, var: state.VarDir) -> RunningCompanion:
     """A companion that finds its port in PORT, and answers there by HTTP."""
     where = f"{loopback.HOST}:{port}"
-    return Part(
+    return RunningCompanion(
         command=companion.command,
         url=f"http://{where}",
         where=where,
@@ -56,7 +56,9 @@ def answering_http(companion: Companion, port: int, var: state.VarDir) -> Part:
 class Companions:
     """Processes by name, each on a port of its own."""
 
-    def __init__(self, var: state.VarDir, parts: Mapping[str, Part], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, var: state.VarDir, parts: Mapping[str, RunningCompanion], say: Callable[[str], None]
+    ) -> None:
         self._var = var
         self._parts = parts
         self._say = say
@@ -96,7 +98,7 @@ class Companions:
         child = await Child.start(name, part.command, self._var.log / f"{name}.log", part.env)
         self._children[name] = child
         self._changed()
-        patience = Patience(name, READY_WITHIN, lambda: [child.pid], self._say)
+        patience = BusyTimeout(name, READY_WITHIN, lambda: [child.pid], self._say)
         await child.ready(part.answers, patience)
         self._up.add(name)
         self._changed()

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from streams.local import artifacts, loopback
-from streams.local.companions import Part
+from streams.local.companions import RunningCompanion
 from streams.local.patience import Say
 from streams.postgres.cdc.connector import worker_properties
 
@@ -17,7 +17,7 @@ NAME = "connect"
 HEAP = "256m"
 
 
-def part(java: Path, home: Path, port: int, *, bootstrap: str, database: str, say: Say) -> Part:
+def part(java: Path, home: Path, port: int, *, bootstrap: str, database: str, say: Say) -> RunningCompanion:
     """A worker that finds Kafka at `bootstrap` and reads the database of this URL.
 
     Raises:
@@ -33,7 +33,7 @@ def part(java: Path, home: Path, port: int, *, bootstrap: str, database: str, sa
     main = "org.apache.kafka.connect.cli.ConnectDistributed"
     where = f"{loopback.HOST}:{port}"
     at = urlsplit(database)
-    return Part(
+    return RunningCompanion(
         command=[str(java), *flags, "-cp", ":".join(jars), main, str(properties)],
         url=f"http://{where}",
         where=where,

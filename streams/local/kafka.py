@@ -16,12 +16,12 @@ import msgspec
 
 from streams.local.errors import BadListener, OtherCluster, StackError
 from streams.local.loopback import HOST
-from streams.local.patience import Patience
+from streams.local.patience import BusyTimeout
 from streams.local.processes import POLL
 from streams.local.state import Listener
 
 FORMAT_BOUND = 60.0
-"""Seconds for Kafka's storage tool to prepare one directory, as `Patience` counts them."""
+"""Seconds for Kafka's storage tool to prepare one directory, as `BusyTimeout` counts them."""
 
 _CLIENTS, _CONTROLLER = "CLIENTS", "CONTROLLER"
 """The listeners that every broker has."""
@@ -54,7 +54,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Node:
+class BrokerNode:
     """One broker that is its own controller too.
 
     Attributes:
@@ -110,7 +110,7 @@ def listener_name(name: str) -> str:
     return legal
 
 
-def properties(node: Node, nodes: Sequence[Node], data: Path) -> str:
+def properties(node: BrokerNode, nodes: Sequence[BrokerNode], data: Path) -> str:
     """The contents of a broker's `server.properties`. Longer than other functions: it is one list."""
     copies, in_sync = (3, 2) if len(nodes) >= 3 else (1, 1)
     voters = ",".join(f"{each.id}@{HOST}:{each.controller_port}" for each in nodes)
@@ -167,10 +167,10 @@ def _addresses(ports: Mapping[str, int]) -> str:
     return ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
 
 
-class Cluster:
+class ClusterFiles:
     """The files of one cluster: `cluster.json`, and for each broker its properties and its data."""
 
-    def __init__(self, home: Path, jvm: Jvm, nodes: Sequence[Node]) -> None:
+    def __init__(self, home: Path, jvm: Jvm, nodes: Sequence[BrokerNode]) -> None:
         self.home = home
         self.jvm = jvm
         self.nodes = nodes
@@ -205,7 +205,7 @@ class Cluster:
         for node in self.nodes:
             self._write_properties(self.home, node)
 
-    def command(self, node: Node) -> list[str]:
+    def command(self, node: BrokerNode) -> list[str]:
         """The command line of a prepared broker."""
         return self.jvm.command("kafka.Kafka", str(self.home / f"broker-{node.id}.properties"))
 
@@ -223,7 +223,7 @@ class Cluster:
         (part / "cluster.json").write_bytes(msgspec.json.encode(shape))
         part.rename(self.home)
 
-    def _write_properties(self, home: Path, node: Node) -> Path:
+    def _write_properties(self, home: Path, node: BrokerNode) -> Path:
         path = home / f"broker-{node.id}.properties"
         path.write_text(properties(node, self.nodes, home / f"broker-{node.id}"))
         return path
@@ -233,7 +233,7 @@ def _run(command: Sequence[str], log: Path, what: str, say: Callable[[str], None
     """Run Kafka's storage tool. Raises StackError."""
     with log.open("w") as output:
         tool = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    patience = Patience(what, FORMAT_BOUND, lambda: [tool.pid], say)
+    patience = BusyTimeout(what, FORMAT_BOUND, lambda: [tool.pid], say)
     why = ""
     while not why:
         with suppress(subprocess.TimeoutExpired):

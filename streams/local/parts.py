@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from streams.local import artifacts, postgres, s3, state
-from streams.local.companions import Part, answering_http
+from streams.local.companions import RunningCompanion, answering_http
 from streams.local.errors import BadDeclaration
 from streams.local.kafka import Jvm
 from streams.local.patience import Say
@@ -53,7 +53,7 @@ class StackSpec(msgspec.Struct, frozen=True):
 
 def parts(
     spec: StackSpec, var: state.VarDir, jvm: Jvm, port: Callable[[], int], bootstrap: str, say: Say
-) -> dict[str, Part]:
+) -> dict[str, RunningCompanion]:
     """The companions in the order in which they start: the application's come last, since they use ours.
 
     Raises:
@@ -61,7 +61,7 @@ def parts(
         JavaPartMissing, PostgresMissing: what runs one of them is not there.
         StackError: one of them cannot be prepared.
     """
-    found: dict[str, Part] = {}
+    found: dict[str, RunningCompanion] = {}
     if spec.buckets:
         jars, at = artifacts.class_path(artifacts.S3PROXY, say), port()
         stored = s3.companion(jvm.java, jars, var.s3, at, spec.buckets)

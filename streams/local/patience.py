@@ -52,7 +52,7 @@ def counted(seconds: float, used: Used) -> float:
     return seconds - min(seconds, used.waited) * (used.waited / (max(0.0, used.ran) + used.waited))
 
 
-class Patience:
+class BusyTimeout:
     """A wait of so many seconds that count. `over` is asked again and again.
 
     Args:

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from streams.local import loopback
-from streams.local.companions import Part
+from streams.local.companions import RunningCompanion
 from streams.local.errors import BadDeclaration, PostgresMissing, StackError
 from streams.local.patience import Say
 
@@ -65,7 +65,7 @@ _AS_NOBODY = (
 )
 
 
-def part(home: Path, port: int, databases: Sequence[str], say: Say) -> Part:
+def part(home: Path, port: int, databases: Sequence[str], say: Say) -> RunningCompanion:
     """A server over the folder `home` that has these databases, made when they are missing.
 
     Raises:
@@ -89,7 +89,7 @@ def part(home: Path, port: int, databases: Sequence[str], say: Say) -> Part:
     clear()
     settings = _ADDRESS | {"port": port, "cluster_name": _cluster(home)}
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    return Part(
+    return RunningCompanion(
         command=[*_program("postgres"), "-D", str(data), *options],
         url=f"postgresql://{USER}@{loopback.HOST}:{port}/{databases[0]}",
         answers=partial(loopback.postgres_answers, port, USER, databases[0]),

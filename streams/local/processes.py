@@ -16,13 +16,13 @@ import msgspec
 
 from streams.local import state
 from streams.local.errors import BadDeclaration, NotReady, ProcessDied
-from streams.local.patience import Patience
+from streams.local.patience import BusyTimeout
 
 READY_WITHIN = 60.0
-"""Seconds for a process to answer after its start, as `Patience` counts them."""
+"""Seconds for a process to answer after its start, as `BusyTimeout` counts them."""
 
 STOP_WITHIN = 20.0
-"""Seconds for a process to stop before it is killed, as `Patience` counts them."""
+"""Seconds for a process to stop before it is killed, as `BusyTimeout` counts them."""
 
 POLL = 0.05
 """Seconds between two looks at whether something has come about."""
@@ -128,7 +128,7 @@ class Child:
         """Its exit status, once it has ended; negative: the signal that ended it."""
         return await self._process.wait()
 
-    async def ready(self, answers: Callable[[], Awaitable[bool]], patience: Patience) -> None:
+    async def ready(self, answers: Callable[[], Awaitable[bool]], patience: BusyTimeout) -> None:
         """Wait until it answers.
 
         Raises:
@@ -163,7 +163,7 @@ class Child:
         """Ask it to stop, and kill it if it has not within `grace` seconds that count."""
         with suppress(ProcessLookupError):
             self._process.send_signal(by)
-        patience = Patience(f"{self.name} to stop", grace, lambda: [self.pid], say)
+        patience = BusyTimeout(f"{self.name} to stop", grace, lambda: [self.pid], say)
         ended = asyncio.create_task(self._process.wait())
         while not (await asyncio.wait({ended}, timeout=min(1.0, grace / 4)))[0]:
             if patience.over():

@@ -19,12 +19,12 @@ import psutil
 from streams.local import state
 from streams.local.errors import NotReady, StackError
 from streams.local.parts import StackSpec
-from streams.local.patience import Patience
+from streams.local.patience import BusyTimeout
 from streams.local.processes import POLL, READY_WITHIN, STOP_WITHIN, Companion
 from streams.local.supervisor import ERROR, READY, take_over
 
 _STOPPED_WITHIN = 2 * STOP_WITHIN + 10
-"""Seconds for a supervisor to end: companions, then brokers, each killed at last; as `Patience` counts."""
+"""Seconds for a supervisor to end: companions, then brokers, each killed at last; as `BusyTimeout` counts."""
 
 _left_running: list[subprocess.Popen[str]] = []
 """Supervisors that outlive us: a Popen that is collected while its process runs warns."""
@@ -89,7 +89,7 @@ class Stack:
 
     def _wait(self, process: str, *, up: bool, within: float) -> None:
         wanted = f"{process} to be {'up' if up else 'down'}"
-        patience = Patience(wanted, within, lambda: [self.state.processes[process].pid], _silent)
+        patience = BusyTimeout(wanted, within, lambda: [self.state.processes[process].pid], _silent)
         while (found := self.state.processes[process]).up is not up:
             if patience.over():
                 raise NotReady(f"waited {patience} for {wanted}: see {found.log}")
@@ -247,7 +247,7 @@ def stop(var: Path, say: Callable[[str], None] = _silent) -> bool:
     if found is not None:
         ending += [each.pid for each in found.brokers]
         ending += [each.pid for each in found.processes.values()]
-    patience = Patience("the supervisor to stop", _STOPPED_WITHIN, lambda: ending, say)
+    patience = BusyTimeout("the supervisor to stop", _STOPPED_WITHIN, lambda: ending, say)
     while place.supervised():
         if patience.over():
             raise NotReady(

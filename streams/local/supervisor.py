@@ -23,9 +23,9 @@ from streams.errors import SteadfaustError
 from streams.local import artifacts, loopback, postgres, state
 from streams.local.companions import Companions
 from streams.local.errors import DiskFull, NotReady, ProcessDied
-from streams.local.kafka import Cluster, Jvm, Node
+from streams.local.kafka import BrokerNode, ClusterFiles, Jvm
 from streams.local.parts import StackSpec, parts
-from streams.local.patience import Patience, Say
+from streams.local.patience import BusyTimeout, Say
 from streams.local.processes import READY_WITHIN, STOP_WITHIN, Child, together
 
 LEAST_FREE_SPACE = 1 << 30
@@ -59,10 +59,10 @@ def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: Non
         first = spec.port
         clients = [port(None if first is None else first + index) for index in range(spec.brokers)]
         nodes = [
-            Node(number, client, port(), _listeners(spec, port), spec.broker_settings)
+            BrokerNode(number, client, port(), _listeners(spec, port), spec.broker_settings)
             for number, client in enumerate(clients, start=1)
         ]
-        cluster = Cluster(var.kafka, jvm, nodes)
+        cluster = ClusterFiles(var.kafka, jvm, nodes)
         cluster.prepare(say)
         companions = Companions(var, parts(spec, var, jvm, port, cluster.bootstrap, say), say)
         asyncio.run(_Supervisor(spec, var, cluster, companions, say).run(ready))
@@ -102,7 +102,7 @@ class _Supervisor:
     """The running part: children, and the `stack.json` that names them."""
 
     def __init__(
-        self, spec: StackSpec, var: state.VarDir, cluster: Cluster, companions: Companions, say: Say
+        self, spec: StackSpec, var: state.VarDir, cluster: ClusterFiles, companions: Companions, say: Say
     ) -> None:
         self.spec = spec
         self.var = var
@@ -156,7 +156,7 @@ class _Supervisor:
         brokers = (self._watch_broker(node) for node in self.cluster.nodes)
         await together(*brokers, self.companions.watch())
 
-    async def _start_broker(self, node: Node) -> None:
+    async def _start_broker(self, node: BrokerNode) -> None:
         log = self.var.log / f"broker-{node.id}.log"
         self.brokers[node.id] = await Child.start(f"broker {node.id}", self.cluster.command(node), log, {})
         self._record()
@@ -168,15 +168,15 @@ class _Supervisor:
         if len(self.cluster.nodes) > 1 and not self.spec.tiered:
             broker.give_way()
 
-    async def _answering(self, node: Node) -> None:
+    async def _answering(self, node: BrokerNode) -> None:
         answers = partial(loopback.kafka_answers, node.port, len(self.cluster.nodes))
         # All of them: a broker answers when it has found the others.
         starting = [broker.pid for broker in self.brokers.values()]
-        patience = Patience(f"broker {node.id}", READY_WITHIN, lambda: starting, self.say)
+        patience = BusyTimeout(f"broker {node.id}", READY_WITHIN, lambda: starting, self.say)
         await self.brokers[node.id].ready(answers, patience)
         self.say(f"broker {node.id} answers on {loopback.HOST}:{node.port}")
 
-    async def _watch_broker(self, node: Node) -> None:
+    async def _watch_broker(self, node: BrokerNode) -> None:
         while True:
             child = self.brokers[node.id]
             await child.wait()

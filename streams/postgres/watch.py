@@ -17,7 +17,7 @@ from streams.postgres.migrations import newer_database
 from streams.postgres.outbox.desk import OutboxStatus, status
 from streams.postgres.outbox.metrics import OutboxGauges
 from streams.postgres.outbox_owner import RelayKind, cdc_beginnings, outbox_owner, why_nobody_relays
-from streams.postgres.queue.desk import QueueStanding, queue_standings
+from streams.postgres.queue.desk import QueueStatus, queue_standings
 from streams.postgres.queue.metrics import QueueGauges
 from streams.postgres.replication_slot import WARN_AT_BYTES, SlotLag, slot_lag
 from streams.postgres.slot_metrics import SlotGauges
@@ -51,7 +51,7 @@ class DatabaseWatch:
         self._outbox_gauges = OutboxGauges(registry)
         self._queue_gauges = QueueGauges(registry)
         self._outbox: OutboxStatus | None = None
-        self._queues: Sequence[QueueStanding] = ()
+        self._queues: Sequence[QueueStatus] = ()
         self._looked = time.monotonic()
         self._failure = ""
         self._newer = ""
@@ -113,7 +113,7 @@ class DatabaseWatch:
         return self._slot.warning if self._slot else self._nobody
 
 
-def trouble_of(queue: QueueStanding) -> str:
+def trouble_of(queue: QueueStatus) -> str:
     """What somebody should see to in a queue; empty: nothing."""
     reasons = []
     if failed := queue.jobs["failed"]:

@@ -39,13 +39,13 @@ _TELL_WITHIN = 2.0
 _SHOWN = 500
 
 
-class Ended(msgspec.Struct):
+class EndedSession(msgspec.Struct):
     """A session of the pages that was ended, and until when it would have lasted, in epoch seconds."""
 
     until: float
 
 
-class Recorded(msgspec.Struct):
+class RecordedLayout(msgspec.Struct):
     """The layout as recorded at first start. Lanes may change with all workers stopped, partitions not."""
 
     partitions: Annotated[int, msgspec.Meta(ge=1)]
@@ -83,7 +83,7 @@ class Announcements:
         self._announced: set[str] = set()
         #: Of records that are none, digests of their keys: those who follow read them again.
         self._unreadable: set[bytes] = set()
-        self._layout: Recorded | None = None
+        self._layout: RecordedLayout | None = None
         self._ended = ended_sessions if ended_sessions is not None else EndedSessions()
         #: Sessions that were ended here and that the others have not been told of.
         self._untold: dict[str, float] = {}
@@ -125,7 +125,10 @@ class Announcements:
         told = dict(self._untold)
         if told:
             await self._produce(
-                {_ENDED + ident.encode(): msgspec.json.encode(Ended(until)) for ident, until in told.items()}
+                {
+                    _ENDED + ident.encode(): msgspec.json.encode(EndedSession(until))
+                    for ident, until in told.items()
+                }
             )
         for ident in told:
             self._untold.pop(ident, None)
@@ -171,11 +174,11 @@ class Announcements:
             raise Unreadable(record.why)
         key, value = record.key or b"", record.value or b""
         if key == _LAYOUT:
-            self._layout = msgspec.json.decode(value, type=Recorded)
+            self._layout = msgspec.json.decode(value, type=RecordedLayout)
         elif key.startswith(_SCHEMA):
             self._announced.add(self._schemas.add(value.decode()))
         elif key.startswith(_ENDED) and value:
-            self._take_ended(key, msgspec.json.decode(value, type=Ended).until)
+            self._take_ended(key, msgspec.json.decode(value, type=EndedSession).until)
 
     def _take_ended(self, key: bytes, until: float) -> None:
         if until > (now := time.time()):
@@ -199,7 +202,7 @@ class Announcements:
             if key.removeprefix(_SCHEMA).decode() not in self._announced
         }
         if self._layout is None:
-            missing[_LAYOUT] = msgspec.json.encode(Recorded(self._app.layout.partitions))
+            missing[_LAYOUT] = msgspec.json.encode(RecordedLayout(self._app.layout.partitions))
         missing |= dict.fromkeys(self._over)
         if missing:
             await self._produce(missing)

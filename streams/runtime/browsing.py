@@ -17,7 +17,16 @@ from streams.errors import ClusterUnavailable, PositionLost
 from streams.ports import TP, Record
 from streams.runtime.reader import KafkaReader
 from streams.web.base.patience import READ
-from streams.web.base.windows import MOST_BYTES, MOST_OFFSETS, MOST_SECONDS, Log, Part, Seen, Window, page_of
+from streams.web.base.windows import (
+    MOST_BYTES,
+    MOST_OFFSETS,
+    MOST_SECONDS,
+    LogRange,
+    ReadPage,
+    ReadPart,
+    Window,
+    page_of,
+)
 
 #: Records taken at once, between two turns of the event loop that lanes share.
 _AT_ONCE = 200
@@ -31,7 +40,7 @@ _FIRST_PIECE = 5_000
 _RECENT = 60_000
 
 
-class Cluster(Protocol):
+class BrowsedCluster(Protocol):
     """Where readers and offsets come from."""
 
     async def page_reader(self, wanted: tuple[bytes, ...]) -> KafkaReader:
@@ -64,7 +73,7 @@ class _Budget:
         return bool(self.stopped)
 
 
-async def logs(cluster: Cluster, tps: Iterable[TP]) -> dict[TP, Log]:
+async def logs(cluster: BrowsedCluster, tps: Iterable[TP]) -> dict[TP, LogRange]:
     """Where logs begin and end. Raises ClusterUnavailable or TopicMismatch."""
     reader = await cluster.page_reader(())
     try:
@@ -73,7 +82,7 @@ async def logs(cluster: Cluster, tps: Iterable[TP]) -> dict[TP, Log]:
         await reader.close()
 
 
-async def browse(cluster: Cluster, window: Window) -> Seen:
+async def browse(cluster: BrowsedCluster, window: Window) -> ReadPage:
     """Read a page. Raises ClusterUnavailable, TopicMismatch, or PositionLost when the log's beginning keeps
     moving over what is read.
     """
@@ -88,7 +97,7 @@ async def browse(cluster: Cluster, window: Window) -> Seen:
         await reader.close()
 
 
-async def _browse(cluster: Cluster, reader: KafkaReader, window: Window, budget: _Budget) -> Seen:
+async def _browse(cluster: BrowsedCluster, reader: KafkaReader, window: Window, budget: _Budget) -> ReadPage:
     found = await _logs(cluster, reader, window.partitions)
     begins = {}
     for tp, log in found.items():
@@ -107,10 +116,10 @@ async def _browse(cluster: Cluster, reader: KafkaReader, window: Window, budget:
         parts, more = await read(reader, window._replace(limit=1), begins, found, small)
         looked += more
     records, spans = page_of(parts, limit=window.limit, backwards=window.backwards)
-    return Seen(records, spans, found, looked, budget.stopped)
+    return ReadPage(records, spans, found, looked, budget.stopped)
 
 
-async def _logs(cluster: Cluster, reader: KafkaReader, tps: Iterable[TP]) -> dict[TP, Log]:
+async def _logs(cluster: BrowsedCluster, reader: KafkaReader, tps: Iterable[TP]) -> dict[TP, LogRange]:
     wanted = list(tps)
     if not wanted:
         return {}
@@ -128,7 +137,7 @@ async def _logs(cluster: Cluster, reader: KafkaReader, tps: Iterable[TP]) -> dic
             f"Kafka did not tell within {READ:g} s where {len(wanted)} partitions begin and end"
         ) from None
     return {
-        tp: Log(
+        tp: LogRange(
             begins[tp],
             stable[tp],
             max(ends[tp], stable[tp]),
@@ -142,9 +151,9 @@ async def _forwards(
     reader: KafkaReader,
     window: Window,
     begins: Mapping[TP, int],
-    found: Mapping[TP, Log],
+    found: Mapping[TP, LogRange],
     budget: _Budget,
-) -> tuple[dict[TP, Part], int]:
+) -> tuple[dict[TP, ReadPart], int]:
     ranges = {tp: (first, found[tp].stable) for tp, first in begins.items()}
     parts = await _read(reader, window, ranges, budget, enough=window.limit)
     return parts, sum(part.behind - part.first for part in parts.values())
@@ -154,10 +163,10 @@ async def _backwards(
     reader: KafkaReader,
     window: Window,
     ends: Mapping[TP, int],
-    found: Mapping[TP, Log],
+    found: Mapping[TP, LogRange],
     budget: _Budget,
-) -> tuple[dict[TP, Part], int]:
-    parts = {tp: Part([], end, end) for tp, end in ends.items()}
+) -> tuple[dict[TP, ReadPart], int]:
+    parts = {tp: ReadPart([], end, end) for tp, end in ends.items()}
     size, looked = max(window.limit, _FIRST_PIECE if window.key is not None else 0), 0
     while not budget.is_spent():
         pieces = {
@@ -173,7 +182,7 @@ async def _backwards(
                 records = [*piece.records, *parts[tp].records][-window.limit :]
                 whole = len(piece.records) + len(parts[tp].records) <= window.limit
                 first = piece.first if whole else records[0].offset
-                parts[tp] = Part(records, first, parts[tp].behind)
+                parts[tp] = ReadPart(records, first, parts[tp].behind)
         size *= _GROWS
     return parts, looked
 
@@ -185,7 +194,7 @@ async def _read(
     budget: _Budget,
     *,
     enough: int | None = None,
-) -> dict[TP, Part]:
+) -> dict[TP, ReadPart]:
     """All that is meant in the ranges, or of each the first `enough`; less when the budget is spent."""
     at = {tp: first for tp, (first, _) in ranges.items()}
     found: dict[TP, list[Record]] = {tp: [] for tp in ranges}
@@ -207,4 +216,4 @@ async def _read(
             elif at[tp] >= end:
                 left.discard(tp)
         await asyncio.sleep(0)
-    return {tp: Part(found[tp], first, at[tp]) for tp, (first, _) in ranges.items()}
+    return {tp: ReadPart(found[tp], first, at[tp]) for tp, (first, _) in ranges.items()}

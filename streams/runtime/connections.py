@@ -52,7 +52,7 @@ class _Broker:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.connections: WeakSet[Connection] = WeakSet()
+        self.connections: WeakSet[ProbedConnection] = WeakSet()
         self.hangs = False
         self.asking: asyncio.Task[None] | None = None
         #: Since when it has not answered, and when that was seen last, monotonic seconds; 0: it answers.
@@ -144,7 +144,7 @@ def _open_attempts() -> _Attempts | None:
     return None if attempts is None or attempts.over else attempts
 
 
-class Connection(AIOKafkaConnection):
+class ProbedConnection(AIOKafkaConnection):
     """A connection that asks whether its broker is alive when nothing comes."""
 
     def __init__(self, host: str, port: int, **options: Any) -> None:
@@ -221,9 +221,9 @@ async def _open(connection: Any, bound: float) -> Any:
     return connection
 
 
-async def connect(host: str, port: int, **options: Any) -> Connection:
+async def connect(host: str, port: int, **options: Any) -> ProbedConnection:
     """Open a connection. Raises OSError, TimeoutError or KafkaError."""
-    connection = Connection(host, port, **options)
+    connection = ProbedConnection(host, port, **options)
     broker, loop = connection._broker, asyncio.get_running_loop()
     if broker.refuses(loop.time()):
         await asyncio.sleep(REFUSED_PAUSE)
@@ -256,7 +256,7 @@ def _note(what: str, *, refused: bool = False) -> None:
         attempts.found.append((what, refused))
 
 
-def _trouble(error: BaseException, connection: Connection) -> str:
+def _trouble(error: BaseException, connection: ProbedConnection) -> str:
     where = f"broker {connection.host}:{connection.port}"
     closed = isinstance(error, (ConnectionResetError, ConnectionAbortedError, ssl.SSLError))
     if connection.was_open or closed:  # this is how a listener looks that speaks otherwise, too

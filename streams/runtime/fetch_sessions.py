@@ -28,7 +28,7 @@ Wanted = tuple[int, int]
 NO_IDS: Mapping[str, bytes] = {}
 
 
-class Session:
+class FetchSession:
     """What one broker knows of one reader's fetches."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class SessionFetch(FetchRequest):
     """A fetch within a session."""
 
     def __init__(
-        self, whole: FetchRequest, session: Session, topic_ids: Mapping[str, bytes] = NO_IDS
+        self, whole: FetchRequest, session: FetchSession, topic_ids: Mapping[str, bytes] = NO_IDS
     ) -> None:
         """Topics are named by their ids where the broker can do that, and all of them are known."""
         super().__init__(
@@ -137,7 +137,7 @@ class Sessions:
     """Those of one consumer, by broker: stands in for `send` of its client, which is its own."""
 
     def __init__(self, send: Callable[..., Coroutine[Any, Any, Any]]) -> None:
-        self.of: defaultdict[int, Session] = defaultdict(Session)
+        self.of: defaultdict[int, FetchSession] = defaultdict(FetchSession)
         self._send = send
         self._ids: dict[str, bytes] = {}
         self._names: dict[bytes, str] = {}

@@ -37,7 +37,7 @@ class Producing:
     def __init__(self, bootstrap: Bootstrap, options: KafkaOptions) -> None:
         self._bootstrap = bootstrap
         self._options = options
-        self._producer: Producer | None = None
+        self._producer: IdempotentProducer | None = None
         self._starting = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self.unknown: dict[str, float] = {}
@@ -46,14 +46,14 @@ class Producing:
         """One to use, `async with`: an error inside of it discards it."""
         return Use(self)
 
-    async def started(self) -> Producer:
+    async def started(self) -> IdempotentProducer:
         """The producer. Raises ClusterUnavailable."""
         async with self._starting:
             if self._producer is None:
-                self._producer = await Producer.start(self._bootstrap, self._options, self.unknown)
+                self._producer = await IdempotentProducer.start(self._bootstrap, self._options, self.unknown)
             return self._producer
 
-    def discard(self, which: Producer | None = None) -> None:
+    def discard(self, which: IdempotentProducer | None = None) -> None:
         """Let go of a producer, the one there is unless given. Nothing leaves it any more."""
         producer = which or self._producer
         if producer is None:
@@ -65,7 +65,7 @@ class Producing:
         if not producer.users:
             self._close(producer)
 
-    def retire(self, which: Producer) -> None:
+    def retire(self, which: IdempotentProducer) -> None:
         """Begin nothing more with it, and close it when what is under way has ended: a broker that has
         refused a batch takes no later one of that partition.
         """
@@ -73,13 +73,13 @@ class Producing:
             self._producer = None
             which.is_retired = True
 
-    def used(self, which: Producer) -> None:
+    def used(self, which: IdempotentProducer) -> None:
         """Somebody has done with it."""
         which.users -= 1
         if which.is_retired and not which.users:
             self._close(which)
 
-    def _close(self, producer: Producer) -> None:
+    def _close(self, producer: IdempotentProducer) -> None:
         producer.cut()
         task = asyncio.get_running_loop().create_task(close_cut(producer.aiokafka))
         self._closing.add(task)
@@ -95,9 +95,9 @@ class Use:
 
     def __init__(self, producing: Producing) -> None:
         self._producing = producing
-        self._producer: Producer | None = None
+        self._producer: IdempotentProducer | None = None
 
-    async def __aenter__(self) -> Producer:
+    async def __aenter__(self) -> IdempotentProducer:
         self._producer = await self._producing.started()
         self._producer.users += 1
         return self._producer
@@ -112,7 +112,7 @@ class Use:
             raise ClusterUnavailable(f"Kafka did not say that it has all of a batch: {error!r}") from error
 
 
-class Producer:
+class IdempotentProducer:
     """An idempotent producer that is started."""
 
     def __init__(self, aiokafka: Any, options: KafkaOptions, unknown: dict[str, float]) -> None:
@@ -125,7 +125,9 @@ class Producer:
         self.is_spoiled = False
 
     @classmethod
-    async def start(cls, bootstrap: Bootstrap, options: KafkaOptions, unknown: dict[str, float]) -> Producer:
+    async def start(
+        cls, bootstrap: Bootstrap, options: KafkaOptions, unknown: dict[str, float]
+    ) -> IdempotentProducer:
         """Connect. Raises ClusterUnavailable."""
         producer = AIOKafkaProducer(
             **options.connection(bootstrap),

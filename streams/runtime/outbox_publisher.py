@@ -17,7 +17,7 @@ from streams.postgres.outbox import OutboxRow
 from streams.postgres.relay import Isolated, Published
 from streams.runtime.announcements import announcement
 from streams.runtime.clients import KafkaOptions
-from streams.runtime.outbox_producer import REFUSED, Producer, Producing
+from streams.runtime.outbox_producer import REFUSED, IdempotentProducer, Producing
 
 
 class KafkaPublisher:
@@ -120,7 +120,7 @@ class KafkaPublisher:
 
 
 async def _by_partition(
-    producer: Producer, rows: Sequence[OutboxRow], suspects: list[OutboxRow]
+    producer: IdempotentProducer, rows: Sequence[OutboxRow], suspects: list[OutboxRow]
 ) -> dict[TP, list[OutboxRow]]:
     """Rows by where they belong; suspect are those of topics that the cluster does not have."""
     counts = {topic: await producer.partitions(topic) for topic in {row.topic for row in rows}}

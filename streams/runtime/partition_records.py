@@ -61,7 +61,7 @@ class Isolation:
         return False
 
 
-class Answer:
+class FetchedRecords:
     """The batches that were fetched of a partition, not looked at yet: aiokafka's MemoryRecords."""
 
     def __init__(self, data: bytes) -> None:
@@ -82,7 +82,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
     def __init__(
         self,
         tp: Any,
-        records: Answer,
+        records: FetchedRecords,
         aborted_transactions: Any,
         fetch_offset: int,
         key_deserializer: Any,
@@ -205,7 +205,7 @@ def _is_abort_marker(batch: Any) -> bool:
 
 def isolate() -> None:
     """Let aiokafka's consumers make their records of these classes."""
-    fetcher.MemoryRecords = Answer
+    fetcher.MemoryRecords = FetchedRecords
     fetcher.PartitionRecords = IsolatingRecords
 
 

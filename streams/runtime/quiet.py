@@ -18,7 +18,7 @@ REPLICAS_INTERVAL = 60.0
 _MOST = 1000
 
 
-class Seldom(logging.Filter):
+class Throttled(logging.Filter):
     """Lets a line through, and those alike only after `interval` seconds."""
 
     def __init__(self, interval: float, alike: Callable[[logging.LogRecord], Hashable | None]) -> None:
@@ -56,6 +56,6 @@ def _not_enough_replicas(record: logging.LogRecord) -> str | None:
 
 def throttle_logs() -> None:
     """Filter the loggers of aiokafka's clients."""
-    sender.log.addFilter(Seldom(REPLICAS_INTERVAL, _not_enough_replicas))
+    sender.log.addFilter(Throttled(REPLICAS_INTERVAL, _not_enough_replicas))
     for module in (client, fetcher, group_coordinator, sender):
-        module.log.addFilter(Seldom(INTERVAL, _text))
+        module.log.addFilter(Throttled(INTERVAL, _text))

@@ -38,7 +38,7 @@ from streams.web.base.database_answers import DatabaseAnswer, OutboxRows
 from streams.web.base.patience import READ
 from streams.web.base.scans import Question, Scan
 from streams.web.base.sessions import EndedSessions
-from streams.web.base.windows import Log, Seen, TopicFacts, Window
+from streams.web.base.windows import LogRange, ReadPage, TopicFacts, Window
 from streams.web.site.routes import site
 
 T = TypeVar("T")
@@ -225,10 +225,10 @@ class _View:
         async with KafkaTopics(self._app.steadfaust.brokers(), _PATIENT) as topics:
             return await topics.describe(names)
 
-    async def logs(self, tps: Iterable[TP]) -> dict[TP, Log]:
+    async def logs(self, tps: Iterable[TP]) -> dict[TP, LogRange]:
         return await self._ask(lambda: logs(self._cluster(), tps))
 
-    async def browse(self, window: Window) -> Seen:
+    async def browse(self, window: Window) -> ReadPage:
         return await self._ask(lambda: browse(self._cluster(), window))
 
     async def _ask(self, question: Callable[[], Awaitable[T]]) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from streams.tracing.context import TraceContext
-from streams.tracing.span import Attribute, Kind, Span
+from streams.tracing.span import Attribute, Span, SpanKind
 
 
 class Attempts:
@@ -45,7 +45,7 @@ class Attempts:
         """The span of an attempt, the first one has number 1."""
         service = handler.partition(".")[0]
         span = Span(
-            Kind.CONSUMER,
+            SpanKind.CONSUMER,
             f"{handler} {self._topic}",
             service=service,
             trace_id=self._trace_id,

@@ -16,7 +16,7 @@ Attribute: TypeAlias = str | int | bool | float
 _MOST_SAID = 300
 
 
-class Kind(StrEnum):
+class SpanKind(StrEnum):
     """What part somebody plays in a trace, as OpenTelemetry calls it."""
 
     SERVER = "SERVER"
@@ -57,7 +57,7 @@ class Span:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: SpanKind,
         name: str,
         *,
         service: str,

@@ -9,7 +9,7 @@ from time import monotonic
 from zlib import crc32
 
 from streams.tracing.context import TraceContext, new_trace_id, parse
-from streams.tracing.span import Attribute, Kind, Span
+from streams.tracing.span import Attribute, Span, SpanKind
 
 _CRCS = 1 << 32
 _IDS = 1 << 64
@@ -56,15 +56,15 @@ class Tracer:
         if parent is not None:
             if not parent.sampled:
                 return None
-            return self._span(Kind.SERVER, name, service, parent.trace_id, parent, {})
+            return self._span(SpanKind.SERVER, name, service, parent.trace_id, parent, {})
         trace_id = new_trace_id()
         recorded = (trace_id & (_IDS - 1)) < self._id_bound and self.has_room()
-        return self._span(Kind.SERVER, name, service, trace_id, None, {}, recorded=recorded)
+        return self._span(SpanKind.SERVER, name, service, trace_id, None, {}, recorded=recorded)
 
     def publish(self, cause: Span, topic: str, attributes: Mapping[str, Attribute]) -> Span:
         """The span of a message that is handed over, as a part of `cause`."""
         return self._span(
-            Kind.PRODUCER,
+            SpanKind.PRODUCER,
             f"publish {topic}",
             cause.service,
             cause.context.trace_id,
@@ -81,7 +81,7 @@ class Tracer:
 
     def _span(
         self,
-        kind: Kind,
+        kind: SpanKind,
         name: str,
         service: str,
         trace_id: int,

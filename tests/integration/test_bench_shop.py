@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.peers.shop import CONFIRMED
 from benchmarks.workflows.shop import as_json, look, open_shop
-from demo.purchases import Outcome, order, outcome, purchases, units_by_sku
+from demo.purchases import ExpectedOutcome, order, outcome, purchases, units_by_sku
 from streams.postgres import Connection
 from streams.postgres.database import connect
 
@@ -41,7 +41,7 @@ async def test_orders_that_come_twice_at_once_are_handled_once(postgres_url: str
     for each in (connection, *others):
         await each.close()
     ends = {each.order.order_id: each.outcome for each in found.settlements}
-    declined = Outcome.DECLINED.value  # nobody asks the gateway here
+    declined = ExpectedOutcome.DECLINED.value  # nobody asks the gateway here
     assert ends == {
         each.order_id: CONFIRMED if outcome(each) == declined else outcome(each).value for each in BOUGHT
     }

@@ -26,7 +26,7 @@ from streams.runtime.timeline import scan
 from streams.runtime.topics import KafkaTopics
 from streams.testing.batches import CODECS, batch, record
 from streams.web.base.scans import Question
-from streams.web.base.windows import Seen, Window
+from streams.web.base.windows import ReadPage, Window
 from tests.hostile import DAMAGED, three
 from tests.raw_kafka import in_the_log, produced
 
@@ -83,7 +83,7 @@ class Ground:
         finally:
             await admin.close()
 
-    async def page(self, *tps: TP, limit: int = 5, **window: Any) -> Seen:
+    async def page(self, *tps: TP, limit: int = 5, **window: Any) -> ReadPage:
         window = {"places": {}, "backwards": True, **window}
         return await browse(self.cluster, Window(tps, limit=limit, **window))
 
@@ -101,7 +101,7 @@ async def tp(ground: Ground) -> TP:
     return TP(await ground.topic(), 0)
 
 
-def numbers(seen: Seen) -> list[int]:
+def numbers(seen: ReadPage) -> list[int]:
     return [int(each.value or b"") for each in seen.records]
 
 

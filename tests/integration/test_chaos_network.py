@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 
 from agents.gateway import cards
 from agents.gateway.client import HttpGateway
-from chaos.rig.network import Network
+from chaos.rig.network import ClientNetwork
 from streams.local import Stack, declared, local_stack
 from tests.waiting import eventually_async
 
@@ -44,8 +44,8 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def network(stack: Stack) -> Iterator[Network]:
-    with Network(stack, NAMES) as network:
+def network(stack: Stack) -> Iterator[ClientNetwork]:
+    with ClientNetwork(stack, NAMES) as network:
         yield network
 
 
@@ -87,7 +87,7 @@ async def until_it_recovers(client: AIOKafkaProducer) -> None:
 
 
 @_of_three
-async def test_one_proxy_leads_to_the_proxies_of_all_brokers(stack: Stack, network: Network) -> None:
+async def test_one_proxy_leads_to_the_proxies_of_all_brokers(stack: Stack, network: ClientNetwork) -> None:
     async with producer(network.bootstrap("worker-1").split(",")[0]) as client:
         assert await sends(client)
         used = {client.client.cluster.broker_metadata(broker).port for broker in (1, 2, 3)}
@@ -96,7 +96,7 @@ async def test_one_proxy_leads_to_the_proxies_of_all_brokers(stack: Stack, netwo
 
 
 @pytest.mark.parametrize("fault", ["blackhole", "cut"])
-async def test_a_client_that_is_cut_off_fails_alone_and_recovers(network: Network, fault: str) -> None:
+async def test_a_client_that_is_cut_off_fails_alone_and_recovers(network: ClientNetwork, fault: str) -> None:
     async with (
         producer(network.bootstrap("worker-1")) as ours,
         producer(network.bootstrap("worker-2")) as others,
@@ -110,7 +110,7 @@ async def test_a_client_that_is_cut_off_fails_alone_and_recovers(network: Networ
 
 
 @_of_three
-async def test_a_client_cut_off_from_one_broker_reaches_the_others(network: Network) -> None:
+async def test_a_client_cut_off_from_one_broker_reaches_the_others(network: ClientNetwork) -> None:
     async with producer(network.bootstrap("worker-1")) as client:
         assert await sends(client)
         with network.cut("worker-1", broker=2) as happened:
@@ -120,7 +120,7 @@ async def test_a_client_cut_off_from_one_broker_reaches_the_others(network: Netw
         await until_it_recovers(client)
 
 
-async def test_a_delay_makes_a_client_slower_and_nothing_else(network: Network) -> None:
+async def test_a_delay_makes_a_client_slower_and_nothing_else(network: ClientNetwork) -> None:
     async with producer(network.bootstrap("worker-1")) as client:
         assert await sends(client)
         with network.delay("worker-1", 0.1) as happened:
@@ -134,7 +134,7 @@ def charges(stack: Stack, operation: str) -> int:
         return sum(row["operation"] == operation for row in json.load(answer)["rows"])
 
 
-async def test_a_charge_whose_answer_is_lost_is_made_once(stack: Stack, network: Network) -> None:
+async def test_a_charge_whose_answer_is_lost_is_made_once(stack: Stack, network: ClientNetwork) -> None:
     async with HttpGateway(network.gateway("worker-1")) as gateway:
         with network.gateway_loses_answers() as happened:
             asked = asyncio.create_task(

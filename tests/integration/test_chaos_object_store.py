@@ -17,8 +17,8 @@ import pytest
 from chaos.evidence.worker_log import WorkerLog
 from chaos.faults.ground import Ground
 from chaos.faults.perform import perform
-from chaos.rig.kinds import Kind, Planned
-from chaos.rig.network import S3, Network
+from chaos.rig.kinds import FaultKind, Planned
+from chaos.rig.network import S3, ClientNetwork
 from chaos.rig.waiting import ChaosFailed
 from streams.errors import BlobsUnavailable
 from streams.local import Stack
@@ -56,7 +56,7 @@ async def at_work(s3: Stack, var: Path, patience: float = 0.3) -> AsyncIterator[
     """A worker that reaches the object store through the proxy, and that its fleet knows of."""
     path = var / "log"
     path.touch()
-    with Network(s3, [NAME]) as network:
+    with ClientNetwork(s3, [NAME]) as network:
         options = S3Options(LOCAL_BUCKET, network.s3(NAME), *LOCAL_KEYS)
         blobs = S3Blobs(replace(options, read_timeout=patience, connect_timeout=patience))
         worker = Worker(blobs, path, WorkerLog(path))
@@ -78,9 +78,9 @@ async def writes(worker: Worker) -> None:
     await eventually_async(lambda: worker.written > before, "an object is written")
 
 
-@pytest.mark.parametrize("kind", [Kind.S3_DOWN, Kind.S3_CUT])
+@pytest.mark.parametrize("kind", [FaultKind.S3_DOWN, FaultKind.S3_CUT])
 async def test_an_outage_is_confirmed_by_failing_handlers_and_heals(
-    s3: Stack, tmp_path: Path, kind: Kind
+    s3: Stack, tmp_path: Path, kind: FaultKind
 ) -> None:
     async with at_work(s3, tmp_path) as (worker, ground):
         happened = await perform(Planned(at=0.0, kind=kind, seconds=0.5), ground)
@@ -93,15 +93,15 @@ async def test_an_outage_is_confirmed_by_failing_handlers_and_heals(
 
 async def test_a_slow_object_store_lets_nobody_fail(s3: Stack, tmp_path: Path) -> None:
     async with at_work(s3, tmp_path, patience=BOUND) as (worker, ground):
-        happened = await perform(Planned(at=0.0, kind=Kind.S3_SLOW, seconds=0.5, delay=0.1), ground)
+        happened = await perform(Planned(at=0.0, kind=FaultKind.S3_SLOW, seconds=0.5, delay=0.1), ground)
         assert "chunks delayed by 50 ms" in happened.confirmed
         await writes(worker)
         assert worker.log.events("handler_failed") == []
 
 
-@pytest.mark.parametrize("kind", [Kind.S3_DOWN, Kind.S3_CUT])
+@pytest.mark.parametrize("kind", [FaultKind.S3_DOWN, FaultKind.S3_CUT])
 async def test_an_outage_that_nobody_notices_did_not_happen(
-    s3: Stack, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+    s3: Stack, tmp_path: Path, kind: FaultKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chaos.faults.object_store.MEETS_WITHIN", 0.2)
     async with at_work(s3, tmp_path) as (worker, ground):

@@ -21,7 +21,7 @@ from streams.positions.declared import TopicSpec
 from streams.runtime import fetch_sessions
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.fetch_by_id import FetchRequest_v13
-from streams.runtime.fetch_sessions import Session, SessionFetch, Sessions
+from streams.runtime.fetch_sessions import FetchSession, SessionFetch, Sessions
 from streams.runtime.reader import KafkaReader
 from streams.runtime.topics import KafkaTopics
 
@@ -54,7 +54,7 @@ class Broker:
 
 @given(st.lists(st.tuples(NAMED, st.sampled_from(["answered", "lost", "restarted"])), max_size=12))
 def test_the_broker_fetches_what_is_wanted_whatever_is_lost(rounds):
-    session, broker = Session(), Broker()
+    session, broker = FetchSession(), Broker()
     for numbers, what in rounds:
         wanted = {TopicPartition("t", number): each for number, each in numbers.items()}
         error = broker.fetch(session.id, session.next(wanted))
@@ -74,7 +74,7 @@ def whole() -> FetchRequest:
 
 @pytest.mark.parametrize(("version", "leader"), [(FetchRequest_v7, ()), (FetchRequest_v11, (-1,))])
 def test_a_request_names_what_has_changed(version, leader):
-    session = Session()
+    session = FetchSession()
     first = SessionFetch(whole(), session).build(version)
     assert (first.session_id, first.session_epoch, len(first.topics)) == (0, 0, 2)
     session.answered(7, 0)
@@ -96,14 +96,14 @@ def test_a_request_names_what_has_changed(version, leader):
     ids=["by id", "an older broker", "one id alone", "by name"],
 )
 def test_topics_are_named_by_id_where_both_sides_know_all(ids, most, version):
-    request = SessionFetch(whole(), Session(), ids).prepare({1: (4, most)})
+    request = SessionFetch(whole(), FetchSession(), ids).prepare({1: (4, most)})
     assert type(request) is version
     named = [topic for topic, *_ in request.topics]
     assert named == ([ids["t"], ids["u"]] if version is FetchRequest_v13 else ["t", "u"])
 
 
 def test_a_broker_without_sessions_is_asked_as_before():
-    session = Session()
+    session = FetchSession()
     assert SessionFetch(whole(), session).build(FetchRequest_v4).topics == whole().topics
     assert session.incremental == 0
 
@@ -157,7 +157,7 @@ class Reading:
         self.read: list[bytes] = []
 
     @property
-    def session(self) -> Session:
+    def session(self) -> FetchSession:
         (session,) = self.reader._sessions.of.values()
         return session
 

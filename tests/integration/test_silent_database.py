@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from chaos.rig.links import Fault, Kind
+from chaos.rig.links import LinkFault, LinkFaultKind
 from streams.postgres import Connection, ConsumerInbox, Database, QueueOptions, QueueWorker
 from streams.postgres.cleanup import DatabaseCleanup, Retention
 from streams.postgres.database import connect
@@ -185,7 +185,7 @@ async def test_a_pool_writes_no_traceback_while_its_server_is_away(
     way: SilentWay, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Database(way.url, least=1, patience=QUICK) as database:
-        cut = Fault(Kind.CUT)
+        cut = LinkFault(LinkFaultKind.CUT)
         way.link.begin(cut)
         for _ in range(3):
             with pytest.raises(DatabaseUnavailable):

@@ -12,7 +12,7 @@ import pytest
 
 from streams.errors import Fenced
 from streams.local import Stack, artifacts, local_stack
-from streams.local.kafka import Cluster, Jvm, Node
+from streams.local.kafka import BrokerNode, ClusterFiles, Jvm
 from streams.local.state import VarDir
 from streams.ports import TP, Outgoing
 from streams.positions.declared import TopicSpec
@@ -20,7 +20,7 @@ from streams.runtime.clients import KafkaOptions, Producer
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.topics import KafkaTopics
 from streams.runtime.transactions.batches import pack
-from streams.runtime.transactions.requests import V1, V2, Protocol, produce
+from streams.runtime.transactions.requests import V1, V2, TransactionProtocol, produce
 
 pytestmark = pytest.mark.stack
 
@@ -45,12 +45,12 @@ class FormattedFor(Jvm):
 def kafka_of_level(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
     jars = artifacts.class_path(artifacts.KAFKA, lambda _: None)
     jvm = FormattedFor(artifacts.java(), jars, level=request.param)
-    Cluster(VarDir(tmp_path).kafka, jvm, [Node(1, 1, 2)]).prepare()
+    ClusterFiles(VarDir(tmp_path).kafka, jvm, [BrokerNode(1, 1, 2)]).prepare()
     with local_stack(tmp_path) as stack:
         yield stack
 
 
-async def protocol_of(stack: Stack) -> Protocol:
+async def protocol_of(stack: Stack) -> TransactionProtocol:
     """What a producer finds out at its start."""
     cluster = KafkaCluster(stack.bootstrap)
     producer = cluster.transactions("asks")

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from lane_workloads import Workload
 from lane_worlds import FakeWorld
 
-from chaos.model.kafka import Kafka, Transaction, stable
-from chaos.model.protocol import Protocol, State
+from chaos.model.kafka import Kafka, ModelTransaction, stable
+from chaos.model.protocol import ProtocolModel, State
 from chaos.model.spec import Spec
-from chaos.model.worker import Phase, Worker
+from chaos.model.worker import ModelWorker, Phase
 from streams.errors import PositionLost
 from streams.lane.lane import Lane
 from streams.lane.state import LaneState
@@ -167,7 +167,7 @@ class RealWorker:
         return "sending" if {"sent", "offsets_sent"} <= self.gates.held.keys() else "ready"
 
 
-def seen_worker(number: int, worker: Worker, kafka: Kafka) -> SeenWorker:
+def seen_worker(number: int, worker: ModelWorker, kafka: Kafka) -> SeenWorker:
     phase = worker.phase.name.lower()
     if worker.phase is Phase.OPENING:
         phase = "recovering" if worker.ends is not None else f"opening {worker.opened}"
@@ -177,7 +177,7 @@ def seen_worker(number: int, worker: Worker, kafka: Kafka) -> SeenWorker:
     return SeenWorker(phase, len(store.row), len(store.inbox), store.position)
 
 
-def seen(kafka: Kafka, *workers: Worker) -> Seen:
+def seen(kafka: Kafka, *workers: ModelWorker) -> Seen:
     """What shows of a state of the model."""
     visible = kafka.outputs[: stable(kafka.outputs)]
     transaction = kafka.ids[0].transaction
@@ -185,7 +185,9 @@ def seen(kafka: Kafka, *workers: Worker) -> Seen:
     return Seen(
         outputs=tuple(i for entry in visible for i in entry.ids),
         offset=kafka.offset,
-        transaction={Transaction.EMPTY: "none", Transaction.ONGOING: "open"}.get(transaction, "ending"),
+        transaction={ModelTransaction.EMPTY: "none", ModelTransaction.ONGOING: "open"}.get(
+            transaction, "ending"
+        ),
         pending_outputs=sum(len(entry.ids) for entry in kafka.outputs if entry.pending is not None),
         workers=(a, b),
     )
@@ -195,7 +197,7 @@ class Shadow:
     """The states in which the model may be, by all that was seen."""
 
     def __init__(self, spec: Spec) -> None:
-        self._protocol = Protocol(spec)
+        self._protocol = ProtocolModel(spec)
         self.states = {self._protocol.initial()}
 
     def follow(self, may_happen: Callable[[str], bool], looks: Seen) -> None:

@@ -23,7 +23,7 @@ from aiokafka.errors import KafkaError
 
 from agents.commands import OrderSagaReply, OrderSagaTransition, OrderSubmitted
 from agents.messages import OrderConfirmed, OrderPlaced
-from chaos.check import Report, check
+from chaos.check import CheckReport, check
 from chaos.controls.recorded import BREAKAGES
 from chaos.controls.stage import send_poison
 from chaos.ending import unended
@@ -33,7 +33,7 @@ from chaos.judges.findings import findings
 from chaos.load.shop import Shop
 from chaos.rig.commits import CommitWatch
 from chaos.rig.edge import Edge
-from chaos.rig.records import COMMITS, REQUESTS, RUN, Commits, Ended, Request, Run, Way
+from chaos.rig.records import COMMITS, REQUESTS, RUN, CommitTimes, ProcessEnd, Request, RunRecords, Way
 from chaos.rig.waiting import until_answered
 from demo.evidence import quiet
 from demo.load import place_orders, receive_stock
@@ -81,7 +81,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.fixture(scope="module")
-def run(world: World) -> Run:
+def run(world: World) -> RunRecords:
     """Orders through one worker that has ended, two of three of them by orders APIs, recorded as a driver
     records it.
     """
@@ -96,8 +96,10 @@ def run(world: World) -> Run:
     }
     with Edge(world.var, postgres, settings) as edge:
         load, commits, requests, of_edge = asyncio.run(_load(world.bootstrap, edge))
-    ended = Ended(worker="worker-0", pid=worker.process.pid, exit_code=worker.stop(), told=True, hung=False)
-    run = Run(
+    ended = ProcessEnd(
+        worker="worker-0", pid=worker.process.pid, exit_code=worker.stop(), told=True, hung=False
+    )
+    run = RunRecords(
         seed=0,
         app_id=APP,
         bootstrap=world.bootstrap,
@@ -122,7 +124,7 @@ def run(world: World) -> Run:
 
 async def _load(
     bootstrap: str, edge: Edge
-) -> tuple[tuple[float, float], Commits, list[Request], list[Ended]]:
+) -> tuple[tuple[float, float], CommitTimes, list[Request], list[ProcessEnd]]:
     await edge.start()
     watch = CommitWatch(bootstrap, APP, PARTITIONS, LANES)
     watching = asyncio.create_task(watch.run())
@@ -155,7 +157,7 @@ async def _projected(edge: Edge) -> bool:
     return not await edge.unprojected()
 
 
-def red(report: Report) -> set[str]:
+def red(report: CheckReport) -> set[str]:
     return {finding.name for finding in report.findings if not finding.passed}
 
 
@@ -173,23 +175,23 @@ def by_command(var: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_run_in_which_all_went_well_is_green(world: World, run: Run) -> None:
+def test_a_run_in_which_all_went_well_is_green(world: World, run: RunRecords) -> None:
     ended = by_command(world.var)
     assert ended.returncode == 0, ended
-    report = msgspec.json.decode(ended.stdout, type=Report)
+    report = msgspec.json.decode(ended.stdout, type=CheckReport)
     assert report.passed
     assert red(report) == set()
     assert [finding.name for finding in report.findings if "0 copies" in finding.says] == []
 
 
 @pytest.fixture(scope="module")
-def recorded(world: World, run: Run) -> Evidence:
+def recorded(world: World, run: RunRecords) -> Evidence:
     """What the checker looks at, before anybody tampers with it."""
     del run
     return asyncio.run(gather(world.var))
 
 
-def test_each_breakage_of_the_recorded_run_is_found(recorded: Evidence, run: Run) -> None:
+def test_each_breakage_of_the_recorded_run_is_found(recorded: Evidence, run: RunRecords) -> None:
     for breakage in BREAKAGES:
         if (breakage.files and not run.s3) or (breakage.over_http and not run.postgres):
             continue  # nothing of it was in this run
@@ -210,7 +212,7 @@ def test_where_there_was_no_run_it_cannot_look(tmp_path: Path) -> None:
 
 
 @contextmanager
-def instead(run: Run, spoil: str, mend: str) -> Iterator[None]:
+def instead(run: RunRecords, spoil: str, mend: str) -> Iterator[None]:
     """A statement is run for the time of the block, and then one that undoes it."""
 
     async def execute(statement: str) -> None:
@@ -251,7 +253,7 @@ def instead(run: Run, spoil: str, mend: str) -> Iterator[None]:
     ids=["an order is missing", "a status differs", "a reason differs", "a row is missing", "a row waits"],
 )
 def test_what_is_wrong_in_postgresql_is_found(
-    recorded: Evidence, run: Run, spoil: str, mend: str, finds: set[str]
+    recorded: Evidence, run: RunRecords, spoil: str, mend: str, finds: set[str]
 ) -> None:
     def looked_at_now() -> set[str]:
         evidence = replace(recorded, database=asyncio.run(look(run.postgres)))
@@ -280,7 +282,7 @@ def test_an_accepted_order_that_is_nowhere_is_found(disks: Path) -> None:
 
 
 @pytest.fixture
-def disks(world: World, run: Run, tmp_path: Path) -> Path:
+def disks(world: World, run: RunRecords, tmp_path: Path) -> Path:
     """A copy of what the run left on disks, to be tampered with."""
     del run
     shutil.copytree(world.var / "workers", tmp_path / "workers")
@@ -354,7 +356,7 @@ def append(bootstrap: str, record: Any, **changes: Any) -> None:
 
 
 @BESIDE
-def test_a_position_committed_too_far_is_found(world: World, run: Run) -> None:
+def test_a_position_committed_too_far_is_found(world: World, run: RunRecords) -> None:
     tp = TopicPartition(OrderPlaced.TOPIC, 0)
 
     async def moved(consumer: Any, by: int) -> bool:
@@ -383,7 +385,7 @@ def test_a_position_committed_too_far_is_found(world: World, run: Run) -> None:
 
 
 @BESIDE
-def test_a_transaction_that_was_left_open_is_found(world: World, run: Run) -> None:
+def test_a_transaction_that_was_left_open_is_found(world: World, run: RunRecords) -> None:
     async def look_while_open() -> set[str]:
         cluster = KafkaCluster(run.bootstrap)
         left = cluster.transactions("left-open")
@@ -405,14 +407,14 @@ def test_a_transaction_that_was_left_open_is_found(world: World, run: Run) -> No
 
 
 @BESIDE
-def test_a_settlement_sent_twice_is_found(world: World, run: Run) -> None:
+def test_a_settlement_sent_twice_is_found(world: World, run: RunRecords) -> None:
     before = looked_at(world.var)
     append(run.bootstrap, records(run.bootstrap, OrderConfirmed.TOPIC)[0])
     assert looked_at(world.var) - before == {SETTLED, MONEY, ONCE, LED}
 
 
 @BESIDE
-def test_a_saga_replied_to_or_heard_twice_is_found(world: World, run: Run) -> None:
+def test_a_saga_replied_to_or_heard_twice_is_found(world: World, run: RunRecords) -> None:
     before = looked_at(world.var)
     append(run.bootstrap, records(run.bootstrap, OrderSagaTransition.TOPIC)[0])
     assert looked_at(world.var) - before == {TOLD}
@@ -420,7 +422,7 @@ def test_a_saga_replied_to_or_heard_twice_is_found(world: World, run: Run) -> No
     assert looked_at(world.var) - before >= {TOLD, ENDED}
 
 
-def test_a_dead_letter_there_twice_or_never_is_found(world: World, run: Run) -> None:
+def test_a_dead_letter_there_twice_or_never_is_found(world: World, run: RunRecords) -> None:
     topic = dead_letter_topic(OrderPlaced.TOPIC)
 
     def said() -> str:
@@ -443,13 +445,13 @@ def test_a_dead_letter_there_twice_or_never_is_found(world: World, run: Run) -> 
     assert f"{len(letters)} poisonous records without dead letters" in said()
 
 
-def test_a_record_appended_to_a_changelog_is_found(world: World, run: Run) -> None:
+def test_a_record_appended_to_a_changelog_is_found(world: World, run: RunRecords) -> None:
     before = looked_at(world.var)
     append(run.bootstrap, records(run.bootstrap, CHANGELOG)[0], value=None)
     assert looked_at(world.var) - before == {TABLES, STOCK}
 
 
-def test_a_saga_that_has_not_ended_is_waited_for(world: World, run: Run) -> None:
+def test_a_saga_that_has_not_ended_is_waited_for(world: World, run: RunRecords) -> None:
     assert asyncio.run(unended(run.bootstrap)) == 0
     append(run.bootstrap, records(run.bootstrap, OrderSubmitted.TOPIC)[0], key=b"another")
     assert asyncio.run(unended(run.bootstrap)) == 1

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from chaos.controls.control import Control
-from chaos.controls.verdict import Report
+from chaos.controls.verdict import ControlsReport
 
 ENDS_WITHIN = 120
 
@@ -30,7 +30,7 @@ def test_the_checker_goes_red_without_each_protection_and_only_then(tmp_path: Pa
             controls.terminate()  # if it has not ended: it ends what it has started
             controls.wait(ENDS_WITHIN)
     assert output, errors
-    report = msgspec.json.decode(output, type=Report)
+    report = msgspec.json.decode(output, type=ControlsReport)
     assert {played.control for played in report.controls} == set(Control)
     assert [played for played in report.controls if not played.passed] == []
     assert controls.returncode == 0

@@ -15,8 +15,8 @@ import msgspec
 import psutil
 import pytest
 
-from demo.purchases import LARGEST, Outcome, outcome, purchases
-from demo.report import Report
+from demo.purchases import LARGEST, ExpectedOutcome, outcome, purchases
+from demo.report import DemoReport
 from demo.trouble import poison, tiers
 from demo.workers import PROJECT
 from streams.local import running
@@ -67,7 +67,7 @@ def test_every_order_cent_and_unit_adds_up(tmp_path: Path, how: list[str]) -> No
     with demo(tmp_path, *how) as ran:
         output, _ = ran.communicate(timeout=240)
     assert ran.returncode == 0, output
-    report = msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=Report)
+    report = msgspec.json.decode((tmp_path / "report.json").read_bytes(), type=DemoReport)
     called_for = [outcome(purchase) for purchase in BOUGHT]
     assert report.passed
     assert (report.placed, report.settled, report.died) == (ORDERS, ORDERS, 0)
@@ -77,11 +77,11 @@ def test_every_order_cent_and_unit_adds_up(tmp_path: Path, how: list[str]) -> No
     assert len(report.verdict.findings) == 12
     assert all(finding.passed for finding in report.verdict.findings)
     figures = report.verdict.figures
-    assert figures.confirmed == called_for.count(Outcome.CONFIRMED)
+    assert figures.confirmed == called_for.count(ExpectedOutcome.CONFIRMED)
     assert figures.cancelled == {
         kind: called_for.count(kind)
-        for kind in Outcome
-        if kind is not Outcome.CONFIRMED and kind in called_for
+        for kind in ExpectedOutcome
+        if kind is not ExpectedOutcome.CONFIRMED and kind in called_for
     }
     assert figures.captured_cents - figures.refunded_cents == figures.confirmed_cents
     assert figures.received == figures.on_hand + figures.shipped

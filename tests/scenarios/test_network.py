@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.rig.network import Network
+from chaos.rig.network import ClientNetwork
 from streams.local import Stack, declared, local_stack
 from tests.scenarios.steady import SteadyLoad, check_stalls, last_commits
 from tests.scenarios.world import LANES, SESSION_TIMEOUT, Worker, World
@@ -31,8 +31,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def network(stack: Stack) -> Iterator[Network]:
-    with Network(stack, [NAME]) as network:
+def network(stack: Stack) -> Iterator[ClientNetwork]:
+    with ClientNetwork(stack, [NAME]) as network:
         yield network
 
 
@@ -45,7 +45,7 @@ def world(stack: Stack) -> Iterator[World]:
         yield world
 
 
-def workers(world: World, network: Network) -> tuple[Worker, Worker]:
+def workers(world: World, network: ClientNetwork) -> tuple[Worker, Worker]:
     """One that keeps its connections, and one behind the proxy."""
     keeper = world.start_worker()
     behind = world.start_worker(
@@ -60,7 +60,9 @@ def committed_since(world: World, moment: float) -> None:
 
 
 @pytest.mark.parametrize("fault", [pytest.param("cut", marks=CUT_OFF), "blackhole"])
-def test_a_worker_that_is_cut_off_changes_no_outcome(world: World, network: Network, fault: str) -> None:
+def test_a_worker_that_is_cut_off_changes_no_outcome(
+    world: World, network: ClientNetwork, fault: str
+) -> None:
     keeper, behind = workers(world, network)
     member_since = behind.generation()
     with SteadyLoad(world, fault) as load:
@@ -84,7 +86,7 @@ def test_a_worker_that_is_cut_off_changes_no_outcome(world: World, network: Netw
 
 @pytest.mark.verify("a worker that is cut off, beside it")
 @pytest.mark.parametrize("fault", ["cut", pytest.param("blackhole", marks=CUT_OFF)])
-def test_a_worker_told_to_end_while_cut_off_ends(world: World, network: Network, fault: str) -> None:
+def test_a_worker_told_to_end_while_cut_off_ends(world: World, network: ClientNetwork, fault: str) -> None:
     keeper, behind = workers(world, network)
     ids = world.place(f"ends-{fault}", ORDERS)
     with getattr(network, fault)(NAME) as happened:
@@ -97,7 +99,7 @@ def test_a_worker_told_to_end_while_cut_off_ends(world: World, network: Network,
 
 
 @pytest.mark.verify("a slow network: integration/test_chaos_network.py stands for it")
-def test_a_delay_makes_a_worker_slower_and_nothing_else(world: World, network: Network) -> None:
+def test_a_delay_makes_a_worker_slower_and_nothing_else(world: World, network: ClientNetwork) -> None:
     keeper, behind = workers(world, network)
     before = [(each, each.lanes(), len(each.events("lanes_assigned"))) for each in (keeper, behind)]
     with SteadyLoad(world, "delay") as load, network.delay(NAME, 0.2) as happened:

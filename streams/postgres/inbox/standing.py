@@ -13,7 +13,7 @@ _SQL = statements(Path(__file__).with_name("inbox.sql"))
 _TRANSACTIONAL = statements(Path(__file__).with_name("transactional.sql"))
 
 
-class Standing(NamedTuple):
+class ConsumerStatus(NamedTuple):
     """The entries of one consumer; times in milliseconds, None without entries."""
 
     consumer_name: str
@@ -42,11 +42,11 @@ async def transactional_inboxes(connection: Connection) -> list[str]:
     return [row["inbox"] for row in await connection.fetch(_TRANSACTIONAL["inboxes"])]
 
 
-async def standing(connection: Connection, consumer_name: str) -> Standing:
+async def standing(connection: Connection, consumer_name: str) -> ConsumerStatus:
     """Rows and growth of one consumer: all of its entries are read."""
     row = await connection.fetchrow(_SQL["standing"], consumer_name)
     assert row is not None
-    return Standing(consumer_name, *row.values())
+    return ConsumerStatus(consumer_name, *row.values())
 
 
 async def size(connection: Connection) -> Size:

@@ -78,7 +78,7 @@ class MigrationSet(NamedTuple):
         return found
 
 
-class Standing(NamedTuple):
+class MigrationStatus(NamedTuple):
     """A migration, and when this database got it (ISO 8601); None: not yet."""
 
     set: str
@@ -97,7 +97,7 @@ async def migrate(
     *,
     patience: float = PATIENCE,
     url: str = "",
-) -> list[Standing]:
+) -> list[MigrationStatus]:
     """Apply what the database has not had, each migration in a transaction; returns those.
 
     Whoever comes second waits, then finds nothing to do. A lock that others have is waited for two seconds at
@@ -135,7 +135,9 @@ async def newer_database(connection: Connection) -> str:
     return f"the database has migration {has} of the library, this program knows {knows}: run a newer one"
 
 
-async def standings(connection: Connection, sets: Sequence[MigrationSet] = (LIBRARY,)) -> list[Standing]:
+async def standings(
+    connection: Connection, sets: Sequence[MigrationSet] = (LIBRARY,)
+) -> list[MigrationStatus]:
     """Every migration of the sets, applied or not. Raises MigrationError as `migrate` does."""
     rows = []
     if await _is_noted(connection):
@@ -163,7 +165,7 @@ async def standings(connection: Connection, sets: Sequence[MigrationSet] = (LIBR
                     " this database got it: restore the file, and write the change as a new migration"
                 )
             at = None if row is None else row["applied_at"].isoformat(timespec="seconds")
-            found.append(Standing(owner.name, migration.number, migration.name, at))
+            found.append(MigrationStatus(owner.name, migration.number, migration.name, at))
     return found
 
 

@@ -28,7 +28,7 @@ async def queue_states(connection: Connection, queue: str = "") -> list[QueueSta
     return [QueueState(*row.values()) for row in await connection.fetch(SQL["queues"], queue or None)]
 
 
-class QueueStanding(NamedTuple):
+class QueueStatus(NamedTuple):
     """How a queue stands.
 
     Attributes:
@@ -41,11 +41,11 @@ class QueueStanding(NamedTuple):
     oldest_ready: float
 
 
-async def queue_standings(connection: Connection) -> list[QueueStanding]:
+async def queue_standings(connection: Connection) -> list[QueueStatus]:
     """Each queue that has jobs or workers; what this costs does not grow with the jobs."""
     rows = await connection.fetch(SQL["standings"])
     return [
-        QueueStanding(
+        QueueStatus(
             row["queue"],
             {
                 "ready": max(0, row["ready"] - row["under_way"]),

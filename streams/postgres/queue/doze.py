@@ -9,7 +9,7 @@ from collections import deque
 _SHORTEST = 0.01
 
 
-class Doze:
+class IdleWait:
     """A place to sleep for the slots of one worker. `poll`: the longest time between two looks, in seconds.
 
     Attributes:

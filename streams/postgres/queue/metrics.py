@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from streams.postgres.queue.desk import QueueStanding
+from streams.postgres.queue.desk import QueueStatus
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 
@@ -49,7 +49,7 @@ class QueueGauges:
             registry=registry,
         )
 
-    def sampled(self, standings: Sequence[QueueStanding]) -> None:
+    def sampled(self, standings: Sequence[QueueStatus]) -> None:
         """How the queues stand; one that is gone is told no more."""
         self._jobs.clear()
         self._oldest.clear()

@@ -25,7 +25,7 @@ CHANNEL = "steadfaust_queue"
 _AGAIN, _LONGEST = 0.5, 5.0
 
 
-class Pulse:
+class LeaseHeartbeat:
     """Listens, and renews leases three times in the time of one.
 
     Arguments:

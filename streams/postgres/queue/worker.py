@@ -18,11 +18,11 @@ from streams.errors import PermanentError, text_of
 from streams.postgres.advice import advice
 from streams.postgres.database import PASSING, Connection, Database, overdue_of
 from streams.postgres.errors import DatabaseUnavailable, LeaseLost, NoSuchAction, StatementRefused
-from streams.postgres.queue.doze import Doze
+from streams.postgres.queue.doze import IdleWait
 from streams.postgres.queue.job import Job, job_of
 from streams.postgres.queue.metrics import QueueMetrics
 from streams.postgres.queue.options import QueueOptions
-from streams.postgres.queue.pulse import Pulse
+from streams.postgres.queue.pulse import LeaseHeartbeat
 from streams.postgres.queue.queue import HANDLE, SQL, Queue
 
 log = structlog.get_logger(__name__)
@@ -96,8 +96,8 @@ class QueueWorker:
         self._options = options or QueueOptions()
         self._metrics = metrics
         self._name = name or f"{gethostname()}:{os.getpid()}"
-        self._doze = Doze(self._options.poll)
-        self._pulse = Pulse(
+        self._doze = IdleWait(self._options.poll)
+        self._pulse = LeaseHeartbeat(
             database.url,
             queue.name,
             self._options.lease,

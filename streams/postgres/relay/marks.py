@@ -12,7 +12,7 @@ from streams.ports import Faults
 from streams.postgres.errors import DatabaseUnavailable, StatementRefused
 from streams.postgres.outbox import OutboxRow
 from streams.postgres.relay.counts import RelayCounts
-from streams.postgres.relay.refusals import Refusals
+from streams.postgres.relay.refusals import PublishRefusals
 from streams.postgres.relay.session import RelaySession
 
 log = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ class Marks:
     def __init__(
         self,
         counts: RelayCounts,
-        refusals: Refusals,
+        refusals: PublishRefusals,
         stopping: asyncio.Event,
         faults: Faults,
         *,

@@ -18,7 +18,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _TOLD_EVERY = 30.0
 
 
-class Refusals:
+class PublishRefusals:
     """Counts and tells refusals by what was refused, and paces the next attempt."""
 
     def __init__(self, counts: RelayCounts, stopping: asyncio.Event) -> None:

@@ -19,7 +19,7 @@ from streams.postgres.relay.counts import RelayCounts
 from streams.postgres.relay.marks import Marks
 from streams.postgres.relay.options import RelayOptions
 from streams.postgres.relay.publisher import Publisher
-from streams.postgres.relay.refusals import Refusals
+from streams.postgres.relay.refusals import PublishRefusals
 from streams.postgres.relay.session import RelaySession
 from streams.postgres.relay.waves import plan, without
 from streams.system import NoFaults
@@ -64,7 +64,7 @@ class Relay:
         self._turns: deque[int] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause = 0.0
-        self._refusals = Refusals(self.counts, self._stopping)
+        self._refusals = PublishRefusals(self.counts, self._stopping)
         self._marks = Marks(
             self.counts,
             self._refusals,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from streams.postgres.outbox import OutboxRow
 
 
-class Plan(NamedTuple):
+class PublishPlan(NamedTuple):
     """What is to become of rows.
 
     Attributes:
@@ -22,7 +22,7 @@ class Plan(NamedTuple):
     waves: list[list[OutboxRow]]
 
 
-def plan(rows: Iterable[OutboxRow]) -> Plan:
+def plan(rows: Iterable[OutboxRow]) -> PublishPlan:
     """What is to become of rows, which are in the order of their aggregates."""
     again: dict[tuple[str, str], OutboxRow] = {}
     waves: list[list[OutboxRow]] = []
@@ -40,7 +40,7 @@ def plan(rows: Iterable[OutboxRow]) -> Plan:
         if wave == len(waves):
             waves.append([])
         waves[wave].append(row)
-    return Plan(list(again.values()), waves)
+    return PublishPlan(list(again.values()), waves)
 
 
 def without(rows: Sequence[OutboxRow], aggregates: set[tuple[str, str]]) -> list[OutboxRow]:

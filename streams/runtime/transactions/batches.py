@@ -17,7 +17,7 @@ _UNCOMPRESSED = 0
 _UNKNOWN = -1
 
 
-class Batch(NamedTuple):
+class PackedBatch(NamedTuple):
     """Records of one partition that go together; whose they are is said when they go.
 
     Attributes:
@@ -37,21 +37,21 @@ class Batch(NamedTuple):
 
 def pack(
     tp: TP, records: Sequence[Outgoing], timestamp: int, options: KafkaOptions, most: int
-) -> list[Batch]:
+) -> list[PackedBatch]:
     """Batches of at most `most` bytes, or of one record. Raises TooLarge when that is too large."""
-    packed: list[Batch] = []
+    packed: list[PackedBatch] = []
     builder, count = _builder(most), 0
     append = builder.append
     for key, value, headers in records:
         if type(headers) is not list:
             headers = list(headers)  # noqa: PLW2901 - the compiled builder takes nothing else
         if append(count, timestamp, key, value, headers) is None:
-            packed.append(Batch(builder, count))
+            packed.append(PackedBatch(builder, count))
             builder, count = _builder(most), 0
             append = builder.append
             append(count, timestamp, key, value, headers)
         count += 1
-    packed.append(Batch(builder, count))
+    packed.append(PackedBatch(builder, count))
     limit = max(options.max_batch, options.max_record)
     for batch in packed:
         # A batch takes its first record whatever its size, so one that is over holds just that record.

@@ -41,7 +41,7 @@ class Coordinator(NamedTuple):
         return cls(CoordinationType.GROUP, group)
 
 
-class Link:
+class BrokerLink:
     """aiokafka's connections to the brokers, with encryption and login, and what it knows of leaders."""
 
     def __init__(self, bootstrap: Bootstrap, options: KafkaOptions) -> None:

@@ -22,13 +22,13 @@ from streams.brokers import Bootstrap
 from streams.ports import TP, Outgoing
 from streams.runtime.clients import KafkaOptions, require_partitions
 from streams.runtime.transactions import requests
-from streams.runtime.transactions.batches import Batch, pack
+from streams.runtime.transactions.batches import PackedBatch, pack
 from streams.runtime.transactions.codes import FENCED, error_of, moved, passes, pause
-from streams.runtime.transactions.link import Coordinator, Link
+from streams.runtime.transactions.link import BrokerLink, Coordinator
 from streams.runtime.transactions.questions import describe_limit, describe_transaction
 from streams.runtime.transactions.refusals import clock_wrong, is_of_the_clock, is_too_large, too_large
-from streams.runtime.transactions.requests import V1, Owner, Protocol, Written
-from streams.runtime.transactions.sequences import Sequences
+from streams.runtime.transactions.requests import V1, Owner, TransactionProtocol, WrittenBatch
+from streams.runtime.transactions.sequences import ProducerSequences
 from streams.runtime.transactions.steps import Steps
 
 log = structlog.get_logger(__name__)
@@ -38,16 +38,16 @@ T = TypeVar("T")
 #: How long a question may take that makes an error clearer, in seconds.
 EXPLAINED_WITHIN = 2.0
 #: What stands for an answer where nothing was sent.
-_NOBODY = Written(LeaderNotAvailableError.errno, -1, "no leader can be reached")
+_NOBODY = WrittenBatch(LeaderNotAvailableError.errno, -1, "no leader can be reached")
 
 
 class TransactionalProducer(Steps):
     """A transactional producer with a fixed id. After the first exception it is of no more use: every
     later call raises the same kind, and `discard` lets go of it.
 
-    It asks at its start how transactions are spoken of in this cluster (`Protocol`). A request whose answer
-    was lost is not sent again; one that was answered with an error that passes is. Fencing is seen at the
-    first request of a transaction, which `begin` does not make; an empty one makes none.
+    At its start it asks which protocol the cluster has (`TransactionProtocol`). A request whose answer was
+    lost is not sent again; one that was answered with an error that passes is. Fencing is seen at the first
+    request of a transaction, which `begin` does not make; an empty one makes none.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class TransactionalProducer(Steps):
         super().__init__(transactional_id, options, closing)
         self._starting = starting
         self._started = False
-        self._link = Link(bootstrap, options)
+        self._link = BrokerLink(bootstrap, options)
         self._coordinator = Coordinator.of_transactions(transactional_id)
         self._protocol = V1
-        self._sequences = Sequences(Owner(transactional_id, -1, -1))
+        self._sequences = ProducerSequences(Owner(transactional_id, -1, -1))
         self._known: set[TP] = set()
         self._limits = {} if limits is None else limits
         # Of the transaction that is open.
@@ -155,10 +155,12 @@ class TransactionalProducer(Steps):
         call = requests.init_producer(self._id, options.transaction_timeout)
         self._sequences.renew(await link.ask_coordinator(self._coordinator, call, repeatable=True))
 
-    async def _ask_protocol(self) -> Protocol:
+    async def _ask_protocol(self) -> TransactionProtocol:
         try:
             call = requests.protocol_of()
-            found: Protocol = await self._link.ask_coordinator(self._coordinator, call, repeatable=True)
+            found: TransactionProtocol = await self._link.ask_coordinator(
+                self._coordinator, call, repeatable=True
+            )
         except IncompatibleBrokerVersion:  # it cannot even be asked
             return V1
         return found
@@ -173,7 +175,7 @@ class TransactionalProducer(Steps):
         if not self._begun:
             raise KafkaError("no transaction is open")
 
-    async def _send(self, packed: Mapping[TP, list[Batch]]) -> dict[TP, int]:
+    async def _send(self, packed: Mapping[TP, list[PackedBatch]]) -> dict[TP, int]:
         self._require_begun()
         async with self._sending:
             if unknown := packed.keys() - self._known:
@@ -192,7 +194,7 @@ class TransactionalProducer(Steps):
                     self._enrolled |= new
             return await self._write(packed)
 
-    async def _write(self, packed: Mapping[TP, list[Batch]]) -> dict[TP, int]:
+    async def _write(self, packed: Mapping[TP, list[PackedBatch]]) -> dict[TP, int]:
         """Write the first batch of every partition, then the second of each."""
         ends: dict[TP, int] = {}
         for several in zip_longest(*packed.values()):
@@ -200,7 +202,7 @@ class TransactionalProducer(Steps):
             ends |= await self._write_once(batches)
         return ends
 
-    async def _write_once(self, batches: Mapping[TP, Batch]) -> dict[TP, int]:
+    async def _write_once(self, batches: Mapping[TP, PackedBatch]) -> dict[TP, int]:
         """Write one batch to each partition, with the same bytes again while what is in the way passes."""
         owner, ends = self._sequences.owner, {}
         left = {tp: batch.build(owner, self._sequences.next(tp)) for tp, batch in batches.items()}
@@ -251,23 +253,23 @@ class TransactionalProducer(Steps):
             log.warning("refusal_not_explained", id=self._id, error=repr(error))
             return None
 
-    async def _produce(self, batches: Mapping[TP, bytearray]) -> Mapping[TP, Written]:
+    async def _produce(self, batches: Mapping[TP, bytearray]) -> Mapping[TP, WrittenBatch]:
         """Ask each leader once; an answer for each partition."""
         by_leader: defaultdict[int, dict[TP, bytearray]] = defaultdict(dict)
         for tp, batch in batches.items():
             by_leader[self._link.leader(tp)][tp] = batch
         if len(by_leader) > 1 and batches.keys() <= self._enrolled:
             return await self._produce_side_by_side(by_leader)
-        found: dict[TP, Written] = {}
+        found: dict[TP, WrittenBatch] = {}
         for leader, some in by_leader.items():
             found |= await self._ask_leader(leader, some)
         return found
 
     async def _produce_side_by_side(
         self, by_leader: Mapping[int, dict[TP, bytearray]]
-    ) -> Mapping[TP, Written]:
+    ) -> Mapping[TP, WrittenBatch]:
         asked = (self._ask_leader(leader, some) for leader, some in by_leader.items())
-        found: dict[TP, Written] = {}
+        found: dict[TP, WrittenBatch] = {}
         # Each answer is waited for: nothing of this step is under way when it has failed.
         for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, BaseException):
@@ -275,10 +277,10 @@ class TransactionalProducer(Steps):
             found |= answer
         return found
 
-    async def _ask_leader(self, leader: int, batches: Mapping[TP, bytearray]) -> Mapping[TP, Written]:
+    async def _ask_leader(self, leader: int, batches: Mapping[TP, bytearray]) -> Mapping[TP, WrittenBatch]:
         call = requests.produce(self._protocol, self._sequences.owner, batches, self._options.step_timeout)
         try:
-            answer: Mapping[TP, Written] = await self._link.ask(leader, call)
+            answer: Mapping[TP, WrittenBatch] = await self._link.ask(leader, call)
         except NodeNotReadyError:
             return dict.fromkeys(batches, _NOBODY)
         if answer.keys() != batches.keys():

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from streams.runtime.transactions.wire import CLASSIC, FLEXIBLE, Answer, Call
+from streams.runtime.transactions.wire import CLASSIC, FLEXIBLE, Call, ResponseReader
 
 _DESCRIBE_CONFIGS, _DESCRIBE_TRANSACTIONS = 32, 65
 _TOPIC = 2
@@ -33,7 +33,7 @@ def describe_transaction(transactional_id: str) -> Call:
     return Call((_DESCRIBE_TRANSACTIONS, 0), FLEXIBLE, parts, _started)
 
 
-def _started(answer: Answer) -> Started:
+def _started(answer: ResponseReader) -> Started:
     answer.take(_THROTTLE)
     answer.count()
     (code,) = answer.take(_CODE)
@@ -50,7 +50,7 @@ def describe_limit(topic: str) -> Call:
     return Call((_DESCRIBE_CONFIGS, 1), CLASSIC, parts, _limit)
 
 
-def _limit(answer: Answer) -> int:
+def _limit(answer: ResponseReader) -> int:
     answer.take(_THROTTLE)
     found = 0
     for _ in range(answer.count()):

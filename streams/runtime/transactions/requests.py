@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from streams.ports import TP
-from streams.runtime.transactions.wire import ABSENT, CLASSIC, FLEXIBLE, Answer, Call, Form
+from streams.runtime.transactions.wire import ABSENT, CLASSIC, FLEXIBLE, Call, ResponseReader, WireFormat
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ _POSITION, _POSITION_EPOCH = struct.Struct(">iq"), struct.Struct(">iqi")
 _VERSIONS, _LEVELS = struct.Struct(">hhh"), struct.Struct(">hh")
 
 
-class Protocol(NamedTuple):
+class TransactionProtocol(NamedTuple):
     """In which versions a transaction is spoken of.
 
     Attributes:
@@ -40,7 +40,7 @@ class Protocol(NamedTuple):
     """
 
     enrols: bool
-    form: Form
+    form: WireFormat
     produce: int
     offsets: int
     end: int
@@ -52,9 +52,9 @@ class Protocol(NamedTuple):
 
 
 #: Every cluster speaks it. One request of a kind names all partitions.
-V1 = Protocol(enrols=False, form=CLASSIC, produce=8, offsets=0, end=0)
+V1 = TransactionProtocol(enrols=False, form=CLASSIC, produce=8, offsets=0, end=0)
 #: KIP-890, part 2: each end raises the epoch, so nothing that comes late gets into a later transaction.
-V2 = Protocol(enrols=True, form=FLEXIBLE, produce=12, offsets=5, end=5)
+V2 = TransactionProtocol(enrols=True, form=FLEXIBLE, produce=12, offsets=5, end=5)
 
 
 class Owner(NamedTuple):
@@ -65,7 +65,7 @@ class Owner(NamedTuple):
     epoch: int
 
 
-class Outcome(NamedTuple):
+class TransactionAnswer(NamedTuple):
     """The answer to what concerns the whole transaction: the code of its error, and the owner from here on,
     whose id is negative where the answer does not say.
     """
@@ -89,7 +89,7 @@ class Codes(dict[TP, int]):
         return self.values()
 
 
-class Written(NamedTuple):
+class WrittenBatch(NamedTuple):
     """Where a batch was written: its first offset. Or the code of the error, and what the broker says."""
 
     code: int
@@ -98,12 +98,12 @@ class Written(NamedTuple):
 
 
 def protocol_of() -> Call:
-    """Asks a broker how transactions are to be spoken of. The answer is a `Protocol`."""
+    """Asks a broker how transactions are to be spoken of. The answer is a `TransactionProtocol`."""
     parts = (FLEXIBLE.string("steadfaust"), FLEXIBLE.string("1"), FLEXIBLE.tags)
     return Call((_API_VERSIONS, 3), FLEXIBLE, parts, _protocol, old_header=True)
 
 
-def _protocol(answer: Answer) -> Protocol:
+def _protocol(answer: ResponseReader) -> TransactionProtocol:
     (code,) = answer.take(_CODE)
     highest = {}
     for _ in range(answer.count()):
@@ -119,7 +119,7 @@ def _protocol(answer: Answer) -> Protocol:
 
 def _features(data: bytes) -> dict[str, int]:
     """The levels of the cluster's features, of which each broker knows."""
-    answer = Answer(data, FLEXIBLE)
+    answer = ResponseReader(data, FLEXIBLE)
     found = {}
     for _ in range(answer.count()):
         name = answer.string()
@@ -130,7 +130,7 @@ def _features(data: bytes) -> dict[str, int]:
 
 def init_producer(transactional_id: str, timeout: float) -> Call:
     """Asks the coordinator for the epoch of a new owner, which fences the last one. `timeout` is in seconds,
-    after which it aborts an open transaction. The answer is an `Outcome`.
+    after which it aborts an open transaction. The answer is a `TransactionAnswer`.
     """
     parts = (CLASSIC.string(transactional_id), _PARTITION.pack(int(timeout * 1000)))
     return Call((_INIT_PRODUCER, 0), CLASSIC, parts, _renewed)
@@ -146,14 +146,16 @@ def add_partitions(owner: Owner, tps: Iterable[TP]) -> Call:
 
 
 def add_offsets(owner: Owner, group: str) -> Call:
-    """Tells the coordinator that a group's positions will be committed. The answer is an `Outcome`."""
+    """Announce to the coordinator that a group commits positions. The answer is a `TransactionAnswer`."""
     parts = (CLASSIC.string(owner.transactional_id), _IDENTITY.pack(*owner[1:]), CLASSIC.string(group))
     return Call((_ADD_OFFSETS, 0), CLASSIC, parts, _outcome)
 
 
-def produce(protocol: Protocol, owner: Owner, batches: Mapping[TP, bytearray], timeout: float) -> Call:
+def produce(
+    protocol: TransactionProtocol, owner: Owner, batches: Mapping[TP, bytearray], timeout: float
+) -> Call:
     """Writes a batch to each of some partitions that one broker leads, and waits for their replicas, for
-    `timeout` seconds at most. The answer is a `Written` for each partition.
+    `timeout` seconds at most. The answer is a `WrittenBatch` for each partition.
     """
     form = protocol.form
     topics = _by_topic((tp, (tp.partition, batch)) for tp, batch in batches.items())
@@ -169,7 +171,7 @@ def produce(protocol: Protocol, owner: Owner, batches: Mapping[TP, bytearray], t
     return Call((_PRODUCE, protocol.produce), form, parts, _produced)
 
 
-def _produced(answer: Answer) -> dict[TP, Written]:
+def _produced(answer: ResponseReader) -> dict[TP, WrittenBatch]:
     found = {}
     for _ in range(answer.count()):
         topic = answer.string()
@@ -182,12 +184,14 @@ def _produced(answer: Answer) -> dict[TP, Written]:
                 answer.tags()
             why.insert(0, answer.string())
             answer.tags()
-            found[TP(topic, partition)] = Written(code, offset, "; ".join(filter(None, why)))
+            found[TP(topic, partition)] = WrittenBatch(code, offset, "; ".join(filter(None, why)))
         answer.tags()
     return found
 
 
-def commit_offsets(protocol: Protocol, owner: Owner, group: str, offsets: Mapping[TP, int]) -> Call:
+def commit_offsets(
+    protocol: TransactionProtocol, owner: Owner, group: str, offsets: Mapping[TP, int]
+) -> Call:
     """Writes a group's positions, which move with the transaction. The answer is `Codes`."""
     form = protocol.form
     topics = _by_topic((tp, (tp.partition, offset)) for tp, offset in offsets.items())
@@ -208,14 +212,14 @@ def commit_offsets(protocol: Protocol, owner: Owner, group: str, offsets: Mappin
     return Call((_COMMIT_OFFSETS, protocol.offsets), form, parts, _codes)
 
 
-def end(protocol: Protocol, owner: Owner) -> Call:
-    """Commits. The answer is an `Outcome`, with the next owner where the end raises the epoch."""
+def end(protocol: TransactionProtocol, owner: Owner) -> Call:
+    """Commits. The answer is a `TransactionAnswer`, with the next owner where the end raises the epoch."""
     form = protocol.form
     parts = (form.string(owner.transactional_id), _END_OF.pack(*owner[1:], True), form.tags)
     return Call((_END, protocol.end), form, parts, _renewed if protocol.enrols else _outcome)
 
 
-def _codes(answer: Answer) -> Codes:
+def _codes(answer: ResponseReader) -> Codes:
     answer.take(_THROTTLE)
     found = Codes()
     for _ in range(answer.count()):
@@ -227,14 +231,14 @@ def _codes(answer: Answer) -> Codes:
     return found
 
 
-def _outcome(answer: Answer) -> Outcome:
+def _outcome(answer: ResponseReader) -> TransactionAnswer:
     answer.take(_THROTTLE)
-    return Outcome(*answer.take(_CODE))
+    return TransactionAnswer(*answer.take(_CODE))
 
 
-def _renewed(answer: Answer) -> Outcome:
+def _renewed(answer: ResponseReader) -> TransactionAnswer:
     answer.take(_THROTTLE)
-    return Outcome(*answer.take(_CODE), *answer.take(_IDENTITY))
+    return TransactionAnswer(*answer.take(_CODE), *answer.take(_IDENTITY))
 
 
 def _by_topic(each: Iterable[tuple[TP, T]]) -> Mapping[str, Sequence[T]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from streams.ports import TP
-from streams.runtime.transactions.requests import Outcome, Owner
+from streams.runtime.transactions.requests import Owner, TransactionAnswer
 
 #: After the highest number comes 0.
 _NUMBERS = 2**31
 
 
-class Sequences:
+class ProducerSequences:
     """An owner and the numbers of its records. They count within an epoch."""
 
     def __init__(self, owner: Owner) -> None:
@@ -24,7 +24,7 @@ class Sequences:
         """The partition's leader has so many more."""
         self._next[tp] = (self.next(tp) + records) % _NUMBERS
 
-    def renew(self, outcome: Outcome) -> None:
+    def renew(self, outcome: TransactionAnswer) -> None:
         """The transaction has ended. Where that raised the epoch, or gave a new producer id since epochs are
         used up, numbers begin at 0 again.
         """

@@ -20,7 +20,7 @@ _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 
 @dataclass(frozen=True)
-class Form:
+class WireFormat:
     """One of the two forms.
 
     Attributes:
@@ -41,8 +41,8 @@ class Form:
         return (_varint(len(data) + 1) if self.flexible else _INT16.pack(len(data))) + data
 
 
-CLASSIC = Form(flexible=False, tags=b"")
-FLEXIBLE = Form(flexible=True, tags=b"\0")
+CLASSIC = WireFormat(flexible=False, tags=b"")
+FLEXIBLE = WireFormat(flexible=True, tags=b"\0")
 #: A text that is absent, in the flexible form.
 ABSENT = b"\0"
 
@@ -58,12 +58,12 @@ def _varint(number: int) -> bytes:
     return bytes(written)
 
 
-class Answer:
+class ResponseReader:
     """The body of an answer, read from its beginning to its end."""
 
     __slots__ = ("_at", "_data", "_flexible")
 
-    def __init__(self, data: bytes, form: Form) -> None:
+    def __init__(self, data: bytes, form: WireFormat) -> None:
         self._data = data
         self._at = 0
         self._flexible = form.flexible
@@ -121,9 +121,9 @@ class Call:
     def __init__(
         self,
         api: tuple[int, int],
-        form: Form,
+        form: WireFormat,
         parts: Sequence[bytes | bytearray],
-        read: Callable[[Answer], Any],
+        read: Callable[[ResponseReader], Any],
         *,
         old_header: bool = False,
     ) -> None:
@@ -161,4 +161,4 @@ class Call:
 
     def decode(self, data: BytesIO) -> Any:
         """What the answer says."""
-        return self._read(Answer(data.read(), self._form))
+        return self._read(ResponseReader(data.read(), self._form))

@@ -17,7 +17,7 @@ from streams.web.base.sessions import (
     LASTS,
     SESSION,
     EndedSessions,
-    Session,
+    LoginSession,
     browser_of,
     known_browser,
     new_session,
@@ -25,7 +25,7 @@ from streams.web.base.sessions import (
     role_said,
     sealed,
 )
-from streams.web.base.tries import Tries, client_of, network_of
+from streams.web.base.tries import LoginThrottle, client_of, network_of
 from streams.web.base.view import Problem
 
 #: For supervisors and load balancers, which have no token.
@@ -47,7 +47,7 @@ class Visitor:
 
     role: Role
     name: str = ""
-    session: Session | None = None
+    session: LoginSession | None = None
 
     @property
     def operates(self) -> bool:
@@ -92,7 +92,7 @@ class Access:
     operators: frozenset[str] = frozenset()
     now: Callable[[], float] = time.time
     ended: EndedSessions = field(default_factory=EndedSessions, repr=False)
-    tries: Tries = field(default_factory=Tries, repr=False)
+    tries: LoginThrottle = field(default_factory=LoginThrottle, repr=False)
 
     @property
     def headers(self) -> dict[str, str]:

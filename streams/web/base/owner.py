@@ -13,7 +13,7 @@ from streams.units import MIB
 from streams.web.base.answers import FoundAnswer
 from streams.web.base.loopback import peer_origin
 from streams.web.base.patience import READ
-from streams.web.base.refusal import Refusal
+from streams.web.base.refusal import ErrorAnswer
 from streams.web.base.view import Problem
 
 A = TypeVar("A", bound=msgspec.Struct)
@@ -26,7 +26,7 @@ TIMEOUT = READ
 MOST_BYTES = 16 * MIB
 
 
-_refusal = msgspec.json.Decoder(Refusal).decode
+_refusal = msgspec.json.Decoder(ErrorAnswer).decode
 
 
 async def ask_owner(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ErrorAnswer(msgspec.Struct, frozen=True):
     """What a worker says where it has no answer: a word for programs, a sentence for people."""
 
     error: str

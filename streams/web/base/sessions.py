@@ -22,7 +22,7 @@ KNOWN_LASTS = 30 * 86400.0
 _SESSIONS, _BROWSERS = b"session of the web view\0", b"browser of the web view\0"
 
 
-class Session(NamedTuple):
+class LoginSession(NamedTuple):
     """A login: its id, the role that it gives, and when it ends, in epoch seconds."""
 
     ident: str
@@ -50,17 +50,17 @@ class EndedSessions:
         return ident in self._until
 
 
-def new_session(role: str, until: float) -> Session:
+def new_session(role: str, until: float) -> LoginSession:
     """A session of a login that has just been."""
-    return Session(secrets.token_urlsafe(12), role, float(int(until)))
+    return LoginSession(secrets.token_urlsafe(12), role, float(int(until)))
 
 
-def sealed(key: str, session: Session) -> str:
+def sealed(key: str, session: LoginSession) -> str:
     """A session as text. It is over when the key is another one, too."""
     return _sealed(_SESSIONS, key, _text(session))
 
 
-def opened(key: str, text: str, now: float) -> Session | None:
+def opened(key: str, text: str, now: float) -> LoginSession | None:
     """A session; None for one that is over, or that nobody with the key has made."""
     return _session(_opened(_SESSIONS, key, text), now)
 
@@ -78,19 +78,19 @@ def known_browser(key: str, role: str, until: float) -> str:
     return _sealed(_BROWSERS, key, _text(new_session(role, until)))
 
 
-def browser_of(key: str, text: str, now: float) -> Session | None:
+def browser_of(key: str, text: str, now: float) -> LoginSession | None:
     """A browser that has logged in before: its id, and with which role; None for any other."""
     return _session(_opened(_BROWSERS, key, text), now)
 
 
-def _text(session: Session) -> str:
+def _text(session: LoginSession) -> str:
     return f"{session.ident}:{session.role}:{int(session.until)}"
 
 
-def _session(text: str, now: float) -> Session | None:
+def _session(text: str, now: float) -> LoginSession | None:
     ident, _, rest = text.partition(":")
     role, _, until = rest.partition(":")
-    return Session(ident, role, float(until)) if until and now < float(until) else None
+    return LoginSession(ident, role, float(until)) if until and now < float(until) else None
 
 
 def _sealed(purpose: bytes, key: str, said: str) -> str:

@@ -22,7 +22,7 @@ EVERY = 6.0
 _NETWORK_BITS = 64
 
 
-class Tries:
+class LoginThrottle:
     """Counts wrong tokens by client."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -18,7 +18,7 @@ from streams.staging.measures import Measures
 from streams.staging.unreadable import Unreadable
 from streams.web.base.database_answers import DatabaseAnswer, OutboxRows
 from streams.web.base.scans import Question, Scan
-from streams.web.base.windows import Log, Seen, TopicFacts, Window
+from streams.web.base.windows import LogRange, ReadPage, TopicFacts, Window
 
 #: States in which a lane's store holds what was last committed. In the others it may still be filling up.
 READABLE = (LaneState.OPEN, LaneState.QUARANTINED)
@@ -226,10 +226,10 @@ class WorkerView(Protocol):
         `anew`. Raises ClusterUnavailable.
         """
 
-    async def logs(self, tps: Iterable[TP]) -> Mapping[TP, Log]:
+    async def logs(self, tps: Iterable[TP]) -> Mapping[TP, LogRange]:
         """Where logs begin and end. Raises ClusterUnavailable or TopicMismatch."""
 
-    async def browse(self, window: Window) -> Seen:
+    async def browse(self, window: Window) -> ReadPage:
         """A page of a topic's records. Raises ClusterUnavailable, TopicMismatch or PositionLost."""
 
     async def database(self) -> DatabaseAnswer:

@@ -17,7 +17,7 @@ MOST_BYTES = 16 * MIB
 MOST_OFFSETS = 500_000
 
 
-class Log(NamedTuple):
+class LogRange(NamedTuple):
     """A partition's log: offsets.
 
     Attributes:
@@ -74,7 +74,7 @@ class Window(NamedTuple):
         return self.key == (split_row_key(record.key)[0] if self.rows else record.key)
 
 
-class Seen(NamedTuple):
+class ReadPage(NamedTuple):
     """A page that was read.
 
     Attributes:
@@ -87,12 +87,12 @@ class Seen(NamedTuple):
 
     records: list[Record]
     spans: dict[TP, tuple[int, int]]
-    logs: dict[TP, Log]
+    logs: dict[TP, LogRange]
     looked: int
     stopped: str = ""
 
 
-class Part(NamedTuple):
+class ReadPart(NamedTuple):
     """What was read of a partition: all that is meant between two offsets, in order."""
 
     records: Sequence[Record]
@@ -101,7 +101,7 @@ class Part(NamedTuple):
 
 
 def page_of(
-    parts: Mapping[TP, Part], *, limit: int, backwards: bool
+    parts: Mapping[TP, ReadPart], *, limit: int, backwards: bool
 ) -> tuple[list[Record], dict[TP, tuple[int, int]]]:
     """The first records of all partitions by time, each partition's in order of their offsets, and the span
     of each partition that they stand for.

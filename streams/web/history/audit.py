@@ -39,7 +39,7 @@ class Logged(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry, by the offset of its record; None where the record is no entry.
 
     Attributes:
@@ -57,7 +57,7 @@ class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     letter: str
-    entries: list[Entry]
+    entries: list[AuditEntry]
     older: str
     stopped: str
     tail: bool
@@ -88,16 +88,16 @@ async def audit_page(view: WorkerView, query: Query) -> AuditPage:
     )
 
 
-def _entry(record: Record) -> Entry:
+def _entry(record: Record) -> AuditEntry:
     try:
-        return Entry(offset=record.offset, logged=_decode(record.value or b""))
+        return AuditEntry(offset=record.offset, logged=_decode(record.value or b""))
     except msgspec.DecodeError:  # anybody may write to a topic; its page shows what it is
-        return Entry(offset=record.offset, logged=None)
+        return AuditEntry(offset=record.offset, logged=None)
 
 
-def _joined(entries: Iterable[Entry]) -> list[Entry]:
+def _joined(entries: Iterable[AuditEntry]) -> list[AuditEntry]:
     """What all partitions did of one operation on a handler is one entry, for each result."""
-    found: dict[object, Entry] = {}
+    found: dict[object, AuditEntry] = {}
     for each in entries:
         done = each.logged
         if done is None or not done.handler or done.letter:

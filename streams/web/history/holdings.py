@@ -29,7 +29,7 @@ KEY_PATH = "/api/key"
 MOST_OF_A_KIND = 20
 
 
-class _Place(NamedTuple):
+class _KeyPlace(NamedTuple):
     """Where a key is."""
 
     store: Store
@@ -50,7 +50,7 @@ async def held(view: WorkerView, key: str, *, asked_by: str | None, ask: AskOwne
     if lane not in view.lanes:
         found: KeyAnswer = await elsewhere(view, lane, KEY_PATH, {"key": key}, asked_by, ask)
         return found
-    place = _Place(readable_store(view, lane), partition, data)
+    place = _KeyPlace(readable_store(view, lane), partition, data)
     return KeyAnswer(
         key=key,
         partition=partition,
@@ -78,7 +78,7 @@ def key_bytes(key: str) -> bytes:
     return data
 
 
-def _sagas(view: WorkerView, place: _Place) -> list[SagaAnswer]:
+def _sagas(view: WorkerView, place: _KeyPlace) -> list[SagaAnswer]:
     found: dict[str, SagaAnswer] = {}
     for kind in kinds(view):
         answer = saga_of_key(view, kind, place.store, place.partition, place.key)
@@ -87,7 +87,7 @@ def _sagas(view: WorkerView, place: _Place) -> list[SagaAnswer]:
     return list(found.values())
 
 
-def _tables(view: WorkerView, place: _Place) -> Iterator[TableRows]:
+def _tables(view: WorkerView, place: _KeyPlace) -> Iterator[TableRows]:
     lane = view.application.layout.lane_of(place.partition)
     for name in view.application.tables:
         table = shown_table(view.application, name)
@@ -101,7 +101,7 @@ def _tables(view: WorkerView, place: _Place) -> Iterator[TableRows]:
             yield TableRows(table=name, rows=rows[:MOST_OF_A_KIND], more=len(rows) > MOST_OF_A_KIND)
 
 
-def _waiting(view: WorkerView, place: _Place) -> Iterator[WaitingAnswer]:
+def _waiting(view: WorkerView, place: _KeyPlace) -> Iterator[WaitingAnswer]:
     for handler in view.application.handlers.values():
         for local, value in place.begins(QUEUES, queue_name(handler.name_bytes, place.key)):
             try:
@@ -123,7 +123,7 @@ def _waiting(view: WorkerView, place: _Place) -> Iterator[WaitingAnswer]:
             )
 
 
-def _timers(view: WorkerView, place: _Place) -> Iterator[TimerAnswer]:
+def _timers(view: WorkerView, place: _KeyPlace) -> Iterator[TimerAnswer]:
     table = shown_table(view.application, TIMERS)
     for handler in view.application.handlers.values():
         prefix = handler.name_bytes + b"\0" + row_key(place.key)

@@ -60,7 +60,7 @@ async def look_into(view: WorkerView, query: Query, *, asked_by: str | None, ask
     try:
         found = await _scan(view, meant, since, most, there, everywhere=everywhere)
     except ClusterUnavailable as error:  # what the lanes and the outbox have is known all the same
-        found = _Found(Scan([], 0, 0, int(since * 1000), f"Kafka does not answer: {error}"), everywhere)
+        found = _Hit(Scan([], 0, 0, int(since * 1000), f"Kafka does not answer: {error}"), everywhere)
     records = found.scan.records
     entries = timeline(view.application, records, view.trace_url)
     changes, outbox, entries = await gather(
@@ -127,24 +127,24 @@ def since_of(text: str, now: float) -> float | None:
 # -- how --------------------------------------------------------------------------------------------------
 
 
-class _Found(NamedTuple):
+class _Hit(NamedTuple):
     scan: Scan
     everywhere: bool
 
 
 async def _scan(
     view: WorkerView, meant: Meant, since: float, most: int, there: KeyAnswer | None, *, everywhere: bool
-) -> _Found:
+) -> _Hit:
     """In the key's partitions; in all, with what correlates, when that is asked for, or when it is no key."""
     app, since_ms = view.application, int(since * 1000)
     key = key_bytes(meant.key)
     first = await view.scan(Question(partitions_for(app, key), since_ms, meant.wanted, most))
     is_key = any(record.key == key for record in first.records) or (there is not None and there.things > 0)
     if is_key and not everywhere:
-        return _Found(first, everywhere=False)
+        return _Hit(first, everywhere=False)
     wanted = (*meant.wanted, *_correlations(first.records))
     second = await view.scan(Question(partitions_for(app, None), since_ms, wanted, most))
-    return _Found(joined(first, second)._replace(looked=second.looked), everywhere=True)
+    return _Hit(joined(first, second)._replace(looked=second.looked), everywhere=True)
 
 
 def _correlations(records: Sequence[Record]) -> list[bytes]:

@@ -44,20 +44,20 @@ _KINDS: tuple[tuple[type[Message], str], ...] = (
 )
 
 
-class Source(NamedTuple):
+class TopicSource(NamedTuple):
     """What a topic has: messages of another one's, where it is one of retries or of dead letters."""
 
     topic: str
     kind: str
 
 
-def topics_of(app: Application) -> dict[str, Source]:
+def topics_of(app: Application) -> dict[str, TopicSource]:
     """Every topic that a timeline is made of."""
-    found = {topic: Source(topic, _kind(kind)) for topic, kind in app.wiring.messages().items()}
+    found = {topic: TopicSource(topic, _kind(kind)) for topic, kind in app.wiring.messages().items()}
     for topic, route in app.routes.items():
         delays = max(len(handler.retry.delays) for handler in route.handlers)
-        found |= {retry: Source(topic, _RETRY) for retry in route.retries[:delays]}
-        found[route.dead_letters] = Source(topic, _LETTER)
+        found |= {retry: TopicSource(topic, _RETRY) for retry in route.retries[:delays]}
+        found[route.dead_letters] = TopicSource(topic, _LETTER)
     return found
 
 
@@ -97,10 +97,10 @@ def _entry(
     number: int,
     first: int,
     places: Mapping[str, int],
-    topics: Mapping[str, Source],
+    topics: Mapping[str, TopicSource],
     trace_url: str,
 ) -> TimelineEntry:
-    source, kind = topics.get(record.topic, Source(record.topic, "message"))
+    source, kind = topics.get(record.topic, TopicSource(record.topic, "message"))
     message = app.wiring.messages().get(source)
     own = headers.get(ID, "")
     again = kind in _FAILURE and 0 < places.get(own, 0) < number
@@ -192,6 +192,8 @@ def _depths(headers: Sequence[Mapping[str, str]]) -> list[int]:
     return depths
 
 
-def _place(record: Record, depth: int, topics: Mapping[str, Source]) -> tuple[int, int, bool, str, int, int]:
+def _place(
+    record: Record, depth: int, topics: Mapping[str, TopicSource]
+) -> tuple[int, int, bool, str, int, int]:
     apart = record.topic in topics and topics[record.topic].kind in _FAILURE
     return record.timestamp, depth, apart, record.topic, record.partition, record.offset

@@ -16,7 +16,7 @@ from streams.ports import TP
 from streams.units import DAY
 from streams.web.base.lane_rows import Query
 from streams.web.base.view import Kept, Problem, WorkerView
-from streams.web.base.windows import Log, Seen, TopicFacts, Window
+from streams.web.base.windows import LogRange, ReadPage, TopicFacts, Window
 from streams.web.history.record_values import record_answer
 from streams.web.history.timeline import topics_of
 from streams.web.history.timeline_parts import with_claims
@@ -72,7 +72,7 @@ async def list_topics(view: WorkerView) -> TopicsAnswer:
     except TopicMismatch:  # one was deleted since it was looked at
         facts = await view.topic_facts(declared, anew=True)
         logs = await view.logs(_partitions(facts))
-    by_topic: dict[str, list[Log]] = {name: [] for name in declared}
+    by_topic: dict[str, list[LogRange]] = {name: [] for name in declared}
     for tp, log in logs.items():
         by_topic[tp.topic].append(log)
     return TopicsAnswer(
@@ -181,7 +181,7 @@ def window_of(app: Application, name: str, facts: TopicFacts, query: Query) -> W
     return Window(tps, places, backwards, limit, since, key, rows)
 
 
-async def _browse(view: WorkerView, name: str, window: Window) -> Seen:
+async def _browse(view: WorkerView, name: str, window: Window) -> ReadPage:
     try:
         return await view.browse(window)
     except TopicMismatch:  # it may have been deleted since it was looked at
@@ -201,7 +201,7 @@ async def _topic(view: WorkerView, name: str, *, anew: bool = False) -> tuple[To
     return topic, facts
 
 
-def _standing(topic: TopicAnswer, facts: TopicFacts | None, logs: list[Log]) -> TopicAnswer:
+def _standing(topic: TopicAnswer, facts: TopicFacts | None, logs: list[LogRange]) -> TopicAnswer:
     """A topic, with how it stands."""
     return TopicAnswer(
         name=topic.name,
@@ -227,7 +227,7 @@ def _kept(config: Mapping[str, str]) -> str:
     return f"{ms / 1000 / DAY:g} days" if ms >= DAY * 1000 else f"{ms / 3_600_000:g} hours"
 
 
-def _notes(seen: Seen, window: Window) -> list[str]:
+def _notes(seen: ReadPage, window: Window) -> list[str]:
     notes = []
     for tp, log in sorted(seen.logs.items()):
         if log.end > log.stable:
@@ -245,7 +245,7 @@ def _notes(seen: Seen, window: Window) -> list[str]:
     return notes
 
 
-def _why_none(at: int, log: Log, seen: Seen) -> str:
+def _why_none(at: int, log: LogRange, seen: ReadPage) -> str:
     if at < log.begin:
         return f"the log begins at {log.begin}; what was before has expired"
     if at >= log.end:
@@ -258,7 +258,7 @@ def _why_none(at: int, log: Log, seen: Seen) -> str:
     return f"a transaction's marker, an aborted record, or one that compaction has removed{there}"
 
 
-def cursor_of_page(seen: Seen, end: int) -> str:
+def cursor_of_page(seen: ReadPage, end: int) -> str:
     """The cursor of what is before a page (end 0) or behind it (1)."""
     return ".".join(f"{tp.partition}-{span[end]}" for tp, span in sorted(seen.spans.items()))
 

@@ -27,7 +27,7 @@ from streams.web.overview.flow_answers import (
     worker_link,
 )
 from streams.web.overview.flow_part import worker_part
-from streams.web.overview.rates import Looks, percentile
+from streams.web.overview.rates import RatePoller, percentile
 from streams.web.overview.samples import LaneSample
 
 #: Asks a worker for its part: (worker, path, query).
@@ -43,7 +43,7 @@ GROWN, SECONDS_OF_WORK = 1000, 10.0
 
 
 async def overview_of(
-    view: WorkerView, looks: Looks, samples: Mapping[int, LaneSample], ask: AskPart
+    view: WorkerView, looks: RatePoller, samples: Mapping[int, LaneSample], ask: AskPart
 ) -> OverviewAnswer:
     """Of all workers, also those without a lane. One that does not answer in time is there as silent."""
     own = worker_part(view, looks, samples)

@@ -20,11 +20,11 @@ from streams.web.overview.flow_answers import (
 )
 from streams.web.overview.health import breakers
 from streams.web.overview.overview import warnings, why_not_ready
-from streams.web.overview.rates import Looks, Rates
+from streams.web.overview.rates import RatePoller, Rates
 from streams.web.overview.samples import LaneSample
 
 
-def worker_part(view: WorkerView, looks: Looks, samples: Mapping[int, LaneSample]) -> WorkerPart:
+def worker_part(view: WorkerView, looks: RatePoller, samples: Mapping[int, LaneSample]) -> WorkerPart:
     """All that the worker knows by itself. `samples` are its counts of rows, by lane."""
     short, long = looks.rates()
     stuck = {lane.number for lane in view.stuck()}

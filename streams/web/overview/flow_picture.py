@@ -24,7 +24,7 @@ THIN, THICK = 1.0, 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TopicLine:
     """A topic in its node."""
 
     name: str
@@ -35,14 +35,14 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class FlowNode:
     """What is drawn of a service, or of topics that lead from the same services to the same."""
 
     ident: str
     box: Box
     title: str
     #: Of topics.
-    lines: list[Line] = field(default_factory=list)
+    lines: list[TopicLine] = field(default_factory=list)
     more: int = 0
     #: Of a service.
     name: str = ""
@@ -76,8 +76,8 @@ class FlowPicture:
 
     width: float
     height: float
-    services: list[Node]
-    topics: list[Node]
+    services: list[FlowNode]
+    topics: list[FlowNode]
     arrows: list[Arrow]
 
 
@@ -156,7 +156,7 @@ def _sizes(
 # -- what is drawn ----------------------------------------------------------------------------------------
 
 
-def _service(service: ServiceShown, box: Box, answer: OverviewAnswer) -> Node:
+def _service(service: ServiceShown, box: Box, answer: OverviewAnswer) -> FlowNode:
     numbers = [each.numbers for each in service.handlers]
     waits, letters = sum(each.waits for each in numbers), sum(each.letters for each in numbers)
     slowest = max((each.p95 for each in service.handlers if each.p95 is not None), default=None)
@@ -168,7 +168,7 @@ def _service(service: ServiceShown, box: Box, answer: OverviewAnswer) -> Node:
     title += [_handler_text(each) for each in service.handlers]
     title += [f"for itself: {', '.join(inner)}"] if inner else []
     worst = max(service.handlers, key=lambda each: each.numbers.letters, default=None)
-    return Node(
+    return FlowNode(
         ident=service.service,
         box=box,
         title="\n".join(title),
@@ -193,9 +193,9 @@ def _handler_text(handler: HandlerShown) -> str:
     return f"{handler.handler}: {', '.join(said)}"
 
 
-def _topics(name: str, topics: Sequence[TopicShown], box: Box) -> Node:
+def _topics(name: str, topics: Sequence[TopicShown], box: Box) -> FlowNode:
     lines = [
-        Line(
+        TopicLine(
             name=_short(topic.message),
             figures=_topic_figures(topic),
             title=f"{topic.message}, topic {topic.topic}: {_topic_figures(topic)}",
@@ -206,7 +206,7 @@ def _topics(name: str, topics: Sequence[TopicShown], box: Box) -> Node:
     ]
     more = topics[MOST_NAMED:]
     title = ", ".join(topic.message for topic in topics)
-    return Node(ident=name, box=box, title=title, lines=lines, more=len(more))
+    return FlowNode(ident=name, box=box, title=title, lines=lines, more=len(more))
 
 
 def _topic_figures(topic: TopicShown) -> str:

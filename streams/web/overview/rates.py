@@ -19,7 +19,7 @@ KEPT = int(LONG / INTERVAL) + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RateSample:
     """Counters as they were `at` a time, epoch seconds. Each of a lane is also by the lane's number: lanes
     come and go, and begin again with nothing.
 
@@ -39,7 +39,7 @@ class Look:
     lags: Mapping[str, int] = field(default_factory=dict)
 
 
-def look(view: WorkerView) -> Look:
+def look(view: WorkerView) -> RateSample:
     """At all counters of a worker."""
     taken: dict[tuple[int, str], int] = {}
     lags: Counter[str] = Counter()
@@ -53,7 +53,7 @@ def look(view: WorkerView) -> Look:
         attempts[handler] = [well + badly for well, badly in both]
         failures[handler] = sum(measured.failed.counts)
     commits = {number: lane.commits for number, lane in view.lanes.items()}
-    return Look(view.now(), taken, commits, attempts, failures, lags)
+    return RateSample(view.now(), taken, commits, attempts, failures, lags)
 
 
 def increase(now: int, before: int) -> int:
@@ -61,7 +61,7 @@ def increase(now: int, before: int) -> int:
     return now - before if now >= before else now
 
 
-def base(looks: Iterable[Look], now: float, seconds: float) -> Look | None:
+def base(looks: Iterable[RateSample], now: float, seconds: float) -> RateSample | None:
     """The newest look that is so old; else the oldest of all. None: there is none before now."""
     found = None
     for each in looks:  # oldest first
@@ -74,9 +74,9 @@ def base(looks: Iterable[Look], now: float, seconds: float) -> Look | None:
 class Rates:
     """What has happened between two looks."""
 
-    def __init__(self, now: Look, before: Look | None) -> None:
+    def __init__(self, now: RateSample, before: RateSample | None) -> None:
         self._now = now
-        self._before = before or Look(now.at)
+        self._before = before or RateSample(now.at)
         #: Seconds in between; 0: there was no look before, and no rate is known.
         self.span = 0.0 if before is None else now.at - before.at
         self._taken: Counter[str] = Counter()
@@ -123,14 +123,14 @@ class Rates:
         return round(count / self.span, 3) if self.span else 0.0
 
 
-class Looks:
+class RatePoller:
     """The last looks at a worker. One costs some microseconds for each handler and lane, whether anybody
     looks at pages or not; so the first page has rates already.
     """
 
     def __init__(self, view: WorkerView) -> None:
         self._view = view
-        self._looks: deque[Look] = deque(maxlen=KEPT)
+        self._looks: deque[RateSample] = deque(maxlen=KEPT)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

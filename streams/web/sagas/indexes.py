@@ -12,7 +12,7 @@ from streams.saga.views import ChoreographedSaga
 from streams.staging.keys import after_time, time_in, time_key
 from streams.web.base.lane_rows import check_still_here, let_others
 from streams.web.base.view import WorkerView, readable_store
-from streams.web.sagas.row_index import Entry, Index, Indexed, catch_up
+from streams.web.sagas.row_index import Index, Indexed, IndexedStatus, catch_up
 from streams.web.sagas.saga_rows import kinds_of_application, saga_index
 
 #: Of rows that have changed since they were indexed, so many are indexed while somebody waits for a list.
@@ -48,13 +48,13 @@ async def is_indexed(view: WorkerView, lane: int) -> bool:
     return await catch_up(store, index_of(view), pause, MOST_CAUGHT_UP)
 
 
-def _letter_entry(_: Store, __: bytes, data: bytes) -> Entry:
+def _letter_entry(_: Store, __: bytes, data: bytes) -> IndexedStatus:
     try:
         letter = decode_summary(data)
     except ValueError:  # of a later version: whoever asks for it is told so
-        return Entry(LETTERS, UNREADABLE, b"", (LETTERS, UNREADABLE), time_key(0))
+        return IndexedStatus(LETTERS, UNREADABLE, b"", (LETTERS, UNREADABLE), time_key(0))
     state, value = str(letter.state), time_key(letter.failed_at_ms) + letter.handler.encode()
-    return Entry(LETTERS, state, b"", (LETTERS, state), value)
+    return IndexedStatus(LETTERS, state, b"", (LETTERS, state), value)
 
 
 def read_letter_value(value: bytes) -> tuple[str, float]:

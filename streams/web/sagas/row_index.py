@@ -27,7 +27,7 @@ _decode_counts = msgspec.msgpack.Decoder(dict[str, int]).decode
 _decode_known = msgspec.msgpack.Decoder(tuple[bytes, str]).decode
 
 
-class Entry(NamedTuple):
+class IndexedStatus(NamedTuple):
     """How a row stands in the index.
 
     Attributes:
@@ -53,11 +53,11 @@ class Indexed(NamedTuple):
         others: tables of which the row with the same local key depends on this one.
     """
 
-    entry: Callable[[Store, bytes, bytes], Entry | None]
+    entry: Callable[[Store, bytes, bytes], IndexedStatus | None]
     others: tuple[str, ...] = ()
 
 
-class Found(NamedTuple):
+class ListedRow(NamedTuple):
     """An entry of a list. `place` is where it stands: a list goes on behind it."""
 
     place: bytes
@@ -145,7 +145,7 @@ def _rows_of(index: Index, mark: bytes) -> Iterator[tuple[str, bytes]]:
             yield each, local
 
 
-def _place(entry: Entry, mark: bytes) -> bytes:
+def _place(entry: IndexedStatus, mark: bytes) -> bytes:
     return _list_of(entry.group, entry.status) + entry.order + mark
 
 
@@ -174,7 +174,7 @@ def _counts(store: Store) -> dict[str, int]:
 
 def entries(
     store: Store, group: str, status: str, *, width: int, begin: bytes = b"", until: bytes | None = None
-) -> Iterator[Found]:
+) -> Iterator[ListedRow]:
     """A list from a place on, in order, up to the order `until`. `width` is the bytes of an order.
 
     Rows may have changed since they were indexed: whoever shows one reads it.
@@ -184,4 +184,4 @@ def entries(
     for place, value in store.scan(BY_STATUS, start=max(first, begin), stop=stop):
         order = place[len(first) : len(first) + width]
         name, _, local = place[len(first) + width :].partition(b"\0")
-        yield Found(place, status, order, name.decode(), local, value)
+        yield ListedRow(place, status, order, name.decode(), local, value)

@@ -22,7 +22,7 @@ from streams.staging.keys import TIME, split_store_key, store_key, time_key
 from streams.web.base.lane_rows import AT_ONCE, Query, age_of, check_still_here, let_others, rows_of
 from streams.web.base.shown import text_of
 from streams.web.base.view import Problem, WorkerView, readable_store
-from streams.web.sagas.row_index import Entry, Found, Indexed, entries
+from streams.web.sagas.row_index import Indexed, IndexedStatus, ListedRow, entries
 from streams.web.sagas.saga_answers import UNREADABLE, SagaAnswer, saga_answer, unreadable
 
 #: What a list can be asked for by.
@@ -149,7 +149,7 @@ async def sagas_by_index(
             check_still_here(view, lane, store)
 
 
-def _listed(store: Store, statuses: Sequence[str], begin: bytes, until: float) -> Iterator[Found]:
+def _listed(store: Store, statuses: Sequence[str], begin: bytes, until: float) -> Iterator[ListedRow]:
     """The lists of these statuses, one after the other, from a place on."""
     last = None if until == float("inf") else time_key(max(0, int(until * 1000)))
     there = _status_at(begin)
@@ -220,7 +220,7 @@ def saga_index(view: WorkerView) -> dict[str, Indexed]:
 
 def _entry(
     view: WorkerView, kind: SagaKind, way: str, before: Sequence[str], store: Store, local: bytes, data: bytes
-) -> Entry | None:
+) -> IndexedStatus | None:
     key, subkey = split_row_key(split_store_key(local)[1])
     if subkey or any(store.get(table, local) is not None for table in before):
         return None
@@ -228,7 +228,7 @@ def _entry(
     if answer is None:
         return None
     began = time_key(max(0, int(saga.created_at * 1000))) if saga else time_key(0)
-    return Entry(SAGAS, answer.status, began, (SAGAS, kind.name, way, answer.status))
+    return IndexedStatus(SAGAS, answer.status, began, (SAGAS, kind.name, way, answer.status))
 
 
 def stalled_names(view: WorkerView, store: Store) -> Iterator[str]:

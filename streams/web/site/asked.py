@@ -27,7 +27,7 @@ _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class WebRequest:
     """A request. `names` are the parts of its path that its address leaves open.
 
     Attributes:
@@ -107,17 +107,17 @@ class Asked:
         return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
-Answer = Callable[[Asked], Awaitable[msgspec.Struct]]
+Answer = Callable[[WebRequest], Awaitable[msgspec.Struct]]
 
 
-class Shown(NamedTuple):
+class FormPage(NamedTuple):
     """A page to show instead of leading to another one: a form that goes on."""
 
     template: str
     answer: msgspec.Struct
 
 
-class Leads(NamedTuple):
+class LoginRedirect(NamedTuple):
     """Where a login or its end leads, and what the browser shows from then on: its session, nothing after the
     end; and, after a login, what tells it from others that have not logged in.
     """
@@ -128,7 +128,7 @@ class Leads(NamedTuple):
 
 
 #: Does what a form's fields ask for, and returns the address of the page to show then.
-Act = Callable[[Asked, dict[str, str]], Awaitable[str | Shown | Leads]]
+Act = Callable[[WebRequest, dict[str, str]], Awaitable[str | FormPage | LoginRedirect]]
 
 
 class Read(NamedTuple):
@@ -148,7 +148,7 @@ class Read(NamedTuple):
     unasked: str = ""
 
 
-class Operation(NamedTuple):
+class ApiOperation(NamedTuple):
     """Something that is changed, by JSON at this path under /api."""
 
     path: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from streams.web.site.asked import Asked, Read
+from streams.web.site.asked import Read, WebRequest
 
 
-async def _database(asked: Asked) -> msgspec.Struct:
+async def _database(asked: WebRequest) -> msgspec.Struct:
     return await asked.view.database()
 
 

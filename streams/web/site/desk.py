@@ -25,7 +25,7 @@ from streams.web.letters.letter_answers import (
     merged,
 )
 from streams.web.letters.letters import FILTERS, filter_of, group_letters, list_letters, show_letter
-from streams.web.site.asked import Asked, Shown
+from streams.web.site.asked import FormPage, WebRequest
 
 #: Letters looked at for one page at most.
 MOST_LOOKED_AT = 20_000
@@ -153,7 +153,7 @@ async def _through(
             return looked, left_out, cursor
 
 
-async def letter_page(asked: Asked) -> LetterPage:
+async def letter_page(asked: WebRequest) -> LetterPage:
     """A letter, or that it is gone. Raises Problem."""
     wanted, ident = asked.query.get("asked", ""), asked.names["letter"]
     shown: LetterShown | None = None
@@ -171,20 +171,20 @@ async def letter_page(asked: Asked) -> LetterPage:
     )
 
 
-async def edit_page(asked: Asked) -> EditPage:
+async def edit_page(asked: WebRequest) -> EditPage:
     """A letter's message, as it may be edited. Raises Problem."""
     shown = await _editable(asked)
     return EditPage(shown=shown, message=_text(shown))
 
 
-async def job_page(asked: Asked) -> JobPage:
+async def job_page(asked: WebRequest) -> JobPage:
     """A job of this worker. Raises Problem 404."""
     job = asked.jobs.get(asked.names["job"])
     ask = asked.jobs.asked(job.job)
     return JobPage(job=job, who=ask.who, why=ask.why, matching=ask.matching, force=ask.force)
 
 
-async def jobs_page(asked: Asked) -> JobsAnswer:
+async def jobs_page(asked: WebRequest) -> JobsAnswer:
     """The jobs of this worker, the newest first."""
     return JobsAnswer(jobs=asked.jobs.all()[::-1])
 
@@ -192,7 +192,7 @@ async def jobs_page(asked: Asked) -> JobsAnswer:
 # -- forms ------------------------------------------------------------------------------------------------
 
 
-async def operate(asked: Asked, fields: Mapping[str, str]) -> str:
+async def operate(asked: WebRequest, fields: Mapping[str, str]) -> str:
     """Replay, discard or restore one letter."""
     ident, operation = asked.names["letter"], command_of(fields)
     ask = Ask(operation=operation, letters=[ident], **_reason(fields), force="force" in fields)
@@ -201,7 +201,7 @@ async def operate(asked: Asked, fields: Mapping[str, str]) -> str:
     return f"{LETTERS}/{quote(ident, safe='')}?{said}"
 
 
-async def edit(asked: Asked, fields: Mapping[str, str]) -> str | Shown:
+async def edit(asked: WebRequest, fields: Mapping[str, str]) -> str | FormPage:
     """Show what an edit would change; once that is confirmed, replay the letter with it."""
     shown = await _editable(asked)
     text = fields.get("message", "").replace("\r\n", "\n")
@@ -209,10 +209,10 @@ async def edit(asked: Asked, fields: Mapping[str, str]) -> str | Shown:
         message = _decode_message(text.encode())
     except msgspec.DecodeError as error:
         page = EditPage(shown=shown, message=text, problem=f"This is no JSON object: {error}")
-        return Shown("letter_edit.html", page)
+        return FormPage("letter_edit.html", page)
     if "confirmed" not in fields:
         page = EditPage(shown=shown, message=text, diff=differences(_text(shown), pretty(message)))
-        return Shown("letter_edit.html", page)
+        return FormPage("letter_edit.html", page)
     ask = Ask(
         operation=LetterCommand.EDIT,
         letters=[shown.letter.id],
@@ -225,7 +225,7 @@ async def edit(asked: Asked, fields: Mapping[str, str]) -> str | Shown:
     return f"{LETTERS}/{quote(shown.letter.id, safe='')}?{said}"
 
 
-async def operate_on_all(asked: Asked, fields: Mapping[str, str]) -> str:
+async def operate_on_all(asked: WebRequest, fields: Mapping[str, str]) -> str:
     """Begin to count the letters that match, or, once confirmed, to do something about each of them."""
     matching = {name: fields[name] for name in FILTERS if fields.get(name)}
     ask = Ask(
@@ -239,7 +239,7 @@ async def operate_on_all(asked: Asked, fields: Mapping[str, str]) -> str:
     return f"{LETTERS}/jobs/{quote(job.job, safe='')}"
 
 
-async def stop_job(asked: Asked, _: Mapping[str, str]) -> str:
+async def stop_job(asked: WebRequest, _: Mapping[str, str]) -> str:
     """Ask for no more."""
     job = await asked.jobs.stop(asked.names["job"])
     return f"{LETTERS}/jobs/{quote(job.job, safe='')}"
@@ -276,7 +276,7 @@ def _reason(fields: Mapping[str, str]) -> dict[str, Any]:
     return {"who": fields.get("who", ""), "why": fields.get("why", "")}
 
 
-async def _editable(asked: Asked) -> LetterShown:
+async def _editable(asked: WebRequest) -> LetterShown:
     if not asked.visitor.operates:
         raise Problem(403, "read_only", "you may look, and change nothing: that takes the operators' token")
     if not asked.view.application.lane_options.edit_dead_letters:

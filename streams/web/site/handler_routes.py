@@ -9,22 +9,22 @@ import msgspec
 from streams.web.base.view import Problem
 from streams.web.handlers.handler_answers import AskHandler, HandlersAnswer
 from streams.web.handlers.handlers import ask_handler, list_handlers
-from streams.web.site.asked import Asked, Form, Operation, Read
+from streams.web.site.asked import ApiOperation, Form, Read, WebRequest
 
 _decode_ask = msgspec.json.Decoder(AskHandler).decode
 
 
-async def _handlers(asked: Asked) -> msgspec.Struct:
+async def _handlers(asked: WebRequest) -> msgspec.Struct:
     return await list_handlers(
         asked.view, asked.query, handler=asked.names.get("handler", ""), **asked.asker(HandlersAnswer)
     )
 
 
-async def _operate(asked: Asked) -> msgspec.Struct:
+async def _operate(asked: WebRequest) -> msgspec.Struct:
     return await ask_handler(asked.view, asked.names["handler"], asked.json(_decode_ask))
 
 
-async def _settle(asked: Asked, fields: dict[str, str]) -> str:
+async def _settle(asked: WebRequest, fields: dict[str, str]) -> str:
     """Ask a handler for what a form says, and lead back to its page."""
     wanted = {name: fields.get(name, "") for name in ("operation", "who", "why")}
     try:
@@ -40,5 +40,5 @@ ROUTES = (
     Read("/handlers", _handlers, "handlers.html"),
     Read("/handlers/{handler}", _handlers, "handlers.html"),
     Form("/handlers/{handler}", _settle),
-    Operation("/handlers/{handler}/operations", _operate),
+    ApiOperation("/handlers/{handler}/operations", _operate),
 )

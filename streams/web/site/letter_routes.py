@@ -16,53 +16,53 @@ from streams.web.letters.letter_answers import (
 from streams.web.letters.letters import group_letters, list_letters, show_letter
 from streams.web.letters.settled import settled
 from streams.web.site import desk
-from streams.web.site.asked import Asked, Form, Operation, Read
+from streams.web.site.asked import ApiOperation, Form, Read, WebRequest
 
 _decode_ask = msgspec.json.Decoder(Ask).decode
 
 
-async def _letters(asked: Asked) -> msgspec.Struct:
+async def _letters(asked: WebRequest) -> msgspec.Struct:
     return await list_letters(asked.view, asked.query, **asked.asker(LettersAnswer))
 
 
-async def _groups(asked: Asked) -> msgspec.Struct:
+async def _groups(asked: WebRequest) -> msgspec.Struct:
     return await group_letters(asked.view, asked.query, **asked.asker(GroupsAnswer))
 
 
-async def _letter(asked: Asked) -> msgspec.Struct:
+async def _letter(asked: WebRequest) -> msgspec.Struct:
     return await show_letter(asked.view, asked.names["letter"], **asked.asker(LetterShown))
 
 
-async def _answer(asked: Asked) -> msgspec.Struct:
+async def _answer(asked: WebRequest) -> msgspec.Struct:
     return await settled(asked.view, asked.names["letter"], asked.query, **asked.asker(SettledAnswer))
 
 
-async def _operate(asked: Asked) -> msgspec.Struct:
+async def _operate(asked: WebRequest) -> msgspec.Struct:
     return await asked.jobs.ask(asked.json(_decode_ask))
 
 
-async def _jobs(asked: Asked) -> msgspec.Struct:
+async def _jobs(asked: WebRequest) -> msgspec.Struct:
     return JobsAnswer(jobs=asked.jobs.all())
 
 
-async def _job(asked: Asked) -> msgspec.Struct:
+async def _job(asked: WebRequest) -> msgspec.Struct:
     return asked.jobs.get(asked.names["job"])
 
 
-async def _stop(asked: Asked) -> msgspec.Struct:
+async def _stop(asked: WebRequest) -> msgspec.Struct:
     asked.check_json()
     return await asked.jobs.stop(asked.names["job"])
 
 
-async def _audit(asked: Asked) -> msgspec.Struct:
+async def _audit(asked: WebRequest) -> msgspec.Struct:
     return await audit_page(asked.view, asked.query)
 
 
-async def _groups_page(asked: Asked) -> msgspec.Struct:
+async def _groups_page(asked: WebRequest) -> msgspec.Struct:
     return await desk.groups_page(asked.view, asked.query, asked.asker(GroupsAnswer)["ask"])
 
 
-async def _letters_page(asked: Asked) -> msgspec.Struct:
+async def _letters_page(asked: WebRequest) -> msgspec.Struct:
     return await desk.letters_page(asked.view, asked.query, asked.asker(LettersAnswer)["ask"])
 
 
@@ -70,9 +70,9 @@ ROUTES = (
     Read("/dead-letters", _letters),
     Read("/dead-letters/groups", _groups),
     Read("/dead-letters/jobs", _jobs),
-    Operation("/dead-letters/operations", _operate),
+    ApiOperation("/dead-letters/operations", _operate),
     Read("/dead-letters/jobs/{job}", _job),
-    Operation("/dead-letters/jobs/{job}/stop", _stop),
+    ApiOperation("/dead-letters/jobs/{job}/stop", _stop),
     Read("/dead-letters/audit", _audit, "letter_audit.html"),
     Read("/dead-letters/{letter}", _letter),
     Read("/dead-letters/{letter}/answer", _answer),

@@ -10,7 +10,7 @@ import structlog
 
 from streams.web.base.access import LOGIN, LOGOUT
 from streams.web.base.view import Problem
-from streams.web.site.asked import Asked, Form, Leads, Read
+from streams.web.site.asked import Form, LoginRedirect, Read, WebRequest
 
 log = structlog.get_logger(__name__)
 
@@ -24,27 +24,27 @@ class LoginPage(msgspec.Struct, frozen=True):
     next: str
 
 
-async def _login_page(asked: Asked) -> msgspec.Struct:
+async def _login_page(asked: WebRequest) -> msgspec.Struct:
     return LoginPage(_within(asked.query.get("next", "/")))
 
 
-async def _log_in(asked: Asked, fields: Mapping[str, str]) -> Leads:
+async def _log_in(asked: WebRequest, fields: Mapping[str, str]) -> LoginRedirect:
     found = asked.access.log_in(fields.get("token", "").strip(), asked.client, asked.browser)
     if found is None:
         log.warning("login_refused", client=asked.client)
         await asyncio.sleep(WRONG_TAKES)
         raise Problem(401, "wrong_token", "the token is another one: ask whoever runs the workers for it")
     log.info("login", client=asked.client)
-    return Leads(_within(fields.get("next", "/")), *found)
+    return LoginRedirect(_within(fields.get("next", "/")), *found)
 
 
-async def _log_out(asked: Asked, _: Mapping[str, str]) -> Leads:
+async def _log_out(asked: WebRequest, _: Mapping[str, str]) -> LoginRedirect:
     session = asked.visitor.session
     if session is not None:
         asked.access.ended.add(session.ident, session.until, asked.access.now())
         await asked.view.end_session(session.ident, session.until)
     log.info("logout", role=asked.visitor.role.value, client=asked.client)
-    return Leads(LOGIN, "")
+    return LoginRedirect(LOGIN, "")
 
 
 def _within(path: str) -> str:

@@ -12,18 +12,18 @@ from streams.web.base.answers import WorkerAnswer
 from streams.web.base.view import Problem
 from streams.web.overview.flow import PART_PATH
 from streams.web.overview.overview import overview
-from streams.web.site.asked import Asked, Read
+from streams.web.site.asked import Read, WebRequest
 
 
-async def _overview(asked: Asked) -> msgspec.Struct:
+async def _overview(asked: WebRequest) -> msgspec.Struct:
     return await asked.overviews.answer()
 
 
-async def _part(asked: Asked) -> msgspec.Struct:
+async def _part(asked: WebRequest) -> msgspec.Struct:
     return asked.overviews.part()
 
 
-async def _of_worker(asked: Asked) -> msgspec.Struct:
+async def _of_worker(asked: WebRequest) -> msgspec.Struct:
     """The page of a worker, by its address without the scheme or by its slot. Raises Problem."""
     wanted, view = asked.names["worker"], asked.view
     if wanted in (str(view.slot), _name(view.url)):
@@ -48,7 +48,7 @@ def _name(url: str) -> str:
     return url.partition("://")[2].rstrip("/")
 
 
-async def live(asked: Asked) -> ASGIResponse:
+async def live(asked: WebRequest) -> ASGIResponse:
     """The changing parts of the overview, for as long as somebody looks on."""
     return ASGIStreamingResponse(
         iterator=asked.overviews.live.listen(),

@@ -15,7 +15,7 @@ from streams.web.overview.flow import overview_of
 from streams.web.overview.flow_answers import OverviewAnswer, WorkerPart
 from streams.web.overview.flow_part import worker_part
 from streams.web.overview.flow_picture import flow_picture
-from streams.web.overview.rates import Looks
+from streams.web.overview.rates import RatePoller
 from streams.web.overview.samples import Sampler
 from streams.web.sagas.saga_counts import CountsAnswer
 from streams.web.site.pages import render
@@ -27,7 +27,7 @@ LIVE_PARTS = {part: f"overview_{part}.html" for part in ("state", "warnings", "p
 class Overviews:
     """Answers for one worker; see `overviews`."""
 
-    def __init__(self, view: WorkerView, sampler: Sampler, session: ClientSession, looks: Looks) -> None:
+    def __init__(self, view: WorkerView, sampler: Sampler, session: ClientSession, looks: RatePoller) -> None:
         self.live = Live(self._parts)
         self._view = view
         self._sampler = sampler
@@ -57,7 +57,7 @@ class Overviews:
 @asynccontextmanager
 async def overviews(view: WorkerView, sampler: Sampler, session: ClientSession) -> AsyncIterator[Overviews]:
     """They look at the worker's counters, and let whoever looks on go at the end."""
-    looks = Looks(view)
+    looks = RatePoller(view)
     async with looks.running():
         made = Overviews(view, sampler, session, looks)
         try:

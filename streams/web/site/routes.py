@@ -29,12 +29,12 @@ from streams.web.site import (
     table_routes,
     topic_routes,
 )
-from streams.web.site.asked import Asked, Read
+from streams.web.site.asked import Read, WebRequest
 from streams.web.site.pages import json_response
 from streams.web.site.site import Route, Site, static
 
 
-async def _worker(asked: Asked) -> msgspec.Struct:
+async def _worker(asked: WebRequest) -> msgspec.Struct:
     return overview(asked.view)
 
 
@@ -55,7 +55,7 @@ ROUTES: tuple[Route, ...] = (
 def site(view: WorkerView, access: Access = Access()) -> Site:
     """All pages of a worker."""
 
-    async def scraped(_: Asked) -> ASGIResponse:
+    async def scraped(_: WebRequest) -> ASGIResponse:
         return ASGIResponse(body=made.metrics.scrape(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     plain = {
@@ -69,10 +69,10 @@ def site(view: WorkerView, access: Access = Access()) -> Site:
     return made
 
 
-async def _live(_: Asked) -> ASGIResponse:
+async def _live(_: WebRequest) -> ASGIResponse:
     return json_response(HealthAnswer(status="live"))  # that there is an answer is the answer
 
 
-async def _ready(asked: Asked) -> ASGIResponse:
+async def _ready(asked: WebRequest) -> ASGIResponse:
     health = readiness(asked.view)
     return json_response(health, status=503 if health.reasons else 200)

@@ -17,7 +17,7 @@ from streams.web.overview.flow_answers import WorkerPart
 from streams.web.sagas.saga_answers import SagaAnswer, SagasAnswer
 from streams.web.sagas.saga_counts import COUNTS_PATH, CountsAnswer, StatusLine, lines
 from streams.web.sagas.sagas import list_sagas
-from streams.web.site.asked import Asked
+from streams.web.site.asked import WebRequest
 
 #: Of sagas that need somebody, so many stand before the others.
 MOST_FIRST = 20
@@ -51,7 +51,7 @@ class OverTime(msgspec.Struct, frozen=True, kw_only=True):
     untold: list[str]
 
 
-async def sagas_over_time(asked: Asked) -> OverTime | CountsAnswer:
+async def sagas_over_time(asked: WebRequest) -> OverTime | CountsAnswer:
     """How many sagas there were; a worker that asks is told what this one has counted."""
     own = asked.overviews.saga_counts()
     if asked.asked_by is not None:
@@ -60,7 +60,7 @@ async def sagas_over_time(asked: Asked) -> OverTime | CountsAnswer:
     return OverTime(lines=told, untold=untold)
 
 
-async def sagas_page(asked: Asked) -> SagasPage:
+async def sagas_page(asked: WebRequest) -> SagasPage:
     """The page. Raises Problem."""
     workers = (await asked.overviews.answer()).workers
     counts, stalled, counted = counted_by(workers)

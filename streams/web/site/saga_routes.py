@@ -10,26 +10,26 @@ from streams.web.base.view import Problem
 from streams.web.sagas.saga_answers import AskSaga, SagasAnswer, SagaShown
 from streams.web.sagas.saga_counts import COUNTS_PATH
 from streams.web.sagas.sagas import SAGAS_PATH, ask_saga, list_sagas, show_saga
-from streams.web.site.asked import Asked, Form, Operation, Read
+from streams.web.site.asked import ApiOperation, Form, Read, WebRequest
 from streams.web.site.saga_pages import sagas_over_time, sagas_page
 
 _decode_ask = msgspec.json.Decoder(AskSaga).decode
 
 
-async def _sagas(asked: Asked) -> msgspec.Struct:
+async def _sagas(asked: WebRequest) -> msgspec.Struct:
     return await list_sagas(asked.view, asked.query, **asked.asker(SagasAnswer))
 
 
-async def _saga(asked: Asked) -> msgspec.Struct:
+async def _saga(asked: WebRequest) -> msgspec.Struct:
     return await show_saga(asked.view, asked.names["saga"], **asked.asker(SagaShown))
 
 
-async def _operate(asked: Asked) -> msgspec.Struct:
+async def _operate(asked: WebRequest) -> msgspec.Struct:
     wanted = asked.json(_decode_ask)
     return await ask_saga(asked.view, asked.names["saga"], wanted, ask=asked.asker(SagaShown)["ask"])
 
 
-async def _repair(asked: Asked, fields: dict[str, str]) -> str:
+async def _repair(asked: WebRequest, fields: dict[str, str]) -> str:
     """Ask a saga for what a form says, and lead back to its page."""
     wanted = {name: fields.get(name, "") for name in ("operation", "who", "why", "step")}
     try:
@@ -48,5 +48,5 @@ ROUTES = (
     Read(COUNTS_PATH.removeprefix("/api"), sagas_over_time),
     Read("/sagas/{saga}", _saga, "saga.html"),
     Form("/sagas/{saga}", _repair),
-    Operation(f"{SAGAS_PATH.removeprefix('/api')}/{{saga}}/operations", _operate),
+    ApiOperation(f"{SAGAS_PATH.removeprefix('/api')}/{{saga}}/operations", _operate),
 )

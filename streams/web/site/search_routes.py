@@ -7,14 +7,14 @@ import msgspec
 from streams.web.history.holdings import KEY_PATH, held
 from streams.web.history.search import look_into, only_thing
 from streams.web.history.timeline_answers import KeyAnswer
-from streams.web.site.asked import Asked, Read
+from streams.web.site.asked import Read, WebRequest
 
 
-async def _found(asked: Asked) -> msgspec.Struct:
+async def _found(asked: WebRequest) -> msgspec.Struct:
     return await look_into(asked.view, asked.query, **asked.asker(KeyAnswer))
 
 
-async def _of_key(asked: Asked) -> msgspec.Struct:
+async def _of_key(asked: WebRequest) -> msgspec.Struct:
     return await held(asked.view, asked.query.get("key", ""), **asked.asker(KeyAnswer))
 
 

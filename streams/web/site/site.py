@@ -28,7 +28,7 @@ from streams.web.letters.jobs import Jobs
 from streams.web.letters.letter_answers import LettersAnswer
 from streams.web.letters.letters import list_letters
 from streams.web.metrics.metrics import WorkerMetrics
-from streams.web.site.asked import CSRF, Asked, Form, Operation, Read
+from streams.web.site.asked import CSRF, ApiOperation, Form, Read, WebRequest
 from streams.web.site.overviews import Overviews, overviews
 from streams.web.site.pages import asset_response
 from streams.web.site.requests import AnyRequest, allowed, query_of, router_path, shown_path
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-Route: TypeAlias = Read | Operation | Form
+Route: TypeAlias = Read | ApiOperation | Form
 #: Writes an answer.
-Write = Callable[[Asked], Awaitable[ASGIResponse]]
+Write = Callable[[WebRequest], Awaitable[ASGIResponse]]
 
 #: Bytes of what may be asked for: an edited message is the largest.
 MOST_ASKED = 4 * MIB
@@ -135,7 +135,7 @@ class Site:
         match route:
             case Form(path, act):
                 return [self._handler("POST", path, partial(acted, act))]
-            case Operation(path, answer):
+            case ApiOperation(path, answer):
                 return [self._handler("POST", f"/api{path}", partial(as_json, answer))]
         found = []
         if route.template:
@@ -203,10 +203,10 @@ class Site:
         }.get(error.status_code, ("bad_request", error.detail, {}))
         return refused(request, Problem(error.status_code, word, detail), headers)
 
-    async def _asked(self, request: AnyRequest, visitor: Visitor) -> Asked:
+    async def _asked(self, request: AnyRequest, visitor: Visitor) -> WebRequest:
         if self._session is None or self._jobs is None or self._overviews is None:
             raise Problem(503, "not_now", "the worker starts, or ends")
-        return Asked(
+        return WebRequest(
             view=self._view,
             access=self._access,
             visitor=visitor,
@@ -224,7 +224,7 @@ class Site:
             browser=request.cookies.get(KNOWN, ""),
         )
 
-    async def _as_page(self, read: Read, asked: Asked) -> ASGIResponse:
+    async def _as_page(self, read: Read, asked: WebRequest) -> ASGIResponse:
         if read.unasked and not asked.query.get("q", "").strip():
             return page(read.unasked, asked)
         answer = await read.answer(asked)
@@ -264,6 +264,6 @@ class _Made(Response[bytes]):
         return self._made
 
 
-async def static(asked: Asked) -> ASGIResponse:
+async def static(asked: WebRequest) -> ASGIResponse:
     """A file that pages load."""
     return asset_response(asked.names["name"])

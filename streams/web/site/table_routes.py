@@ -9,7 +9,7 @@ import msgspec
 from streams.web.base.answers import BrowseAnswer, FoundAnswer, TablesAnswer
 from streams.web.base.owner import ask_owner
 from streams.web.history.row_history import row_history
-from streams.web.site.asked import Asked, Operation, Read
+from streams.web.site.asked import ApiOperation, Read, WebRequest
 from streams.web.tables.lookup import look_up
 from streams.web.tables.row_operations import AskRow, ask_row
 from streams.web.tables.standby_rows import STANDBY, or_standby
@@ -19,11 +19,11 @@ from streams.web.tables.table_sizes import list_tables
 _decode_ask = msgspec.json.Decoder(AskRow).decode
 
 
-async def _tables(asked: Asked) -> msgspec.Struct:
+async def _tables(asked: WebRequest) -> msgspec.Struct:
     return await list_tables(asked.view, only=asked.query.get("only", ""), **asked.asker(TablesAnswer))
 
 
-async def _table(asked: Asked) -> msgspec.Struct:
+async def _table(asked: WebRequest) -> msgspec.Struct:
     """A page of rows. The first one has the table's size, too: not every page asks all workers for it."""
     name = asked.names["table"]
     found = await browse_all(
@@ -35,7 +35,7 @@ async def _table(asked: Asked) -> msgspec.Struct:
     return msgspec.structs.replace(found, table=next(iter(sizes.tables), found.table))
 
 
-async def _rows(asked: Asked) -> msgspec.Struct:
+async def _rows(asked: WebRequest) -> msgspec.Struct:
     view, name, query = asked.view, asked.names["table"], dict(asked.query)
     if asked.asked_by is None:
         query.pop(STANDBY, None)  # workers ask so, nobody else
@@ -60,18 +60,18 @@ async def _rows(asked: Asked) -> msgspec.Struct:
     return msgspec.structs.replace(found, stale=msgspec.structs.replace(found.stale, why=why))
 
 
-def _may_be_stale(asked: Asked) -> bool:
+def _may_be_stale(asked: WebRequest) -> bool:
     """Whether a standby's rows will do where the owner does not answer: people look, and are told how old
     they are; programs wait for the owner, unless they say `stale=1`.
     """
     return asked.asked_by is None and (not asked.path.startswith("/api/") or bool(asked.query.get("stale")))
 
 
-async def _history(asked: Asked) -> msgspec.Struct:
+async def _history(asked: WebRequest) -> msgspec.Struct:
     return await row_history(asked.view, asked.names["table"], asked.query)
 
 
-async def _mend(asked: Asked) -> msgspec.Struct:
+async def _mend(asked: WebRequest) -> msgspec.Struct:
     return await ask_row(asked.view, asked.names["table"], asked.json(_decode_ask))
 
 
@@ -80,5 +80,5 @@ ROUTES = (
     Read("/tables/{table}", _table, "table.html"),
     Read("/tables/{table}/rows", _rows, "rows.html"),
     Read("/tables/{table}/history", _history, "history.html"),
-    Operation("/tables/{table}/rows/operations", _mend),
+    ApiOperation("/tables/{table}/rows/operations", _mend),
 )

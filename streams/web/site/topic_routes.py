@@ -7,12 +7,12 @@ import msgspec
 from streams.errors import ClusterUnavailable
 from streams.web.base.view import Kept
 from streams.web.history.topics import browse_topic, known_topics, list_topics, show_record
-from streams.web.site.asked import Asked, Read
+from streams.web.site.asked import Read, WebRequest
 
 _TOPICS = "topics"
 
 
-async def _topics(asked: Asked) -> msgspec.Struct:
+async def _topics(asked: WebRequest) -> msgspec.Struct:
     try:
         answer = await list_topics(asked.view)
     except ClusterUnavailable as error:
@@ -21,11 +21,11 @@ async def _topics(asked: Asked) -> msgspec.Struct:
     return answer
 
 
-async def _topic(asked: Asked) -> msgspec.Struct:
+async def _topic(asked: WebRequest) -> msgspec.Struct:
     return await browse_topic(asked.view, asked.names["topic"], asked.query)
 
 
-async def _record(asked: Asked) -> msgspec.Struct:
+async def _record(asked: WebRequest) -> msgspec.Struct:
     names = asked.names
     return await show_record(asked.view, names["topic"], names["partition"], names["offset"])
 

@@ -12,10 +12,10 @@ from litestar.response.base import ASGIResponse
 
 from streams.model.personal import masked, personal_fields
 from streams.web.base.access import Role, Visitor
-from streams.web.base.refusal import Refusal
+from streams.web.base.refusal import ErrorAnswer
 from streams.web.base.sessions import KNOWN, KNOWN_LASTS, LASTS, SESSION
 from streams.web.base.view import Problem, WorkerView
-from streams.web.site.asked import CSRF, Act, Asked, Leads, Shown
+from streams.web.site.asked import CSRF, Act, FormPage, LoginRedirect, WebRequest
 from streams.web.site.pages import json_response, page_response
 from streams.web.site.requests import AnyRequest, query_of, shown_path
 
@@ -24,23 +24,23 @@ _IN_ADDRESSES = "/?#[]@!$&'()*+,;=:%~"
 _NOT_PAGES = ("/api/", "/health/", "/metrics")
 
 
-async def acted(act: Act, asked: Asked) -> ASGIResponse:
+async def acted(act: Act, asked: WebRequest) -> ASGIResponse:
     """Do what a form asks for, and lead to what it shows then."""
     match await act(asked, asked.form()):
-        case Shown(template, answer):
+        case FormPage(template, answer):
             return page(template, asked, answer=answer)
-        case Leads(path, session, browser):
+        case LoginRedirect(path, session, browser):
             return see(path, *_cookies_of_login(asked, session, browser))
         case path:
             return see(path)
 
 
-async def as_json(answer: Callable[[Asked], Awaitable[Any]], asked: Asked) -> ASGIResponse:
+async def as_json(answer: Callable[[WebRequest], Awaitable[Any]], asked: WebRequest) -> ASGIResponse:
     """An answer as JSON."""
     return json_response(_for(asked.visitor, asked.view, await answer(asked)))
 
 
-def page(template: str, asked: Asked, **values: Any) -> ASGIResponse:
+def page(template: str, asked: WebRequest, **values: Any) -> ASGIResponse:
     """A page for who asks. Who comes for the first time is given the token of forms."""
     csrf = asked.csrf or secrets.token_urlsafe(32)
     secure = _is_over_tls(asked)
@@ -60,7 +60,7 @@ def _for(visitor: Visitor, view: WorkerView, answer: Any) -> Any:
     return masked(answer, names)
 
 
-def _cookies_of_login(asked: Asked, session: str, browser: str) -> list[Cookie]:
+def _cookies_of_login(asked: WebRequest, session: str, browser: str) -> list[Cookie]:
     """After a login, forms have another token: who has planted the one before knows nothing."""
     given = {SESSION: (session, LASTS if session else 0.0), CSRF: (secrets.token_urlsafe(32), None)}
     if browser:
@@ -79,7 +79,7 @@ def _cookies_of_login(asked: Asked, session: str, browser: str) -> list[Cookie]:
     ]
 
 
-def _is_over_tls(asked: Asked) -> bool:
+def _is_over_tls(asked: WebRequest) -> bool:
     """Whether the visitor's browser speaks TLS. Workers speak plain HTTP; a proxy that ends TLS before them
     says so in one of two headers, and a browser that sends a form says it by itself.
     """
@@ -104,7 +104,9 @@ def refused(request: AnyRequest, problem: Problem, headers: dict[str, str] | Non
     }
     path = shown_path(request)
     if path.startswith(_NOT_PAGES):
-        return json_response(Refusal(problem.error, problem.detail), status=problem.status, headers=headers)
+        return json_response(
+            ErrorAnswer(problem.error, problem.detail), status=problem.status, headers=headers
+        )
     return page_response(
         "problem.html",
         status=problem.status,

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.failures.ground import event, events
 from benchmarks.failures.letters import _letters
 from benchmarks.failures.workload import ALWAYS, FAILURES, Outside
-from benchmarks.growth.ground import Ground
+from benchmarks.growth.ground import GrowthGround
 from streams.dead_letters.row import LetterState, decode_letter, local_key
 from streams.errors import TransientError
 from streams.staging.keys import store_key
@@ -19,8 +19,8 @@ PARTITIONS = 4
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
-    return Ground("nowhere:1", tmp_path, "failures-test", partitions=PARTITIONS, workload=FAILURES)
+def ground(tmp_path: Path) -> GrowthGround:
+    return GrowthGround("nowhere:1", tmp_path, "failures-test", partitions=PARTITIONS, workload=FAILURES)
 
 
 def test_the_outside_fails_as_often_as_a_message_says() -> None:
@@ -34,7 +34,7 @@ def test_the_outside_fails_as_often_as_a_message_says() -> None:
     assert failed == 2 + 3
 
 
-def test_a_share_of_the_events_fails_each_with_its_id(ground: Ground) -> None:
+def test_a_share_of_the_events_fails_each_with_its_id(ground: GrowthGround) -> None:
     made = list(events(ground, 200, keys=50, fails=3, every=20))
     codec = ground.app.routes[ground.topic].codec
     fails = Counter(codec.decode(value, None).fails for _, _, value, _ in made)
@@ -44,7 +44,7 @@ def test_a_share_of_the_events_fails_each_with_its_id(ground: Ground) -> None:
     assert event(ground, 7, b"k7")[0] == ground.layout.partition_of(b"k7")
 
 
-def test_preloaded_letters_are_rows_that_an_operator_can_replay(ground: Ground) -> None:
+def test_preloaded_letters_are_rows_that_an_operator_can_replay(ground: GrowthGround) -> None:
     errors: Counter[str] = Counter()
     for partition, key, value, headers in _letters(ground, 40):
         letter = decode_letter(value)

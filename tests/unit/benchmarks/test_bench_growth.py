@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.growth.ground import Ground
+from benchmarks.growth.ground import GrowthGround
 from benchmarks.growth.part import ratio, short
 from benchmarks.growth.workload import COUNTS, Count
 from streams.model.codecs import decode_row
@@ -22,11 +22,11 @@ PARTITIONS = 4
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
-    return Ground("nowhere:1", tmp_path, "growth-test", partitions=PARTITIONS)
+def ground(tmp_path: Path) -> GrowthGround:
+    return GrowthGround("nowhere:1", tmp_path, "growth-test", partitions=PARTITIONS)
 
 
-def test_preloaded_rows_have_different_keys_in_their_partitions(ground: Ground) -> None:
+def test_preloaded_rows_have_different_keys_in_their_partitions(ground: GrowthGround) -> None:
     rows = list(ground._rows(1000))
     keys = {split_row_key(key)[0] for _, key, _, _ in rows}
     assert keys == {b"k%d" % i for i in range(1000)}
@@ -37,11 +37,11 @@ def test_preloaded_rows_have_different_keys_in_their_partitions(ground: Ground) 
 
 
 @pytest.mark.parametrize("keys", [1, 10, 10_000, 7919])
-def test_events_visit_every_key_before_any_again(ground: Ground, keys: int) -> None:
+def test_events_visit_every_key_before_any_again(ground: GrowthGround, keys: int) -> None:
     assert {key for _, key, _, _ in ground.events(keys, keys=keys)} == {b"k%d" % i for i in range(keys)}
 
 
-def test_each_event_has_its_own_id_and_decodes(ground: Ground) -> None:
+def test_each_event_has_its_own_id_and_decodes(ground: GrowthGround) -> None:
     events = [*ground.events(50, keys=7, size=100), *ground.events(50, keys=7)]
     assert len({dict(headers)["ce_id"] for _, _, _, headers in events}) == 100
     codec = ground.app.routes[ground.topic].codec
@@ -51,7 +51,7 @@ def test_each_event_has_its_own_id_and_decodes(ground: Ground) -> None:
     assert len(events[0][2]) >= 100 > len(events[-1][2])
 
 
-def test_preloaded_ids_are_what_the_inbox_looks_for(ground: Ground) -> None:
+def test_preloaded_ids_are_what_the_inbox_looks_for(ground: GrowthGround) -> None:
     retention = ground.app.lane_options.inbox_retention
     writes = Writes(bucket_length(retention))
     store = MemoryStores().open(0)

@@ -13,7 +13,7 @@ from benchmarks.peers.workload import (
     COUNTED,
     KEYS,
     Format,
-    Run,
+    PeerRun,
     count_of,
     decoder,
     encoder,
@@ -84,7 +84,7 @@ def test_python_peers_collect_garbage_as_a_lane_does() -> None:
 
 
 def test_a_program_is_told_its_run_by_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run("lane-json-0", "127.0.0.1:1", "made", "counted", "somewhere", Format.AVRO)
+    run = PeerRun("lane-json-0", "127.0.0.1:1", "made", "counted", "somewhere", Format.AVRO)
     for name, value in run.environment().items():
         monkeypatch.setenv(name, value)
     assert run_from_environment() == run

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import README, Part
+from benchmarks.__main__ import README, BenchmarkSection
 from benchmarks.report import Circumstances, markdown, merge, plain, put_into, read
-from benchmarks.sections import NotMeasured, Section, Table
+from benchmarks.sections import NotMeasured, ReportTable, Section
 
 PARTS = "java kafka faust-streaming aiokafka rocksdict fastavro msgspec uvloop"
 MACHINE = {"cores": 2, "processor": "a processor", "memory_gb": 16.0, "system": "Linux", "python": "3.11"}
@@ -15,7 +15,7 @@ MACHINE |= {"additions_s": 0.61} | dict.fromkeys(PARTS.split(), "1.0")
 FULL = Circumstances(MACHINE, "2026-01-31", runs=3, quick=False)
 MICRO = Section(
     title="Micro workload",
-    tables=[Table("JSON", ["", "events/s"], [["the lane", "40,000"], ["stock Faust", "3,000"]])],
+    tables=[ReportTable("JSON", ["", "events/s"], [["the lane", "40,000"], ["stock Faust", "3,000"]])],
     numbers={"micro": {"lane": 40_000}},
     notes=["Medians."],
 )
@@ -63,7 +63,7 @@ def test_a_document_without_the_markers_says_what_to_write() -> None:
 
 
 def test_the_readme_has_a_place_for_every_section() -> None:
-    for part in Part:
+    for part in BenchmarkSection:
         assert put_into(README.read_text(), part, "something new") != README.read_text()
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from agents.commands import CancelOrder, CapturePayment, OrderSagaReply, OrderSubmitted, ReleaseStock
 from agents.order_saga import OrderSaga
-from benchmarks.growth.ground import Ground
+from benchmarks.growth.ground import GrowthGround
 from benchmarks.sagas.counts import CASES, count, full_row_bytes
-from benchmarks.sagas.flight import STEPS, Seen, name_of, replies, submitted
+from benchmarks.sagas.flight import STEPS, SeenSagas, name_of, replies, submitted
 from benchmarks.sagas.timer_workload import TIMERS, rang_topic
 from benchmarks.sagas.timers import Rung, asked, waiting_timers
 from benchmarks.sagas.workload import FLIGHT
@@ -31,8 +31,8 @@ PARTITIONS = 4
 NOW = 1_700_000_000.0
 
 
-def ground(tmp_path: Path, workload: Any) -> Ground:
-    return Ground("nowhere:1", tmp_path, "sagas-test", partitions=PARTITIONS, workload=workload)
+def ground(tmp_path: Path, workload: Any) -> GrowthGround:
+    return GrowthGround("nowhere:1", tmp_path, "sagas-test", partitions=PARTITIONS, workload=workload)
 
 
 def test_preloaded_timers_are_found_when_due(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_sagas_in_flight_end_or_are_undone_after_timeouts(tmp_path: Path) -> Non
 
 async def test_what_a_saga_or_a_timer_sends_again_is_noticed(tmp_path: Path) -> None:
     made, worker = ground(tmp_path, TIMERS), object()
-    seen, rung = Seen("nowhere:1", [CapturePayment], worker), Rung(made, worker)  # type: ignore[arg-type]
+    seen, rung = SeenSagas("nowhere:1", [CapturePayment], worker), Rung(made, worker)  # type: ignore[arg-type]
     commanded = FakeRecord(CapturePayment.TOPIC, 0, 0, 0, name_of(0).encode(), b"", [])
     rings = FakeRecord(rang_topic(made.name), 0, 0, 0, b"k0", b"", [])
     for times in (1, 2):

@@ -19,18 +19,18 @@ from benchmarks.latency import Latency
 from benchmarks.peers.shop import Task, charge_of, refund_of
 from benchmarks.sections import Context, NotMeasured
 from benchmarks.workflows import engines
-from benchmarks.workflows.contest import Burst, Conducted, Contender, judged, steady_rate
+from benchmarks.workflows.contest import Conducted, Contender, SubmittedOrders, judged, steady_rate
 from benchmarks.workflows.engines import temporal_program
 from benchmarks.workflows.shop import as_json, evidence_of
-from demo.evidence import Evidence
-from demo.purchases import Outcome, Purchase, order, outcome, purchases, receipts, units_by_sku
+from demo.evidence import DemoEvidence
+from demo.purchases import ExpectedOutcome, Purchase, order, outcome, purchases, receipts, units_by_sku
 
 BOUGHT = purchases(300)
-CONFIRMED = [each for each in BOUGHT if outcome(each) is Outcome.CONFIRMED]
+CONFIRMED = [each for each in BOUGHT if outcome(each) is ExpectedOutcome.CONFIRMED]
 AT = datetime(2026, 1, 31, tzinfo=UTC).isoformat()
 
 
-def evidence(*, settled: dict[str, str] | None = None) -> Evidence:
+def evidence(*, settled: dict[str, str] | None = None) -> DemoEvidence:
     """What the tables and the gateway say when all has gone as it should."""
     gone = units_by_sku(map(order, CONFIRMED))
     stock = []
@@ -40,10 +40,10 @@ def evidence(*, settled: dict[str, str] | None = None) -> Evidence:
         stock.append({"sku": each.sku, **level})
     found = evidence_of(settled or {each.order_id: outcome(each).value for each in BOUGHT}, stock, BOUGHT)
     for each in BOUGHT:
-        if each.cents and outcome(each) in (Outcome.CONFIRMED, Outcome.NOWHERE):
+        if each.cents and outcome(each) in (ExpectedOutcome.CONFIRMED, ExpectedOutcome.NOWHERE):
             name = f"capture:{each.order_id}"
             found.ledger.append(Charged(name, name, "captured", "", each.cents, "tok_accepted", AT))
-            if outcome(each) is Outcome.NOWHERE:
+            if outcome(each) is ExpectedOutcome.NOWHERE:
                 back = Refunded("r", f"refund:{each.order_id}", name, "refunded", each.cents, AT)
                 found.ledger.append(back)
     return found
@@ -52,20 +52,20 @@ def evidence(*, settled: dict[str, str] | None = None) -> Evidence:
 class Canned:
     """A contender that is done before it is asked."""
 
-    def __init__(self, found: Evidence | None = None, rate: float = 400.0) -> None:
-        self.found = found or Evidence()
+    def __init__(self, found: DemoEvidence | None = None, rate: float = 400.0) -> None:
+        self.found = found or DemoEvidence()
         self.rate = rate
         self.steady: list[tuple[int, float]] = []
 
-    async def burst(self, bought: list[Purchase]) -> Burst:
+    async def burst(self, bought: list[Purchase]) -> SubmittedOrders:
         count = len(bought)
-        return Burst(count, count / self.rate, 0.002 * count, {"server": 0.001 * count})
+        return SubmittedOrders(count, count / self.rate, 0.002 * count, {"server": 0.001 * count})
 
     async def latency(self, bought: list[Purchase], per_second: float) -> Latency:
         self.steady.append((len(bought), per_second))
         return Latency(len(bought), 0.02, 0.5, 0.6, 0.7)
 
-    async def evidence(self) -> Evidence:
+    async def evidence(self) -> DemoEvidence:
         return self.found
 
 
@@ -114,11 +114,11 @@ async def test_what_adds_up_is_accepted() -> None:
     await judged(Canned(evidence()), BOUGHT)
 
 
-def settled(*bought: Purchase, as_: str = "") -> Evidence:
+def settled(*bought: Purchase, as_: str = "") -> DemoEvidence:
     return evidence(settled={each.order_id: as_ or outcome(each).value for each in bought})
 
 
-def with_a_unit_reserved() -> Evidence:
+def with_a_unit_reserved() -> DemoEvidence:
     found = evidence()
     sku = next(iter(found.stock))
     found.stock[sku] = found.stock[sku].reserve(1)
@@ -134,7 +134,7 @@ def with_a_unit_reserved() -> Evidence:
     ],
     ids=["another outcome", "an order without an end", "stock that does not add up"],
 )
-async def test_what_does_not_add_up_is_noticed(found: Evidence, wrong: str) -> None:
+async def test_what_does_not_add_up_is_noticed(found: DemoEvidence, wrong: str) -> None:
     with pytest.raises(NotMeasured, match=wrong):
         await judged(Canned(found), BOUGHT)
 

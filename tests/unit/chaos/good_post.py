@@ -31,9 +31,9 @@ from agents.messages import (
     StockReservationFailed,
     StockReserved,
 )
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.evidence.in_postgres import SOURCE
-from demo.purchases import Outcome
+from demo.purchases import ExpectedOutcome
 from demo.trouble import Poison
 from streams.model.layout import partition_of
 from streams.model.message import Message
@@ -59,24 +59,26 @@ class Written:
 class Post:
     """Topics that are written to one message after the other."""
 
-    messages: list[Sent] = field(default_factory=list)
+    messages: list[SentMessage] = field(default_factory=list)
     compensations: Counter[tuple[str, str]] = field(default_factory=Counter)
     ends: Counter[TP] = field(default_factory=Counter)
     poison: list[Written] = field(default_factory=list)
     sagas: list[GoodSaga] = field(default_factory=list)
     _ids: count[int] = field(default_factory=count)
 
-    def send(self, kind: type[Message], key: str, cause: Sent | None = None, name: str = "") -> Sent:
+    def send(
+        self, kind: type[Message], key: str, cause: SentMessage | None = None, name: str = ""
+    ) -> SentMessage:
         tp = TP(kind.TOPIC, partition_of(key.encode(), PARTITIONS))
         source, because = ("demo", "") if cause is None else ("app/service", cause.message_id)
         if kind in (OrderPlaced, OrderSubmitted):
             source = SOURCE
-        sent = Sent(*tp, self.ends[tp], key, name or f"m-{next(self._ids)}", source, because)
+        sent = SentMessage(*tp, self.ends[tp], key, name or f"m-{next(self._ids)}", source, because)
         self.messages.append(sent)
         self.ends[tp] += 1
         return sent
 
-    def release(self, order_id: str, skus: list[str], cause: Sent) -> None:
+    def release(self, order_id: str, skus: list[str], cause: SentMessage) -> None:
         released = []
         for sku in skus:
             command = self.send(ReleaseLine, sku, cause)
@@ -93,7 +95,7 @@ class Post:
         self.poison.append(Written(*tp, self.ends[tp], key, value, headers=headers))
         self.ends[tp] += 1
 
-    def pack(self, order_id: str, placed: Sent) -> None:
+    def pack(self, order_id: str, placed: SentMessage) -> None:
         documented = self.send(OrderDocumented, order_id, placed)
         self.send(DocumentsPacked, order_id, documented)
 
@@ -114,25 +116,25 @@ class Post:
         if with_files:
             self.pack(order_id, submitted)
 
-    def settle(self, order_id: str, skus: list[str], wanted: Outcome, *, with_files: bool) -> None:
+    def settle(self, order_id: str, skus: list[str], wanted: ExpectedOutcome, *, with_files: bool) -> None:
         placed = self.send(OrderPlaced, order_id, name=f"placed-{order_id}")
         if with_files:
             self.pack(order_id, placed)
         asked = [self.send(ReserveLine, sku, placed) for sku in skus]
         answers = [self.send(LineRefused if a.key in SCARCE else LineReserved, order_id, a) for a in asked]
-        if wanted is Outcome.OUT_OF_STOCK:
+        if wanted is ExpectedOutcome.OUT_OF_STOCK:
             failed = self.send(StockReservationFailed, order_id, answers[-1])
             self.release(order_id, [sku for sku in skus if sku not in SCARCE], answers[-1])
             self.send(OrderCancelled, order_id, failed)
             return
         reserved = self.send(StockReserved, order_id, answers[-1])
-        if wanted is Outcome.DECLINED:
+        if wanted is ExpectedOutcome.DECLINED:
             failed = self.send(PaymentFailed, order_id, reserved)
             self.send(OrderCancelled, order_id, failed)
             self.release(order_id, skus, failed)
             return
         captured = self.send(PaymentCaptured, order_id, reserved)
-        if wanted is Outcome.NOWHERE:
+        if wanted is ExpectedOutcome.NOWHERE:
             failed = self.send(ShipmentFailed, order_id, captured)
             self.send(OrderCancelled, order_id, failed)
             self.send(PaymentRefunded, order_id, failed)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from demo.purchases import SHORT, SOLD_OUT, Outcome, Purchase, order, outcome
+from demo.purchases import SHORT, SOLD_OUT, ExpectedOutcome, Purchase, order, outcome
 from schemas import latest
 from streams.model.codecs import AvroCodec, Schemas, encode_row
 from streams.model.row_keys import row_key
@@ -42,7 +42,7 @@ def rowed(table: Table[Any], row: Any, key: str, subkey: str = "") -> Rowed:
 
 def charge_of(purchase: Purchase) -> str:
     """The gateway's name for the order's charge; empty: it was not asked."""
-    asked = outcome(purchase) is not Outcome.OUT_OF_STOCK and purchase.cents
+    asked = outcome(purchase) is not ExpectedOutcome.OUT_OF_STOCK and purchase.cents
     return f"c-{purchase.order_id}" if asked else ""
 
 
@@ -58,7 +58,7 @@ def rows_of(
 
 def _rows_of(purchase: Purchase, *, commanded: bool, late: str, charged: bool) -> Iterator[Rowed]:
     placed, wanted, name = order(purchase), outcome(purchase), purchase.order_id
-    confirmed = wanted is Outcome.CONFIRMED and not late
+    confirmed = wanted is ExpectedOutcome.CONFIRMED and not late
     happened = HistoryEntry(type="any", time="2026-01-01T00:00:00Z", detail="")
     tracked = TrackedOrder(order=placed, history=(happened,))
     reason = late or ("" if confirmed else wanted.value)
@@ -69,7 +69,7 @@ def _rows_of(purchase: Purchase, *, commanded: bool, late: str, charged: bool) -
         yield rowed(PAYMENTS, payment, name)
     if confirmed:
         yield rowed(SHIPMENTS, Shipment(status="scheduled", country=placed.country), name)
-    elif wanted is Outcome.NOWHERE and not late:
+    elif wanted is ExpectedOutcome.NOWHERE and not late:
         yield rowed(SHIPMENTS, Shipment(status="refused", country=placed.country, reason=wanted), name)
     skus = placed.skus()
     short = {each.sku for each in skus if each.sku in SCARCE}
@@ -84,11 +84,11 @@ def _rows_of(purchase: Purchase, *, commanded: bool, late: str, charged: bool) -
         yield rowed(STOCK_RESERVATIONS, Hold(units=units, status=hold), sku, name)
 
 
-def _payment(purchase: Purchase, wanted: Outcome, *, late: bool, charged: bool) -> Payment | None:
-    if wanted is Outcome.OUT_OF_STOCK or (late and not charged):
+def _payment(purchase: Purchase, wanted: ExpectedOutcome, *, late: bool, charged: bool) -> Payment | None:
+    if wanted is ExpectedOutcome.OUT_OF_STOCK or (late and not charged):
         return None
     charge = charge_of(purchase)
-    if wanted is Outcome.DECLINED:
+    if wanted is ExpectedOutcome.DECLINED:
         return Payment(status="failed", charge_id=charge, reason=wanted)
-    back = wanted is Outcome.NOWHERE or late
+    back = wanted is ExpectedOutcome.NOWHERE or late
     return Payment(status="refunded" if back else "captured", cents=purchase.cents, charge_id=charge)

@@ -12,20 +12,20 @@ from good_sagas import GoodSaga
 
 from agents.gateway.wire import Charged, Refunded
 from agents.messages import OrderDocumented, OrderPlaced, ReserveLine, StockReceived
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.evidence.evidence import Evidence
-from chaos.evidence.in_postgres import SOURCE, OrderRow, OutboxRow, tracked
+from chaos.evidence.in_postgres import SOURCE, OrderRow, OutboxRecord, tracked
 from chaos.evidence.letters import content_of, letter
-from chaos.evidence.objects import Stored, referred_in
+from chaos.evidence.objects import StoredObject, referred_in
 from chaos.evidence.origins import Origin
 from chaos.evidence.plain import Counting
 from chaos.evidence.rebuilt import Compared, Place, Rebuilt
 from chaos.evidence.retried import retried
 from chaos.judges.findings import HANDLERS, findings
-from chaos.rig.records import LARGEST, Commits, Ended, Happened, Request, Run, Way
+from chaos.rig.records import LARGEST, CommitTimes, Happened, ProcessEnd, Request, RunRecords, Way
 from demo import evidence as books
 from demo.purchases import (
-    Outcome,
+    ExpectedOutcome,
     Purchase,
     attachments,
     orchestrated,
@@ -52,35 +52,38 @@ ATTACHED = 0.1
 BEGAN = 1_000.0
 #: How the steps of a saga end.
 ENDS = {
-    Outcome.CONFIRMED: ["success"] * 3,
-    Outcome.OUT_OF_STOCK: ["refused"],
-    Outcome.DECLINED: ["success", "refused"],
-    Outcome.NOWHERE: ["success", "success", "refused"],
+    ExpectedOutcome.CONFIRMED: ["success"] * 3,
+    ExpectedOutcome.OUT_OF_STOCK: ["refused"],
+    ExpectedOutcome.DECLINED: ["success", "refused"],
+    ExpectedOutcome.NOWHERE: ["success", "success", "refused"],
 }
 #: How a participant answers that is asked after a step too late: of what is outside nobody can be sure.
 ANSWERS = {"reserve_inventory": "cancelled", "process_payment": "expired", "schedule_shipping": "cancelled"}
 LATE_STEPS = {step: number for number, step in enumerate(ANSWERS)}
 
 
-def good_books(late: str, at: str) -> books.Evidence:
+def good_books(late: str, at: str) -> books.DemoEvidence:
     """What the demo's check looks at; the order `late` was cancelled because the step `at` was late, if its
     card was charged by then.
     """
-    found = books.Evidence()
+    found = books.DemoEvidence()
     for number, purchase in enumerate(BOUGHT):
         what, name = outcome(purchase), purchase.order_id
         ends = late_end(at) if name == late else what.value
         found.settlements.append(books.Settlement(f"s-{number}", order(purchase), ends))
         charge = Charged(charge_of(purchase), f"capture:{name}", "captured", "", purchase.cents, "tok", "")
-        if what is Outcome.DECLINED:
+        if what is ExpectedOutcome.DECLINED:
             found.ledger.append(msgspec.structs.replace(charge, status="declined", reason=what.value))
-        charged = what in (Outcome.CONFIRMED, Outcome.NOWHERE) and (name, at) != (late, "reserve_inventory")
+        charged = what in (ExpectedOutcome.CONFIRMED, ExpectedOutcome.NOWHERE) and (name, at) != (
+            late,
+            "reserve_inventory",
+        )
         if purchase.cents and charged:
             found.ledger.append(charge)
-            if what is Outcome.NOWHERE or name == late:
+            if what is ExpectedOutcome.NOWHERE or name == late:
                 back = Refunded(f"r-{name}", f"refund:{name}", charge.operation, "refunded", charge.cents, "")
                 found.ledger.append(back)
-    leaves = (p for p in BOUGHT if outcome(p) is Outcome.CONFIRMED and p.order_id != late)
+    leaves = (p for p in BOUGHT if outcome(p) is ExpectedOutcome.CONFIRMED and p.order_id != late)
     found.shipped = units_by_sku(map(order, leaves))
     for purchase in BOUGHT:
         if files := attachments(purchase, ATTACHED, LARGEST):
@@ -99,16 +102,16 @@ def late_end(at: str) -> str:
     return "timed_out" if ANSWERS[at] == "cancelled" else ANSWERS[at]
 
 
-def good_run(*, gateway_down: bool = False) -> Run:
+def good_run(*, gateway_down: bool = False) -> RunRecords:
     """One fault, confirmed, or two, and one worker that ended in order."""
     when = {"began": BEGAN + 30, "ended": BEGAN + 36}
     kill = Happened(kind="kill_worker", target="worker-0", confirmed="SIGKILL", **when)
     down = Happened(kind="gateway_down", target="it", confirmed="cut", **when)
     ended = [
-        Ended(worker="worker-0", pid=1, exit_code=-9, told=True, hung=False),
-        Ended(worker="worker-0", pid=2, exit_code=0, told=True, hung=False),
+        ProcessEnd(worker="worker-0", pid=1, exit_code=-9, told=True, hung=False),
+        ProcessEnd(worker="worker-0", pid=2, exit_code=0, told=True, hung=False),
     ]
-    return Run(
+    return RunRecords(
         seed=1,
         app_id="app",
         bootstrap="",
@@ -151,7 +154,7 @@ def good(late: str = "", at: str = "process_payment", asked: float = 20.0, behin
     steady = [BEGAN + tenth / 10 for tenth in range(600)]
     evidence = Evidence(
         good_run(gateway_down=bool(late)),
-        Commits(seen=dict.fromkeys(range(LANES), steady)),
+        CommitTimes(seen=dict.fromkeys(range(LANES), steady)),
         ends=dict(post.ends),
         books=good_books(late, at),
         messages=post.messages,
@@ -201,7 +204,9 @@ def order_over_http(evidence: Evidence) -> None:
             way: Way = "placed" if each.topic == OrderPlaced.TOPIC else "submitted"
             evidence.requests.append(Request(order_id=each.key, way=way, placed=202))
             evidence.database.orders.append(OrderRow(each.key, way, *on_kafka[each.key], "none"))
-            evidence.database.outbox.append(OutboxRow(each.message_id, each.key, each.topic, published=True))
+            evidence.database.outbox.append(
+                OutboxRecord(each.message_id, each.key, each.topic, published=True)
+            )
 
 
 def keep(evidence: Evidence, purchase: Purchase, *, late: str = "", charged: bool = True) -> None:
@@ -242,19 +247,19 @@ def bury(evidence: Evidence, record: Written, error: str, handler: str = "") -> 
     evidence.rebuilt.add("dead_letters", Written("app-dead_letters-changelog", record.partition, 0, *kept))
 
 
-def refer(evidence: Evidence, message: Sent) -> None:
+def refer(evidence: Evidence, message: SentMessage) -> None:
     """A message has its payload in the object store, and a row names it."""
     claim = claim_of("bucket", message.topic, message.message_id, b"payload")
     record = Written(*message[:3], message.key.encode(), b"", headers=with_claim([], claim))
     referred = referred_in(record)
     assert referred is not None
     evidence.referred.setdefault(*referred)
-    evidence.objects[claim.name] = Stored(claim.size, claim.sha256)
+    evidence.objects[claim.name] = StoredObject(claim.size, claim.sha256)
     named = Written("app-claims-changelog", message.partition, 0, claim.name.encode(), bytes(8))
     evidence.rebuilt.add("claims", named)
 
 
-def put_off(evidence: Evidence, message: Sent, *tiers: int) -> None:
+def put_off(evidence: Evidence, message: SentMessage, *tiers: int) -> None:
     """A message has waited in these retry tiers, of the first two unless given."""
     for tier in tiers or (1, 2):
         headers = {
@@ -269,7 +274,7 @@ def put_off(evidence: Evidence, message: Sent, *tiers: int) -> None:
         evidence.retried.append(retried(hop))
 
 
-def remember(evidence: Evidence, message: Sent, handler: str) -> None:
+def remember(evidence: Evidence, message: SentMessage, handler: str) -> None:
     """An inbox entry, in the partition of the message's key."""
     made_by = f"{handler}\0{message.source}".encode()
     key = blake2b(made_by, digest_size=8).digest() + message.message_id.encode()

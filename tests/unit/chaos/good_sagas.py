@@ -17,7 +17,7 @@ from agents.messages import (
     ReserveLine,
     ShipLine,
 )
-from chaos.evidence.saga_records import STEPS, Asked, Replied, Said, Step, Told
+from chaos.evidence.saga_records import STEPS, CommandRecord, Replied, SagaHistory, Said, StepRecord
 from chaos.judges.saga_ways import LATE, UNCERTAIN
 from schemas import latest
 from streams.model.codecs import AvroCodec, Schemas, encode_row
@@ -28,7 +28,7 @@ from streams.saga.state import SagaRow, StepState
 if TYPE_CHECKING:
     from good_post import Post
 
-    from chaos.evidence.consequences import Sent
+    from chaos.evidence.consequences import SentMessage
 
 RESERVING = STEPS[0]
 TIMEOUT = 30.0
@@ -53,7 +53,7 @@ class GoodSaga:
     rows: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
     asked_after: str = ""
 
-    def run(self, scarce: set[str], outcomes: list[str], submitted: Sent) -> None:
+    def run(self, scarce: set[str], outcomes: list[str], submitted: SentMessage) -> None:
         """Go through steps with these outcomes, and back after the last of them unless all succeeded."""
         self._scarce = scarce
         self._now, self._attempts = self.began, dict.fromkeys(STEPS, 0)
@@ -93,7 +93,7 @@ class GoodSaga:
             start=b"{}",
         )
 
-    def _go(self, step: Step, outcome: str) -> None:
+    def _go(self, step: StepRecord, outcome: str) -> None:
         asked = self._ask(step, step.do)
         self._change(step, "in_progress")
         if outcome in LATE or step.name == self.asked_after:
@@ -109,23 +109,23 @@ class GoodSaga:
         self._row(step, done.get(outcome, "undone"))
         self._change(step, "completed" if outcome == "success" else "failed")
 
-    def _ask_after(self, step: Step, asked: Asked) -> Asked:
+    def _ask_after(self, step: StepRecord, asked: CommandRecord) -> CommandRecord:
         """Its deadline comes, and the participant is behind."""
         self._now = asked.decided + TIMEOUT
         ring = self._reply(self.heard, asked, "timed_out")
         sent = self.post.send(step.do, self.order_id, ring)
-        question = Asked(sent, asked.command_id, self._now, self._now)
+        question = CommandRecord(sent, asked.command_id, self._now, self._now)
         self.said.questions.append(question)
         self._tell(step.name, "in_progress", "in_progress")
         self._now += 0.1
         return question
 
-    def _work(self, step: Step, asked: Asked, outcome: str) -> Sent:
+    def _work(self, step: StepRecord, asked: CommandRecord, outcome: str) -> SentMessage:
         """What a participant does for a command, up to its reply."""
         cause = self._reserve(asked.sent) if step is RESERVING else asked.sent
         return self._reply(cause, asked, outcome)
 
-    def _reserve(self, command: Sent) -> Sent:
+    def _reserve(self, command: SentMessage) -> SentMessage:
         asks = [self.post.send(ReserveLine, sku, command) for sku in self.skus]
         answers = [
             self.post.send(LineRefused if each.key in self._scarce else LineReserved, self.order_id, each)
@@ -136,7 +136,7 @@ class GoodSaga:
             self._release([sku for sku in self.skus if sku not in self._scarce], answers[-1])
         return settled
 
-    def _release(self, skus: list[str], cause: Sent) -> Sent | None:
+    def _release(self, skus: list[str], cause: SentMessage) -> SentMessage | None:
         released = []
         for sku in skus:
             command = self.post.send(ReleaseLine, sku, cause)
@@ -145,10 +145,10 @@ class GoodSaga:
                 self.post.compensations[topic, f"{sku} in {self.order_id}"] += 1
         return self._settled(released[-1]) if released else None
 
-    def _undo(self, step: Step) -> None:
+    def _undo(self, step: StepRecord) -> None:
         asked = self._ask(step, step.undo)
         self._change(step, "compensating")
-        cause: Sent | None = asked.sent
+        cause: SentMessage | None = asked.sent
         if step is RESERVING:
             cause = self._release(self.skus, asked.sent)
         assert cause is not None
@@ -162,31 +162,33 @@ class GoodSaga:
         for sku in self.skus:
             self.post.send(ShipLine, sku, confirm)
 
-    def _ask(self, step: Step, kind: type) -> Asked:
+    def _ask(self, step: StepRecord, kind: type) -> CommandRecord:
         self._attempts[step] += 1
         sent = self.post.send(kind, self.order_id, self.heard)
-        asked = Asked(sent, f"order:{self.order_id}:{step.name}:{self._attempts[step]}", self._now, self._now)
+        asked = CommandRecord(
+            sent, f"order:{self.order_id}:{step.name}:{self._attempts[step]}", self._now, self._now
+        )
         self.said.asked.append(asked)
         self._now += 0.1
         return asked
 
-    def _reply(self, cause: Sent, asked: Asked, outcome: str) -> Sent:
+    def _reply(self, cause: SentMessage, asked: CommandRecord, outcome: str) -> SentMessage:
         sent = self.post.send(OrderSagaReply, self.order_id, cause)
         self.said.replied.append(Replied(sent, asked.command_id, outcome, self._now, self._now))
         self._now += 0.1
         return sent
 
-    def _settled(self, cause: Sent) -> Sent:
+    def _settled(self, cause: SentMessage) -> SentMessage:
         return self.post.send(ReservationSettled, self.order_id, cause)
 
     def _tell(self, step: str, before: str, after: str) -> None:
-        self.said.told.append(Told(len(self.said.told) + 1, step, before, after))
+        self.said.told.append(SagaHistory(len(self.said.told) + 1, step, before, after))
 
-    def _change(self, step: Step, status: str) -> None:
+    def _change(self, step: StepRecord, status: str) -> None:
         self._tell(step.name, self._status[step.name], status)
         self._status[step.name] = status
 
-    def _row(self, step: Step, status: str) -> None:
+    def _row(self, step: StepRecord, status: str) -> None:
         saga = f"order:{self.order_id}"
         part = Participation(status=status, saga_id=saga, step=step.name, command_id="c", attempt=1)
         key = row_key(self.order_id.encode(), f"{saga}:{step.name}".encode())

@@ -12,7 +12,7 @@ from agents.cancellation import CancellationRefused, RequestCancellation
 from agents.commands import OrderSubmitted, ReserveStock
 from agents.gateway.wire import Charged, Refunded
 from agents.messages import Order, OrderPlaced, StockReserved
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.evidence.evidence import Evidence
 from chaos.judges.findings import findings
 from chaos.load.called_off import (
@@ -25,7 +25,7 @@ from chaos.load.called_off import (
     order_beside,
     without_called_off,
 )
-from demo.evidence import Evidence as Books
+from demo.evidence import DemoEvidence as Books
 from demo.evidence import Settlement
 from demo.findings import Finding
 from tables.stock import StockLevel
@@ -37,8 +37,8 @@ MADE = [made for each in BOUGHT if (made := order_beside(each, SHARE)) is not No
 LATE, BACK = [each for each in MADE if each.total_cents][:2]
 
 
-def sent(kind: type, key: str) -> Sent:
-    return Sent(kind.TOPIC, 0, 0, key, f"{kind.__name__}-{key}", "orders", "")
+def sent(kind: type, key: str) -> SentMessage:
+    return SentMessage(kind.TOPIC, 0, 0, key, f"{kind.__name__}-{key}", "orders", "")
 
 
 def charged(order: Order) -> Charged:
@@ -51,7 +51,7 @@ def refunded(order: Order) -> Refunded:
     return Refunded(f"r-{name}", f"refund:{name}", f"capture:{name}", "refunded", order.total_cents, "now")
 
 
-def run() -> tuple[Books, list[Sent]]:
+def run() -> tuple[Books, list[SentMessage]]:
     left = sum(line.units for line in LATE.lines)
     ends = [
         Settlement(f"end-{each.order_id}", each, "confirmed" if each is LATE else "cancelled")
@@ -68,7 +68,7 @@ def run() -> tuple[Books, list[Sent]]:
     return books, [sent(CancellationRefused, LATE.order_id), sent(StockReserved, LATE.order_id)]
 
 
-def judged(books: Books, messages: list[Sent], *excused: Any) -> Finding:
+def judged(books: Books, messages: list[SentMessage], *excused: Any) -> Finding:
     return judge_called_off(BOUGHT, SHARE, books, messages, *excused)
 
 
@@ -91,11 +91,11 @@ def test_what_ended_as_it_should_passes() -> None:
     assert found.says.startswith(f"{len(MADE)} orders: {len(MADE) - 1} cancelled, 1 confirmed")
 
 
-def refund_twice(books: Books, _: list[Sent]) -> None:
+def refund_twice(books: Books, _: list[SentMessage]) -> None:
     books.ledger += [charged(BACK), refunded(BACK)]
 
 
-def keep_pieces(books: Books, _: list[Sent]) -> None:
+def keep_pieces(books: Books, _: list[SentMessage]) -> None:
     books.stock[SKU] = StockLevel(received=UNITS, on_hand=UNITS - 1, reserved=1)
 
 
@@ -114,7 +114,7 @@ def keep_pieces(books: Books, _: list[Sent]) -> None:
         case(lambda _, messages: messages.append(sent(ReserveStock, LATE.order_id)), id="went both ways"),
     ],
 )
-def test_it_goes_red(spoil: Callable[[Books, list[Sent]], object]) -> None:
+def test_it_goes_red(spoil: Callable[[Books, list[SentMessage]], object]) -> None:
     books, messages = run()
     spoil(books, messages)
     assert not judged(books, messages).passed

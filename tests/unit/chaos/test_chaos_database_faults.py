@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from chaos.faults.perform import perform
-from chaos.rig.kinds import OF_DATABASE, Kind, Planned
-from chaos.rig.processes import Process
+from chaos.rig.kinds import OF_DATABASE, FaultKind, Planned
+from chaos.rig.processes import ChildProcess
 from chaos.rig.waiting import ChaosFailed
 from streams.postgres.relay.options import SHARDS
 from tests.waiting import eventually_async
@@ -40,7 +40,7 @@ class Edge:
 
     def __init__(self, var: Path) -> None:
         self._var = var
-        self.processes: list[Process] = []
+        self.processes: list[ChildProcess] = []
         self.hears = True
         self.publishes = True
         self.heirs = True
@@ -61,18 +61,18 @@ class Edge:
         self.tell("relay_waits", "marking waits for a lock held by pid 4711 (operator)")
         yield 4711, 3
 
-    def process(self, name: str) -> Process:
+    def process(self, name: str) -> ChildProcess:
         log = self._var / f"{name}.{len(self.processes)}.log"
-        self.processes.append(Process(name, log, [sys.executable, "-SE", "-c", JOINS], {}))
+        self.processes.append(ChildProcess(name, log, [sys.executable, "-SE", "-c", JOINS], {}))
         return self.processes[-1]
 
-    def named(self, name: str) -> Process:
+    def named(self, name: str) -> ChildProcess:
         return next(each for each in self.processes if each.name == name and each.alive)
 
-    async def start_relay(self, number: int) -> Process:
+    async def start_relay(self, number: int) -> ChildProcess:
         return self.process(f"relay-{number}")
 
-    async def start_api(self, way: str) -> Process:
+    async def start_api(self, way: str) -> ChildProcess:
         return self.process(f"api-{way}")
 
     async def owners(self) -> dict[int, int]:
@@ -162,15 +162,21 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chaos.faults.database.MEETS_WITHIN", 0.01)
 
 
-def planned(kind: Kind, which: int = 0) -> Planned:
+def planned(kind: FaultKind, which: int = 0) -> Planned:
     return Planned(at=0.0, kind=kind, seconds=0.1, which=which)
 
 
 @pytest.mark.parametrize(
     ("kind", "which", "target"),
-    [(Kind.KILL_RELAY, 1, "relay-1"), (Kind.KILL_API, 0, "api-placed"), (Kind.KILL_API, 1, "api-submitted")],
+    [
+        (FaultKind.KILL_RELAY, 1, "relay-1"),
+        (FaultKind.KILL_API, 0, "api-placed"),
+        (FaultKind.KILL_API, 1, "api-submitted"),
+    ],
 )
-async def test_what_is_killed_dies_and_is_replaced(ground: Any, kind: Kind, which: int, target: str) -> None:
+async def test_what_is_killed_dies_and_is_replaced(
+    ground: Any, kind: FaultKind, which: int, target: str
+) -> None:
     killed = ground.edge.named(target)
     done = await perform(planned(kind, which), ground)
     again = ground.edge.named(target)
@@ -191,7 +197,7 @@ async def test_a_killed_postgresql_has_recovered(ground: Any, monkeypatch: pytes
         away.append((seconds, ground.stack.pid))
 
     monkeypatch.setattr("chaos.faults.database.lasting", lasting)
-    done = await perform(planned(Kind.KILL_POSTGRES), ground)
+    done = await perform(planned(FaultKind.KILL_POSTGRES), ground)
     assert "pid 100 ended by SIGKILL" in done.confirmed
     assert "pid 101 in its place, recovered from its log" in done.confirmed
     assert done.ended is not None
@@ -203,25 +209,25 @@ async def test_a_postgresql_without_end_or_recovery_was_not_killed(ground: Any) 
     shut_down = "LOG:  database system was shut down\n"
     for ground.stack.says, ground.stack.ends in ((shut_down, True), (RECOVERED, False)):
         with pytest.raises(ChaosFailed, match="was not seen to end and to recover"):
-            await perform(planned(Kind.KILL_POSTGRES), ground)
+            await perform(planned(FaultKind.KILL_POSTGRES), ground)
 
 
 async def test_a_frozen_relay_continues_after_the_other_took_over(ground: Any) -> None:
     relay = ground.edge.named("relay-0")
     await eventually_async(lambda: relay.log.events("relay_joined"), "it runs")
-    done = await perform(planned(Kind.FREEZE_RELAY), ground)
+    done = await perform(planned(FaultKind.FREEZE_RELAY), ground)
     assert "the other had all shards; awake, it joined again" in done.confirmed
     assert psutil.Process(relay.pid).status() != psutil.STATUS_STOPPED
 
 
 async def test_a_silent_network_holds_back_and_relays_cut(ground: Any) -> None:
-    done = await perform(planned(Kind.SILENT_POSTGRES), ground)
+    done = await perform(planned(FaultKind.SILENT_POSTGRES), ground)
     assert done.confirmed.startswith("5 chunks held back in ")
     assert "both relays cut their connections" in done.confirmed
 
 
 async def test_a_locked_row_is_waited_for_by_name(ground: Any) -> None:
-    done = await perform(planned(Kind.LOCK_OUTBOX), ground)
+    done = await perform(planned(FaultKind.LOCK_OUTBOX), ground)
     assert done.confirmed.startswith("pid 4711 locked 3 rows that waited, for ")
 
 
@@ -229,35 +235,35 @@ async def test_a_locked_row_is_waited_for_by_name(ground: Any) -> None:
 async def test_a_silence_that_nobody_met_did_not_happen(ground: Any) -> None:
     ground.network.held = 0
     with pytest.raises(ChaosFailed, match="nothing was on its way to PostgreSQL"):
-        await perform(planned(Kind.SILENT_POSTGRES), ground)
+        await perform(planned(FaultKind.SILENT_POSTGRES), ground)
     ground.edge.tells = False
     with pytest.raises(ChaosFailed, match="cuts its silent connection"):
-        await perform(planned(Kind.SILENT_POSTGRES), ground)
+        await perform(planned(FaultKind.SILENT_POSTGRES), ground)
     with pytest.raises(ChaosFailed, match="a relay waits for pid 4711"):
-        await perform(planned(Kind.LOCK_OUTBOX), ground)
+        await perform(planned(FaultKind.LOCK_OUTBOX), ground)
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("kind", [Kind.KILL_RELAY, Kind.FREEZE_RELAY])
-async def test_a_relay_whose_shards_stay_was_not_hit(ground: Any, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FaultKind.KILL_RELAY, FaultKind.FREEZE_RELAY])
+async def test_a_relay_whose_shards_stay_was_not_hit(ground: Any, kind: FaultKind) -> None:
     relay = ground.edge.named("relay-0")
     ground.edge.heirs = False
     with pytest.raises(ChaosFailed, match="one relay has all shards"):
         await perform(planned(kind), ground)
-    if kind is Kind.FREEZE_RELAY:
+    if kind is FaultKind.FREEZE_RELAY:
         assert psutil.Process(relay.pid).status() != psutil.STATUS_STOPPED
 
 
-@pytest.mark.parametrize("kind", sorted(OF_DATABASE - {Kind.FREEZE_RELAY}))
-async def test_an_edge_that_does_not_publish_again_has_not_healed(ground: Any, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", sorted(OF_DATABASE - {FaultKind.FREEZE_RELAY}))
+async def test_an_edge_that_does_not_publish_again_has_not_healed(ground: Any, kind: FaultKind) -> None:
     ground.edge.publishes = False
     with pytest.raises(ChaosFailed, match="the outbox is published up to 17"):
         await perform(planned(kind), ground)
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("kind", [Kind.KILL_API, Kind.KILL_POSTGRES])
-async def test_a_silent_edge_has_not_healed(ground: Any, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FaultKind.KILL_API, FaultKind.KILL_POSTGRES])
+async def test_a_silent_edge_has_not_healed(ground: Any, kind: FaultKind) -> None:
     ground.edge.hears = False
     with pytest.raises(ChaosFailed, match="the projection writes"):
         await perform(planned(kind), ground)

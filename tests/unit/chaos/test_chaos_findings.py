@@ -29,11 +29,11 @@ from agents.messages import (
     StockReservationFailed,
 )
 from chaos.controls.recorded import KEY_ORDER, OBJECTS, RETRIES
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.evidence.evidence import Evidence
 from chaos.evidence.rebuilt import Compared, Place
-from chaos.rig.records import Ended
-from demo.purchases import Outcome, order, outcome
+from chaos.rig.records import ProcessEnd
+from demo.purchases import ExpectedOutcome, order, outcome
 from streams.model.message import Message
 from streams.ports import TP
 from streams.staging.keys import WAITING
@@ -56,13 +56,13 @@ NOT_LOOKED_AT = "all else"
 
 #: One of whose lines there is enough.
 OUT_OF_STOCK = next(
-    p.order_id for p in BOUGHT if outcome(p) is Outcome.OUT_OF_STOCK and len(order(p).lines) > 1
+    p.order_id for p in BOUGHT if outcome(p) is ExpectedOutcome.OUT_OF_STOCK and len(order(p).lines) > 1
 )
 ANSWERS = {LineReserved.TOPIC, LineRefused.TOPIC}
 REFUSALS = {StockReservationFailed.TOPIC, ReservationSettled.TOPIC}
 
 
-def a(kind: type[Message], evidence: Evidence) -> Sent:
+def a(kind: type[Message], evidence: Evidence) -> SentMessage:
     return next(each for each in evidence.messages if each.topic == kind.TOPIC)
 
 
@@ -158,7 +158,7 @@ def an_open_transaction(evidence: Evidence) -> None:
 
 def ended(**changes: object) -> Spoil:
     def spoil(evidence: Evidence) -> None:
-        worker = Ended(worker="worker-1", pid=3, exit_code=0, told=True, hung=False)
+        worker = ProcessEnd(worker="worker-1", pid=3, exit_code=0, told=True, hung=False)
         workers = [*evidence.run.workers, msgspec.structs.replace(worker, **changes)]
         evidence.run = msgspec.structs.replace(evidence.run, workers=workers)
 
@@ -209,7 +209,7 @@ def retry(*tiers: int, **changes: Any) -> Spoil:
     return lambda evidence: put_off(evidence, a(PaymentCaptured, evidence)._replace(**changes), *tiers)
 
 
-def answer_of_the_retried(evidence: Evidence) -> Sent:
+def answer_of_the_retried(evidence: Evidence) -> SentMessage:
     return next(each for each in evidence.messages if each.cause == evidence.retried[0].message_id)
 
 
@@ -232,7 +232,7 @@ def packed(change: Callable[[list[tuple[str, str]]], list[tuple[str, str]]]) -> 
 
 
 def test_it_passes_when_all_is_right() -> None:
-    assert {outcome(purchase) for purchase in BOUGHT} == set(Outcome)
+    assert {outcome(purchase) for purchase in BOUGHT} == set(ExpectedOutcome)
     assert red(good()) == set()
 
 

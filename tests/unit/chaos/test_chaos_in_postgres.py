@@ -10,12 +10,12 @@ import pytest
 from agents.cancellation import CancellationRefused, RequestCancellation
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.evidence.in_postgres import (
     SOURCE,
-    Database,
+    DatabaseEvidence,
     OrderRow,
-    OutboxRow,
+    OutboxRecord,
     judge_accepted,
     judge_outbox,
     judge_status,
@@ -31,8 +31,8 @@ def request(order_id: str, placed: int = 202) -> Request:
     return Request(order_id=order_id, way="placed", placed=placed)
 
 
-def sent(kind: type, order_id: str, name: str, time: float, source: str = SOURCE) -> Sent:
-    return Sent(kind.TOPIC, 0, 0, order_id, f"{order_id}:{name}", source, "", time)
+def sent(kind: type, order_id: str, name: str, time: float, source: str = SOURCE) -> SentMessage:
+    return SentMessage(kind.TOPIC, 0, 0, order_id, f"{order_id}:{name}", source, "", time)
 
 
 Spoil = Callable[["Story"], object]
@@ -55,12 +55,12 @@ class Story:
             OrderRow("other", "unknown", "cancelled", "card_declined", "none"),
         ]
         outbox = [
-            OutboxRow("good:begins", "good", OrderPlaced.TOPIC, True),
-            OutboxRow("off:begins", "off", OrderSubmitted.TOPIC, True),
-            OutboxRow("off:cancellation", "off", RequestCancellation.TOPIC, True),
-            OutboxRow("unheard:begins", "unheard", OrderPlaced.TOPIC, True),
+            OutboxRecord("good:begins", "good", OrderPlaced.TOPIC, True),
+            OutboxRecord("off:begins", "off", OrderSubmitted.TOPIC, True),
+            OutboxRecord("off:cancellation", "off", RequestCancellation.TOPIC, True),
+            OutboxRecord("unheard:begins", "unheard", OrderPlaced.TOPIC, True),
         ]
-        self.database = Database(orders, outbox)
+        self.database = DatabaseEvidence(orders, outbox)
         self.messages = [
             sent(OrderPlaced, "good", "begins", 1.0),
             sent(OrderSubmitted, "off", "begins", 2.0),

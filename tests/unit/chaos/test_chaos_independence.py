@@ -97,7 +97,7 @@ def test_its_names_are_those_of_the_application() -> None:
     from chaos.judges.lateness import OF_PARTICIPANTS, TIME
     from chaos.judges.noted import TABLE
     from chaos.load.notes import NOTES, NoteMade, whole, with_notes
-    from chaos.rig.kinds import OF_DATABASE, Kind
+    from chaos.rig.kinds import OF_DATABASE, FaultKind
     from chaos.rig.records import OUTSIDE_LANES
     from streams.model.layout import DEAD_LETTERS, dead_letter_topic, retry_topic
     from streams.staging.changes import MESSAGES as MESSAGES_THAT_WAIT
@@ -107,7 +107,7 @@ def test_its_names_are_those_of_the_application() -> None:
     steps = {each.name: (each.command, each.compensate) for stage in OrderSaga.stages for each in stage}
     assert {each.name: (each.do, each.undo) for each in STEPS} == steps
     assert {each.timeout for stage in OrderSaga.stages for each in stage} == {TIME}
-    assert {*Kind} >= OF_PARTICIPANTS
+    assert {*FaultKind} >= OF_PARTICIPANTS
     assert OF_DATABASE == OUTSIDE_LANES
     assert {each.table for each in STEPS} <= whole.tables().keys()
     covered = {topic: route for topic, route in with_notes.routes.items() if with_notes.uses_inbox(topic)}

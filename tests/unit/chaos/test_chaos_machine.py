@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from chaos.machine import CLOCK, DISK, Machine, ailment_of
+from chaos.machine import CLOCK, DISK, HostMachine, ailment_of
 from chaos.rig.arming import arm
 from streams.errors import StoreUnavailable
 
 
 def test_a_clock_is_ahead_while_the_file_says_so(tmp_path: Path) -> None:
     file = ailment_of(tmp_path, "worker-0")
-    machine = Machine(file)
+    machine = HostMachine(file)
     assert machine.time() == pytest.approx(time.time(), abs=60)
     arm(file, f"{CLOCK} 7200")
     assert machine.time() == pytest.approx(time.time() + 7200, abs=60)
@@ -25,7 +25,7 @@ def test_a_clock_is_ahead_while_the_file_says_so(tmp_path: Path) -> None:
 
 def test_a_disk_is_full_while_the_file_says_so(tmp_path: Path) -> None:
     file = ailment_of(tmp_path, "worker-0")
-    machine = Machine(file)
+    machine = HostMachine(file)
     machine.check_disk(tmp_path)
     arm(file, DISK)
     with pytest.raises(StoreUnavailable, match=r"^the disk is full"):

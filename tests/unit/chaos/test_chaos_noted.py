@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.evidence.calls import NOTES_TOPIC
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.judges.noted import counted, judge_notes
 from streams.model.codecs import AvroCodec, Schemas, encode_row
 from streams.model.message import Row
@@ -29,8 +29,10 @@ def tables(**counts: int) -> list[dict[str, dict[bytes, bytes]]]:
     return [{"notes": rows}, {}]
 
 
-def notes(order_id: str, *ids: str) -> list[Sent]:
-    return [Sent(NOTES_TOPIC, 3, offset, order_id, name, "demo", "") for offset, name in enumerate(ids)]
+def notes(order_id: str, *ids: str) -> list[SentMessage]:
+    return [
+        SentMessage(NOTES_TOPIC, 3, offset, order_id, name, "demo", "") for offset, name in enumerate(ids)
+    ]
 
 
 def test_the_counts_are_read_from_the_table() -> None:
@@ -51,5 +53,5 @@ def test_the_counts_are_read_from_the_table() -> None:
         pytest.param(1, notes("one", "n-0"), {"two": 1}, False, id="counted for another order"),
     ],
 )
-def test_each_counts_once(made: int, sent: list[Sent], counts: dict[str, int], passed: bool) -> None:
+def test_each_counts_once(made: int, sent: list[SentMessage], counts: dict[str, int], passed: bool) -> None:
     assert judge_notes(made, sent, counts).passed is passed

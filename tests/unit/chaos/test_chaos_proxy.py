@@ -17,8 +17,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from chaos.rig.links import Fault, Kind, Link, Pipe
-from chaos.rig.network import Injected, Network
+from chaos.rig.links import Link, LinkFault, LinkFaultKind, Pipe
+from chaos.rig.network import ClientNetwork, Injected
 from chaos.rig.proxy import Begin
 from chaos.rig.waiting import ChaosFailed
 from streams.local import Stack
@@ -147,20 +147,20 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.fixture
-def network(place: Place) -> Iterator[Network]:
-    with Network(place.stack, ["ada", "bob"]) as network:
+def network(place: Place) -> Iterator[ClientNetwork]:
+    with ClientNetwork(place.stack, ["ada", "bob"]) as network:
         yield network
 
 
 Pair = tuple[End, End]
 
 
-def way(network: Network, name: str = "ada", broker: int = 1) -> str:
+def way(network: ClientNetwork, name: str = "ada", broker: int = 1) -> str:
     return network.bootstrap(name).split(",")[broker - 1]
 
 
 @pytest.fixture
-def pair(place: Place, network: Network) -> Pair:
+def pair(place: Place, network: ClientNetwork) -> Pair:
     """A client of the first broker, and that broker."""
     return place.pair(way(network), "1")
 
@@ -169,14 +169,14 @@ def has_done(fault: Injected, times: int) -> None:
     eventually(lambda: fault.count == times, f"the fault has struck {times} times")
 
 
-def test_a_client_is_led_to_the_advertised_ports(place: Place, network: Network) -> None:
+def test_a_client_is_led_to_the_advertised_ports(place: Place, network: ClientNetwork) -> None:
     advertised = [broker.listeners["ada"].advertised for broker in place.stack.state.brokers]
     assert network.bootstrap("ada") == ",".join(f"{HOST}:{port}" for port in advertised)
     assert network.bootstrap("ada") != network.bootstrap("bob")
 
 
 @pytest.mark.parametrize("broker", [1, 2])
-def test_bytes_pass_both_ways_whole_and_in_order(place: Place, network: Network, broker: int) -> None:
+def test_bytes_pass_both_ways_whole_and_in_order(place: Place, network: ClientNetwork, broker: int) -> None:
     client, server = place.pair(way(network, "ada", broker), str(broker))
     payload = os.urandom(3_000_000)
     with ThreadPoolExecutor() as aside:
@@ -186,7 +186,7 @@ def test_bytes_pass_both_ways_whole_and_in_order(place: Place, network: Network,
     assert server.reaches(client, b"done")
 
 
-def test_what_was_said_before_hanging_up_arrives(place: Place, network: Network, pair: Pair) -> None:
+def test_what_was_said_before_hanging_up_arrives(place: Place, network: ClientNetwork, pair: Pair) -> None:
     client, server = pair
     client.says(b"last words")
     client.socket.close()
@@ -197,7 +197,7 @@ def test_what_was_said_before_hanging_up_arrives(place: Place, network: Network,
     assert client.is_closed()
 
 
-def test_a_client_of_nobody_is_hung_up_on(place: Place, network: Network) -> None:
+def test_a_client_of_nobody_is_hung_up_on(place: Place, network: ClientNetwork) -> None:
     place.listening["1"].close()
     assert place.client(way(network)).is_closed()
 
@@ -213,7 +213,7 @@ def test_a_sender_waits_for_a_receiver_that_does_not_read(pair: Pair) -> None:
     assert server.hears(bytes(sent))
 
 
-def test_a_cut_resets_open_connections_and_refuses_new_ones(place: Place, network: Network) -> None:
+def test_a_cut_resets_open_connections_and_refuses_new_ones(place: Place, network: ClientNetwork) -> None:
     client, server = place.joined(way(network), "1")
     with network.cut("ada") as fault:
         assert client.is_reset()
@@ -227,7 +227,7 @@ def test_a_cut_resets_open_connections_and_refuses_new_ones(place: Place, networ
     assert fault.count == 3
 
 
-def test_a_cut_spares_other_clients_brokers_and_the_gateway(place: Place, network: Network) -> None:
+def test_a_cut_spares_other_clients_brokers_and_the_gateway(place: Place, network: ClientNetwork) -> None:
     spared = [
         place.pair(way(network, broker=2), "2"),
         place.pair(way(network, "bob"), "1"),
@@ -240,7 +240,7 @@ def test_a_cut_spares_other_clients_brokers_and_the_gateway(place: Place, networ
         assert fault.count == 0
 
 
-def test_what_a_blackhole_swallowed_arrives_when_it_ends(network: Network, pair: Pair) -> None:
+def test_what_a_blackhole_swallowed_arrives_when_it_ends(network: ClientNetwork, pair: Pair) -> None:
     client, server = pair
     with network.blackhole("ada") as fault:
         client.says(b"request")
@@ -252,7 +252,7 @@ def test_what_a_blackhole_swallowed_arrives_when_it_ends(network: Network, pair:
     assert client.hears(b"push")
 
 
-def test_a_close_does_not_get_through_a_blackhole(network: Network, pair: Pair) -> None:
+def test_a_close_does_not_get_through_a_blackhole(network: ClientNetwork, pair: Pair) -> None:
     client, server = pair
     with network.blackhole("ada", broker=1):
         client.says(b"bye")
@@ -262,7 +262,7 @@ def test_a_close_does_not_get_through_a_blackhole(network: Network, pair: Pair) 
     assert server.is_closed()
 
 
-def test_a_connection_opened_in_a_blackhole_works_later(place: Place, network: Network) -> None:
+def test_a_connection_opened_in_a_blackhole_works_later(place: Place, network: ClientNetwork) -> None:
     with network.blackhole("ada"):
         client = place.client(way(network))
         client.says(b"anyone?")
@@ -272,7 +272,7 @@ def test_a_connection_opened_in_a_blackhole_works_later(place: Place, network: N
     assert server.reaches(client, b"yes")
 
 
-def test_a_connection_given_up_in_a_blackhole_is_not_forgotten(place: Place, network: Network) -> None:
+def test_a_connection_given_up_in_a_blackhole_is_not_forgotten(place: Place, network: ClientNetwork) -> None:
     with network.blackhole("ada"):
         client = place.client(way(network))
         client.says(b"anyone?")
@@ -287,7 +287,7 @@ async def test_a_delay_holds_each_chunk_for_its_seconds(monkeypatch: pytest.Monk
     now, heard = 100.0, list[bytes]()
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
     link = Link(0, 0)
-    link.begin(Fault(Kind.DELAY, 0.25))
+    link.begin(LinkFault(LinkFaultKind.DELAY, 0.25))
     pipe = Pipe(link)
     pipe.target = SimpleNamespace(write=heard.append, is_closing=lambda: False)
     pipe.feed(b"first")
@@ -299,7 +299,7 @@ async def test_a_delay_holds_each_chunk_for_its_seconds(monkeypatch: pytest.Monk
         assert heard == said
 
 
-def test_a_delay_is_added_each_way(network: Network, pair: Pair) -> None:
+def test_a_delay_is_added_each_way(network: ClientNetwork, pair: Pair) -> None:
     client, server = pair
     with network.delay("ada", 0.01) as fault:
         assert client.reaches(server, b"ping")
@@ -307,7 +307,7 @@ def test_a_delay_is_added_each_way(network: Network, pair: Pair) -> None:
         assert fault.count == 2
 
 
-def test_a_delay_keeps_the_order_of_later_bytes(network: Network, pair: Pair) -> None:
+def test_a_delay_keeps_the_order_of_later_bytes(network: ClientNetwork, pair: Pair) -> None:
     client, server = pair
     expected = b""
     with network.delay("ada", 0.2) as fault:
@@ -319,7 +319,7 @@ def test_a_delay_keeps_the_order_of_later_bytes(network: Network, pair: Pair) ->
     assert server.hears(expected + b"last")
 
 
-def test_a_connection_closes_after_what_was_delayed(network: Network, pair: Pair) -> None:
+def test_a_connection_closes_after_what_was_delayed(network: ClientNetwork, pair: Pair) -> None:
     client, server = pair
     with network.delay("ada", 0.1):
         client.says(b"late")
@@ -328,7 +328,7 @@ def test_a_connection_closes_after_what_was_delayed(network: Network, pair: Pair
         assert server.is_closed()
 
 
-def test_faults_end_one_by_one(place: Place, network: Network, pair: Pair) -> None:
+def test_faults_end_one_by_one(place: Place, network: ClientNetwork, pair: Pair) -> None:
     client, server = pair
     with network.blackhole("ada"):
         with network.delay("ada", 0.05), network.blackhole("ada", broker=1):
@@ -341,7 +341,7 @@ def test_faults_end_one_by_one(place: Place, network: Network, pair: Pair) -> No
     assert client.reaches(server, b"whole")
 
 
-def test_two_clients_suffer_each_their_own(place: Place, network: Network) -> None:
+def test_two_clients_suffer_each_their_own(place: Place, network: ClientNetwork) -> None:
     ada, bob = place.joined(way(network), "1"), place.joined(way(network, "bob"), "1")
     with network.blackhole("ada") as silence, network.cut("bob") as cut:
         ada[0].says(b"word")
@@ -352,7 +352,7 @@ def test_two_clients_suffer_each_their_own(place: Place, network: Network) -> No
     assert ada[1].hears(b"word")
 
 
-def test_a_lost_answer_is_to_a_whole_request(place: Place, network: Network) -> None:
+def test_a_lost_answer_is_to_a_whole_request(place: Place, network: ClientNetwork) -> None:
     client, server = place.pair(network.gateway("ada"), "gateway")
     with network.gateway_loses_answers() as fault:
         assert client.reaches(server, b"POST /charges")
@@ -364,7 +364,7 @@ def test_a_lost_answer_is_to_a_whole_request(place: Place, network: Network) -> 
     assert server.reaches(client, b"200")
 
 
-def test_a_gateway_that_is_down_is_so_for_everybody(place: Place, network: Network) -> None:
+def test_a_gateway_that_is_down_is_so_for_everybody(place: Place, network: ClientNetwork) -> None:
     client, _ = place.joined(network.gateway("ada"), "gateway")
     with network.gateway_down() as fault:
         assert client.is_reset()
@@ -374,7 +374,7 @@ def test_a_gateway_that_is_down_is_so_for_everybody(place: Place, network: Netwo
 
 
 def test_a_slow_gateway_delays_each_way_by_half(
-    place: Place, network: Network, monkeypatch: pytest.MonkeyPatch
+    place: Place, network: ClientNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, server = place.pair(network.gateway("ada"), "gateway")
     asked: list[object] = []
@@ -384,7 +384,7 @@ def test_a_slow_gateway_delays_each_way_by_half(
         assert client.reaches(server, b"GET")
         assert server.reaches(client, b"200")
         assert fault.count == 2
-    assert asked[0] == Begin(1, Kind.DELAY, ["ada/gateway", "bob/gateway"], 0.01)
+    assert asked[0] == Begin(1, LinkFaultKind.DELAY, ["ada/gateway", "bob/gateway"], 0.01)
 
 
 def test_the_proxy_ends_when_its_owner_is_killed(place: Place) -> None:
@@ -406,7 +406,7 @@ def test_the_proxy_ends_when_its_owner_is_killed(place: Place) -> None:
 
 
 def test_whoever_asks_an_ended_proxy_has_an_error(place: Place) -> None:
-    with Network(place.stack, ["ada"]) as network:
+    with ClientNetwork(place.stack, ["ada"]) as network:
         # The process started last is the proxy's; earlier tests may have left zombies beside it.
         proxy = max(psutil.Process().children(), key=lambda child: child.create_time())
         proxy.kill()
@@ -416,7 +416,7 @@ def test_whoever_asks_an_ended_proxy_has_an_error(place: Place) -> None:
 
 def test_a_stack_without_the_listener_is_told_how_to_start(place: Place) -> None:
     advice = r"broker 1 has no listener eve: start the stack with listeners=\['eve'\]"
-    with pytest.raises(ChaosFailed, match=advice), Network(place.stack, ["eve"]):
+    with pytest.raises(ChaosFailed, match=advice), ClientNetwork(place.stack, ["eve"]):
         pytest.fail("it started")
 
 
@@ -424,5 +424,5 @@ def test_a_stack_without_the_listener_is_told_how_to_start(place: Place) -> None
 def test_a_port_that_is_taken_is_told(place: Place) -> None:
     port = place.stack.state.brokers[0].listeners["ada"].advertised
     taken = f"ada/1 cannot listen on port {port}: .*in use"
-    with pytest.raises(ChaosFailed, match=taken), Network(place.stack, ["ada"]):
+    with pytest.raises(ChaosFailed, match=taken), ClientNetwork(place.stack, ["ada"]):
         pytest.fail("it started")

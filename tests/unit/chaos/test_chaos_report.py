@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from good_run import good_run
 
-from chaos.check import Report as Checked
-from chaos.judges.stalls import Stall
-from chaos.report import Report, encode, markdown
+from chaos.check import CheckReport as Checked
+from chaos.judges.stalls import CommitGap
+from chaos.report import RunReport, encode, markdown
 from chaos.rig.records import Happened
 from demo.findings import Finding
 
@@ -19,12 +19,12 @@ NEVER = Happened(kind="remove_worker", target="worker-2", began=1030.0, ended=No
 RUN = msgspec.structs.replace(good_run(), seed=7, load=(1000.0, 1060.0), faults=[KILL, NEVER])
 GREEN = Finding(name="every order settled exactly once", passed=True, says="100 orders")
 RED = Finding(name="no dead letters", passed=False, says="3 in a topic")
-STALL = Stall("kill_worker", alone=True, lane=2, began=1010.0, seconds=6.3, limit=10.0)
+STALL = CommitGap("kill_worker", alone=True, lane=2, began=1010.0, seconds=6.3, limit=10.0)
 
 
-def report(*findings: Finding, problems: list[str] | None = None) -> Report:
+def report(*findings: Finding, problems: list[str] | None = None) -> RunReport:
     checked = Checked(all(each.passed for each in findings), list(findings), [STALL], 1.0)
-    return Report(
+    return RunReport(
         problems=problems or [], left_out=2, seconds=200.0, sent=120, again=3, run=RUN, checked=checked
     )
 
@@ -42,7 +42,7 @@ UNCHECKED = msgspec.structs.replace(report(GREEN), checked=None)
     [report(GREEN, RED), report(GREEN, problems=["worker-1 hung"]), UNCHECKED],
     ids=["checker", "driver", "nothing checked"],
 )
-def test_it_fails_otherwise_and_tells_how_to_repeat_it(red: Report) -> None:
+def test_it_fails_otherwise_and_tells_how_to_repeat_it(red: RunReport) -> None:
     assert not red.passed
     assert json.loads(encode(red))["passed"] is False
     assert "FAILED: seed 7" in markdown(red)

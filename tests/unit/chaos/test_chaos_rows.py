@@ -16,7 +16,7 @@ from chaos.evidence.evidence import Evidence
 from chaos.judges.findings import rows_as_called_for
 from chaos.judges.rows import TABLES
 from demo.findings import Finding
-from demo.purchases import Outcome, Purchase, orchestrated, outcome
+from demo.purchases import ExpectedOutcome, Purchase, orchestrated, outcome
 from streams.model.codecs import decode_row, encode_row
 from streams.model.table import Table
 from tables.orders import ORDERS
@@ -51,7 +51,7 @@ def found(evidence: Evidence) -> str:
     return finding.says
 
 
-def an_order(wanted: Outcome, *, by_saga: bool, free: bool = False) -> str:
+def an_order(wanted: ExpectedOutcome, *, by_saga: bool, free: bool = False) -> str:
     def fits(each: Purchase) -> bool:
         return (outcome(each), orchestrated(each), not each.cents) == (wanted, by_saga, free)
 
@@ -84,30 +84,30 @@ def test_every_table_of_the_services_is_looked_at_or_stock() -> None:
 @pytest.mark.parametrize(
     ("wanted", "table", "changes"),
     [
-        (Outcome.CONFIRMED, ORDERS, {"status": "pending"}),
-        (Outcome.CONFIRMED, ORDERS, {"status": "cancelled", "reason": "card_declined"}),
-        (Outcome.DECLINED, ORDERS, {"reason": "out_of_stock"}),
-        (Outcome.CONFIRMED, ORDER_WAYS, {"way": "none"}),
-        (Outcome.DECLINED, ORDER_WAYS, {"cancelled": True}),
-        (Outcome.CONFIRMED, PAYMENTS, {"cents": 1}),
-        (Outcome.CONFIRMED, PAYMENTS, {"status": "refunded"}),
-        (Outcome.CONFIRMED, PAYMENTS, {"charge_id": "another"}),
-        (Outcome.NOWHERE, PAYMENTS, {"cents": 1}),
-        (Outcome.NOWHERE, PAYMENTS, {"status": "captured"}),
-        (Outcome.DECLINED, PAYMENTS, {"cents": 1}),
-        (Outcome.DECLINED, PAYMENTS, {"reason": ""}),
-        (Outcome.CONFIRMED, SHIPMENTS, {"country": "AQ"}),
-        (Outcome.NOWHERE, SHIPMENTS, {"status": "scheduled"}),
-        (Outcome.CONFIRMED, RESERVATION_TALLIES, {"status": "reserved"}),
-        (Outcome.OUT_OF_STOCK, RESERVATION_TALLIES, {"awaited": 1}),
-        (Outcome.OUT_OF_STOCK, RESERVATION_TALLIES, {"refused": 0}),
-        (Outcome.CONFIRMED, RESERVATION_LINES, {"status": "released"}),
-        (Outcome.CONFIRMED, STOCK_RESERVATIONS, {"status": "reserved"}),
-        (Outcome.DECLINED, STOCK_RESERVATIONS, {"units": 99}),
+        (ExpectedOutcome.CONFIRMED, ORDERS, {"status": "pending"}),
+        (ExpectedOutcome.CONFIRMED, ORDERS, {"status": "cancelled", "reason": "card_declined"}),
+        (ExpectedOutcome.DECLINED, ORDERS, {"reason": "out_of_stock"}),
+        (ExpectedOutcome.CONFIRMED, ORDER_WAYS, {"way": "none"}),
+        (ExpectedOutcome.DECLINED, ORDER_WAYS, {"cancelled": True}),
+        (ExpectedOutcome.CONFIRMED, PAYMENTS, {"cents": 1}),
+        (ExpectedOutcome.CONFIRMED, PAYMENTS, {"status": "refunded"}),
+        (ExpectedOutcome.CONFIRMED, PAYMENTS, {"charge_id": "another"}),
+        (ExpectedOutcome.NOWHERE, PAYMENTS, {"cents": 1}),
+        (ExpectedOutcome.NOWHERE, PAYMENTS, {"status": "captured"}),
+        (ExpectedOutcome.DECLINED, PAYMENTS, {"cents": 1}),
+        (ExpectedOutcome.DECLINED, PAYMENTS, {"reason": ""}),
+        (ExpectedOutcome.CONFIRMED, SHIPMENTS, {"country": "AQ"}),
+        (ExpectedOutcome.NOWHERE, SHIPMENTS, {"status": "scheduled"}),
+        (ExpectedOutcome.CONFIRMED, RESERVATION_TALLIES, {"status": "reserved"}),
+        (ExpectedOutcome.OUT_OF_STOCK, RESERVATION_TALLIES, {"awaited": 1}),
+        (ExpectedOutcome.OUT_OF_STOCK, RESERVATION_TALLIES, {"refused": 0}),
+        (ExpectedOutcome.CONFIRMED, RESERVATION_LINES, {"status": "released"}),
+        (ExpectedOutcome.CONFIRMED, STOCK_RESERVATIONS, {"status": "reserved"}),
+        (ExpectedOutcome.DECLINED, STOCK_RESERVATIONS, {"units": 99}),
     ],
 )
 def test_another_row_is_found(
-    wanted: Outcome, table: Table[Any], changes: dict[str, Any], *, by_saga: bool
+    wanted: ExpectedOutcome, table: Table[Any], changes: dict[str, Any], *, by_saga: bool
 ) -> None:
     evidence = whole()
     order_id = an_order(wanted, by_saga=by_saga)
@@ -117,18 +117,18 @@ def test_another_row_is_found(
 
 def test_another_way_or_content_of_an_order_is_found() -> None:
     evidence = whole()
-    alter(evidence, RESERVATIONS, an_order(Outcome.CONFIRMED, by_saga=True), commanded=False)
+    alter(evidence, RESERVATIONS, an_order(ExpectedOutcome.CONFIRMED, by_saga=True), commanded=False)
     assert "reservations has {'commanded': False}" in found(evidence)
     evidence = whole()
     other = Order(order_id="o", customer="c", lines=(), total_cents=1, card="", country="")
-    alter(evidence, ORDERS, an_order(Outcome.CONFIRMED, by_saga=True), order=other)
+    alter(evidence, ORDERS, an_order(ExpectedOutcome.CONFIRMED, by_saga=True), order=other)
     assert "orders has {'order': {'order_id': 'o'" in found(evidence)
 
 
 @pytest.mark.parametrize("table", [ORDERS, PAYMENTS, SHIPMENTS, RESERVATIONS, STOCK_RESERVATIONS])
 def test_a_row_that_is_missing_is_found(table: Table[Any]) -> None:
     evidence = whole()
-    order_id = an_order(Outcome.CONFIRMED, by_saga=False)
+    order_id = an_order(ExpectedOutcome.CONFIRMED, by_saga=False)
     rows, key = next(places(evidence, table, order_id))
     value = rows.pop(key)
     assert f"{order_id}: {table.name} " in found(evidence)
@@ -139,13 +139,15 @@ def test_a_row_that_is_missing_is_found(table: Table[Any]) -> None:
 
 def test_a_payment_of_a_refused_order_is_found() -> None:
     evidence = whole()
-    order_id = an_order(Outcome.OUT_OF_STOCK, by_saga=False)
-    paid, key = next(places(evidence, PAYMENTS, an_order(Outcome.CONFIRMED, by_saga=False)))
-    paid[key.replace(an_order(Outcome.CONFIRMED, by_saga=False).encode(), order_id.encode())] = paid[key]
+    order_id = an_order(ExpectedOutcome.OUT_OF_STOCK, by_saga=False)
+    paid, key = next(places(evidence, PAYMENTS, an_order(ExpectedOutcome.CONFIRMED, by_saga=False)))
+    paid[key.replace(an_order(ExpectedOutcome.CONFIRMED, by_saga=False).encode(), order_id.encode())] = paid[
+        key
+    ]
     assert f"{order_id}: payments has " in found(evidence)
 
 
-LATE = an_order(Outcome.CONFIRMED, by_saga=True)
+LATE = an_order(ExpectedOutcome.CONFIRMED, by_saga=True)
 
 
 def late() -> Evidence:

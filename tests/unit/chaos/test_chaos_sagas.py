@@ -23,14 +23,14 @@ from agents.commands import (
 from agents.gateway.wire import Refunded
 from agents.messages import LineReleased, Order, OrderConfirmed, ReservationSettled, ReserveLine, ShipLine
 from chaos.controls.recorded import ENDED, RANG, ROWS
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.evidence.evidence import Evidence
-from chaos.evidence.saga_records import STEPS, Replied, SagaRecords, Said, Told
+from chaos.evidence.saga_records import STEPS, Replied, SagaHistory, SagaRecords, Said
 from chaos.judges.lateness import OF_PARTICIPANTS, explained
-from chaos.rig.kinds import Kind
-from demo.evidence import Evidence as Books
+from chaos.rig.kinds import FaultKind
+from demo.evidence import DemoEvidence as Books
 from demo.evidence import make_codec
-from demo.purchases import Outcome, orchestrated, outcome
+from demo.purchases import ExpectedOutcome, orchestrated, outcome
 from streams.model.message import Message
 
 case = pytest.param
@@ -46,13 +46,13 @@ MONEY = "captured - refunded = value of confirmed orders"
 STOCK = "received = on hand + shipped"
 
 
-def an_order(wanted: Outcome) -> str:
+def an_order(wanted: ExpectedOutcome) -> str:
     """One that a saga sees to, with this outcome."""
     return next(each.order_id for each in BOUGHT if orchestrated(each) and outcome(each) is wanted)
 
 
-CONFIRMED, DECLINED = an_order(Outcome.CONFIRMED), an_order(Outcome.DECLINED)
-NOWHERE, OUT_OF_STOCK = an_order(Outcome.NOWHERE), an_order(Outcome.OUT_OF_STOCK)
+CONFIRMED, DECLINED = an_order(ExpectedOutcome.CONFIRMED), an_order(ExpectedOutcome.DECLINED)
+NOWHERE, OUT_OF_STOCK = an_order(ExpectedOutcome.NOWHERE), an_order(ExpectedOutcome.OUT_OF_STOCK)
 
 
 def of(evidence: Evidence, order_id: str = CONFIRMED) -> Said:
@@ -107,7 +107,7 @@ def answer_again(evidence: Evidence) -> None:
     those.replied.append(those.replied[0]._replace(sent=again))
 
 
-def tell(change: Callable[[list[Told]], object], order_id: str = CONFIRMED) -> Spoil:
+def tell(change: Callable[[list[SagaHistory]], object], order_id: str = CONFIRMED) -> Spoil:
     return lambda evidence: change(of(evidence, order_id).told)
 
 
@@ -217,8 +217,8 @@ def test_one_that_is_late_without_a_fault_is_red(step: str) -> None:
     assert f"order:{CONFIRMED}:{step}:1 at " in said(evidence, ENDED)
 
 
-@pytest.mark.parametrize("kind", [each for each in Kind if each not in OF_PARTICIPANTS])
-def test_lateness_by_an_outage_of_the_application_is_red(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [each for each in FaultKind if each not in OF_PARTICIPANTS])
+def test_lateness_by_an_outage_of_the_application_is_red(kind: FaultKind) -> None:
     evidence = good(late=CONFIRMED, asked=EXPLAINED)
     evidence.run = msgspec.structs.replace(
         evidence.run, faults=[msgspec.structs.replace(each, kind=kind) for each in evidence.run.faults]
@@ -350,7 +350,7 @@ def test_when_a_command_was_decided_on_is_in_its_headers() -> None:
     records = SagaRecords()
     records.take(
         SimpleNamespace(topic=ReserveStock.TOPIC, timestamp=1_012_000, value=value, headers=headers),  # type: ignore[arg-type]
-        Sent(ReserveStock.TOPIC, 0, 7, "o-1", "m", "orders", "cause"),
+        SentMessage(ReserveStock.TOPIC, 0, 7, "o-1", "m", "orders", "cause"),
     )
     (asked,) = records.by_order["o-1"].asked
     assert (asked.command_id, asked.time, asked.decided) == ("c", 1012.0, 1000.5)

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from good_run import BEGAN, good_run
 
-from chaos.judges.stalls import Stall, judge_stalls, stalls
-from chaos.rig.records import Commits, Happened, Run
+from chaos.judges.stalls import CommitGap, judge_stalls, stalls
+from chaos.rig.records import CommitTimes, Happened, RunRecords
 
 
 def fault(kind: str, began: float, ended: float | None, slowed: float = 1.0) -> Happened:
@@ -18,7 +18,7 @@ def fault(kind: str, began: float, ended: float | None, slowed: float = 1.0) -> 
     return Happened(kind=kind, target="it", began=BEGAN + began, ended=until, confirmed="seen", slowed=slowed)
 
 
-def run_with(*faults: Happened, lanes: int = 1, session_timeout: float = 6.0) -> Run:
+def run_with(*faults: Happened, lanes: int = 1, session_timeout: float = 6.0) -> RunRecords:
     changes = {"faults": list(faults), "lanes": lanes, "session_timeout": session_timeout}
     return msgspec.structs.replace(good_run(), load=(BEGAN, BEGAN + 60), **changes)
 
@@ -29,16 +29,16 @@ def steady_but(*gaps: tuple[float, float]) -> list[float]:
     return [BEGAN + time for time in times if not any(begin < time < end for begin, end in gaps)]
 
 
-def found(run: Run, *lanes: list[float]) -> dict[str, Stall]:
-    return {stall.kind: stall for stall in stalls(run, Commits(seen=dict(enumerate(lanes))))}
+def found(run: RunRecords, *lanes: list[float]) -> dict[str, CommitGap]:
+    return {stall.kind: stall for stall in stalls(run, CommitTimes(seen=dict(enumerate(lanes))))}
 
 
 def lasts(seconds: float) -> object:
     return pytest.approx(seconds, abs=0.3)
 
 
-def passes(run: Run, *lanes: list[float]) -> bool:
-    return judge_stalls(stalls(run, Commits(seen=dict(enumerate(lanes))))).passed
+def passes(run: RunRecords, *lanes: list[float]) -> bool:
+    return judge_stalls(stalls(run, CommitTimes(seen=dict(enumerate(lanes))))).passed
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_faults_that_follow_each_other_closely_are_each_judged() -> None:
     """As a driver does it: the next one comes as soon as the last one has healed."""
     kills = [fault("kill_worker", 5 + 12 * n, 5 + 12 * n + 11.5) for n in range(4)]
     lane = steady_but(*((5 + 12 * n, 5 + 12 * n + 11) for n in range(4)))
-    judged = [stall for stall in stalls(run_with(*kills), Commits(seen={0: lane})) if stall.kind]
+    judged = [stall for stall in stalls(run_with(*kills), CommitTimes(seen={0: lane})) if stall.kind]
     assert [stall.too_long for stall in judged] == [True] * 4
 
 
@@ -134,7 +134,7 @@ def test_without_any_lane_there_is_nothing_to_judge_by() -> None:
 
 def test_it_says_the_longest_of_each_kind() -> None:
     run = run_with(fault("kill_worker", 20, 28), fault("rolling_restart", 40, 50))
-    says = judge_stalls(stalls(run, Commits(seen={0: steady_but((20, 27), (41, 47))}))).says
+    says = judge_stalls(stalls(run, CommitTimes(seen={0: steady_but((20, 27), (41, 47))}))).says
     assert "kill_worker 7." in says
     assert "rolling_restart 6." in says
     assert "limit 10 s, 1 of 1" in says

@@ -8,24 +8,28 @@ from good_run import good_run
 
 from agents.commands import CapturePayment, OrderSagaReply
 from agents.messages import LineReserved, ReserveLine, StockReserved
-from chaos.evidence.consequences import Sent
+from chaos.evidence.consequences import SentMessage
 from chaos.judges.key_order import effects_of, judge_key_order
 from chaos.judges.lateness import BOUND, at_most, faulty
 from chaos.judges.overtaken import judge_waits, waits
-from chaos.rig.records import OUTSIDE_LANES, Commits, Happened, Run
+from chaos.rig.records import OUTSIDE_LANES, CommitTimes, Happened, RunRecords
 from demo.findings import Finding
 from streams.model.message import Message
 
 
-def asked(number: int, key: str = "cd-1", *, kind: type[Message] = ReserveLine, at: float = 0.0) -> Sent:
-    return Sent(kind.TOPIC, 0, number, key, f"{key}-{number}", "app", "x", at)
+def asked(
+    number: int, key: str = "cd-1", *, kind: type[Message] = ReserveLine, at: float = 0.0
+) -> SentMessage:
+    return SentMessage(kind.TOPIC, 0, number, key, f"{key}-{number}", "app", "x", at)
 
 
-def led(cause: Sent, offset: int, *, kind: type[Message] = LineReserved, at: float = 0.0) -> Sent:
-    return Sent(kind.TOPIC, 0, offset, "o-1", f"of-{cause.message_id}", "app", cause.message_id, at)
+def led(
+    cause: SentMessage, offset: int, *, kind: type[Message] = LineReserved, at: float = 0.0
+) -> SentMessage:
+    return SentMessage(kind.TOPIC, 0, offset, "o-1", f"of-{cause.message_id}", "app", cause.message_id, at)
 
 
-def key_order(*messages: Sent, questions: frozenset[str] = frozenset()) -> Finding:
+def key_order(*messages: SentMessage, questions: frozenset[str] = frozenset()) -> Finding:
     return judge_key_order(messages, list(effects_of(messages, questions)))
 
 
@@ -68,7 +72,7 @@ def test_only_the_last_answer_of_an_order_leads_on() -> None:
     assert "gathered before the last of them was there" in early.says
 
 
-def a_run(*faults: tuple[float, float]) -> Run:
+def a_run(*faults: tuple[float, float]) -> RunRecords:
     happened = [
         Happened(kind="kill_worker", target="it", began=began, ended=ended, confirmed="so")
         for began, ended in faults
@@ -84,7 +88,7 @@ def test_what_happens_at_the_database_edge_makes_nobody_late() -> None:
     assert (faulty(10.0, 20.0, run), faulty(10.0, 20.0, beside)) == (10.0, 0.0)
 
 
-def handled(*times: tuple[float, float]) -> list[Sent]:
+def handled(*times: tuple[float, float]) -> list[SentMessage]:
     """Messages of one partition, asked for and handled at these times."""
     causes = [asked(number, f"cd-{number}", at=at) for number, (at, _) in enumerate(times)]
     return [*causes, *(led(each, each.offset, at=at) for each, (_, at) in zip(causes, times, strict=True))]
@@ -107,13 +111,13 @@ def test_the_last_of_a_partition_has_no_known_turn() -> None:
     assert late((0, 5)) == []
 
 
-def committing(*but: tuple[float, float]) -> Commits:
+def committing(*but: tuple[float, float]) -> CommitTimes:
     """All lanes commit every second, but not within these times."""
     times = [float(time) for time in range(1, 200) if not any(a < time < b for a, b in but)]
-    return Commits(seen=dict.fromkeys(range(a_run().lanes), times))
+    return CommitTimes(seen=dict.fromkeys(range(a_run().lanes), times))
 
 
-def may_be_late(seconds: float, run: Run, *stops: tuple[float, float]) -> bool:
+def may_be_late(seconds: float, run: RunRecords, *stops: tuple[float, float]) -> bool:
     those = handled((0, 5 + seconds), (1, 5))
     return judge_waits(effects_of(those, frozenset()), run, committing(*stops)).passed
 

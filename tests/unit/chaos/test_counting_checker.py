@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.counting.checker import Evidence, Findings, Produced, Stall, judge, longest_stall
+from chaos.counting.checker import CountingEvidence, Findings, OutputGap, Produced, judge, longest_stall
 
 case = pytest.param
 RIGHT = Findings(lost=0, left=0, doubled=0, surplus=0, invented=0, wrong_rows=0)
@@ -18,14 +18,14 @@ RIGHT = Findings(lost=0, left=0, doubled=0, surplus=0, invented=0, wrong_rows=0)
 PRODUCED = [
     Produced(id=number, key=f"k{number % 3}", partition=number % 2, offset=number) for number in range(12)
 ]
-EVIDENCE = Evidence(
+EVIDENCE = CountingEvidence(
     produced=PRODUCED, outputs=list(range(12)), rows={"k0": 4, "k1": 4, "k2": 4}, committed={0: 12, 1: 12}
 )
 #: The rows when the last event was not counted.
 LEFT = {"k0": 4, "k1": 4, "k2": 3}
 
 
-def but(**changes: object) -> Evidence:
+def but(**changes: object) -> CountingEvidence:
     return msgspec.structs.replace(EVIDENCE, **changes)
 
 
@@ -68,7 +68,7 @@ def test_all_counted_once_is_right() -> None:
         case(but(rows={**EVIDENCE.rows, "k9": 1}), {"wrong_rows": 1}, id="a row of no key"),
     ],
 )
-def test_it_goes_red(evidence: Evidence, found: dict[str, int]) -> None:
+def test_it_goes_red(evidence: CountingEvidence, found: dict[str, int]) -> None:
     findings = judge(evidence)
     assert findings == msgspec.structs.replace(RIGHT, **found)
     assert not findings.right
@@ -80,15 +80,15 @@ def test_an_event_produced_twice_is_left_until_its_last_commit() -> None:
     assert judge(but(produced=[*PRODUCED, again], outputs=without(5), rows=LEFT)).left == 1
 
 
-def drop(evidence: Evidence, number: int) -> dict[str, object]:
+def drop(evidence: CountingEvidence, number: int) -> dict[str, object]:
     return {"outputs": [each for each in evidence.outputs if each != number]}
 
 
-def double(evidence: Evidence, number: int) -> dict[str, object]:
+def double(evidence: CountingEvidence, number: int) -> dict[str, object]:
     return {"outputs": [*evidence.outputs, number]}
 
 
-def count_again(evidence: Evidence, number: int) -> dict[str, object]:
+def count_again(evidence: CountingEvidence, number: int) -> dict[str, object]:
     key = evidence.produced[number].key
     return {"rows": {**evidence.rows, key: evidence.rows[key] + 1}}
 
@@ -98,10 +98,10 @@ def count_again(evidence: Evidence, number: int) -> dict[str, object]:
     harms=st.lists(st.tuples(st.sampled_from([drop, double, count_again]), st.integers(0, 39)), max_size=8),
 )
 def test_whatever_harm_is_done_is_seen(
-    keys: list[str], harms: list[tuple[Callable[[Evidence, int], dict[str, object]], int]]
+    keys: list[str], harms: list[tuple[Callable[[CountingEvidence, int], dict[str, object]], int]]
 ) -> None:
     produced = [Produced(n, key, 0, n) for n, key in enumerate(keys)]
-    evidence = Evidence(
+    evidence = CountingEvidence(
         produced=produced, outputs=range(len(keys)), rows=Counter(keys), committed={0: len(keys)}
     )
     assert judge(evidence).right
@@ -119,17 +119,17 @@ def test_whatever_harm_is_done_is_seen(
             (),
             0.0,
             99.0,
-            Stall(2.0, 7.0),
+            OutputGap(2.0, 7.0),
             id="of one partition",
         ),
-        case({0: [8.0, 9.0]}, (), 0.0, 9.0, Stall(0.0, 8.0), id="before the first output"),
-        case({0: [1.0]}, [0], 0.0, 30.0, Stall(1.0, 29.0), id="until it was given up"),
-        case({}, [3], 0.0, 30.0, Stall(0.0, 30.0), id="given up without any output"),
-        case({0: [1.0], 1: [1.0, 2.0]}, [], 0.0, 30.0, Stall(0.0, 1.0), id="none once it has finished"),
-        case({0: [1.0, 20.5, 21.0]}, (), 20.0, 30.0, Stall(20.0, 0.5), id="none before the load"),
+        case({0: [8.0, 9.0]}, (), 0.0, 9.0, OutputGap(0.0, 8.0), id="before the first output"),
+        case({0: [1.0]}, [0], 0.0, 30.0, OutputGap(1.0, 29.0), id="until it was given up"),
+        case({}, [3], 0.0, 30.0, OutputGap(0.0, 30.0), id="given up without any output"),
+        case({0: [1.0], 1: [1.0, 2.0]}, [], 0.0, 30.0, OutputGap(0.0, 1.0), id="none once it has finished"),
+        case({0: [1.0, 20.5, 21.0]}, (), 20.0, 30.0, OutputGap(20.0, 0.5), id="none before the load"),
     ],
 )
 def test_the_longest_stall(
-    arrivals: dict[int, list[float]], given_up: list[int], began: float, ended: float, stall: Stall
+    arrivals: dict[int, list[float]], given_up: list[int], began: float, ended: float, stall: OutputGap
 ) -> None:
     assert longest_stall(arrivals, given_up, began=began, ended=ended) == stall

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chaos.counting.checker import Findings
 from chaos.counting.contestants import CONTESTANTS
 from chaos.counting.report import report
-from chaos.counting.trial import Plan, Result
+from chaos.counting.trial import Result, TrialPlan
 from chaos.rig.records import Happened
 
 OURS = "lane"
@@ -20,7 +20,7 @@ def result(name: str, findings: Findings | None, *, confirmed: str = "seen") -> 
 
 
 def passes(*results: Result) -> bool:
-    return report(CONTESTANTS, list(results), seed=1, plan=Plan(10, 60.0, [])).passed
+    return report(CONTESTANTS, list(results), seed=1, plan=TrialPlan(10, 60.0, [])).passed
 
 
 def test_it_passes_when_ours_is_right_whatever_the_others_do() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos.counting.schedule import FROZEN, MIX, SHORTEST, WORKERS, Fault, schedule
+from chaos.counting.schedule import FROZEN, MIX, SHORTEST, WORKERS, WorkerFault, schedule
 
 SEEDS = st.integers(0, 1 << 32)
 SECONDS = st.floats(SHORTEST, 600.0)
@@ -27,7 +27,7 @@ def test_every_fault_is_in_it_and_within_the_load(seed: int, seconds: float) -> 
 def test_nothing_is_due_while_a_worker_is_frozen(seed: int, seconds: float) -> None:
     due = schedule(seed, seconds)
     for earlier, later in pairwise(due):
-        assert later.at - earlier.at >= (FROZEN if earlier.fault is Fault.FREEZE else 0)
+        assert later.at - earlier.at >= (FROZEN if earlier.fault is WorkerFault.FREEZE else 0)
 
 
 def test_a_seed_repeats_it_and_another_one_does_not() -> None:

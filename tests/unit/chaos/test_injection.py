@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chaos.injection import Injection
-from chaos.rig.kinds import Kind, Planned
+from chaos.rig.kinds import FaultKind, Planned
 from chaos.rig.records import Happened
 from chaos.rig.waiting import ChaosFailed
 
@@ -22,8 +22,8 @@ class Stage:
         self.now = 1000.0
         self.slept: list[float] = []
         self.restless = False
-        self.fails: set[Kind] = set()
-        self.outlasts: dict[Kind, Kind] = {}  # ends only when the other has begun
+        self.fails: set[FaultKind] = set()
+        self.outlasts: dict[FaultKind, FaultKind] = {}  # ends only when the other has begun
         self.said: list[str] = []
         self.load_lasts = True
 
@@ -64,10 +64,10 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     return stage
 
 
-KILL = Planned(at=0.0, kind=Kind.KILL_WORKER, slot=1)
-ADD = Planned(at=0.01, kind=Kind.ADD_WORKER, slot=3)
-BESIDE = Planned(at=0.01, kind=Kind.ADD_WORKER, slot=3, beside=True)
-PAUSE = Planned(at=0.02, kind=Kind.PAUSE_BROKER, broker=2)
+KILL = Planned(at=0.0, kind=FaultKind.KILL_WORKER, slot=1)
+ADD = Planned(at=0.01, kind=FaultKind.ADD_WORKER, slot=3)
+BESIDE = Planned(at=0.01, kind=FaultKind.ADD_WORKER, slot=3, beside=True)
+PAUSE = Planned(at=0.02, kind=FaultKind.PAUSE_BROKER, broker=2)
 
 
 async def test_a_fault_waits_until_the_last_has_healed(stage: Stage) -> None:
@@ -79,7 +79,7 @@ async def test_a_fault_waits_until_the_last_has_healed(stage: Stage) -> None:
 
 
 async def test_a_fault_beside_another_begins_during_it(stage: Stage) -> None:
-    stage.outlasts[Kind.KILL_WORKER] = Kind.ADD_WORKER
+    stage.outlasts[FaultKind.KILL_WORKER] = FaultKind.ADD_WORKER
     await stage.play(KILL, BESIDE, PAUSE)
     assert stage.story[:3] == ["calm", "begin kill_worker", "begin add_worker"]
     assert stage.story.index("begin pause_broker") > stage.story.index("end add_worker")
@@ -91,12 +91,12 @@ async def test_a_fault_beside_another_begins_during_it(stage: Stage) -> None:
     ids=["its time", "its calm", "the later of both"],
 )
 async def test_a_fault_waits_until_it_is_due(stage: Stage, when: dict[str, float], waits: float) -> None:
-    injection = await stage.play(Planned(kind=Kind.KILL_WORKER, slot=1, **when))
+    injection = await stage.play(Planned(kind=FaultKind.KILL_WORKER, slot=1, **when))
     assert (stage.slept, injection.elapsed) == ([waits], waits)
 
 
 async def test_an_unseen_fault_is_recorded_and_the_last(stage: Stage) -> None:
-    stage.fails.add(Kind.PAUSE_BROKER)
+    stage.fails.add(FaultKind.PAUSE_BROKER)
     injection = await stage.play(PAUSE, KILL)
     (unseen,) = injection.happened
     assert (unseen.kind, unseen.target, unseen.confirmed) == ("pause_broker", "broker 2", "")
@@ -106,7 +106,7 @@ async def test_an_unseen_fault_is_recorded_and_the_last(stage: Stage) -> None:
 
 
 async def test_what_stands_beside_a_fault_that_fails_still_heals(stage: Stage) -> None:
-    stage.fails.add(Kind.ADD_WORKER)
+    stage.fails.add(FaultKind.ADD_WORKER)
     injection = await stage.play(KILL, BESIDE)
     assert "end kill_worker" in stage.story
     seen = {each.kind: bool(each.confirmed) for each in injection.happened}

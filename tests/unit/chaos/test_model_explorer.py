@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chaos.model.explorer import DEAD_END, Step, explore
+from chaos.model.explorer import DEAD_END, ModelStep, explore
 
 Square = tuple[int, int]
 
@@ -26,15 +26,15 @@ class Board:
     def initial(self) -> Square:
         return 0, 0
 
-    def steps(self, state: Square) -> Iterator[Step[Square]]:
+    def steps(self, state: Square) -> Iterator[ModelStep[Square]]:
         x, y = state
         if state not in self._traps:
             if x < 4:
-                yield Step("right", (x + 1, y))
+                yield ModelStep("right", (x + 1, y))
             if y < 4:
-                yield Step("up", (x, y + 1))
+                yield ModelStep("up", (x, y + 1))
         if self._wind and x:
-            yield Step("wind", (x - 1, y), is_fault=True)
+            yield ModelStep("wind", (x - 1, y), is_fault=True)
 
     def broken(self, state: Square) -> list[str]:
         return ["straight"] if state in self._crooked else []

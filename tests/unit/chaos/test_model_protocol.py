@@ -8,9 +8,9 @@ import re
 import pytest
 
 from chaos.model.__main__ import main
-from chaos.model.controls import CONTROLS, Control
+from chaos.model.controls import CONTROLS, BrokenSpec
 from chaos.model.explorer import DEAD_END, explore
-from chaos.model.protocol import Protocol, State
+from chaos.model.protocol import ProtocolModel, State
 from chaos.model.rules import RULES
 from chaos.model.spec import Spec
 
@@ -37,7 +37,7 @@ STANDS_FOR_IT = "nine seconds; two copies in one transaction, and overtaking, st
     ],
 )
 def test_the_protocol_holds_in_every_state(spec: Spec, least: int) -> None:
-    space = explore(Protocol(spec))
+    space = explore(ProtocolModel(spec))
     assert {rule: trace.steps for rule, trace in space.broken.items()} == {}
     assert space.complete
     assert space.states > least
@@ -45,15 +45,15 @@ def test_the_protocol_holds_in_every_state(spec: Spec, least: int) -> None:
 
 
 @pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.name)
-def test_without_one_of_its_rules_it_fails(control: Control) -> None:
-    space = explore(Protocol(control.spec), until=control.breaks)
+def test_without_one_of_its_rules_it_fails(control: BrokenSpec) -> None:
+    space = explore(ProtocolModel(control.spec), until=control.breaks)
     assert control.breaks in space.broken
     assert space.broken[control.breaks].steps
 
 
 def kinds(space_of: Spec) -> set[str]:
     """Every kind of step that is taken anywhere, without its numbers and names."""
-    protocol = Protocol(space_of)
+    protocol = ProtocolModel(space_of)
     seen, todo, found = {protocol.initial()}, [protocol.initial()], set()
     while todo:
         for step in protocol.steps(todo.pop()):
@@ -94,7 +94,7 @@ def test_all_that_can_go_wrong_does_somewhere() -> None:
 
 def test_a_counter_example_is_a_way_that_can_be_gone() -> None:
     control = next(c for c in CONTROLS if c.name == "reuse-after-doubt")
-    protocol = Protocol(control.spec)
+    protocol = ProtocolModel(control.spec)
     trace = explore(protocol, until=control.breaks).broken[control.breaks]
     fronts: set[State] = {protocol.initial()}
     for label in trace.steps:

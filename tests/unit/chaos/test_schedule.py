@@ -22,8 +22,8 @@ from chaos.rig.kinds import (
     RARE,
     SLOTS,
     WORKERS,
-    After,
-    Kind,
+    AfterKill,
+    FaultKind,
     Planned,
 )
 from chaos.schedule import FIRST_AFTER, LAST_HEALS, LONGEST_DELAY, schedule
@@ -36,19 +36,24 @@ S3_TIMEOUT = S3Options("any").read_timeout
 OUTLASTS_A_SESSION = (8.99, 12.0)  # from 9 s to 12 s
 #: More than how many seconds a fault must last, and how many it may.
 LASTS = {
-    Kind.GATEWAY_DOWN: (0.0, 8.0),  # a handler is patient for so long
-    Kind.S3_CUT: (0.0, 8.0),  # retries last so long
-    Kind.S3_DOWN: (S3_TIMEOUT, 2 * S3_TIMEOUT),  # longer than its clients wait
-    Kind.FREEZE_WORKER: OUTLASTS_A_SESSION,
-    Kind.FREEZE_AT_POINT: OUTLASTS_A_SESSION,
-    Kind.NETWORK_CUT: OUTLASTS_A_SESSION,
-    Kind.NETWORK_BLACKHOLE: OUTLASTS_A_SESSION,
-    Kind.FREEZE_RELAY: (RelayOptions().lease, inf),
-    Kind.KILL_POSTGRES: (0.0, 5.0),
-    Kind.SILENT_POSTGRES: (12.0, 17.0),
-    Kind.LOCK_OUTBOX: (4.0, 10.0),
+    FaultKind.GATEWAY_DOWN: (0.0, 8.0),  # a handler is patient for so long
+    FaultKind.S3_CUT: (0.0, 8.0),  # retries last so long
+    FaultKind.S3_DOWN: (S3_TIMEOUT, 2 * S3_TIMEOUT),  # longer than its clients wait
+    FaultKind.FREEZE_WORKER: OUTLASTS_A_SESSION,
+    FaultKind.FREEZE_AT_POINT: OUTLASTS_A_SESSION,
+    FaultKind.NETWORK_CUT: OUTLASTS_A_SESSION,
+    FaultKind.NETWORK_BLACKHOLE: OUTLASTS_A_SESSION,
+    FaultKind.FREEZE_RELAY: (RelayOptions().lease, inf),
+    FaultKind.KILL_POSTGRES: (0.0, 5.0),
+    FaultKind.SILENT_POSTGRES: (12.0, 17.0),
+    FaultKind.LOCK_OUTBOX: (4.0, 10.0),
 }
-OF_BROKERS = {Kind.KILL_BROKER, Kind.RESTART_BROKER, Kind.PAUSE_BROKER, Kind.KILL_COORDINATOR}
+OF_BROKERS = {
+    FaultKind.KILL_BROKER,
+    FaultKind.RESTART_BROKER,
+    FaultKind.PAUSE_BROKER,
+    FaultKind.KILL_COORDINATOR,
+}
 seeds = st.integers(min_value=0, max_value=2**32)
 lengths = st.sampled_from([30.0, 90.0, SHORT, 400.0])
 runs = st.builds(schedule, seeds, lengths)
@@ -88,14 +93,14 @@ def test_faults_come_in_order_and_leave_time_before_and_after(seed: int, seconds
 def test_a_fault_hits_what_is_there(faults: list[Planned]) -> None:
     slots = set(range(WORKERS))
     for fault in faults:
-        if fault.kind is Kind.ADD_WORKER:
+        if fault.kind is FaultKind.ADD_WORKER:
             assert fault.slot not in slots
             assert fault.slot is not None
             slots.add(fault.slot)
             assert len(slots) <= SLOTS
         elif fault.slot is not None:
             assert fault.slot in slots
-        if fault.kind is Kind.REMOVE_WORKER or fault.after is After.NEVER:
+        if fault.kind is FaultKind.REMOVE_WORKER or fault.after is AfterKill.NEVER:
             slots.discard(fault.slot or 0)
         assert len(slots) >= WORKERS - 1
 
@@ -105,10 +110,10 @@ def test_two_workers_are_soon_three_again(faults: list[Planned]) -> None:
     workers = WORKERS
     for scene in scenes(faults):
         if workers < WORKERS:
-            assert scene[0].kind is Kind.ADD_WORKER
+            assert scene[0].kind is FaultKind.ADD_WORKER
         for fault in scene:
-            workers += fault.kind is Kind.ADD_WORKER
-            workers -= fault.kind is Kind.REMOVE_WORKER or fault.after is After.NEVER
+            workers += fault.kind is FaultKind.ADD_WORKER
+            workers -= fault.kind is FaultKind.REMOVE_WORKER or fault.after is AfterKill.NEVER
 
 
 @given(runs)
@@ -122,7 +127,9 @@ def test_two_brokers_are_never_away_at_a_time(faults: list[Planned]) -> None:
 def test_simultaneous_faults_hit_different_workers_and_spare_one(faults: list[Planned]) -> None:
     for scene in scenes(faults):
         assert len(scene) <= 2
-        hit = [fault.slot for fault in scene if fault.slot is not None and fault.kind is not Kind.ADD_WORKER]
+        hit = [
+            fault.slot for fault in scene if fault.slot is not None and fault.kind is not FaultKind.ADD_WORKER
+        ]
         assert len(hit) == len(set(hit)) < WORKERS
 
 
@@ -143,7 +150,7 @@ def test_a_last_attempt_does_not_meet_the_next_fault(faults: list[Planned]) -> N
 @given(runs)
 def test_a_lone_kill_leaves_calm_to_judge_it(faults: list[Planned]) -> None:
     for scene, following in pairwise(scenes(faults)):
-        if len(scene) == 1 and scene[0].kind in (Kind.KILL_WORKER, Kind.ROLLING_RESTART):
+        if len(scene) == 1 and scene[0].kind in (FaultKind.KILL_WORKER, FaultKind.ROLLING_RESTART):
             assert following[0].calm > AFTER
         assert following[0].calm > BEFORE
 
@@ -151,7 +158,7 @@ def test_a_lone_kill_leaves_calm_to_judge_it(faults: list[Planned]) -> None:
 @given(seeds)
 def test_a_lone_outage_outlasts_every_saga_deadline(seed: int) -> None:
     (scene,) = [
-        scene for scene in scenes(schedule(seed, LONG)) if Kind.OUTAGE in {fault.kind for fault in scene}
+        scene for scene in scenes(schedule(seed, LONG)) if FaultKind.OUTAGE in {fault.kind for fault in scene}
     ]
     (fault,) = scene
     assert fault.slot is None
@@ -160,7 +167,7 @@ def test_a_lone_outage_outlasts_every_saga_deadline(seed: int) -> None:
 
 @given(runs)
 def test_at_most_one_deploy_and_one_rare_fault(faults: list[Planned]) -> None:
-    assert sum(fault.kind is Kind.ROLLING_DEPLOY for fault in faults) <= 1
+    assert sum(fault.kind is FaultKind.ROLLING_DEPLOY for fault in faults) <= 1
     assert sum(fault.kind in RARE for fault in faults) <= 1
 
 
@@ -175,7 +182,7 @@ def test_what_needs_all_workers_to_itself_stands_alone(faults: list[Planned]) ->
 def test_ten_short_runs_have_every_kind_fairly(first: int) -> None:
     runs = [schedule(seed, SHORT) for seed in range(first, first + 10)]
     times = Counter(fault.kind for run in runs for fault in run)
-    kinds = set(Kind) - {Kind.OUTAGE}
+    kinds = set(FaultKind) - {FaultKind.OUTAGE}
     assert set(times) == kinds
     assert sum(times.values()) >= 3 * len(kinds - set(RARE))
     assert all(len({fault.kind for fault in run}) >= 6 for run in runs)
@@ -186,11 +193,11 @@ def test_ten_short_runs_have_every_kind_fairly(first: int) -> None:
 def test_a_long_run_has_every_kind_and_point(seed: int) -> None:
     faults = schedule(seed, LONG)
     times = Counter(fault.kind for fault in faults)
-    once = {Kind.ROLLING_DEPLOY, Kind.OUTAGE, *RARE}
-    assert all(times[kind] >= 3 for kind in set(Kind) - once)
+    once = {FaultKind.ROLLING_DEPLOY, FaultKind.OUTAGE, *RARE}
+    assert all(times[kind] >= 3 for kind in set(FaultKind) - once)
     assert all(times[kind] == 1 for kind in once)
-    assert {fault.point for fault in faults if fault.kind is Kind.KILL_AT_POINT} == set(POINTS)
-    assert {fault.after for fault in faults if fault.kind is Kind.KILL_WORKER} == set(After)
+    assert {fault.point for fault in faults if fault.kind is FaultKind.KILL_AT_POINT} == set(POINTS)
+    assert {fault.after for fault in faults if fault.kind is FaultKind.KILL_WORKER} == set(AfterKill)
     assert any(fault.beside for fault in faults)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from demo.failures import DeadLetter, Reference, Source, dead_letter, followed
+from demo.failures import DeadLetter, LetterSource, Reference, dead_letter, followed
 from demo.purchases import purchases
-from demo.trouble import Kind, spoiled
+from demo.trouble import PoisonKind, spoiled
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import with_claim
 from streams.dead_letters import record as dead_letters
@@ -25,12 +25,12 @@ class Came:
 
 
 def test_a_dead_letter_says_its_content_and_reason() -> None:
-    bad = spoiled(purchases(1)[0], Kind.CUT_OFF)
+    bad = spoiled(purchases(1)[0], PoisonKind.CUT_OFF)
     letter = dead_letters.dead_letter(
         Came(*bad.record), Undecodable("cut off"), group="app", handler="", now=0.0, limit=10_000
     )
     read = dead_letter(letter.key, {name: value for name, value in letter.headers if value is not None})
-    assert read == DeadLetter("cdnow-00001", bad.error, Source("orders.order.placed.v1", 3, 17))
+    assert read == DeadLetter("cdnow-00001", bad.error, LetterSource("orders.order.placed.v1", 3, 17))
     assert str(read) == "cdnow-00001 of orders.order.placed.v1: Undecodable"
 
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demo.evidence import Settlement
-from demo.pacing import Pace, Seen
-from demo.progress import Tally
-from demo.purchases import Outcome, order, purchases
+from demo.pacing import DemoPace, OrdersSeen
+from demo.progress import OrderCounts
+from demo.purchases import ExpectedOutcome, order, purchases
 
-PACE = Pace(seconds=2.0, more=1.5, least=16, most=1000, patience=12.0)
+PACE = DemoPace(seconds=2.0, more=1.5, least=16, most=1000, patience=12.0)
 ORDERS = [order(purchase) for purchase in purchases(20_000)]
 TICK = 0.1
 
@@ -20,31 +20,31 @@ TICK = 0.1
 @pytest.mark.parametrize(
     ("seen", "room"),
     [
-        pytest.param(Seen(0, 0, 0.0, 0.0), 16, id="nothing yet: a few feel their way"),
-        pytest.param(Seen(16, 0, 0.0, 5.0), 0, id="until one of them comes back"),
-        pytest.param(Seen(15, 1, 5.0, 5.0), 1, id="then as many as came back"),
-        pytest.param(Seen(50, 100, 0.5, 0.6), 100, id="fast: half more than were settled"),
-        pytest.param(Seen(150, 100, 2.0, 2.1), 0, id="as many are under way as may be"),
-        pytest.param(Seen(50, 100, 8.0, 9.0), 0, id="a burst of orders that took long is no pace"),
-        pytest.param(Seen(0, 4000, 0.5, 0.0), 1000, id="never more than so many"),
-        pytest.param(Seen(10, 400, 0.5, 13.0), 6, id="some stand still: few beside them"),
-        pytest.param(Seen(200, 400, 0.5, 13.0), 0, id="many stand still: none beside them"),
+        pytest.param(OrdersSeen(0, 0, 0.0, 0.0), 16, id="nothing yet: a few feel their way"),
+        pytest.param(OrdersSeen(16, 0, 0.0, 5.0), 0, id="until one of them comes back"),
+        pytest.param(OrdersSeen(15, 1, 5.0, 5.0), 1, id="then as many as came back"),
+        pytest.param(OrdersSeen(50, 100, 0.5, 0.6), 100, id="fast: half more than were settled"),
+        pytest.param(OrdersSeen(150, 100, 2.0, 2.1), 0, id="as many are under way as may be"),
+        pytest.param(OrdersSeen(50, 100, 8.0, 9.0), 0, id="a burst of orders that took long is no pace"),
+        pytest.param(OrdersSeen(0, 4000, 0.5, 0.0), 1000, id="never more than so many"),
+        pytest.param(OrdersSeen(10, 400, 0.5, 13.0), 6, id="some stand still: few beside them"),
+        pytest.param(OrdersSeen(200, 400, 0.5, 13.0), 0, id="many stand still: none beside them"),
     ],
 )
-def test_how_many_are_placed(seen: Seen, room: int) -> None:
+def test_how_many_are_placed(seen: OrdersSeen, room: int) -> None:
     assert PACE.room(seen) == room
 
 
 @given(
     st.builds(
-        Seen,
+        OrdersSeen,
         under_way=st.integers(0, 5000),
         settled=st.integers(0, 5000),
         took=st.floats(0, 100),
         oldest=st.floats(0, 100),
     )
 )
-def test_room_stays_between_the_least_and_the_most(seen: Seen) -> None:
+def test_room_stays_between_the_least_and_the_most(seen: OrdersSeen) -> None:
     room = PACE.room(seen)
     assert room >= PACE.least - seen.under_way
     assert room + seen.under_way <= max(PACE.most, seen.under_way)
@@ -57,7 +57,7 @@ def driven(
     placed, looked at once `every` so many seconds; when each was settled, and how long it took.
     """
     now = [0.0]
-    tally = Tally(len(ORDERS), lambda: now[0])
+    tally = OrderCounts(len(ORDERS), lambda: now[0])
     queue: deque[tuple[int, float]] = deque()
     times, took, done = [], [], 0.0
     number, look = 0, 0.0
@@ -67,7 +67,7 @@ def driven(
             look = now[0] + every
             while queue and done >= 1 and now[0] - queue[0][1] >= least_time:
                 settled, placed = queue.popleft()
-                tally.settle([Settlement(f"m-{settled}", ORDERS[settled], Outcome.CONFIRMED)])
+                tally.settle([Settlement(f"m-{settled}", ORDERS[settled], ExpectedOutcome.CONFIRMED)])
                 times.append(now[0])
                 took.append(now[0] - placed)
                 done -= 1

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from demo.evidence import Evidence
+from demo.evidence import DemoEvidence
 from demo.postgres import judge_postgres
 from demo.purchases import outcome, purchases
 
@@ -13,7 +13,7 @@ SAID = {purchase.order_id: outcome(purchase).value for purchase in BOUGHT}
 
 
 def test_it_is_green_when_postgresql_says_what_kafka_says() -> None:
-    assert judge_postgres(BOUGHT, Evidence(tracked=dict(SAID), in_postgres=dict(SAID))).passed
+    assert judge_postgres(BOUGHT, DemoEvidence(tracked=dict(SAID), in_postgres=dict(SAID))).passed
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,8 @@ def test_it_is_green_when_postgresql_says_what_kafka_says() -> None:
 def test_it_goes_red(wrong: Callable[[dict[str, str]], object]) -> None:
     found = dict(SAID)
     wrong(found)
-    assert not judge_postgres(BOUGHT, Evidence(tracked=dict(SAID), in_postgres=found)).passed
+    assert not judge_postgres(BOUGHT, DemoEvidence(tracked=dict(SAID), in_postgres=found)).passed
 
 
 def test_what_nobody_has_looked_at_is_red() -> None:
-    assert not judge_postgres(BOUGHT, Evidence(tracked=dict(SAID))).passed
+    assert not judge_postgres(BOUGHT, DemoEvidence(tracked=dict(SAID))).passed

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from demo.evidence import Settlement
-from demo.progress import Tally, View
-from demo.purchases import Outcome, order, purchases
+from demo.progress import OrderCounts, View
+from demo.purchases import ExpectedOutcome, order, purchases
 
 ORDERS = [order(purchase) for purchase in purchases(20)]
 
@@ -26,20 +26,20 @@ def clock() -> Clock:
     return Clock()
 
 
-def settled(number: int, outcome: str = Outcome.CONFIRMED) -> Settlement:
+def settled(number: int, outcome: str = ExpectedOutcome.CONFIRMED) -> Settlement:
     return Settlement(f"m-{number}", ORDERS[number], outcome)
 
 
 @given(st.lists(st.integers(0, 19), max_size=60))
 def test_an_order_counts_once_however_often_it_is_settled(numbers: list[int]) -> None:
-    tally = Tally(20)
+    tally = OrderCounts(20)
     for number in numbers:
         tally.settle([settled(number)])
     assert tally.settled == tally.outcomes.total() == len(set(numbers))
 
 
 def test_it_is_done_when_all_are_placed_and_settled(clock: Clock) -> None:
-    tally = Tally(2, clock)
+    tally = OrderCounts(2, clock)
     tally.place("one")
     tally.settle([settled(0), settled(1)])
     assert not tally.done
@@ -51,7 +51,7 @@ def test_it_is_done_when_all_are_placed_and_settled(clock: Clock) -> None:
 
 
 def test_earlier_orders_count_but_not_in_the_rate(clock: Clock) -> None:
-    tally = Tally(3, clock)
+    tally = OrderCounts(3, clock)
     tally.resume([settled(0), settled(1)])
     assert (tally.settled, tally.seconds, tally.idle()) == (2, 0.0, 0.0)
     for number in range(3):
@@ -65,7 +65,7 @@ def test_earlier_orders_count_but_not_in_the_rate(clock: Clock) -> None:
 
 
 def test_what_warms_up_is_settled_outside_the_rate(clock: Clock) -> None:
-    tally = Tally(6, clock, warm_up=2)
+    tally = OrderCounts(6, clock, warm_up=2)
     for number in range(2):
         tally.place(ORDERS[number].order_id)
     clock.now += 10
@@ -81,7 +81,7 @@ def test_what_warms_up_is_settled_outside_the_rate(clock: Clock) -> None:
 
 
 def test_it_sees_how_long_orders_are_under_way(clock: Clock) -> None:
-    tally = Tally(20, clock)
+    tally = OrderCounts(20, clock)
     for number in range(4):
         tally.place(ORDERS[number].order_id)
         clock.now += 1
@@ -94,7 +94,7 @@ def test_it_sees_how_long_orders_are_under_way(clock: Clock) -> None:
 
 
 def test_the_recent_rate_forgets_what_is_long_ago(clock: Clock) -> None:
-    tally = Tally(20, clock)
+    tally = OrderCounts(20, clock)
     tally.place("any")
     tally.recent_rate()
     tally.settle(map(settled, range(10)))
@@ -107,7 +107,7 @@ def test_the_recent_rate_forgets_what_is_long_ago(clock: Clock) -> None:
 
 
 def test_it_knows_how_long_nothing_has_moved(clock: Clock) -> None:
-    tally = Tally(20, clock)
+    tally = OrderCounts(20, clock)
     assert tally.idle() == 0.0
     tally.place("any")
     clock.now += 7
@@ -121,13 +121,13 @@ def test_it_knows_how_long_nothing_has_moved(clock: Clock) -> None:
 
 
 def test_without_a_terminal_it_prints_lines(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    tally = Tally(20, clock)
+    tally = OrderCounts(20, clock)
     tally.place("any")
     with View(tally, Console(file=io.StringIO())) as view:
         for _ in range(10):
             view.update([41, 42])
             clock.now += 0.5
-        tally.settle([settled(0), settled(1, Outcome.OUT_OF_STOCK)])
+        tally.settle([settled(0), settled(1, ExpectedOutcome.OUT_OF_STOCK)])
         view.update([42], last=True)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4
@@ -138,7 +138,7 @@ def test_without_a_terminal_it_prints_lines(clock: Clock, capsys: pytest.Capture
 
 def test_on_a_terminal_it_shows_the_same_in_place(clock: Clock) -> None:
     screen = io.StringIO()
-    with View(Tally(20, clock), Console(file=screen, force_terminal=True, width=120)) as view:
+    with View(OrderCounts(20, clock), Console(file=screen, force_terminal=True, width=120)) as view:
         view.update([])
     assert "out_of_stock" in screen.getvalue()
     assert "none" in screen.getvalue()

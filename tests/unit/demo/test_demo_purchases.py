@@ -13,7 +13,7 @@ from demo.purchases import (
     ROWS,
     SHORT,
     SOLD_OUT,
-    Outcome,
+    ExpectedOutcome,
     Purchase,
     order,
     outcome,
@@ -46,10 +46,11 @@ def test_the_first_rows_are_the_same_however_many_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "share"), [(Outcome.DECLINED, 0.03), (Outcome.OUT_OF_STOCK, 0.02), (Outcome.NOWHERE, 0.01)]
+    ("kind", "share"),
+    [(ExpectedOutcome.DECLINED, 0.03), (ExpectedOutcome.OUT_OF_STOCK, 0.02), (ExpectedOutcome.NOWHERE, 0.01)],
 )
 @pytest.mark.parametrize("rows", [2_000, 20_000, ROWS])
-def test_a_known_share_of_orders_comes_to_nothing(kind: Outcome, share: float, rows: int) -> None:
+def test_a_known_share_of_orders_comes_to_nothing(kind: ExpectedOutcome, share: float, rows: int) -> None:
     found = sum(outcome(purchase) is kind for purchase in ALL[:rows]) / rows
     assert abs(found - share) < (0.002 if rows > 10_000 else 0.01)
 
@@ -69,17 +70,19 @@ def test_at_most_one_thing_is_wrong_with_an_order(purchase: Purchase) -> None:
     placed = order(purchase)
     scarce = {line.sku for line in placed.lines} & {*SHORT, *SOLD_OUT}
     wrong = {
-        Outcome.DECLINED: placed.card == DECLINED and placed.total_cents > 0,
-        Outcome.OUT_OF_STOCK: bool(scarce),
-        Outcome.NOWHERE: placed.country == "AQ",
+        ExpectedOutcome.DECLINED: placed.card == DECLINED and placed.total_cents > 0,
+        ExpectedOutcome.OUT_OF_STOCK: bool(scarce),
+        ExpectedOutcome.NOWHERE: placed.country == "AQ",
     }
-    assert {kind for kind, applies in wrong.items() if applies} == {outcome(purchase)} - {Outcome.CONFIRMED}
+    assert {kind for kind, applies in wrong.items() if applies} == {outcome(purchase)} - {
+        ExpectedOutcome.CONFIRMED
+    }
     assert placed.card in {ACCEPTED, DECLINED}
 
 
 def test_what_costs_nothing_is_never_declined() -> None:
     free = [purchase for purchase in ALL if not purchase.cents]
-    assert Outcome.DECLINED not in map(outcome, free)
+    assert ExpectedOutcome.DECLINED not in map(outcome, free)
     assert all(order(purchase).card == ACCEPTED for purchase in free)
 
 
@@ -95,11 +98,11 @@ def test_ordinary_skus_suffice_for_all_and_scarce_for_none() -> None:
 
 
 def test_some_orders_have_ordinary_lines_to_give_back() -> None:
-    refused = [order(p) for p in ALL[:2000] if outcome(p) is Outcome.OUT_OF_STOCK]
+    refused = [order(p) for p in ALL[:2000] if outcome(p) is ExpectedOutcome.OUT_OF_STOCK]
     assert any({line.sku for line in each.lines} & set(ORDINARY) for each in refused)
 
 
 def test_the_outside_agrees_on_the_words() -> None:
     placed = [order(purchase) for purchase in ALL[:2000]]
-    assert behaviour(DECLINED).decline == Outcome.DECLINED
+    assert behaviour(DECLINED).decline == ExpectedOutcome.DECLINED
     assert {each.country for each in placed if not ships_to(each.country)} == {"AQ"}

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from demo import run
-from demo.drive import Plan
+from demo.drive import DemoPlan
 from demo.errors import DemoFailed
 
 
@@ -29,13 +29,13 @@ def test_what_failed_stays_up_where_it_is_to_be_kept(
     for name, made in (
         ("stack_in", lambda *_: nullcontext()),
         ("Workers", lambda *_: nullcontext()),
-        ("Edge", lambda *_: nullcontext()),
+        ("DemoEdge", lambda *_: nullcontext()),
         ("Drive", FailedDrive),
         ("_report", lambda *_, **__: SimpleNamespace(write=lambda _: happened.append("report"))),
         ("_stay", lambda *_: happened.append("stays up")),
     ):
         monkeypatch.setattr(run, name, made)
-    plan = Plan(10, tmp_path, keep=keep)
+    plan = DemoPlan(10, tmp_path, keep=keep)
     with pytest.raises(DemoFailed, match="no worker is left"):
         run.run(plan, Console(quiet=True))
     assert happened == ["report", *(["stays up"] if keep else [])]

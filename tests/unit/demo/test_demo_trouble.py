@@ -10,8 +10,8 @@ from agents.choreographies import payment_first, stock_first
 from agents.gateway.cards import behaviour
 from agents.gateway.testing import FakeGateway
 from agents.messages import OrderPlaced
-from demo.purchases import ROWS, Outcome, order, outcome, purchases
-from demo.trouble import Kind, outages, poison, spoiled, tiers, troubled_order
+from demo.purchases import ROWS, ExpectedOutcome, order, outcome, purchases
+from demo.trouble import PoisonKind, outages, poison, spoiled, tiers, troubled_order
 from schemas import latest
 from streams.errors import PermanentError
 from streams.model.application import Application
@@ -48,8 +48,8 @@ def why_buried(record: Came, app: Application) -> str:
 
 
 @pytest.mark.parametrize("choreography", [stock_first, payment_first])
-@pytest.mark.parametrize("kind", list(Kind))
-def test_poison_is_buried_for_the_expected_reason(choreography: Choreography, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", list(PoisonKind))
+def test_poison_is_buried_for_the_expected_reason(choreography: Choreography, kind: PoisonKind) -> None:
     gateway = {"gateway": FakeGateway()}
     app = Application(Layout("app", 4, 2), choreography, avro(latest, Schemas()), resources=gateway)
     for purchase in ALL[:40]:
@@ -60,14 +60,14 @@ def test_poison_is_buried_for_the_expected_reason(choreography: Choreography, ki
 
 def test_a_short_run_has_every_kind_of_poison() -> None:
     found = [bad for purchase in FEW if (bad := poison(purchase))]
-    assert [bad.kind for bad in found] == list(Kind)
+    assert [bad.kind for bad in found] == list(PoisonKind)
 
 
 def test_poison_has_the_keys_of_orders() -> None:
     ids = {purchase.order_id.encode() for purchase in ALL}
     found = [bad for purchase in ALL if (bad := poison(purchase))]
     assert len({bad.record.key for bad in found}) == len(found) == ROWS // 75
-    assert all((bad.record.key in ids) is (bad.kind is not Kind.NAMELESS) for bad in found)
+    assert all((bad.record.key in ids) is (bad.kind is not PoisonKind.NAMELESS) for bad in found)
 
 
 def test_poison_and_trouble_are_the_same_each_time() -> None:
@@ -87,7 +87,7 @@ def test_trouble_changes_nothing_of_an_order_but_its_card() -> None:
         placed = troubled_order(purchase)
         assert msgspec.structs.replace(placed, card="") == msgspec.structs.replace(order(purchase), card="")
         if outages(purchase):
-            assert outcome(purchase) is Outcome.CONFIRMED
+            assert outcome(purchase) is ExpectedOutcome.CONFIRMED
             assert behaviour(placed.card).outages == outages(purchase)
             assert not behaviour(placed.card).decline
         else:

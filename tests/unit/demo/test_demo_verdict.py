@@ -12,12 +12,12 @@ import pytest
 
 from agents.gateway.cards import ACCEPTED
 from agents.gateway.wire import Charged, Refunded
-from demo.evidence import Evidence, Settlement
-from demo.failures import TIERS, DeadLetter, Reference, Retry, Source, with_files
+from demo.evidence import DemoEvidence, Settlement
+from demo.failures import TIERS, DeadLetter, LetterSource, Reference, Retry, with_files
 from demo.purchases import (
     ORDINARY,
     SHORT,
-    Outcome,
+    ExpectedOutcome,
     Purchase,
     attached_bytes,
     attachments,
@@ -34,11 +34,15 @@ from streams.saga.state import SagaRow, StepState
 from tables.stock import StockLevel
 
 case = pytest.param
-CONFIRMED, DECLINED, OUT_OF_STOCK = Outcome.CONFIRMED, Outcome.DECLINED, Outcome.OUT_OF_STOCK
+CONFIRMED, DECLINED, OUT_OF_STOCK = (
+    ExpectedOutcome.CONFIRMED,
+    ExpectedOutcome.DECLINED,
+    ExpectedOutcome.OUT_OF_STOCK,
+)
 pytestmark = pytest.mark.slow("three seconds of orders")
 
 #: What is done to evidence that is whole.
-Spoil = Callable[[Evidence], object]
+Spoil = Callable[[DemoEvidence], object]
 BOUGHT = purchases(400)
 ONCE = "every order settled exactly once"
 CALLED_FOR = "each with the outcome its data calls for"
@@ -62,7 +66,7 @@ def refund(order_id: str, cents: int) -> Refunded:
 
 
 STEPS = ("reserve_inventory", "process_payment", "schedule_shipping")
-FAILS_AT = {OUT_OF_STOCK: 0, DECLINED: 1, Outcome.NOWHERE: 2}
+FAILS_AT = {OUT_OF_STOCK: 0, DECLINED: 1, ExpectedOutcome.NOWHERE: 2}
 
 
 def saga(purchase: Purchase) -> SagaRow:
@@ -86,19 +90,19 @@ def saga(purchase: Purchase) -> SagaRow:
     )
 
 
-def good() -> Evidence:
+def good() -> DemoEvidence:
     """What is found when all went well, payment first."""
-    evidence = Evidence()
+    evidence = DemoEvidence()
     for number, purchase in enumerate(BOUGHT):
         what = outcome(purchase)
         evidence.settlements.append(Settlement(f"m-{number}", troubled_order(purchase), what.value))
         for tier in tiers(purchase):
-            source = Source("stock.reserved", 3, number)
+            source = LetterSource("stock.reserved", 3, number)
             evidence.retries.append(Retry(tier, purchase.order_id, "payments.capture", source))
         if (bad := poison(purchase)) is not None:
             key = (bad.record.key or b"").decode()
             evidence.poison[key] += 1
-            evidence.dead_letters.append(DeadLetter(key, bad.error, Source(bad.topic, 1, number)))
+            evidence.dead_letters.append(DeadLetter(key, bad.error, LetterSource(bad.topic, 1, number)))
         if purchase.cents and what is not DECLINED:
             evidence.ledger.append(charge(purchase.order_id, purchase.cents))
             if what is not CONFIRMED:
@@ -119,7 +123,7 @@ def good() -> Evidence:
 ATTACHED = 0.05
 
 
-def judged(evidence: Evidence) -> Verdict:
+def judged(evidence: DemoEvidence) -> Verdict:
     return judge(BOUGHT, evidence, attached=ATTACHED, trouble=True, sagas=True)
 
 
@@ -178,112 +182,112 @@ def failed(verdict: Verdict) -> set[str]:
     return {finding.name for finding in verdict.findings if not finding.passed}
 
 
-def settled(evidence: Evidence, what: Outcome) -> Settlement:
+def settled(evidence: DemoEvidence, what: ExpectedOutcome) -> Settlement:
     return next(each for each in evidence.settlements if each.outcome == what)
 
 
-def settle_again(what: Outcome, **changes: object) -> Spoil:
-    def spoil(evidence: Evidence) -> None:
+def settle_again(what: ExpectedOutcome, **changes: object) -> Spoil:
+    def spoil(evidence: DemoEvidence) -> None:
         again = msgspec.structs.replace(settled(evidence, what), message_id="another", **changes)
         evidence.settlements.append(again)
 
     return spoil
 
 
-def settle_otherwise(evidence: Evidence, **changes: object) -> None:
+def settle_otherwise(evidence: DemoEvidence, **changes: object) -> None:
     """The first order that was declined is settled so."""
     once = settled(evidence, DECLINED)
     at = evidence.settlements.index(once)
     evidence.settlements[at] = msgspec.structs.replace(once, **changes)
 
 
-def settle_a_stranger(evidence: Evidence) -> None:
+def settle_a_stranger(evidence: DemoEvidence) -> None:
     stranger = msgspec.structs.replace(evidence.settlements[0].order, order_id="stranger", total_cents=0)
     evidence.settlements.append(Settlement("another", stranger, DECLINED))
 
 
-def change_an_order(evidence: Evidence) -> None:
+def change_an_order(evidence: DemoEvidence) -> None:
     ordered = settled(evidence, DECLINED).order
     settle_otherwise(evidence, order=msgspec.structs.replace(ordered, customer="somebody"))
 
 
-def charges(evidence: Evidence, *, by_saga: bool) -> list[Charged]:
+def charges(evidence: DemoEvidence, *, by_saga: bool) -> list[Charged]:
     """Those for orders that sagas see to, or for the others."""
     those = {f"capture:{each.order_id}" for each in BOUGHT if orchestrated(each) is by_saga}
     return [row for row in evidence.ledger if isinstance(row, Charged) and row.operation in those]
 
 
-def move_a_cent(evidence: Evidence, more: Charged | Refunded, less: Charged | None = None) -> None:
+def move_a_cent(evidence: DemoEvidence, more: Charged | Refunded, less: Charged | None = None) -> None:
     for row, by in ((more, 1), (less, -1)):
         if row is not None:
             at = evidence.ledger.index(row)
             evidence.ledger[at] = msgspec.structs.replace(row, cents=row.cents + by)
 
 
-def charge_twice(evidence: Evidence) -> None:
+def charge_twice(evidence: DemoEvidence) -> None:
     """Given back once, so that the order's balance is right."""
     order_id = settled(evidence, CONFIRMED).order.order_id
     again = msgspec.structs.replace(charge(order_id, 1), operation=f"again:{order_id}")
     evidence.ledger += [again, refund(order_id, 1)]
 
 
-def forget_a_refund(evidence: Evidence) -> None:
+def forget_a_refund(evidence: DemoEvidence) -> None:
     evidence.ledger.remove(next(row for row in evidence.ledger if isinstance(row, Refunded)))
 
 
-def move_units(evidence: Evidence, sku: str, **by: int) -> None:
+def move_units(evidence: DemoEvidence, sku: str, **by: int) -> None:
     row = evidence.stock[sku]
     moved = {name: getattr(row, name) + units for name, units in by.items()}
     evidence.stock[sku] = msgspec.structs.replace(row, **moved)
 
 
-def a_unit_of_another_sku(evidence: Evidence) -> None:
+def a_unit_of_another_sku(evidence: DemoEvidence) -> None:
     """The sums agree over all SKUs, but not for each."""
     move_units(evidence, ORDINARY[0], on_hand=-1)
     move_units(evidence, ORDINARY[1], on_hand=1)
 
 
-def a_receipt_twice(evidence: Evidence) -> None:
+def a_receipt_twice(evidence: DemoEvidence) -> None:
     """The table agrees with itself; only the file knows better."""
     evidence.received[ORDINARY[0]] += 5
     move_units(evidence, ORDINARY[0], received=5, on_hand=5)
 
 
-def ship_twice(evidence: Evidence) -> None:
+def ship_twice(evidence: DemoEvidence) -> None:
     sku = next(iter(evidence.shipped))
     evidence.shipped[sku] += 1
     move_units(evidence, sku, on_hand=-1, shipped=1)
 
 
-def die_for_another_reason(evidence: Evidence) -> None:
+def die_for_another_reason(evidence: DemoEvidence) -> None:
     evidence.dead_letters[0] = evidence.dead_letters[0]._replace(error="TooLarge")
 
 
-def skip_a_tier(evidence: Evidence) -> None:
+def skip_a_tier(evidence: DemoEvidence) -> None:
     later = next(each for each in evidence.retries if each.tier == 2)
     evidence.retries.remove(later._replace(tier=1))
 
 
-def lose_what_was_retried(evidence: Evidence) -> None:
+def lose_what_was_retried(evidence: DemoEvidence) -> None:
     key = evidence.retries[0].key
     evidence.settlements = [each for each in evidence.settlements if each.order.order_id != key]
 
 
-def lose_an_object(evidence: Evidence) -> None:
+def lose_an_object(evidence: DemoEvidence) -> None:
     evidence.references[0] = evidence.references[0]._replace(size=0, fault="s3://b/events/x is not there")
 
 
-def conduct_a_placed_order(evidence: Evidence) -> None:
+def conduct_a_placed_order(evidence: DemoEvidence) -> None:
     placed = next(purchase for purchase in BOUGHT if not orchestrated(purchase))
     evidence.sagas[placed.order_id] = saga(placed)
 
 
-def leave_a_saga_going_back(evidence: Evidence) -> None:
+def leave_a_saga_going_back(evidence: DemoEvidence) -> None:
     name = next(p.order_id for p in BOUGHT if orchestrated(p) and outcome(p) is DECLINED)
     evidence.sagas[name] = msgspec.structs.replace(evidence.sagas[name], status="compensating")
 
 
-def leave_a_step_standing(evidence: Evidence) -> None:
+def leave_a_step_standing(evidence: DemoEvidence) -> None:
     name, row = next(each for each in evidence.sagas.items() if each[1].steps[0].status == "compensated")
     standing = (msgspec.structs.replace(row.steps[0], status="completed"), *row.steps[1:])
     evidence.sagas[name] = msgspec.structs.replace(row, steps=standing)
@@ -334,7 +338,7 @@ def test_it_passes_when_all_adds_up() -> None:
         case(lambda e: e.stock.pop(ORDINARY[0]), {STOCK}, id="a row is missing"),
         case(lambda e: e.unhandled.update({"some.topic": 1}), {UNHANDLED}, id="something unhandled"),
         case(
-            lambda e: e.dead_letters.append(DeadLetter("k", "Undecodable", Source("some.topic", 1, 5))),
+            lambda e: e.dead_letters.append(DeadLetter("k", "Undecodable", LetterSource("some.topic", 1, 5))),
             {DEAD},
             id="a dead letter of nothing",
         ),
@@ -375,7 +379,17 @@ def test_it_names_what_is_wrong() -> None:
 
 
 def test_nothing_found_at_all_is_red() -> None:
-    assert failed(judged(Evidence())) == {ONCE, CHARGED, MONEY, STOCK, SAGAS, DEAD, RETRIED, CLAIMS, FILES}
+    assert failed(judged(DemoEvidence())) == {
+        ONCE,
+        CHARGED,
+        MONEY,
+        STOCK,
+        SAGAS,
+        DEAD,
+        RETRIED,
+        CLAIMS,
+        FILES,
+    }
 
 
 def test_without_trouble_every_dead_letter_is_one_too_many() -> None:
@@ -400,7 +414,7 @@ def test_a_second_run_on_a_stack_doubles_the_poison() -> None:
 def test_a_slow_call_may_have_been_retried_besides() -> None:
     evidence = good()
     plain = next(each.order.order_id for each in evidence.settlements if each.order.card == ACCEPTED)
-    evidence.retries.append(Retry(1, plain, "payments.capture", Source("stock.reserved", 5, 5)))
+    evidence.retries.append(Retry(1, plain, "payments.capture", LetterSource("stock.reserved", 5, 5)))
     assert judged(evidence).passed
 
 

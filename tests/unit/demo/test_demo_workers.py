@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import demo.workers
-from demo.workers import Worker, Workers
+from demo.workers import DemoWorker, Workers
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
@@ -66,12 +66,12 @@ def opened(start: Start) -> Workers:
     return workers
 
 
-def say(worker: Worker, text: str) -> None:
+def say(worker: DemoWorker, text: str) -> None:
     with worker.log.open("a") as log:
         log.write(text)
 
 
-def log_of(worker: Worker) -> str:
+def log_of(worker: DemoWorker) -> str:
     return worker.log.read_text()
 
 

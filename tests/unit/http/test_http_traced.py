@@ -11,7 +11,7 @@ from litestar.params import FromPath
 from structlog.contextvars import get_contextvars
 
 from streams.http import RequestRules, Requests, Traced, publishing
-from streams.tracing.span import Kind, Span
+from streams.tracing.span import Span, SpanKind
 from streams.tracing.tracer import Tracer
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -55,7 +55,7 @@ async def asked(
 
 async def test_a_request_goes_on_in_its_callers_trace() -> None:
     answer, (published, request) = await asked("/orders/a")
-    assert (request.kind, request.name, request.service) == (Kind.SERVER, "POST /orders/{name}", "shop")
+    assert (request.kind, request.name, request.service) == (SpanKind.SERVER, "POST /orders/{name}", "shop")
     assert request.parent is not None
     assert (f"{request.context.trace_id:032x}", f"{request.parent.span_id:016x}") == (TRACE, CALLER)
     assert request.attributes == {
@@ -65,7 +65,7 @@ async def test_a_request_goes_on_in_its_callers_trace() -> None:
         "http.route": "/orders/{name}",
         "http.response.status_code": 201,
     }
-    assert (published.kind, published.name) == (Kind.PRODUCER, "publish orders.placed")
+    assert (published.kind, published.name) == (SpanKind.PRODUCER, "publish orders.placed")
     assert published.parent == request.context
     assert published.attributes["messaging.message.id"] == "a:begins"
     told = answer.json()
@@ -96,7 +96,7 @@ async def test_without_traces_a_callers_trace_is_not_cut() -> None:
 
 async def test_a_message_that_was_not_handed_over_has_no_span() -> None:
     _, spans = await asked("/orders/known")
-    assert [span.kind for span in spans] == [Kind.SERVER]
+    assert [span.kind for span in spans] == [SpanKind.SERVER]
 
 
 async def test_a_request_that_breaks_says_so() -> None:
@@ -112,4 +112,4 @@ async def test_probes_are_no_spans() -> None:
 
 async def test_of_many_requests_the_ratio_is_recorded() -> None:
     _, spans = await asked(*(f"/orders/{i}" for i in range(100)), header=None, ratio=0.5)
-    assert 25 <= len([span for span in spans if span.kind is Kind.SERVER]) <= 75
+    assert 25 <= len([span for span in spans if span.kind is SpanKind.SERVER]) <= 75

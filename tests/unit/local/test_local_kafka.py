@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from streams.local.errors import BadListener, OtherCluster
-from streams.local.kafka import Cluster, Jvm, Node, Shape, properties
+from streams.local.kafka import BrokerNode, ClusterFiles, Jvm, Shape, properties
 from streams.local.state import Listener
 
-NODES = [Node(1, 20001, 20011), Node(2, 20002, 20012), Node(3, 20003, 20013)]
+NODES = [BrokerNode(1, 20001, 20011), BrokerNode(2, 20002, 20012), BrokerNode(3, 20003, 20013)]
 JVM = Jvm(Path("java"), "kafka.jar")
 
 
@@ -25,7 +25,7 @@ def test_every_listener_is_on_the_loopback_interface() -> None:
 
 
 def test_a_further_listener_sends_clients_to_its_proxy() -> None:
-    node = Node(1, 20001, 20011, {"worker-1": Listener(port=20021, advertised=20031)})
+    node = BrokerNode(1, 20001, 20011, {"worker-1": Listener(port=20021, advertised=20031)})
     settings = read(properties(node, [node], Path("data")))
     assert settings["listeners"] == (
         "CLIENTS://127.0.0.1:20001,WORKER_1://127.0.0.1:20021,CONTROLLER://127.0.0.1:20011"
@@ -38,7 +38,7 @@ def test_a_further_listener_sends_clients_to_its_proxy() -> None:
 
 @pytest.mark.parametrize("name", ["", "Worker", "worker_1", "worker-", "1", "a://b", "clients", "controller"])
 def test_a_listener_has_a_name_that_kafka_takes(name: str) -> None:
-    node = Node(1, 20001, 20011, {name: Listener(20021, 20031)})
+    node = BrokerNode(1, 20001, 20011, {name: Listener(20021, 20031)})
     with pytest.raises(BadListener, match="use lower-case words joined by dashes, such as worker-1"):
         properties(node, [node], Path("data"))
 
@@ -63,12 +63,12 @@ def test_data_of_another_cluster_size_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_bytes(msgspec.json.encode(Shape("id", brokers=1)))
     why = r"holds a cluster of 1 broker\(s\), not 3: start it with --brokers 1"
     with pytest.raises(OtherCluster, match=why):
-        Cluster(tmp_path, JVM, NODES).prepare()
+        ClusterFiles(tmp_path, JVM, NODES).prepare()
 
 
 def test_data_found_again_gets_the_ports_of_this_start(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_bytes(msgspec.json.encode(Shape("id", brokers=1)))
-    cluster = Cluster(tmp_path, JVM, [Node(1, 20001, 20011)])
+    cluster = ClusterFiles(tmp_path, JVM, [BrokerNode(1, 20001, 20011)])
     cluster.prepare()
     assert cluster.shape.cluster_id == "id"
     assert "CLIENTS://127.0.0.1:20001" in (tmp_path / "broker-1.properties").read_text()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.local.patience import LONGEST, Patience, Used, counted, used_by
+from streams.local.patience import LONGEST, BusyTimeout, Used, counted, used_by
 from tests.waiting import eventually
 
 
@@ -21,10 +21,10 @@ class Machine:
         self.used = Used(0.0, 0.0)
         self.said: list[str] = []
 
-    def patience(self, within: float) -> Patience:
+    def patience(self, within: float) -> BusyTimeout:
         said = self.said.append
         clock, used = (lambda: self.now), (lambda _: self.used)
-        return Patience("broker 1", within, lambda: [1], said, clock=clock, used=used)
+        return BusyTimeout("broker 1", within, lambda: [1], said, clock=clock, used=used)
 
     def pass_by(self, seconds: float) -> None:
         self.now += seconds

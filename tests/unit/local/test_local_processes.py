@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from streams.local.errors import BadDeclaration, NotReady, ProcessDied
-from streams.local.patience import Patience
+from streams.local.patience import BusyTimeout
 from streams.local.processes import (
     GIVES_WAY_BY,
     Child,
@@ -45,7 +45,7 @@ class Bank:
         async def there() -> bool:
             return bool(word) and word in self.log.read_text()
 
-        await child.ready(there, Patience("bank", within, list, pytest.fail))
+        await child.ready(there, BusyTimeout("bank", within, list, pytest.fail))
 
 
 @pytest.fixture

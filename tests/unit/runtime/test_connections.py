@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.metadata import MetadataRequest
 
 from streams.runtime import connections
-from streams.runtime.connections import Connection, connect
+from streams.runtime.connections import ProbedConnection, connect
 from tests.waiting import eventually_async
 
 API_VERSIONS, METADATA = 18, 3
@@ -80,11 +80,11 @@ async def broker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Broker]:
     await broker.stop()
 
 
-async def opened(broker: Broker, **options: Any) -> Connection:
+async def opened(broker: Broker, **options: Any) -> ProbedConnection:
     return await connect("127.0.0.1", broker.port, request_timeout_ms=FOR_EVER, **options)
 
 
-def ask(connection: Connection) -> asyncio.Task[Any]:
+def ask(connection: ProbedConnection) -> asyncio.Task[Any]:
     return asyncio.ensure_future(connection.send(MetadataRequest([])))
 
 

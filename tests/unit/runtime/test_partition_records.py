@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streams.ports import TP, Damaged
 from streams.records.batches import MAX_HEADERS, Plain, read_batch
-from streams.runtime.partition_records import Answer, IsolatingRecords, Isolation
+from streams.runtime.partition_records import FetchedRecords, IsolatingRecords, Isolation
 from streams.testing.batches import CODECS, batch, checked, record
 
 HERE = TP("orders", 3)
@@ -31,7 +31,9 @@ def reading(
 ) -> IsolatingRecords:
     with_checks = Isolation(LIMIT) if isolation is None else isolation
     tp = TopicPartition(*HERE)
-    return IsolatingRecords(tp, Answer(data), list(aborted), start, None, None, with_checks, COMMITTED)
+    return IsolatingRecords(
+        tp, FetchedRecords(data), list(aborted), start, None, None, with_checks, COMMITTED
+    )
 
 
 def values(data: bytes, start: int = 0, **options: Any) -> list[bytes]:

@@ -27,8 +27,8 @@ from aiokafka.protocol.types import (
 
 from streams.ports import TP
 from streams.runtime.transactions import requests
-from streams.runtime.transactions.requests import V1, V2, Outcome, Owner, Written
-from streams.runtime.transactions.wire import CLASSIC, FLEXIBLE, Answer, Call
+from streams.runtime.transactions.requests import V1, V2, Owner, TransactionAnswer, WrittenBatch
+from streams.runtime.transactions.wire import CLASSIC, FLEXIBLE, Call, ResponseReader
 
 OWNER = Owner("lane-é", 2**40, 32_000)
 A0, A7, B3 = TP("a", 0), TP("a", 7), TP("b" * 200, 3)
@@ -82,9 +82,9 @@ def test_the_requests_of_the_first_version_are_those_of_aiokafka() -> None:
 
 def test_the_answers_of_the_first_version_are_read() -> None:
     init = theirs.InitProducerIdResponse_v0(0, 0, 77, 3)
-    assert read(requests.init_producer("id", 1.0), init.encode()) == Outcome(0, 77, 3)
+    assert read(requests.init_producer("id", 1.0), init.encode()) == TransactionAnswer(0, 77, 3)
     ended = theirs.EndTxnResponse_v0(9, 51)
-    assert read(requests.end(V1, OWNER), ended.encode()) == Outcome(51)
+    assert read(requests.end(V1, OWNER), ended.encode()) == TransactionAnswer(51)
     added = theirs.AddPartitionsToTxnResponse_v0(0, [("a", [(0, 0), (7, 51)]), ("b", [(3, 29)])])
     codes = read(requests.add_partitions(OWNER, []), added.encode())
     assert codes == {A0: 0, A7: 51, TP("b", 3): 29}
@@ -93,9 +93,9 @@ def test_the_answers_of_the_first_version_are_read() -> None:
     topics = [("a", [(0, 0, 2**40, -1, 0, [], None), refused]), ("b", [(3, 6, -1, -1, -1, [], None)])]
     written = ProduceResponse_v8(topics, 0)
     assert read(requests.produce(V1, OWNER, {}, 1.0), written.encode()) == {
-        A0: Written(0, 2**40, ""),
-        A7: Written(87, -1, "refused; no key"),
-        TP("b", 3): Written(6, -1, ""),
+        A0: WrittenBatch(0, 2**40, ""),
+        A7: WrittenBatch(87, -1, "refused; no key"),
+        TP("b", 3): WrittenBatch(6, -1, ""),
     }
 
 
@@ -149,9 +149,9 @@ def test_the_answers_of_the_second_version_are_read_over_tags() -> None:
         b"\x02\x02a\x02" + partition + b"\x02" + struct.pack(">i", 2) + b"\x07no key" + tags
         + b"\x08refused" + tags + tags + struct.pack(">i", 0) + tags
     )  # fmt: skip
-    assert read(requests.produce(V2, OWNER, {}, 1.0), body) == {A7: Written(87, -1, "refused; no key")}
+    assert read(requests.produce(V2, OWNER, {}, 1.0), body) == {A7: WrittenBatch(87, -1, "refused; no key")}
     ended = struct.pack(">ihqh", 0, 0, 78, 0) + tags
-    assert read(requests.end(V2, OWNER), ended) == Outcome(0, 78, 0)
+    assert read(requests.end(V2, OWNER), ended) == TransactionAnswer(0, 78, 0)
     codes = struct.pack(">i", 0) + b"\x02\x02a\x02" + struct.pack(">ih", 7, 51) + tags + tags + tags
     assert read(requests.commit_offsets(V2, OWNER, GROUP, {}), codes) == {A7: 51}
 
@@ -160,14 +160,14 @@ def test_an_answer_that_ends_early_is_an_error() -> None:
     with pytest.raises(struct.error):
         read(requests.end(V2, OWNER), b"\0\0")
     with pytest.raises(ValueError, match="2 bytes early"):
-        Answer(b"\x04a", FLEXIBLE).string()
+        ResponseReader(b"\x04a", FLEXIBLE).string()
 
 
 @pytest.mark.parametrize("length", [0, 1, 126, 127, 128, 20_000, 3_000_000])
 def test_lengths_are_written_as_they_are_read(length: int) -> None:
     for form in (CLASSIC, FLEXIBLE):
-        assert Answer(form.count(length), form).count() == length
-    assert Answer(FLEXIBLE.string("x" * length), FLEXIBLE).string() == "x" * length
+        assert ResponseReader(form.count(length), form).count() == length
+    assert ResponseReader(FLEXIBLE.string("x" * length), FLEXIBLE).string() == "x" * length
 
 
 # Which of them

@@ -16,11 +16,19 @@ from streams.errors import ClockWrong, Fenced, OutcomeUnknown, RecordRefused, Re
 from streams.ports import TP, Outgoing
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.transactions.codes import error_of, passes, pause
-from streams.runtime.transactions.link import Link
+from streams.runtime.transactions.link import BrokerLink
 from streams.runtime.transactions.producer import TransactionalProducer
 from streams.runtime.transactions.questions import Started
-from streams.runtime.transactions.requests import V1, V2, Codes, Outcome, Owner, Protocol, Written
-from streams.runtime.transactions.sequences import Sequences
+from streams.runtime.transactions.requests import (
+    V1,
+    V2,
+    Codes,
+    Owner,
+    TransactionAnswer,
+    TransactionProtocol,
+    WrittenBatch,
+)
+from streams.runtime.transactions.sequences import ProducerSequences
 
 PRODUCE, VERSIONS, INIT, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS = 0, 18, 22, 24, 25, 26, 28
 NOT_LEADER, NOT_COORDINATOR, CONCURRENT, NOT_ENOUGH = 6, 16, 51, 19
@@ -42,7 +50,7 @@ class Brokers:
         open: how many requests are under way, and the most there have been.
     """
 
-    def __init__(self, protocol: Protocol) -> None:
+    def __init__(self, protocol: TransactionProtocol) -> None:
         self.protocol = protocol
         self.told: dict[int, list[Any]] = {}
         self.leaders = {A: 1, B: 1, C: 1}
@@ -85,7 +93,7 @@ class Brokers:
         return Codes({A: code})
 
     def _25(self, call: Any, code: int) -> Any:
-        return Outcome(code)
+        return TransactionAnswer(code)
 
     def _18(self, call: Any, code: int) -> Any:
         return self.protocol
@@ -97,21 +105,21 @@ class Brokers:
         return Started(code, int((time.time() - self.ahead) * 1000))
 
     def _22(self, call: Any, code: int) -> Any:
-        return Outcome(code, *self.owner[1:])
+        return TransactionAnswer(code, *self.owner[1:])
 
     def _26(self, call: Any, code: int) -> Any:
         if code or not self.protocol.enrols:
-            return Outcome(code)
+            return TransactionAnswer(code)
         producer_id, epoch = self.owner[1:]
         self.owner = Owner("id", producer_id, epoch + 1) if epoch < 1 else Owner("id", producer_id + 1, 0)
-        return Outcome(0, *self.owner[1:])
+        return TransactionAnswer(0, *self.owner[1:])
 
     def _0(self, call: Any, code: int) -> Any:
         found, seen = {}, {}
         for tp, batch in self._batches(call):
             seen[tp] = struct.unpack_from(">qhi", batch, 43)
             (records,) = struct.unpack_from(">i", batch, 57)
-            found[tp] = Written(code, -1 if code else self.ends.get(tp, 0), "")
+            found[tp] = WrittenBatch(code, -1 if code else self.ends.get(tp, 0), "")
             if not code:
                 self.ends[tp] = self.ends.get(tp, 0) + records
         self.batches.append(seen)
@@ -159,13 +167,13 @@ class Connections:
 def start(monkeypatch: pytest.MonkeyPatch) -> Start:
     """Starts a producer with brokers that speak a protocol."""
 
-    async def started(protocol: Protocol, **options: Any) -> tuple[TransactionalProducer, Brokers]:
+    async def started(protocol: TransactionProtocol, **options: Any) -> tuple[TransactionalProducer, Brokers]:
         brokers = Brokers(protocol)
 
-        async def connect(link: Link) -> None:
+        async def connect(link: BrokerLink) -> None:
             link.client = Connections(brokers)
 
-        monkeypatch.setattr(Link, "open", connect)
+        monkeypatch.setattr(BrokerLink, "open", connect)
         limits = options.pop("limits", None)
         more = {"starting": asyncio.Lock(), "closing": set[Any](), "limits": limits}
         producer = TransactionalProducer("nowhere:1", "id", KafkaOptions(**options), **more)  # type: ignore[arg-type]
@@ -180,7 +188,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Start:
 def begin(start: Start) -> Start:
     """The same, within a transaction."""
 
-    async def begun(protocol: Protocol, **options: Any) -> tuple[TransactionalProducer, Brokers]:
+    async def begun(protocol: TransactionProtocol, **options: Any) -> tuple[TransactionalProducer, Brokers]:
         producer, brokers = await start(protocol, **options)
         await producer.begin()
         return producer, brokers
@@ -204,7 +212,7 @@ def records(count: int = 1, size: int = 10) -> list[Outgoing]:
     ],
 )
 async def test_a_transaction_has_one_request_of_each_kind(
-    start: Start, protocol: Protocol, expected: dict[int, int]
+    start: Start, protocol: TransactionProtocol, expected: dict[int, int]
 ) -> None:
     producer, brokers = await start(protocol)
     for _ in range(2):
@@ -235,7 +243,7 @@ async def test_what_a_transaction_has_is_not_added_again(begin: Start) -> None:
 
 
 @pytest.mark.parametrize("protocol", [V1, V2])
-async def test_an_empty_transaction_asks_nobody(begin: Start, protocol: Protocol) -> None:
+async def test_an_empty_transaction_asks_nobody(begin: Start, protocol: TransactionProtocol) -> None:
     producer, brokers = await begin(protocol)
     await producer.send({A: []})
     await producer.send_offsets({}, GROUP)
@@ -267,14 +275,14 @@ async def test_the_end_raises_the_epoch_and_then_the_id(start: Start) -> None:
 async def test_an_end_without_the_next_epoch_is_in_doubt(begin: Start, monkeypatch: Any) -> None:
     producer, brokers = await begin(V2)
     await producer.send({A: records()})
-    monkeypatch.setattr(brokers, "_26", lambda call, code: Outcome(0), raising=False)
+    monkeypatch.setattr(brokers, "_26", lambda call, code: TransactionAnswer(0), raising=False)
     with pytest.raises(OutcomeUnknown, match="next epoch"):
         await producer.commit()
 
 
 @pytest.mark.parametrize(("protocol", "at_once"), [(V2, 1), (V1, 3)])
 async def test_leaders_are_asked_in_turn_while_they_enrol(
-    begin: Start, protocol: Protocol, at_once: int
+    begin: Start, protocol: TransactionProtocol, at_once: int
 ) -> None:
     """And then side by side."""
     producer, brokers = await begin(protocol)
@@ -322,7 +330,7 @@ async def test_another_leader_is_looked_for_when_one_is_away(begin: Start) -> No
 @pytest.mark.parametrize("lost", [PRODUCE, COMMIT_OFFSETS, END])
 @pytest.mark.parametrize("protocol", [V1, V2])
 async def test_a_request_whose_answer_was_lost_is_not_sent_again(
-    begin: Start, protocol: Protocol, lost: int
+    begin: Start, protocol: TransactionProtocol, lost: int
 ) -> None:
     producer, brokers = await begin(protocol)
     brokers.told[lost] = [KafkaConnectionError("broken")]
@@ -371,7 +379,7 @@ async def test_a_start_asks_again_also_when_its_answer_was_lost(start: Start, mo
     ],
 )
 async def test_errors_that_do_not_pass_tell_what_they_mean(
-    begin: Start, protocol: Protocol, kind: type[Exception], codes: list[int]
+    begin: Start, protocol: TransactionProtocol, kind: type[Exception], codes: list[int]
 ) -> None:
     for code in codes:
         producer, brokers = await begin(protocol)
@@ -392,7 +400,7 @@ async def test_errors_that_do_not_pass_tell_what_they_mean(
 )
 @pytest.mark.parametrize("protocol", [V1, V2])
 async def test_a_refused_time_tells_the_difference_of_clocks(
-    begin: Start, protocol: Protocol, ahead: float, said: str
+    begin: Start, protocol: TransactionProtocol, ahead: float, said: str
 ) -> None:
     producer, brokers = await begin(protocol)
     brokers.told[PRODUCE], brokers.ahead = [32], ahead
@@ -461,14 +469,14 @@ async def test_errors_that_pass_are_not_waited_for_without_end(start: Start) -> 
 
 
 def test_numbers_begin_again_after_the_highest() -> None:
-    sequences = Sequences(Owner("id", 1, 1))
+    sequences = ProducerSequences(Owner("id", 1, 1))
     sequences.written(A, 2**31 - 1)
     assert sequences.next(A) == 2**31 - 1
     sequences.written(A, 3)
     assert (sequences.next(A), sequences.next(B)) == (2, 0)
-    sequences.renew(Outcome(0))
+    sequences.renew(TransactionAnswer(0))
     assert sequences.next(A) == 2
-    sequences.renew(Outcome(0, 1, 2))
+    sequences.renew(TransactionAnswer(0, 1, 2))
     assert (sequences.next(A), sequences.owner) == (0, Owner("id", 1, 2))
 
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from streams.postgres.outbox.desk import OutboxStatus
 from streams.postgres.outbox.metrics import OutboxGauges
-from streams.postgres.queue.desk import QueueStanding
+from streams.postgres.queue.desk import QueueStatus
 from streams.postgres.queue.metrics import QueueGauges, QueueMetrics
 from streams.postgres.relay import RelayMetrics
 from streams.postgres.relay.options import SHARDS
@@ -41,7 +41,7 @@ def told() -> str:
     )
     metrics.shares(SHARDS, 1)
     SlotGauges(registry).sampled(SLOT, 3)
-    QueueGauges(registry).sampled([QueueStanding("emails", {"ready": 3, "failed": 2}, 1.5)])
+    QueueGauges(registry).sampled([QueueStatus("emails", {"ready": 3, "failed": 2}, 1.5)])
     work = QueueMetrics(registry)
     for each in (work.done, work.retried, work.failed):
         each.labels("emails").inc()
@@ -103,7 +103,7 @@ def test_a_scrape_has_how_the_table_stands() -> None:
 def test_a_queue_that_is_gone_is_told_no_more() -> None:
     registry = CollectorRegistry()
     gauges = QueueGauges(registry)
-    gauges.sampled([QueueStanding("emails", {"failed": 2}, 1.5)])
+    gauges.sampled([QueueStatus("emails", {"failed": 2}, 1.5)])
     gauges.sampled([])
     assert "emails" not in generate_latest(registry).decode()
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.claims.claim import object_name
-from streams.claims.sweep import NameFilter, Sweepable, SweepReport, Tally, judge, sweep
+from streams.claims.sweep import NameFilter, ObjectTotals, Sweepable, SweepReport, judge, sweep
 from streams.errors import BlobsUnavailable
 from streams.ports import Blob
 from streams.testing.blobs import MemoryBlobs
@@ -55,8 +55,8 @@ async def test_a_sweep_without_being_told_to_delete_only_counts() -> None:
     blobs = await bucket([(name(1), OLD), (name(2), OLD), (name(3), YOUNG), ("events/t/notes.txt", OLD)])
     report = await sweep(blobs, of([name(1), name(1)]), now=lambda: NOW, grace=GRACE)
     assert report.names == 2
-    assert report.found == dict.fromkeys(Sweepable, Tally(1, 10))
-    assert (report.deleted, len(blobs.names)) == (Tally(0, 0), 4)
+    assert report.found == dict.fromkeys(Sweepable, ObjectTotals(1, 10))
+    assert (report.deleted, len(blobs.names)) == (ObjectTotals(0, 0), 4)
     assert not blobs.requests["delete"]
 
 
@@ -74,7 +74,7 @@ async def test_a_sweep_deletes_the_orphans_and_nothing_else(
     kept = {n for n, modified in objects.items() if modified == YOUNG or n in referenced}
     assert blobs.names == sorted(map(name, kept))
     orphans = len(objects) - len(kept)
-    assert report.deleted == report.found[Sweepable.ORPHAN] == Tally(orphans, orphans * 10)
+    assert report.deleted == report.found[Sweepable.ORPHAN] == ObjectTotals(orphans, orphans * 10)
 
 
 async def test_an_orphan_checked_in_again_meanwhile_is_spared() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streams.postgres.queue import pulse
-from streams.postgres.queue.pulse import Pulse
+from streams.postgres.queue.pulse import LeaseHeartbeat
 from tests.waiting import BOUND
 
 
@@ -42,7 +42,7 @@ async def test_it_ends_when_its_connection_ends_at_the_same_moment(
 
     monkeypatch.setattr(pulse, "connect", connect)
     lives = asyncio.Event()
-    task = asyncio.create_task(Pulse("", "q", 30.0, heard=lambda: None, back=lives.set).run())
+    task = asyncio.create_task(LeaseHeartbeat("", "q", 30.0, heard=lambda: None, back=lives.set).run())
     await lives.wait()
     for _ in range(5):
         await asyncio.sleep(0)

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 import streams.tracing.export
 from streams.settings import Settings
 from streams.tracing.export import SpanExport
-from streams.tracing.span import Kind, Span
+from streams.tracing.span import Span, SpanKind
 from streams.tracing.tracer import Tracer
 from tests.waiting import BOUND
 
@@ -24,7 +24,7 @@ from tests.waiting import BOUND
 def spans(report: Any, count: int) -> None:
     for n in range(count):
         Span(
-            Kind.CONSUMER,
+            SpanKind.CONSUMER,
             f"span {n}",
             service=f"service-{n % 2}",
             trace_id=1,

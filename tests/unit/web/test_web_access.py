@@ -21,7 +21,7 @@ from streams.web.base import access as access_module
 from streams.web.base.access import Access, Incoming, Role
 from streams.web.base.loopback import peer_origin
 from streams.web.base.sessions import LASTS, SESSION, EndedSessions, opened
-from streams.web.base.tries import AT_ONCE, EVERY, Tries, client_of, network_of
+from streams.web.base.tries import AT_ONCE, EVERY, LoginThrottle, client_of, network_of
 from streams.web.base.view import Problem
 from streams.web.site import writing as writing_module
 
@@ -316,7 +316,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.fixture
 async def guarded(worker: FakeWorker, clock: list[float]) -> AsyncIterator[Browser]:
     """Of a worker on this machine that wants a login, by its own clock, behind a proxy that it believes."""
-    tries = Tries(lambda: clock[0])
+    tries = LoginThrottle(lambda: clock[0])
     access = Access(TOKEN, VIEWER, login=True, proxies=frozenset({"127.0.0.1"}), tries=tries)
     async with Browser.of(worker, access) as browser:
         yield browser
@@ -348,7 +348,7 @@ async def test_a_bearer_has_few_tries_on_every_path(guarded, path):
 
 
 def test_a_token_is_not_compared_when_there_are_no_tries(monkeypatch):
-    access = Access(TOKEN, tries=Tries(lambda: 0.0))
+    access = Access(TOKEN, tries=LoginThrottle(lambda: 0.0))
     for _ in range(AT_ONCE):
         access.role_of("wrong", HERE)
     monkeypatch.setattr(access_module, "compare_digest", lambda *_: pytest.fail("compared"))
@@ -394,14 +394,14 @@ def refused_tries(access: Access, browsers: int, minted_with: str, known: str = 
 
 
 def test_a_viewer_gets_no_more_tries_by_logging_in_again():
-    access = Access(TOKEN, VIEWER, tries=Tries(lambda: 0.0))
+    access = Access(TOKEN, VIEWER, tries=LoginThrottle(lambda: 0.0))
     assert refused_tries(access, 3, VIEWER) == [AT_ONCE, 0, 0]
     # Elsewhere, and for those who need no more tries, there is no lock.
     assert refused_tries(access, 2, TOKEN) == [AT_ONCE, AT_ONCE]
 
 
 def test_a_browser_is_known_by_its_best_role():
-    access = Access(TOKEN, VIEWER, now=lambda: NOW, tries=Tries(lambda: 0.0))
+    access = Access(TOKEN, VIEWER, now=lambda: NOW, tries=LoginThrottle(lambda: 0.0))
     _, viewers = access.log_in(VIEWER, HERE, "") or ("", "")
     _, operators = access.log_in(TOKEN, HERE, viewers) or ("", "")
     assert operators != viewers

@@ -19,7 +19,7 @@ from streams.web.overview.flow import merge, overview_of, shown
 from streams.web.overview.flow_answers import HandlerPart, StandbyPart, TopicPart, Warned, WorkerPart
 from streams.web.overview.flow_part import worker_part
 from streams.web.overview.flow_picture import flow_picture
-from streams.web.overview.rates import Looks
+from streams.web.overview.rates import RatePoller
 from streams.web.overview.samples import LaneSample
 from streams.web.site.pages import render
 
@@ -149,7 +149,7 @@ def test_a_worker_tells_of_its_lanes_handlers_and_topics(worker):
     sample.oldest_waiting["post.note"] = NOW - 30
     sample.sagas["order", "", "failed"] = 1
     sample.stalled["order"] = 5
-    found = worker_part(worker, Looks(worker), {1: sample})
+    found = worker_part(worker, RatePoller(worker), {1: sample})
     assert (found.slot, found.ready, found.counted, found.failed, found.stalled) == (4, True, 4.0, 1, 5)
     (handler,) = found.handlers
     assert (handler.letters, handler.waits, handler.oldest_waiting) == (2, 3, 30.0)
@@ -165,16 +165,16 @@ def test_a_lane_that_recovers_tells_how_far_it_is(worker):
     lane.state = LaneState.OPENING
     lane.measures.recovering(800)
     lane.measures.recovering(200)
-    found = worker_part(worker, Looks(worker), {})
+    found = worker_part(worker, RatePoller(worker), {})
     assert (found.lanes[2].recovery.copied, found.lanes[2].recovery.total) == (600, 800)
     assert found.lanes[0].recovery is None
     lane.measures.recovering(900)  # it has begun again
-    assert worker_part(worker, Looks(worker), {}).lanes[2].recovery.copied == 0
+    assert worker_part(worker, RatePoller(worker), {}).lanes[2].recovery.copied == 0
 
 
 def test_a_follower_that_catches_up_tells_how_far_it_is(worker):
     worker.standbys = {5: FakeStandby(5, to_copy=(100, 0.0), behind=40), 6: FakeStandby(6, behind=3)}
-    catching_up, keeping_up = worker_part(worker, Looks(worker), {}).standbys
+    catching_up, keeping_up = worker_part(worker, RatePoller(worker), {}).standbys
     assert (catching_up.copying.copied, catching_up.copying.percent) == (60, 60)
     assert (keeping_up.copying, keeping_up.behind) == (None, 3)
 
@@ -193,7 +193,7 @@ async def test_all_owners_are_asked_at_once_and_merged(worker):
         await both.wait()
         return WorkerPart(url=owner, ready=True, owns=[{OTHER: 1}.get(owner, 2)])
 
-    answer = await overview_of(worker, Looks(worker), {}, ask)
+    answer = await overview_of(worker, RatePoller(worker), {}, ask)
     assert {each.url for each in answer.workers} == {worker.url, OTHER, "http://127.0.0.1:3"}
     assert answer.homeless == [3]
 
@@ -217,7 +217,7 @@ async def refuses(*_):
 async def test_a_worker_that_does_not_answer_is_shown(worker, monkeypatch, ask, why):
     monkeypatch.setattr(flow, "PATIENCE", 0.02)
     worker.owns({0: worker.url, 1: OTHER})
-    answer = await overview_of(worker, Looks(worker), {}, ask)
+    answer = await overview_of(worker, RatePoller(worker), {}, ask)
     (shown,) = (each for each in answer.workers if each.silent)
     assert (shown.url, shown.owns) == (OTHER, [1])
     assert answer.warnings[0].grave
@@ -229,7 +229,7 @@ def test_an_open_breaker_is_told_once_for_all_workers(worker):
     gate.record(UNASKED, ok=False, now=NOW)
     assert not gate.clear
     worker.lanes[1].gates = {"post.note": gate}
-    found = worker_part(worker, Looks(worker), {})
+    found = worker_part(worker, RatePoller(worker), {})
     assert found.warnings == []
     (warned,) = merge([found, msgspec.structs.replace(found, url=OTHER)]).warnings
     assert "is open in 2 lanes" in warned.text
@@ -295,7 +295,7 @@ async def test_another_workers_page_is_asked_of_it(worker):
 
 
 def test_a_part_reads_back_as_it_was_told(worker):
-    told = worker_part(worker, Looks(worker), {})
+    told = worker_part(worker, RatePoller(worker), {})
     assert msgspec.json.decode(msgspec.json.encode(told), type=WorkerPart) == told
 
 
@@ -307,7 +307,7 @@ async def test_a_worker_without_lanes_is_shown_with_what_it_follows(worker):
         assert owner == OTHER
         return spare
 
-    answer = await overview_of(worker, Looks(worker), {}, ask)
+    answer = await overview_of(worker, RatePoller(worker), {}, ask)
     assert {each.url for each in answer.workers} == {worker.url, OTHER}
     assert {each.grave for each in merge([part(url=OTHER, silent="no answer", owns=[])]).warnings} == {False}
     page = render("overview_workers.html", answer=answer)

@@ -9,12 +9,12 @@ from web_workers import NOW, FakeWorker
 
 from streams.staging.measures import DURATIONS, Distribution, HandlerMeasures
 from streams.web.overview.flow_part import progress
-from streams.web.overview.rates import LONG, SHORT, Look, Looks, Rates, base, look, percentile
+from streams.web.overview.rates import LONG, SHORT, RatePoller, Rates, RateSample, base, look, percentile
 
 
 def test_a_rate_is_what_was_counted_between_two_looks():
-    before = Look(NOW - 10, taken={(0, "a"): 100, (1, "a"): 7, (0, "b"): 1}, commits={0: 5})
-    now = Look(NOW, taken={(0, "a"): 140, (1, "a"): 17, (0, "b"): 1}, commits={0: 25})
+    before = RateSample(NOW - 10, taken={(0, "a"): 100, (1, "a"): 7, (0, "b"): 1}, commits={0: 5})
+    now = RateSample(NOW, taken={(0, "a"): 140, (1, "a"): 17, (0, "b"): 1}, commits={0: 25})
     rates = Rates(now, before)
     assert rates.topic("a") == 5.0
     assert rates.topic("b") == 0.0
@@ -29,24 +29,26 @@ def test_a_rate_is_what_was_counted_between_two_looks():
     ],
 )
 def test_counters_that_begin_again_or_go(taken, rate):
-    assert Rates(Look(NOW, taken=taken), Look(NOW - 10, taken={(0, "a"): 1000})).topic("a") == rate
+    assert (
+        Rates(RateSample(NOW, taken=taken), RateSample(NOW - 10, taken={(0, "a"): 1000})).topic("a") == rate
+    )
 
 
 def test_before_the_first_look_no_rate_is_known():
-    rates = Rates(Look(NOW, taken={(0, "a"): 1000}, attempts={"h": [5, 0]}, failures={"h": 5}), None)
+    rates = Rates(RateSample(NOW, taken={(0, "a"): 1000}, attempts={"h": [5, 0]}, failures={"h": 5}), None)
     assert (rates.span, rates.topic("a"), rates.handler("h"), rates.failures("h")) == (0.0, 0.0, 0.0, 0)
 
 
 def test_attempts_are_counted_by_how_long_they_took():
-    now = Look(NOW, attempts={"h": [5, 3, 1]}, failures={"h": 2})
-    rates = Rates(now, Look(NOW - 2, attempts={"h": [1, 3, 0]}, failures={"h": 1}))
+    now = RateSample(NOW, attempts={"h": [5, 3, 1]}, failures={"h": 2})
+    rates = Rates(now, RateSample(NOW - 2, attempts={"h": [1, 3, 0]}, failures={"h": 1}))
     assert rates.durations("h") == [4, 0, 1]
     assert (rates.handler("h"), rates.failures("h")) == (2.5, 1)
 
 
 @pytest.mark.parametrize(("span", "before"), [(LONG, 10), (LONG / 2 - 1, 500)])
 def test_a_lag_has_one_before_once_there_was_time(span, before):
-    rates = Rates(Look(NOW, lags={"a": 500}), Look(NOW - span, lags={"a": 10}))
+    rates = Rates(RateSample(NOW, lags={"a": 500}), RateSample(NOW - span, lags={"a": 10}))
     assert (rates.lag("a"), rates.lag_before("a")) == (500, before)
 
 
@@ -62,7 +64,7 @@ def test_a_lag_has_one_before_once_there_was_time(span, before):
     ],
 )
 def test_the_look_before_is_the_newest_that_is_old_enough(ages, seconds, expected):
-    found = base([Look(NOW - age) for age in ages], NOW, seconds)
+    found = base([RateSample(NOW - age) for age in ages], NOW, seconds)
     assert (found and NOW - found.at) == expected
 
 
@@ -84,7 +86,7 @@ def test_looking_reads_what_lanes_and_handlers_have_counted():
 
 def test_looks_of_longer_than_a_minute_ago_are_forgotten(monkeypatch):
     worker = FakeWorker.with_lanes(0)
-    looks, times = Looks(worker), iter(range(1000))
+    looks, times = RatePoller(worker), iter(range(1000))
     monkeypatch.setattr(worker, "now", lambda: NOW + 5 * next(times))
     for _ in range(100):
         looks.keep()

@@ -14,7 +14,7 @@ from streams.lane.recovery import open_store
 from streams.ports import Store
 from streams.staging.changes import BY_STATUS, CHANGED, STATUS_OF, Writes
 from streams.testing.store import MemoryStores
-from streams.web.sagas.row_index import AT_ONCE, Entry, Index, Indexed, catch_up, counted, entries
+from streams.web.sagas.row_index import AT_ONCE, Index, Indexed, IndexedStatus, catch_up, counted, entries
 
 TABLES = ("a", "b")
 KEYS = [bytes([n]) for n in range(4)]
@@ -26,12 +26,12 @@ STEP = st.one_of(
 )
 
 
-def entry_of(table: str, store: Store, local: bytes, data: bytes) -> Entry | None:
+def entry_of(table: str, store: Store, local: bytes, data: bytes) -> IndexedStatus | None:
     """`none` is in no list, and a row of b is none while a has one of the same key."""
     status, _, order = data.partition(b" ")
     if status == b"none" or (table == "b" and store.get("a", local) is not None):
         return None
-    return Entry("rows", status.decode(), order, ("rows", table, status.decode()), data)
+    return IndexedStatus("rows", status.decode(), order, ("rows", table, status.decode()), data)
 
 
 INDEX: Index = {"a": Indexed(partial(entry_of, "a"), ("b",)), "b": Indexed(partial(entry_of, "b"))}

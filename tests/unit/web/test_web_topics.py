@@ -20,7 +20,7 @@ from streams.positions.declared import declare
 from streams.testing.log import FakeRecord
 from streams.web.base.access import Access
 from streams.web.base.formatting import MOST_DUMPED, dump
-from streams.web.base.windows import Part, page_of
+from streams.web.base.windows import ReadPart, page_of
 from streams.web.history.topics import declared_topics
 from streams.web.site import site, writing
 from tests.waiting import BOUND
@@ -229,7 +229,7 @@ async def test_viewers_see_nothing_personal_in_any_topic(worker, monkeypatch):
 def test_pages_of_several_partitions_join_without_gaps():
     def part(partition, *times):
         records = [FakeRecord("t", partition, n, at, None, b"", ()) for n, at in enumerate(times)]
-        return TP("t", partition), Part(records, 0, len(records))
+        return TP("t", partition), ReadPart(records, 0, len(records))
 
     parts = dict([part(0, 1, 9, 3), part(1, 2, 4), part(2)])
     newest, spans = page_of(parts, limit=3, backwards=True)

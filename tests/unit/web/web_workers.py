@@ -45,7 +45,7 @@ from streams.testing.store import MemoryStores
 from streams.web.base.access import Access
 from streams.web.base.database_answers import DatabaseAnswer, OutboxRows
 from streams.web.base.scans import Question, Scan
-from streams.web.base.windows import Log, Part, Seen, TopicFacts, Window, page_of
+from streams.web.base.windows import LogRange, ReadPage, ReadPart, TopicFacts, Window, page_of
 from streams.web.metrics.metrics import WorkerMetrics
 from streams.web.overview.samples import Sampler
 from streams.web.sagas.indexes import followed_tables, index_of
@@ -199,7 +199,7 @@ class FakeWorker:
             if name not in self.missing
         }
 
-    async def logs(self, tps: Iterable[TP]) -> dict[TP, Log]:
+    async def logs(self, tps: Iterable[TP]) -> dict[TP, LogRange]:
         """Of what `records` has; all are of the last minute, and what `open_from` says is not decided."""
         self._reach()
         tps = list(tps)
@@ -211,12 +211,12 @@ class FakeWorker:
         if self.away:
             raise ClusterUnavailable(self.away)
 
-    def _log(self, tp: TP) -> Log:
+    def _log(self, tp: TP) -> LogRange:
         there = [each.offset for each in self.records if (each.topic, each.partition) == tp]
         begin, end = (min(there), max(there) + 1) if there else (0, 0)
-        return Log(begin, min(self.open_from.get(tp, end), end), end, begin)
+        return LogRange(begin, min(self.open_from.get(tp, end), end), end, begin)
 
-    async def browse(self, window: Window) -> Seen:
+    async def browse(self, window: Window) -> ReadPage:
         """As the topics would, without bounds."""
         self.windows.append(window)
         logs, parts = await self.logs(window.partitions), {}
@@ -232,9 +232,9 @@ class FakeWorker:
                 and window.means(each)
                 and each.timestamp >= (window.since_ms or 0)
             ]
-            parts[tp] = Part(meant, first, behind)
+            parts[tp] = ReadPart(meant, first, behind)
         records, spans = page_of(parts, limit=window.limit, backwards=window.backwards)
-        return Seen(records, spans, logs, len(records))
+        return ReadPage(records, spans, logs, len(records))
 
     async def database(self) -> DatabaseAnswer:
         return self.edge
