@@ -61,10 +61,6 @@ class Letters(Part):
         """A message of the outside that ends with the mark of what a lane has handled already."""
         self.do_write(key, letter, {}, False, mark=(LOOPBACK, self.run.app.layout.app_id.encode()))
 
-    def do_heal(self) -> None:
-        """What is curable is poison no longer."""
-        self.run.outside.is_healed = True
-
     def missing(self) -> list[str]:
         """Letters that a handler has neither had nor given up, and timers that have not rung."""
         left = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from streams.testing.simulation import troubles
 from streams.testing.simulation.faults import kinds_of
 from streams.testing.simulation.plan import Plan, Step
+from tests.simulation import sagas_part
 from tests.simulation.letters import BREAKER, RETRY
 from tests.simulation.letters_part import Shape
 
@@ -34,6 +36,32 @@ def plan_of(seed: int) -> Plan:
     rng = Random(seed)
     partitions = rng.choice((1, 2, 3, 4))
     machines = rng.choice((1, 2, 2, 3))
+    options = {
+        **OPTIONS,
+        "max_batch": rng.choice((1, 3, 50)),
+        "max_ahead": rng.choice((0, 5, 10_000)),
+        "loopback": rng.random() < 0.8,
+        "linger": rng.choice((0.0, 0.0, 0.05)),
+    }
+    shapes: list[Any] = []
+    steps = [*_faults(rng, machines), *_more(seed, machines)]
+    for subject in Random(f"{seed} subjects").choice(MIXES):
+        shape, some = SUBJECTS[subject](rng)
+        shapes.append(shape)
+        steps += some
+    return Plan(
+        seed,
+        partitions,
+        rng.randint(1, partitions),
+        machines,
+        rng.choice((0, 1, 1)),
+        tuple(shapes),
+        options,
+        tuple(sorted(steps, key=lambda step: step.at)),
+    )
+
+
+def _letters(rng: Random) -> tuple[Shape, list[Step]]:
     shape = Shape(
         settled=rng.random() < 0.6,
         audited=rng.choice(("", "sync", "async")),
@@ -42,27 +70,6 @@ def plan_of(seed: int) -> Plan:
         ordered=rng.random() < 0.3,
         holds=rng.random() < 0.2,
     )
-    options = {
-        **OPTIONS,
-        "max_batch": rng.choice((1, 3, 50)),
-        "max_ahead": rng.choice((0, 5, 10_000)),
-        "loopback": rng.random() < 0.8,
-        "linger": rng.choice((0.0, 0.0, 0.05)),
-    }
-    steps = [*_messages(rng), *_faults(rng, machines), *_more(seed, machines)]
-    return Plan(
-        seed,
-        partitions,
-        rng.randint(1, partitions),
-        machines,
-        rng.choice((0, 1, 1)),
-        (shape,),
-        options,
-        tuple(sorted(steps, key=lambda step: step.at)),
-    )
-
-
-def _messages(rng: Random) -> list[Step]:
     steps: list[Step] = []
     keys = KEYS[: rng.choice((1, 3, 6))]
     troubled = rng.random() < 0.6
@@ -80,7 +87,18 @@ def _messages(rng: Random) -> list[Step]:
         steps.append(Step(at, "write", (rng.choice(keys), f"m{number}", more, rng.random() < 0.1)))
         if rng.random() < 0.15:
             steps.append(replace(steps[-1], at=at + rng.choice((0.0, 0.3, 30.0))))
-    return steps
+    if rng.random() < 0.1:
+        forged = rng.choice(KEYS), f"forged{rng.randrange(1000)}"
+        steps.append(Step(rng.uniform(0.5, 45), "forge", forged))
+    return shape, steps
+
+
+SUBJECTS: Mapping[str, Callable[[Random], tuple[Any, list[Step]]]] = {
+    "letters": _letters,
+    "sagas": sagas_part.plan,
+}
+#: Most runs are about one subject, so that they stay short.
+MIXES = (*[("letters",)] * 6, *[("sagas",)] * 3, ("letters", "sagas"))
 
 
 def _faults(rng: Random, machines: int) -> list[Step]:
@@ -89,7 +107,6 @@ def _faults(rng: Random, machines: int) -> list[Step]:
     kinds = {
         **kinds_of(rng, machines),
         "limit": lambda: (rng.choice(TOPICS), rng.choice((0.5, 20.0, 90.0))),
-        "forge": lambda: (rng.choice(KEYS), f"forged{rng.randrange(1000)}"),
     }  # fmt: skip
     for _ in range(rng.choice((0, 1, 3, 6))):
         kind = rng.choice(list(kinds))

@@ -289,6 +289,10 @@ class Run:
             was, self.cluster.limits[topic] = self.cluster.limits[topic], 10
             self.later(seconds, self.cluster.limits.__setitem__, topic, was)
 
+    def do_heal(self) -> None:
+        """What was wrong with messages for a while is mended."""
+        self.outside.is_healed = True
+
     def do_operate(self, kind: str, twice: bool) -> None:  # noqa: FBT001 - as a plan has it
         """An operator asks the same of each letter, perhaps from two terminals."""
         for (partition, key), letter in sorted(letters_in(self).items()):
