@@ -219,7 +219,7 @@ class FakeBroker:
         return self._logs.get(tp)
 
     def _of(self, topic: str) -> list[Log]:
-        return [log for tp, log in sorted(self._logs.items()) if tp.topic == topic]
+        return sorted((log for tp, log in self._logs.items() if tp.topic == topic), key=lambda log: log.tp)
 
     def producer(self, transactional_id: str) -> Producer:
         """The state of a transactional id."""

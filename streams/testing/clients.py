@@ -219,7 +219,9 @@ class FakeReader:
         while True:
             if self._closed:
                 raise RuntimeError("the reader was closed")
-            if self._something_to_read() and self._broker.take(Fault.FETCH_DELAYED):
+            self._broker.sweep()
+            is_delayed = Fault.FETCH_DELAYED in self._broker.pending and self._something_to_read()
+            if is_delayed and self._broker.take(Fault.FETCH_DELAYED):
                 return []
             batches = self._take(max_records)
             if batches:
@@ -230,7 +232,6 @@ class FakeReader:
             await self._broker.changed(remaining)
 
     def _something_to_read(self) -> bool:
-        self._broker.sweep()
         found = ((self._log(tp), position) for tp, position in self._positions.items())
         return any(log is not None and log.stable > position for log, position in found)
 
@@ -246,6 +247,8 @@ class FakeReader:
                     f"{tp.topic}[{tp.partition}] is to be read from offset {position}, "
                     f"but its log holds {log.start} to {log.end}"
                 )
+            if position >= log.stable:
+                continue
             records, next_offset = log.read(position, max_records, self._trusted, self._below.get(tp, 0))
             if next_offset == position:
                 continue

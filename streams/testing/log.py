@@ -74,7 +74,7 @@ class Log:
     @property
     def stable(self) -> int:
         """The last stable offset: the first record of an open transaction, or the end."""
-        return min(self._open.values(), default=self.end)
+        return min(self._open.values()) if self._open else self.end
 
     def first_of(self, transaction: Transaction) -> int | None:
         """The first offset of an open transaction; None when it has written nothing here."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
+
 from streams.errors import PermanentError, TransientError
 from streams.model.choreography import Route, on
 from streams.model.handlers import Service
@@ -32,7 +34,7 @@ class Account(Row, frozen=True):
     """An account: its balance, what is reserved on it for which saga, and all that was done, in order."""
 
     balance: int = START
-    held: dict[str, int] = {}
+    held: dict[str, int] = msgspec.field(default_factory=dict)
     entries: tuple[tuple[str, str], ...] = ()
 
     def moved(self, saga_id: str, what: str, balance: int, hold: int = 0) -> "Account":
@@ -84,7 +86,7 @@ def family(same_key: bool) -> Family:
         source: str
         target: str
         amount: int
-        troubles: dict[str, str] = {}
+        troubles: dict[str, str] = msgspec.field(default_factory=dict)
 
         @property
         def key(self) -> str:
@@ -126,7 +128,7 @@ def family(same_key: bool) -> Family:
         REPLY = TransferReply
         SAME_KEY = same_key
         amount: int
-        troubles: dict[str, str] = {}
+        troubles: dict[str, str] = msgspec.field(default_factory=dict)
 
     class OfSource(Asked, frozen=True, kw_only=True):
         source: str
@@ -218,7 +220,9 @@ class Gateway:
 
     async def ask(self, command: Any, name: str) -> None:
         """A request that takes its time, which may be longer than anybody waits."""
-        await self.outside.sleep(12.0 if command.troubles.get(name) == "slow" and not self.outside.is_healed else 0.2)
+        await self.outside.sleep(
+            12.0 if command.troubles.get(name) == "slow" and not self.outside.is_healed else 0.2
+        )
         self.outside.check()
 
     async def answer(self, command: Any, name: str) -> None:
@@ -284,9 +288,7 @@ def definition(has: Features) -> Saga:
         made = made.step("credit", of.credit, compensate=of.debit, **often)
     else:
         made = made.step("credit", of.credit, **often)
-    return made.ends(
-        completed=of.done, compensated=of.cancelled, too_late=of.too_late, conflict=of.conflict
-    )
+    return made.ends(completed=of.done, compensated=of.cancelled, too_late=of.too_late, conflict=of.conflict)
 
 
 def _limit(facts: Facts) -> Refusal | None:
@@ -415,4 +417,3 @@ def _reviews(of: Family, gateway: Gateway, now: Callable[[], float]) -> list[Rou
         return outcome(asked=answered, send=[answered.reply(of.reply)])
 
     return [on(of.review, review), on(of.reviewed, answer)]
-

@@ -102,10 +102,10 @@ def missing(run: Judged) -> list[str]:
     left = [f"lane {n} is {lanes.get(n, 'nowhere')}" for n in range(run.plan.lanes) if lanes.get(n) != "open"]
     positions = run.cluster.groups.get(run.app.layout.app_id, {})
     for topic in run.app.sources:
-        for partition in range(run.plan.partitions):
+        lasts = {record.partition: record.offset for record in run.cluster.visible(topic)}
+        for partition, last in lasts.items():
             tp = TP(topic, partition)
-            last = max((r.offset for r in run.cluster.visible(topic) if r.partition == partition), default=-1)
-            if positions.get(tp, 0) <= last:
+            if partition < run.plan.partitions and positions.get(tp, 0) <= last:
                 left.append(f"{topic}[{partition}] stands at {positions.get(tp, 0)} of {last + 1}")
     return left or [each for part in run.parts for each in part.missing()]
 
