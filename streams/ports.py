@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 Headers = Sequence[tuple[str, bytes]]
@@ -372,3 +373,13 @@ class Blobs(Protocol):
 
     async def close(self) -> None:
         """Let go of threads and connections; what is under way may end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """How a lane meets the outside: the cluster, the stores of its machine, time, and faults of tests."""
+
+    cluster: Cluster
+    stores: Stores
+    clock: Clock
+    faults: Faults

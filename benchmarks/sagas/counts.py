@@ -25,7 +25,7 @@ from streams.model.codecs import Schemas, avro, decode_row, encode_row
 from streams.model.envelope import headers_size, new_headers
 from streams.model.layout import LANE, Layout
 from streams.model.message import Message
-from streams.ports import TP
+from streams.ports import TP, Ports
 from streams.positions.declared import declare
 from streams.saga.state import LOG_BOUND, SagaRow
 from streams.staging.keys import TIMER
@@ -131,7 +131,7 @@ async def count(case: OrderCase) -> OrderWrites:
     )
     topics = {spec.name: spec.partitions for spec in declare(app, replication=1)}
     cluster = FakeCluster(topics, max_batch=2 << 20)
-    lane = Lane(app, 0, cluster=cluster, stores=MemoryStores(), clock=clock, faults=NoFaults())
+    lane = Lane(app, 0, Ports(cluster, MemoryStores(), clock, NoFaults()))
     running = asyncio.create_task(lane.run())
     try:
         async with asyncio.timeout(_ENDS_WITHIN):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import patch
 
 from streams.lane.lane import Lane
-from streams.lane.parts import Parts
-from streams.ports import Transactions
+from streams.lane.session import Session
+from streams.ports import Reader, Transactions
 from streams.staging.changelog import Staged, writes_of
 from streams.staging.changes import POSITIONS
 
@@ -19,16 +18,15 @@ class HastyLane(Lane):
     notices (PositionLost). So this is the mistake that nothing but the checker can see.
     """
 
-    async def _commit(self, parts: Parts, producer: Transactions) -> None:
-        order = parts.staging.order
-        take = order.take
+    async def _open(self, producer: Transactions, reader: Reader) -> Session:
+        session = await super()._open(producer, reader)
+        staging, take = session.staging, session.staging.order.take
 
         def take_and_write(*limits: Any) -> Staged:
             staged = take(*limits)
-            assert self.store is not None
-            writes = writes_of(staged, self._writes)
-            self.store.apply([write for write in writes if write.table != POSITIONS], {})
+            writes = writes_of(staged, staging.writes)
+            staging.store.apply([write for write in writes if write.table != POSITIONS], {})
             return staged
 
-        with patch.object(order, "take", take_and_write):
-            await super()._commit(parts, producer)
+        staging.order.take = take_and_write  # type: ignore[assignment, method-assign]  # the mistake
+        return session

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from streams.claims.claim import DATAREF
-from streams.dead_letters.table import DeadLetters
 from streams.errors import PermanentError, UnknownSchema, Unreadable
 from streams.model.application import BoundRoute
 from streams.model.envelope import SOURCE, Envelope
@@ -23,15 +22,13 @@ from streams.staging.payloads import require_reference
 class Admission:
     """Admits messages to a lane: each gets its place in the order, or its end."""
 
-    def __init__(
-        self, waiting: Waiting, letters: DeadLetters, inbox: Inbox, loops: Loops | None = None
-    ) -> None:
-        """Without `loops` no topic is one in which the lane handles its own messages before it reads them."""
+    def __init__(self, waiting: Waiting, inbox: Inbox, loops: Loops | None = None) -> None:
+        """Without `loops` the lane handles none of its own messages before it has read them."""
         self.staging = waiting.staging
-        self._waiting = waiting
-        self._letters = letters
+        self.waiting = waiting
+        self._letters = waiting.letters
         self._inbox = inbox
-        self._loops = loops
+        self.loops = loops
         self._app = waiting.staging.app
         #: Messages that may still be taken whose payload is fetched.
         self._free = 0
@@ -83,7 +80,7 @@ class Admission:
                 message = decoded(route, record, envelope)
                 arrivals.append(Arrival(entry, route, record, envelope, message, now))
         except UnknownSchema as error:
-            self._waiting.log_unknown(error)
+            self.waiting.log_unknown(error)
             self.staging.refer(entry, record, now)
             unread = Arrival(entry, route, record, envelope, None, now)
             unread.error = error
@@ -91,8 +88,8 @@ class Admission:
         except PermanentError as error:
             self._letters.write(entry, route, record, error, "", now)
             entry.done = True
-        if route.loops and self._loops is not None and not entry.done:
-            self._loops.read(record, envelope.id_bytes)
+        if route.loops and self.loops is not None and not entry.done:
+            self.loops.read(record, envelope.id_bytes)
         self.staging.order.add(entry)
         return True
 

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from streams.errors import OutcomeUnknown, RecordRefused, Refused, TooLarge
-from streams.lane.measures import LaneMeasures
-from streams.lane.parts import Parts
-from streams.lane.signals import Signals
+from streams.lane.lasting import Lasting
+from streams.lane.spans import LaneSpans
+from streams.lane.timers import Timers
 from streams.model.envelope import record_size
 from streams.model.layout import LANE
 from streams.policy.pacing import rest
-from streams.policy.reopening import Reopening
-from streams.ports import TP, Clock, Faults, Transactions
+from streams.ports import TP, Faults, Ports, Transactions
+from streams.staging.area import StagingArea
 from streams.staging.changelog import Staged
 from streams.staging.keys import IDENTITY, POSITION, PRODUCERS
 
@@ -64,31 +64,23 @@ class Commits:
     """Commits what a lane has staged, and only then writes it to the lane's store."""
 
     def __init__(
-        self,
-        parts: Parts,
-        *,
-        producer: Transactions,
-        clock: Clock,
-        faults: Faults,
-        reopening: Reopening,
-        signals: Signals,
-        measures: LaneMeasures,
+        self, staging: StagingArea, timers: Timers, spans: LaneSpans | None, lasting: Lasting, ports: Ports
     ) -> None:
-        self._parts = parts
-        self._staging = parts.staging
-        self._app = parts.staging.app
-        self._producer = producer
-        self._clock = clock
-        self._faults = faults
-        self._reopening = reopening
-        self._refusals = parts.staging.refusals
-        self._signals = signals
-        self._measures = measures
+        self._staging = staging
+        self._timers = timers
+        self._spans = spans
+        self._app = staging.app
+        self._refusals = staging.refusals
+        self._reopening = lasting.reopening
+        self._signals = lasting.signals
+        self._measures = lasting.measures
+        self._clock = ports.clock
+        self._faults = ports.faults
         self._idle_until: float | None = None
         #: What the last transaction took, and when it ended, in seconds.
         self._spent = self._ended = 0.0
 
-    async def step(self) -> bool:
+    async def step(self, producer: Transactions) -> bool:
         """Commit once, as soon as there is something to; False: there was nothing yet.
 
         Raises what `commit` does, and what a handler in the background has failed with.
@@ -108,7 +100,7 @@ class Commits:
         began = self._clock.now()
         try:
             with self._measures.transaction(staged.messages):
-                ends = await commit(self._producer, staged, self._app.layout.app_id, self._faults)
+                ends = await commit(producer, staged, self._app.layout.app_id, self._faults)
         except (RecordRefused, TooLarge) as error:
             if isinstance(error, RecordRefused) and self._is_of_the_lane(staged, error):
                 raise Refused(f"{error}. It takes no position of this lane: raise the limit") from error
@@ -118,12 +110,12 @@ class Commits:
         self._ended = self._clock.now()
         self._spent = self._ended - began
         self._staging.apply(staged, ends, began)
-        self._parts.timers.committed(staged)
+        self._timers.committed(staged)
         await self._faults.reach("applied")
         self._staging.forget(staged)
         order.committed()
-        if self._parts.spans is not None:
-            self._parts.spans.committed()
+        if self._spans is not None:
+            self._spans.committed()
         return True
 
     def _is_of_the_lane(self, staged: Staged, error: RecordRefused) -> bool:

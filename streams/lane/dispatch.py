@@ -38,7 +38,7 @@ class Dispatch:
         self._progress = progress
         #: Only this class changes it: each key in the background, with its later messages.
         self._in_flight = due.in_flight
-        self._clock = attempts.clock
+        self.clock = attempts.clock
         self._staging = attempts.waiting.staging
         self._max_in_flight = self._staging.app.lane_options.max_in_flight
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,14 +97,14 @@ class Dispatch:
         while queue:
             arrival = queue.popleft()
             if arrival.operation is not None:
-                self._operations.perform(arrival, self._clock.now())
+                self._operations.perform(arrival, self.clock.now())
             if unfinished is not None or arrival.lacks_payload:
                 async with self._attempts.payloads.room(arrival, unfinished):
                     await self._attempts.run_in_background(arrival, unfinished)
                 unfinished = None
             elif arrival.route.is_async:
                 await self._attempts.run_in_background(arrival)
-            elif (unfinished := self._attempts.run(arrival, self._clock.now())) is not None:
+            elif (unfinished := self._attempts.run(arrival, self.clock.now())) is not None:
                 queue.appendleft(arrival)
                 continue
             if (following := self._done(arrival)) is not None:
@@ -122,7 +122,7 @@ class Dispatch:
         self._staging.order.finished(arrival.entry)
         if arrival.handlers:
             self._staging.counters.handled += 1
-        return self._due.after(arrival, self._clock.now()) if arrival.queue else None
+        return self._due.after(arrival, self.clock.now()) if arrival.queue else None
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

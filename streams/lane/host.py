@@ -9,15 +9,14 @@ from dataclasses import dataclass
 import structlog
 
 from streams.errors import PositionLost, SteadfaustError
-from streams.lane.intake import BacklogLimit
 from streams.lane.lane import Lane
+from streams.lane.session import shared_by
 from streams.lane.standby import Standby
 from streams.lane.state import LaneState
 from streams.lane.watchdog import Watchdog
 from streams.model.application import Application
-from streams.ports import Clock, Cluster, Faults, Stores
+from streams.ports import Ports
 from streams.positions.cuts import Cuts
-from streams.positions.topics import TopicLooks
 from streams.staging.measures import HandlerMeasures, Measures
 from streams.tracing.tracer import Tracer
 
@@ -54,37 +53,30 @@ class LaneHost:
     def __init__(
         self,
         app: Application,
-        *,
-        cluster: Cluster,
-        stores: Stores,
-        clock: Clock,
-        faults: Faults,
+        ports: Ports,
         on_fatal: Callable[[BaseException], None],
+        *,
         cuts: Cuts | None = None,
-        measured: bool = False,
         tracer: Tracer | None = None,
+        measured: bool = False,
     ) -> None:
         """`on_fatal` is called when a lane ends with an error for which the worker must stop. Attempts of
-        handlers are `measured` where somebody is to see that, and have spans where there is a `tracer`.
+        handlers are `measured` where the metrics are shown, and have spans where there is a `tracer`.
         """
         self.measures: Measures = {name: HandlerMeasures() for name in app.handlers} if measured else {}
         self.lanes: dict[int, Lane] = {}
         self.standbys: dict[int, Standby] = {}
         self._app = app
-        self._cluster = cluster
-        self._tracer = tracer
-        self._stores = stores
-        self._clock = clock
-        self._faults = faults
+        self._ports = ports
+        self._clock = ports.clock
         self._on_fatal = on_fatal
-        self._backlog_limit = BacklogLimit(app.lane_options)
-        self._cuts = cuts or Cuts(app.layout, cluster)
-        self._looks = TopicLooks(cluster, clock)
+        self._member = asyncio.Event()
+        more = {"handlers": self.measures, "tracer": tracer, "may_open": self._member}
+        self._shared = shared_by(app, ports, cuts, **more)
         self._wanted = _Wanted()
         self._tasks: dict[Lane | Standby, asyncio.Task[None]] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
-        self._member = asyncio.Event()
-        self._watchdog = Watchdog(self.lanes, clock)
+        self._watchdog = Watchdog(self.lanes, ports.clock)
         self._watching: asyncio.Task[None] | None = None
         self._stopped = False
 
@@ -157,28 +149,15 @@ class LaneHost:
     def _start(self, number: int) -> None:
         runner: Lane | Standby
         if number in self._wanted.active:
-            runner = self.lanes[number] = Lane(
-                self._app,
-                number,
-                cluster=self._cluster,
-                stores=self._stores,
-                clock=self._clock,
-                faults=self._faults,
-                topics=self._wanted.topics,
-                may_open=self._member,
-                backlog_limit=self._backlog_limit,
-                cuts=self._cuts,
-                looks=self._looks,
-                handlers=self.measures,
-                tracer=self._tracer,
-            )
+            topics = self._wanted.topics
+            runner = self.lanes[number] = Lane(self._app, number, self._ports, self._shared, topics)
         elif number in self._wanted.standby:
             runner = self.standbys[number] = Standby(
                 self._app,
                 number,
-                cluster=self._cluster,
-                stores=self._stores,
-                clock=self._clock,
+                cluster=self._ports.cluster,
+                stores=self._ports.stores,
+                clock=self._ports.clock,
                 gives_way=self._is_opening_a_lane,
             )
         else:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-import structlog
-
-from streams.lane.aside import Aside, Stretch
-from streams.lane.parts import Parts
-from streams.model.application import Application, LaneOptions
-from streams.operator.admission import is_about_a_handler
-from streams.ports import TP, Batch, Clock, Reader
+from streams.lane.admission import Admission
+from streams.lane.dispatch import Dispatch
+from streams.lane.sources import Sources
+from streams.model.application import LaneOptions
+from streams.operator.admission import OperationAdmission, is_about_a_handler
+from streams.ports import TP, Batch
 from streams.staging.commit_order import CommitOrder
 from streams.staging.loops import was_looped
-
-log = structlog.get_logger(__name__)
 
 #: Records taken from the reader at once: large enough to be fast, small enough to let other lanes run.
 FETCH_RECORDS = 500
@@ -33,73 +30,49 @@ class Intake:
 
     def __init__(
         self,
-        reader: Reader,
+        sources: Sources,
         limit: BacklogLimit,
-        parts: Parts,
-        clock: Clock,
-        app: Application,
-        taken: Callable[[], None],
-        reads: Collection[TP],
-        assign: Callable[[Mapping[TP, int]], Awaitable[None]],
-        aside: Aside,
+        admission: Admission,
+        operations: OperationAdmission,
+        dispatch: Dispatch,
     ) -> None:
-        """`limit` counts this lane already; `taken` is called when there may be something to commit. `reads`
-        is what the reader reads, `assign` has it read on from other positions; `aside` has nothing yet.
-        """
-        self._reader = reader
+        """`limit` counts this lane already."""
+        app = admission.staging.app
+        self._sources = sources
         self._limit = limit
-        self._order = parts.staging.order
-        self._admission = parts.admission
-        self._operations = parts.operations
-        self._dispatch = parts.dispatch
-        self._clock = clock
+        self._admission = admission
+        self._operations = operations
+        self._dispatch = dispatch
+        self._order = admission.staging.order
+        self._crowds = admission.waiting.crowds
+        self._loops = admission.loops
+        self._clock = dispatch.clock
         self._operations_topic = app.layout.operations
         self._group = app.layout.app_id.encode()
-        self._loops = parts.loops
-        self._taken = taken
         self._held: dict[TP, deque[Batch]] = {}
-        self._reads = reads
-        self._assign = assign
-        self._crowds = parts.waiting.crowds
-        self._aside = aside
         #: Records that are taken at once: fewer where each takes long.
         self._at_once = FIRST_OFFER
         #: Messages taken since the lane opened, by topic; counted by the batch.
         self.taken_by_topic: Counter[str] = Counter()
 
-    async def step(self) -> bool:
-        """Offer what is held, then read more; False when the lane is full and has to make room first."""
-        aside = self._crowds.held_back(self._clock.now()).intersection(self._reads)
-        if aside != self._aside.partitions:
-            await self._hold_back(aside)
-        if not self._offer():
+    async def step(self, taken: Callable[[], None]) -> bool:
+        """Offer what is held, then read more; False when the lane is full and has to make room first. `taken`
+        is called when there may be something to commit.
+        """
+        held_back = self._crowds.held_back(self._clock.now()).intersection(self._sources.partitions)
+        if held_back != self._sources.held_back:
+            await self._sources.hold_back(held_back)
+        if not self._offer(taken):
             return True
         room = self._room()
         if not room:
             return False
-        batches = await self._reader.fetch(max_records=min(FETCH_RECORDS, room), timeout=FETCH_TIMEOUT)
+        fetched = min(FETCH_RECORDS, room)
+        batches = await self._sources.reader.fetch(max_records=fetched, timeout=FETCH_TIMEOUT)
         for batch in batches:
             self._held.setdefault(batch.tp, deque()).append(batch)
-        self._offer()
+        self._offer(taken)
         return True
-
-    async def _hold_back(self, tps: frozenset[TP]) -> None:
-        """Read these no further, and all others again."""
-        before, behind = self._aside, self._behind()
-        at = {
-            tp: self._reader.position(tp) if (offset := before.position(tp)) is None else offset
-            for tp in self._reads
-        }
-        if tps - before.partitions:
-            log.warning("reading_held_back", held=_named(tps), action="queue_long says for which key")
-        if released := before.partitions - tps:
-            log.info("reading_goes_on", read=_named(released))
-        before.replace({tp: Stretch(at[tp], at[tp] + behind.get(tp, 0)) for tp in tps})
-        await self._assign({tp: offset for tp, offset in at.items() if tp not in tps})
-
-    def _behind(self) -> dict[TP, int]:
-        """By partition, offsets that are not read, as brokers told the ends last."""
-        return {**self._reader.behind_by_partition(), **self._aside.behind()}
 
     @property
     def lag(self) -> int:
@@ -110,7 +83,7 @@ class Intake:
     def not_taken(self) -> Counter[str]:
         """By topic, messages that are not taken yet, as brokers told the ends of the topics last."""
         left: Counter[str] = Counter()
-        for tp, offsets in self._behind().items():
+        for tp, offsets in self._sources.behind().items():
             left[tp.topic] += offsets
         for tp, batches in self._held.items():
             left[tp.topic] += sum(len(batch.records) for batch in batches)
@@ -125,7 +98,7 @@ class Intake:
 
     @property
     def _read_ahead(self) -> int:
-        held = (batches for tp, batches in self._held.items() if tp not in self._aside.partitions)
+        held = (batches for tp, batches in self._held.items() if tp not in self._sources.held_back)
         return sum(len(batch.records) for batches in held for batch in batches)
 
     def _room(self) -> int:
@@ -133,19 +106,19 @@ class Intake:
             return 0
         return self._limit.room(self._order, self._read_ahead)
 
-    def _offer(self) -> bool:
+    def _offer(self, taken: Callable[[], None]) -> bool:
         """Take of the batches what can be taken; the rest stays. False when others should have their turn
         before it is tried.
         """
         until = perf_counter() + TURN
-        for tp in [tp for tp in self._held if tp not in self._aside.partitions]:
+        for tp in [tp for tp in self._held if tp not in self._sources.held_back]:
             batches = self._held.pop(tp)
             while batches and perf_counter() < until and self._accept_first(batches):
                 pass
             if batches:
                 self._held[tp] = batches  # behind the others
         if self._order.backlog or self._order.has_passed:
-            self._taken()
+            taken()
         return perf_counter() < until
 
     def _accept_first(self, batches: deque[Batch]) -> bool:
@@ -206,10 +179,6 @@ class Intake:
             if arrival is not None:
                 self._dispatch.dispatch(arrival, now)
         return len(batch.records)
-
-
-def _named(tps: Iterable[TP]) -> list[str]:
-    return sorted(f"{topic}[{number}]" for topic, number in tps)
 
 
 class BacklogLimit:

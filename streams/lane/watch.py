@@ -8,13 +8,15 @@ from collections.abc import Collection
 import structlog
 
 from streams.errors import ClusterUnavailable, PartitionsAdded
-from streams.lane.aside import Aside
 from streams.lane.housekeeping import HOUSEKEEPING
+from streams.lane.lasting import Lasting
 from streams.lane.recovery import changelog_partitions, touch
+from streams.lane.sources import Sources
 from streams.model.application import Application
-from streams.ports import TP, Clock, Cluster, Identity, Reader, Store
+from streams.ports import Identity, Ports
 from streams.positions.checks import check_topics
-from streams.positions.topics import TopicLooks, TopicStanding, added_partitions
+from streams.positions.topics import TopicLooks, added_partitions
+from streams.staging.area import StagingArea
 
 log = structlog.get_logger(__name__)
 
@@ -28,35 +30,19 @@ class ClusterWatch:
     """Asks for one lane, beside all else: an answer may take long, and the lane goes on without one."""
 
     def __init__(
-        self,
-        app: Application,
-        lane: int,
-        topics: Collection[str],
-        *,
-        reads: Collection[TP],
-        reader: Reader,
-        aside: Aside,
-        looks: TopicLooks,
-        standing: TopicStanding,
-        store: Store,
-        cluster: Cluster,
-        clock: Clock,
+        self, lasting: Lasting, looks: TopicLooks, ports: Ports, staging: StagingArea, sources: Sources
     ) -> None:
-        """`reads` are the partitions that the lane reads, `aside` what of it is read no further, `looks`
-        and `standing` those of the worker and of the lane.
-        """
-        self._app = app
-        self._lane = lane
-        self._topics = topics
-        self._watched = watched(app, topics)
-        self._reads = frozenset(reads)
-        self._reader = reader
-        self._aside = aside
+        """`looks` are those of the worker."""
+        self._app = staging.app
+        self._lane = lasting.number
+        self._topics = lasting.topics
+        self._standing = lasting.measures.topics
+        self._watched = watched(staging.app, lasting.topics)
         self._looks = looks
-        self._standing = standing
-        self._store = store
-        self._cluster = cluster
-        self._clock = clock
+        self._store = staging.store
+        self._sources = sources
+        self._cluster = ports.cluster
+        self._clock = ports.clock
         self._touched = 0.0
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -66,14 +52,14 @@ class ClusterWatch:
         looked = self._clock.now()
         while not stopping.is_set():
             await self._clock.sleep(LOOK_INTERVAL)
-            is_unknown = bool(self._reader.unknown_topics())
+            is_unknown = bool(self._sources.reader.unknown_topics())
             if not is_unknown and 0 <= self._clock.now() - looked < ASK_INTERVAL:
                 continue
             looked = self._clock.now()
             try:
                 age = LOOK_INTERVAL if is_unknown else ASK_INTERVAL - LOOK_INTERVAL
                 self._compare(await self._looks.look(self._watched, age))
-                await self._aside.look(self._cluster)
+                await self._sources.look(self._cluster)
                 await self._touch()
             except ClusterUnavailable as error:
                 log.warning("lane_cannot_ask", lane=self._lane, error=str(error), action="asked again")
@@ -83,7 +69,9 @@ class ClusterWatch:
         self._standing.see(app, self._watched, identity, self._clock.now())
         check_topics(app, self._lane, self._store, of(identity, [*self._topics, *app.changelogs]))
         added = [
-            tp for tp in added_partitions(app, self._lane, self._topics, identity) if tp not in self._reads
+            tp
+            for tp in added_partitions(app, self._lane, self._topics, identity)
+            if tp not in self._sources.partitions
         ]
         if added:
             names = ", ".join(f"{tp.topic}[{tp.partition}]" for tp in added)

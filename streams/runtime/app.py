@@ -21,7 +21,7 @@ from streams.lane.host import LaneHost
 from streams.logs import configure_logs
 from streams.model.application import Application
 from streams.model.codecs import Schemas
-from streams.ports import Faults
+from streams.ports import Faults, Ports
 from streams.positions.cuts import Cuts
 from streams.positions.declared import DEAD_LETTER_ROOM
 from streams.runtime.access import broker_urls, until_brokers_answer
@@ -238,11 +238,8 @@ class LaneApp(faust.App):
         self.assignor.kept = stores.kept()
         self.host = LaneHost(
             app,
-            cluster=self.cluster,
-            stores=stores,
-            clock=SystemClock(),
-            faults=self._faults,
-            on_fatal=self.on_fatal,
+            Ports(self.cluster, stores, SystemClock(), self._faults),
+            self.on_fatal,
             cuts=cuts,
             measured=settings.metrics,
             tracer=await self._opened.enter_async_context(settings.tracing(settings.app_id)),

@@ -8,6 +8,7 @@ from lane_workloads import Workload
 from lane_worlds import Post, World
 
 from streams.lane.host import LaneHost
+from streams.ports import Ports
 from streams.testing.faults import NoFaults
 
 
@@ -16,11 +17,8 @@ def host_of(
 ) -> LaneHost:
     host = LaneHost(
         world.app,
-        cluster=cluster or world.cluster,
-        stores=stores or world.machine,
-        clock=world.clock,
-        faults=faults or NoFaults(),
-        on_fatal=fatal.append,
+        Ports(cluster or world.cluster, stores or world.machine, world.clock, faults or NoFaults()),
+        fatal.append,
     )
     world.at_end.append(host.stop)
     return host

@@ -11,10 +11,10 @@ def held_by(lane: Lane) -> dict[str, object]:
     """All that counts messages, bytes, keys or changes of a lane, where it is not as in one that has just
     opened; its state while it is not open.
     """
-    parts = lane._parts
-    if parts is None:
+    session = lane._session
+    if session is None:
         return {"state": lane.state}
-    order = parts.staging.order
+    order = session.staging.order
     found: dict[str, object] = {
         "held": order.held,
         "held_bytes": order.held_bytes,
@@ -22,11 +22,11 @@ def held_by(lane: Lane) -> dict[str, object]:
         "backlog_bytes": order.backlog_bytes,
         "in_commit": order.in_commit,
         "in_commit_bytes": order.in_commit_bytes,
-        "overlay": len(parts.staging),
-        "in_flight": parts.dispatch.in_flight,
-        "tasks": parts.dispatch.tasks,
+        "overlay": len(session.staging),
+        "in_flight": session.dispatch.in_flight,
+        "tasks": session.dispatch.tasks,
     }
-    for name, gate in parts.waiting.gates.items():
+    for name, gate in session.waiting.gates.items():
         found[f"{name} running"] = len(gate.running)
         found[f"{name} under way"] = gate.under_way
         found[f"{name} queues"] = len(gate.queues)

@@ -21,7 +21,7 @@ from chaos.model.worker import ModelWorker, Phase
 from streams.errors import PositionLost
 from streams.lane.lane import Lane
 from streams.lane.state import LaneState
-from streams.ports import TP
+from streams.ports import TP, Ports
 from streams.staging.changes import POSITIONS
 from streams.testing.clock import ManualClock
 from streams.testing.store import MemoryStores
@@ -114,14 +114,8 @@ class RealWorker:
 
     def start(self) -> None:
         self.gates = Gates()
-        self.lane = Lane(
-            self._world.app,
-            0,
-            cluster=GatedCluster(self._world.cluster, self.gates),
-            stores=self.stores,
-            clock=self.clock,
-            faults=self.gates,
-        )
+        cluster: Any = GatedCluster(self._world.cluster, self.gates)
+        self.lane = Lane(self._world.app, 0, Ports(cluster, self.stores, self.clock, self.gates))
         self.task = asyncio.create_task(self.lane.run())
 
     async def go_on(self) -> None:

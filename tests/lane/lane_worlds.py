@@ -11,11 +11,12 @@ from typing import Any, NamedTuple, cast
 
 from streams.claims.checks import ClaimChecks
 from streams.lane.lane import Lane
+from streams.lane.session import shared_by
 from streams.model.application import Application, LaneOptions
 from streams.model.codecs import MakeCodec, json_without_schema
 from streams.model.envelope import new_headers
 from streams.model.layout import Layout
-from streams.ports import TP, Record, Stores
+from streams.ports import TP, Ports, Record, Stores
 from streams.positions.declared import DEAD_LETTER_ROOM, declare
 from streams.testing.cluster import FakeCluster
 from streams.testing.faults import LaneKilled, ScriptedFaults
@@ -151,17 +152,17 @@ class World:
         stores: Stores | None = None,
         faults: Any = None,
         app: Any = None,
+        topics: Any = None,
         **more: Any,
     ) -> Running:
         """A lane that has begun to run, on this world's machine and with its faults unless told otherwise."""
+        ports = Ports(self.cluster, stores or self.machine, self.clock, faults or self.faults)
         lane = Lane(
             app or self.app,
             number,
-            cluster=self.cluster,
-            stores=stores or self.machine,
-            clock=self.clock,
-            faults=faults or self.faults,
-            **more,
+            ports,
+            shared_by(app or self.app, ports, **more),
+            topics,
         )
         self.running.append(Running(lane, self))
         return self.running[-1]

@@ -207,7 +207,7 @@ async def test_stopping_lets_the_commit_in_flight_finish(world: World) -> None:
     pause = world.faults.pause_at("sent")
     lane = world.lane()
     await pause.reached()
-    beside = {"Lane._read", "Lane._keep_house"}
+    beside = {"Session._read", "Session._do_chores"}
     assert running(*beside) == beside, "they have other names now: this waits until they have ended"
     lane.lane.stop()
     await world.until(lambda: not running(*beside))  # only the commit is left

@@ -13,8 +13,9 @@ from lane_worlds import FakeWorld, Post, Running, World
 from streams.errors import LayoutMismatch
 from streams.lane.host import LaneHost
 from streams.lane.lane import Lane
+from streams.lane.session import shared_by
 from streams.model.application import Application
-from streams.ports import TP
+from streams.ports import TP, Ports
 from streams.positions.cuts import Cuts
 from streams.testing.faults import NoFaults, Pause, ScriptedFaults
 
@@ -55,8 +56,9 @@ async def close(world: World, work: Workload, lanes: list[Running]) -> None:
 
 def beside(world: World, cluster: Any, app: Application, number: int, **more: Any) -> Running:
     """A lane whose worker sees the cluster in a way of its own."""
-    more = {"stores": world.machine, "faults": NoFaults(), **more}
-    world.running.append(Running(Lane(app, number, cluster=cluster, clock=world.clock, **more), world))
+    stores, faults = more.pop("stores", world.machine), more.pop("faults", NoFaults())
+    ports = Ports(cluster, stores, world.clock, faults)
+    world.running.append(Running(Lane(app, number, ports, shared_by(app, ports, **more)), world))
     return world.running[-1]
 
 
@@ -186,11 +188,8 @@ async def test_a_worker_of_an_older_cut_takes_nothing_back(world: World, fatal: 
     new = await opened(world, two)
     host = LaneHost(
         four,
-        cluster=world.cluster,
-        stores=world.stores(),
-        clock=world.clock,
-        faults=NoFaults(),
-        on_fatal=fatal.append,
+        Ports(world.cluster, world.stores(), world.clock, NoFaults()),
+        fatal.append,
         cuts=late,
     )
     world.at_end.append(host.stop)

@@ -12,6 +12,7 @@ from streams.lane.host import LaneHost
 from streams.model.application import Application
 from streams.policy.assignment import Assignment, Member
 from streams.policy.fitness import Fitness
+from streams.ports import Ports
 from streams.testing.cluster import FakeCluster
 from streams.testing.simulation.group import Group
 from streams.testing.simulation.machines import Machine, Network, Process
@@ -77,11 +78,10 @@ class SimulatedWorker:
         self._end_with = fatal
         self.host = LaneHost(
             app,
-            cluster=Network(cluster, machine, self.process, points.reach),
-            stores=machine.stores,
-            clock=machine.clock,
-            faults=points,
-            on_fatal=self._fatal,
+            Ports(
+                Network(cluster, machine, self.process, points.reach), machine.stores, machine.clock, points
+            ),
+            self._fatal,
         )
         self.process.spawn(self._hand_over())
 

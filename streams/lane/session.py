@@ -1,0 +1,190 @@
+"""One opening of a lane: its owners of state, one above the other, and the loops that use them.
+
+StagingArea has what is decided and not committed, Waiting what waits for a handler, Dispatch the keys that
+are under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from streams.dead_letters.expiry import Expiry
+from streams.dead_letters.table import DeadLetters
+from streams.errors import HandlerFailed, PositionLost
+from streams.lane.admission import Admission
+from streams.lane.attempt import Attempts
+from streams.lane.commit import Commits
+from streams.lane.dispatch import Dispatch
+from streams.lane.held_up import HeldUpWatch
+from streams.lane.housekeeping import Chore, DueChore, Housekeeping, Seldom, inbox_expiry, log_holds
+from streams.lane.intake import BacklogLimit, Intake
+from streams.lane.lasting import Lasting
+from streams.lane.loopback import Loopback
+from streams.lane.references import References
+from streams.lane.sources import Sources
+from streams.lane.spans import LaneSpans
+from streams.lane.stopping import side_by_side
+from streams.lane.timers import Timers
+from streams.lane.watch import ClusterWatch
+from streams.model.application import Application
+from streams.operator.admission import OperationAdmission
+from streams.operator.operations import Operations
+from streams.operator.pauses import Drains, load_pauses
+from streams.ports import Ports, Transactions
+from streams.positions.cuts import Cuts
+from streams.positions.producers import OwnProducers
+from streams.positions.topics import TopicLooks
+from streams.retry.due import DueHeads
+from streams.retry.gate import HandlerGate
+from streams.retry.waiting import Waiting
+from streams.staging.area import StagingArea
+from streams.staging.arrival import Arrival
+from streams.staging.inbox import Inbox
+from streams.staging.loops import Loops
+from streams.staging.measures import Measures
+from streams.staging.outcomes import Outcomes
+from streams.staging.payloads import Payloads
+from streams.tracing.tracer import Tracer
+
+#: How long a full lane waits for room before it looks again, in seconds.
+FULL_PAUSE = 0.2
+#: Between looks at what is due, in seconds: a timer is late by this much at most when the lane is idle.
+TICK = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """What the lanes of a worker share.
+
+    Attributes:
+        backlog_limit: how many messages they may take.
+        cuts, looks: what the worker knows of cuts and topics.
+        handlers: where attempts are measured, by handler; empty: they are not.
+        tracer: makes spans of attempts; None: there are no traces.
+        may_open: set while membership is sure. A lane that opened before would fence an owner that may be the
+            right one. None: it is always sure.
+    """
+
+    backlog_limit: BacklogLimit
+    cuts: Cuts
+    looks: TopicLooks
+    handlers: Measures = field(default_factory=dict)
+    tracer: Tracer | None = None
+    may_open: asyncio.Event | None = None
+
+
+def shared_by(app: Application, ports: Ports, cuts: Cuts | None = None, **more: Any) -> Shared:
+    """What the lanes of a worker share that meets the outside by these ports."""
+    limit, looks = BacklogLimit(app.lane_options), TopicLooks(ports.cluster, ports.clock)
+    cuts = cuts or Cuts(app.layout, ports.cluster)
+    return Shared(**{"backlog_limit": limit, "cuts": cuts, "looks": looks, **more})
+
+
+class Session:
+    """A lane from its opening to the first error."""
+
+    def __init__(
+        self, lasting: Lasting, shared: Shared, ports: Ports, staging: StagingArea, sources: Sources
+    ) -> None:
+        app, clock, signals = staging.app, ports.clock, lasting.signals
+        options, measures, handlers = app.lane_options, lasting.measures, shared.handlers
+        gates = {
+            name: HandlerGate(name, each.breaker, handlers.get(name)) for name, each in app.handlers.items()
+        }
+        spans = LaneSpans(shared.tracer, app.layout.app_id, lasting.number) if shared.tracer else None
+        looped = app.looped.intersection(lasting.topics) if options.loopback else ()
+        self.loops = loops = Loops(looped, sources.unread) if looped else None
+        inbox = Inbox(staging.store, staging.writes, options.inbox_retention)
+        letters = DeadLetters(staging, measures.bursts)
+
+        self.staging = staging
+        self.waiting = waiting = Waiting(Outcomes(staging, loops), letters, gates)
+        waiting.load(clock.now())
+        load_pauses(waiting)
+        in_flight: dict[bytes, deque[Arrival]] = {}
+        due = DueHeads(waiting, in_flight, len(app.layout.partitions_of(lasting.number)))
+        attempts = Attempts(waiting, Payloads(app.claims), clock, spans)
+        loopback = Loopback(attempts, loops, lambda: lasting.reopening.limit) if loops is not None else None
+        operations = Operations(waiting, inbox)
+        self.dispatch = dispatch = Dispatch(attempts, loopback, operations, due, signals.progress)
+
+        admission, asked = Admission(waiting, inbox, loops), OperationAdmission(letters, inbox)
+        self._intake = Intake(sources, shared.backlog_limit, admission, asked, dispatch)
+        timers = Timers(staging, loops, in_flight, measures.refused_timers)
+        self._commits = Commits(staging, timers, spans, lasting, ports)
+        seldom = Seldom(inbox_expiry(inbox, lasting.number), lambda _: log_holds(waiting), due.drop_stale)
+        chores: list[Chore] = [seldom, timers, DueChore(due, dispatch), Drains(waiting), Expiry(letters)]
+        if app.claims is not None:
+            chores.append(References(letters, app.claims.bucket))
+        self._housekeeping = Housekeeping(chores)
+        self._watch = ClusterWatch(lasting, shared.looks, ports, staging, sources)
+        self._held_up = HeldUpWatch(lasting.number, sources.reader.held_up, clock)
+        self._lasting = lasting
+        self._limit = shared.backlog_limit
+        self._ports = ports
+        self._spans = spans
+
+    async def close(self) -> None:
+        """Drop what is under way and what is staged."""
+        await self.dispatch.close()
+        if self._spans is not None:
+            self._spans.discarded()
+
+    async def work(
+        self,
+        producer: Transactions,
+        own: OwnProducers,
+        committed: Callable[[], None],
+        idle: Callable[[], None],
+    ) -> None:
+        """Read, commit and do chores side by side until the first error, or until the lane stops. `own` are
+        the producers whose records are the lane's own. `committed` is called after each commit, `idle` again
+        and again while there is nothing to do.
+
+        Raises what ended it.
+        """
+        measures, stopping = self._lasting.measures, self._lasting.stopping
+        measures.held_up = self._held_up
+        await side_by_side(
+            self._do_chores(idle),  # first: what is due comes before what is read (docs/adr/0013)
+            self._read(),
+            self._watch.run(stopping),
+            self._held_up.run(stopping, self._ports.cluster),
+            may_end=self._commit(producer, own, committed),
+            within=lambda: self.staging.app.lane_options.stop_timeout if stopping.is_set() else 0.0,
+            grave=(HandlerFailed, PositionLost),
+        )
+
+    async def _read(self) -> None:
+        signals, intake = self._lasting.signals, self._intake
+        self._lasting.measures.intake = intake
+        while not self._lasting.stopping.is_set():
+            signals.room.clear()
+            if await intake.step(signals.work.set):
+                await asyncio.sleep(0)  # records that were there already must not starve the other lanes
+                continue
+            # Not wait_for: that one can swallow a cancellation on Python 3.11.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FULL_PAUSE):
+                    await signals.room.wait()
+
+    async def _commit(self, producer: Transactions, own: OwnProducers, committed: Callable[[], None]) -> None:
+        while not self._lasting.stopping.is_set():
+            if await self._commits.step(producer):
+                self.staging.order.record(own.follow(producer.producer_id))
+                committed()
+                self._lasting.signals.room.set()
+
+    async def _do_chores(self, idle: Callable[[], None]) -> None:
+        order, clock = self.staging.order, self._ports.clock
+        while not self._lasting.stopping.is_set():
+            if self._housekeeping.step(clock.now(), lambda: self._limit.room(order, 0)):
+                self._lasting.signals.work.set()
+            await clock.sleep(TICK)
+            if not order.held:
+                idle()
