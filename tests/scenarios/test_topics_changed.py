@@ -49,6 +49,6 @@ def test_a_topic_that_is_gone_shows_within_seconds(world: World) -> None:
     gone = f"topic {StockReceived.TOPIC} is gone"
     eventually(lambda: any(text.startswith(gone) for text in warnings(started["web"])), gone)
     with pytest.raises(HTTPError) as refused:
-        urlopen(f"{started['web'].rstrip('/')}/api/tables/orders/rows?key=before-1", timeout=BOUND).close()
+        urlopen(f"{started['web'].rstrip('/')}/api/tables/orders/rows?key=of-nobody", timeout=BOUND).close()
     with refused.value as answer:
         assert json.load(answer)["error"] == "no_row", "a look-up says what there is"
