@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 
 from tests.integration.test_plain_agents import create
-from tests.integration.worker_process import environment_of, working
+from tests.integration.worker_process import environment_of, start
 from tests.waiting import BOUND
 
 #: What it tells: an answer to `.ask()` does not come to either.
@@ -25,8 +25,14 @@ def test_what_faust_has_works_beside_lanes_alike(kafka, tmp_path: Path, stock: b
     environment = environment_of("features", kafka.bootstrap, tmp_path)
     if stock:
         environment["STOCK"] = "yes"
-    with working("tests.integration.faust_features", environment):
+    tmp_path.mkdir(exist_ok=True)
+    worker = start("tests.integration.faust_features", environment, tmp_path / "worker.log")
+    try:
         assert asyncio.run(told(kafka.bootstrap, seen)) == FOUND
+    finally:
+        # Stopped within a rebalance, either hangs now and then in aiokafka's wait for metadata.
+        worker.kill()
+        worker.wait(BOUND)
 
 
 async def told(bootstrap: str, topic: str) -> set[str]:

@@ -24,6 +24,7 @@ from streams.runtime.clients import KafkaOptions, require_partitions
 from streams.runtime.transactions import requests
 from streams.runtime.transactions.batches import PackedBatch, pack
 from streams.runtime.transactions.codes import FENCED, error_of, moved, passes, pause
+from streams.runtime.transactions.limits import Limits
 from streams.runtime.transactions.link import BrokerLink, Coordinator
 from streams.runtime.transactions.questions import describe_limit, describe_transaction
 from streams.runtime.transactions.refusals import clock_wrong, is_of_the_clock, is_too_large, too_large
@@ -58,9 +59,9 @@ class TransactionalProducer(Steps):
         *,
         starting: asyncio.Lock,
         closing: set[asyncio.Task[None]],
-        limits: dict[str, int] | None = None,
+        limits: Limits | None = None,
     ) -> None:
-        """`limits` are what topics have turned out to take, in bytes, where that is less than `max_batch`."""
+        """`limits` are those that all producers of a worker have learnt."""
         super().__init__(transactional_id, options, closing)
         self._starting = starting
         self._started = False
@@ -69,7 +70,7 @@ class TransactionalProducer(Steps):
         self._protocol = V1
         self._sequences = ProducerSequences(Owner(transactional_id, -1, -1))
         self._known: set[TP] = set()
-        self._limits = {} if limits is None else limits
+        self._limits = limits or Limits()
         # Of the transaction that is open.
         self._begun = False
         self._began = 0.0
@@ -111,8 +112,10 @@ class TransactionalProducer(Steps):
         self._running()
         now = int(time.time() * 1000)
         limits, options = self._limits, self._options
+        if due := limits.due({tp.topic: None for tp in batches}):
+            await self._ask_limits(due)
         packed = {
-            tp: pack(tp, records, now, options, limits.get(tp.topic, options.max_batch))
+            tp: pack(tp, records, now, options, limits.of(tp.topic, options.max_batch))
             for tp, records in batches.items()
             if records
         }
@@ -240,9 +243,14 @@ class TransactionalProducer(Steps):
             raise clock_wrong(self._began - started.at_ms / 1000 if started else None, tp, message)
         if is_too_large(error):
             told = await self._told(self._link.ask(self._link.leader(tp), describe_limit(tp.topic)))
-            # A batch may also be over the bound on a segment, which is not asked for.
-            self._limits[tp.topic] = limit = told if told and told < size else size // 2
-            raise too_large(tp, size, records, limit)
+            raise too_large(tp, size, records, self._limits.refused(tp.topic, size, told))
+
+    async def _ask_limits(self, topics: Iterable[str]) -> None:
+        """Ask again what topics take that took less than a batch: somebody may have raised it."""
+        for topic in topics:
+            if (leader := self._link.leader(TP(topic, 0))) >= 0:
+                told = await self._told(self._link.ask(leader, describe_limit(topic)))
+                self._limits.asked(topic, told, self._options.max_batch)
 
     async def _told(self, question: Awaitable[T]) -> T | None:
         """The answer to what makes an error clearer; None where there is none in time."""

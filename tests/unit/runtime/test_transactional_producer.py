@@ -16,6 +16,7 @@ from streams.errors import ClockWrong, Fenced, OutcomeUnknown, RecordRefused, Re
 from streams.ports import TP, Outgoing
 from streams.runtime.clients import KafkaOptions
 from streams.runtime.transactions.codes import error_of, passes, pause
+from streams.runtime.transactions.limits import Limits
 from streams.runtime.transactions.link import BrokerLink
 from streams.runtime.transactions.producer import TransactionalProducer
 from streams.runtime.transactions.questions import Started
@@ -425,6 +426,34 @@ async def test_a_batch_over_a_limit_is_packed_smaller_next_time(begin: Start) ->
     again, others = await begin(V2, limits=producer._limits)
     await again.send({A: many})
     assert sum(1 for each in kinds(others) if each == PRODUCE) > 3
+
+
+@pytest.mark.parametrize(
+    ("told", "later", "batches"),
+    [(500, 0.0, 7), (500, 100.0, 7), (2_000, 30.0, 7), (2_000, 100.0, 2), (1 << 20, 100.0, 1), (0, 700.0, 3)],
+)
+async def test_a_raised_limit_is_learnt(begin: Start, told: int, later: float, batches: int) -> None:
+    """The limit was 500 bytes; it is asked for when it is a minute old, or tried where nobody tells it."""
+    now = 0.0
+    limits = Limits(lambda: now)
+    limits.refused("a", 2_500, 500 if told else None)
+    if not told:
+        limits.refused("a", 1_000, None)
+    now = later
+    producer, brokers = await begin(V2, limits=limits)
+    brokers.limit = told
+    many = [Outgoing(b"k", b"x" * 100, []) for _ in range(20)]
+    await producer.send({A: many})
+    assert len(brokers.batches) == batches
+
+
+async def test_a_limit_without_an_answer_stays(begin: Start) -> None:
+    limits = Limits(iter((0.0, 100.0, 100.0, 100.0, 100.0)).__next__)
+    limits.refused("a", 2_500, 500)
+    producer, brokers = await begin(V2, limits=limits)
+    brokers.told[32] = [KafkaConnectionError("broken")]
+    await producer.send({A: records()})
+    assert limits.of("a", 1 << 20) == 500
 
 
 async def test_a_commit_beside_another_step_is_none(begin: Start) -> None:
