@@ -73,7 +73,7 @@ async def find_start(
     # Before the positions: they are then read in the topics that were checked, whatever comes in between.
     identity = await cluster.identity([*topics, *app.changelogs])
     standing.see(app, topics, identity, clock.now())
-    if gone := sorted(set(topics) - identity.topics.keys()):
+    if gone := sorted({*topics, *app.changelogs} - identity.topics.keys()):
         raise TopicGone(gone)
     changes = check_topics(app, lane, store, identity)
     sources = source_partitions(app, lane, topics, identity)

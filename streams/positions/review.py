@@ -71,8 +71,8 @@ async def standings(layout: Layout, cluster: Cluster, topics: Collection[str] = 
         if key[:1] == POSITION
     }
     known = {*positions, *(TP(topic, number) for number, each in kept.items() for topic in each.topics)}
-    known |= {TP(topic, number) for topic in topics for number in range(layout.partitions)}
-    identity = await cluster.identity({tp.topic for tp in known})
+    identity = await cluster.identity({*(tp.topic for tp in known), *topics})
+    known |= {TP(topic, number) for topic in topics for number in range(identity.partitions.get(topic, 0))}
     there = sorted(
         tp
         for tp in known
@@ -210,7 +210,8 @@ async def _decide(
 ) -> tuple[list[Accepted], Mapping[int, Recorded], Mapping[int, Collection[Range]], list[TP]]:
     """What to accept of each partition, the topics that are recorded there, what is handled above the
     position, where that stays as it is, and recorded partitions that are no more. Partitions that somebody
-    has added, and of which something is recorded, go with the number to which they belong.
+    has added go with the number to which they belong, where nothing is recorded of them from where the group
+    stands if that is asked for.
     """
     homes = sorted({layout.home_of(number) for number in numbers})
     rows = await lane_rows(cluster, _lane_changelog(layout, homes))
@@ -226,7 +227,11 @@ async def _decide(
         for key, value in row.items()
         if key[:1] == POSITION and (place := position_of(key[1:], tp.partition)).topic == topic
     }
-    added = sorted(stands.keys() - set(numbers) - set(range(layout.partitions)))
+    there = range(layout.partitions, identity.partitions[topic]) if is_source else ()
+    added = sorted(
+        {*stands, *(number for number in there if layout.home_of(number) in homes)}
+        - {*numbers, *range(layout.partitions)}
+    )
     if missing := sorted(set(numbers) - found.keys()):
         raise TopicMismatch(f"{topic} has no partition {missing[0]}")
     decided = [
@@ -234,7 +239,9 @@ async def _decide(
             topic=topic,
             partition=number,
             before=found[number].recorded,
-            position=choose(found[number], at if number in numbers else At.AUTO) if is_source else None,
+            position=choose(found[number], at if number in numbers else _of_added(found[number], at))
+            if is_source
+            else None,
             topic_id=identity.topics[topic],
         )
         for number in [*numbers, *(number for number in added if number in found)]
@@ -248,6 +255,12 @@ async def _decide(
     }
     stale = [TP(topic, number) for number in added if number not in found]
     return decided, {number: kept.get(number, NOTHING).also(identity) for number in homes}, ahead, stale
+
+
+def _of_added(standing: Standing, at: At | int) -> At:
+    """Where to go on in a partition that was not asked for itself."""
+    by_group = at is At.GROUP and standing.recorded is None and standing.group is not None
+    return At.GROUP if by_group else At.AUTO
 
 
 def _records(

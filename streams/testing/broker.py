@@ -170,13 +170,13 @@ class FakeBroker:
         """Compact a topic, leaving holes. Deletions are forgotten `delete_retention` seconds after they were
         compacted first; 0 forgets them at once.
         """
-        for log in self._of(topic):
+        for log in self.logs_of(topic):
             log.compact(now=self._now(), delete_retention=delete_retention)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Groups have no positions in it any more, as in Kafka."""
         del self.ids[name]
-        for log in list(self._of(name)):
+        for log in list(self.logs_of(name)):
             del self._logs[log.tp]
             for positions in self.groups.values():
                 positions.pop(log.tp, None)
@@ -184,7 +184,7 @@ class FakeBroker:
 
     def recreate_topic(self, name: str) -> None:
         """Delete a topic and make it anew, empty, with as many partitions."""
-        partitions = len(self._of(name))
+        partitions = len(self.logs_of(name))
         self.delete_topic(name)
         self.create_topic(name, partitions)
 
@@ -196,7 +196,7 @@ class FakeBroker:
         """What a read_committed reader of the whole topic would get, partition by partition."""
         return [
             e.record
-            for log in self._of(topic)
+            for log in self.logs_of(topic)
             for e in log.entries()
             if e.visible and e.record is not None and e.offset < log.stable
         ]
@@ -218,7 +218,8 @@ class FakeBroker:
         """The log of a partition; None where there is none."""
         return self._logs.get(tp)
 
-    def _of(self, topic: str) -> list[Log]:
+    def logs_of(self, topic: str) -> list[Log]:
+        """The logs of a topic's partitions, in their order."""
         return sorted((log for tp, log in self._logs.items() if tp.topic == topic), key=lambda log: log.tp)
 
     def producer(self, transactional_id: str) -> Producer:

@@ -42,7 +42,7 @@ class FakeCluster(FakeBroker):
         """The ids of the cluster and of these topics; topics that it does not have are left out."""
         await self._question()
         there = [name for name in topics if name in self.ids]
-        partitions = {name: len(self._of(name)) for name in there}
+        partitions = {name: len(self.logs_of(name)) for name in there}
         return Identity(self.id, {name: self.ids[name] for name in there}, partitions)
 
     async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:

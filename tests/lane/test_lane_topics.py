@@ -17,7 +17,7 @@ from streams.model.layout import LANE, Layout
 from streams.model.operations import LetterCommand
 from streams.ports import TP
 from streams.positions.declared import TopicSpec, differences
-from streams.positions.review import accept, standings
+from streams.positions.review import At, accept, standings
 from streams.runtime.topics import KafkaTopics, ensure_topics
 
 
@@ -160,6 +160,42 @@ async def test_what_was_deleted_of_an_added_partition_stops_its_lane(fake: FakeW
     assert [(each.partition, each.before, each.position) for each in accepted][1:] == [(2, 8, 10)]
     await handled(fake, work, [])
     assert sum((await counts(fake)).values()) == 10
+
+
+async def test_added_partitions_go_on_from_the_group_without_lane_changelog(fake: FakeWorld) -> None:
+    work = await counter(fake, partitions=1)
+    await fake.add_partitions(work.source, 3)
+    await handled(fake, work, astray(fake, some(fake, work, range(2), "a"), 1))
+    changelog = fake.app.layout.changelog(LANE)
+    fake.cluster.recreate_topic(changelog)
+    await accept(fake.app.layout, fake.cluster, changelog, [0])
+    for source in fake.app.sources:
+        accepted = await accept(fake.app.layout, fake.cluster, source, [0], At.GROUP)
+        if source == work.source:
+            assert [(each.partition, each.position) for each in accepted] == [(0, 3), (1, 2), (2, 0)]
+    await handled(fake, work, astray(fake, some(fake, work, range(2, 4), "a"), 2))
+    assert await counts(fake) == {"a": 4}
+
+
+async def test_a_changelog_deleted_during_the_opening_keeps_the_lane_shut(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await counter(fake, partitions=1)
+    gone, real = fake.app.layout.changelog("counts"), fake.cluster.identity
+    asked: list[Any] = []
+
+    async def identity(topics: Any) -> Any:
+        asked.append(topics)
+        if len(asked) == 2:  # the first is of recovery
+            fake.cluster.delete_topic(gone)
+        return await real(topics)
+
+    monkeypatch.setattr(fake.cluster, "identity", identity)
+    lane = fake.lane()
+    await fake.until(lambda: lane.lane.error is not None)
+    assert isinstance(lane.lane.error, TopicGone)
+    assert gone in str(lane.lane.error)
+    await lane.stop()
 
 
 async def test_a_topic_made_again_with_fewer_partitions_forgets_the_others(fake: FakeWorld) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from streams.testing.simulation import troubles
+from streams.testing.simulation import topics, troubles
 from streams.testing.simulation.faults import kinds_of
 from streams.testing.simulation.plan import Plan, Step
 from tests.simulation import sagas_part
-from tests.simulation.letters import BREAKER, RETRY
+from tests.simulation.letters import BREAKER, RETRY, Counted, Passed, Rang, Written
 from tests.simulation.letters_part import Shape
 
 KEYS = "abcdef"
@@ -21,6 +21,11 @@ TOPICS = (
     "letters.rang.v1",
     "sim-counts-changelog",
 )
+#: Topics that may be deleted.
+REMADE = (
+    *(Written.TOPIC,) * 4, *(Counted.TOPIC,) * 2, Passed.TOPIC, Rang.TOPIC,
+    "sim-counts-changelog", "sim-lane-changelog", "sim-inbox-changelog", "sim-dead_letters-changelog",
+)  # fmt: skip
 #: Those of all runs.
 OPTIONS = {
     "max_backlog": 200,
@@ -45,7 +50,10 @@ def plan_of(seed: int) -> Plan:
     }
     shapes: list[Any] = []
     steps = [*_faults(rng, machines), *_more(seed, machines)]
-    for subject in Random(f"{seed} subjects").choice(MIXES):
+    subjects = Random(f"{seed} subjects").choice(MIXES)
+    if subjects == ("letters",):  # of other subjects nothing is said yet where a topic is gone
+        steps += _topics(seed)
+    for subject in subjects:
         shape, some = SUBJECTS[subject](rng)
         shapes.append(shape)
         steps += some
@@ -122,9 +130,17 @@ def _faults(rng: Random, machines: int) -> list[Step]:
 def _more(seed: int, machines: int) -> list[Step]:
     """Rarer faults, by numbers of their own."""
     rng = Random(f"{seed} troubles")
-    kinds = troubles.kinds(rng, machines)
+    return _some(rng, rng.choice((0, 0, 1, 2)), troubles.kinds(rng, machines))
+
+
+def _topics(seed: int) -> list[Step]:
+    rng = Random(f"{seed} topics")
+    return _some(rng, rng.choice((0, 0, 0, 1, 2)), topics.kinds(rng, REMADE, Written.TOPIC))
+
+
+def _some(rng: Random, number: int, kinds: Mapping[str, Callable[[], tuple[Any, ...]]]) -> list[Step]:
     steps = []
-    for _ in range(rng.choice((0, 0, 1, 2))):
+    for _ in range(number):
         kind = rng.choice(list(kinds))
         steps.append(Step(rng.uniform(0.5, 40), kind, kinds[kind]()))
     return steps

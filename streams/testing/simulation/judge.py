@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from streams.dead_letters.row import Letter, decode_letter
 from streams.lane.recovery import changelog_partitions
 from streams.model.application import Application
 from streams.model.row_keys import split_row_key
-from streams.ports import TP
+from streams.ports import TP, Record
 from streams.staging.changes import (
     COPY_OF,
     DEAD_LETTERS_BY_AGE,
@@ -20,6 +20,7 @@ from streams.staging.changes import (
     Writes,
 )
 from streams.staging.inbox import bucket_length
+from streams.staging.keys import POSITION, position_of
 from streams.testing.cluster import FakeCluster
 from streams.testing.simulation.group import Group
 from streams.testing.simulation.machines import Machine
@@ -28,6 +29,13 @@ from streams.testing.simulation.workers import SimulatedWorker
 
 #: Tables that may have what is recognised as stale when it comes up, or that no changelog has.
 _STALE = {TIMERS_BY_DUE, QUEUES_BY_DUE, DEAD_LETTERS_BY_AGE, COPY_OF}
+
+
+class Removed(NamedTuple):
+    """A record of a log that was cut, or of a topic that was deleted. `unread`: no lane had passed it."""
+
+    record: Record
+    unread: bool
 
 
 class Subject(Protocol):
@@ -50,10 +58,17 @@ class Judged(Protocol):
     machines: list[Machine]
     workers: list[SimulatedWorker | None]
     owned: list[list[int]]
+    removed: list[Removed]
+    #: When each topic was deleted last, or an operator has gone on with what is there now, in loop's time.
+    deleted: dict[str, float]
 
     @property
     def parts(self) -> Sequence[Subject]:
         """Its parts."""
+
+    @property
+    def beside(self) -> Sequence[Subject]:
+        """Those without messages."""
 
 
 def rows(run: Judged, table: str) -> dict[tuple[str, str], bytes]:
@@ -67,12 +82,17 @@ def rows(run: Judged, table: str) -> dict[tuple[str, str], bytes]:
     return found
 
 
+def written(run: Judged, topic: str) -> list[Record]:
+    """All that was ever committed to a topic, in order for each partition: what was removed since, too."""
+    return [each.record for each in run.removed if each.record.topic == topic] + run.cluster.visible(topic)
+
+
 def in_log(run: Judged, topic: str, name: str = "id") -> dict[str, list[str]]:
     """The ids that were written under each key to its own partition, in order, each once; `name` is the field
     of the message that has it.
     """
     found: dict[str, dict[str, None]] = defaultdict(dict)
-    for record in run.cluster.visible(topic):
+    for record in written(run, topic):
         key = (record.key or b"").decode()
         if run.app.layout.partition_of(key.encode()) == record.partition:
             found[key].setdefault(json.loads(record.value or b"")[name])
@@ -102,12 +122,14 @@ def missing(run: Judged) -> list[str]:
     left = [f"lane {n} is {lanes.get(n, 'nowhere')}" for n in range(run.plan.lanes) if lanes.get(n) != "open"]
     positions = run.cluster.groups.get(run.app.layout.app_id, {})
     for topic in run.app.sources:
+        if topic not in run.cluster.ids:
+            return [f"{topic} is gone"]
         lasts = {record.partition: record.offset for record in run.cluster.visible(topic)}
         for partition, last in lasts.items():
             tp = TP(topic, partition)
-            if partition < run.plan.partitions and positions.get(tp, 0) <= last:
+            if positions.get(tp, 0) <= last:
                 left.append(f"{topic}[{partition}] stands at {positions.get(tp, 0)} of {last + 1}")
-    return left or [each for part in run.parts for each in part.missing()]
+    return left or [each for part in (*run.beside, *run.parts) for each in part.missing()]
 
 
 def judge(run: Judged) -> list[Finding]:
@@ -118,12 +140,17 @@ def judge(run: Judged) -> list[Finding]:
 
 def _positions(run: Judged) -> list[Finding]:
     """The group's positions are those of the changelog."""
-    recorded = {}
+    recorded: dict[TP, int] = {}
     for record in run.cluster.visible(run.app.layout.changelog("lane")):
         key = record.key or b""
-        if key[:1] == b"p" and record.value is not None:
-            recorded[TP(key[1:].decode(), record.partition)] = int(record.value.split()[0])
-    group = run.cluster.groups.get(run.app.layout.app_id, {})
+        if key[:1] == POSITION:
+            tp = position_of(key[1:], record.partition)
+            recorded.pop(tp, None)
+            if record.value is not None:
+                recorded[tp] = int(record.value.split()[0])
+    positions = run.cluster.groups.get(run.app.layout.app_id, {})
+    # A topic that was made again with fewer partitions leaves some behind.
+    group = {tp: at for tp, at in positions.items() if run.cluster.log_if_there(tp) is not None}
     if group != recorded:
         return [Finding("positions agree", f"group {group}, changelog {recorded}")]
     return []

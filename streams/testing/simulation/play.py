@@ -16,6 +16,7 @@ from streams.testing.loop import SimulatedLoop
 from streams.testing.simulation.machines import own_tasks
 from streams.testing.simulation.plan import Finding, Plan
 from streams.testing.simulation.run import Part, Run
+from streams.testing.simulation.topics import Topics
 from streams.testing.simulation.troubles import Troubles
 
 #: Modules that measure turns by the processor's time, which no seed decides.
@@ -68,7 +69,7 @@ def run(plan: Plan, *, verbose: bool = False) -> Result:
 
         async def whole() -> None:
             running.append(Run(plan, loop, verbose=verbose))
-            running[0].beside.append(Troubles(running[0]))
+            running[0].beside += [Troubles(running[0]), Topics(running[0])]
             await running[0].go()
 
         was, drawn = structlog.get_config(), random.getstate()

@@ -23,7 +23,7 @@ from streams.testing.broker import Fault
 from streams.testing.cluster import FakeCluster
 from streams.testing.loop import LoopClock, SimulatedLoop
 from streams.testing.simulation.group import Group
-from streams.testing.simulation.judge import judge, letters_in, missing
+from streams.testing.simulation.judge import Removed, judge, letters_in, missing
 from streams.testing.simulation.machines import HereClock, Machine, Outside
 from streams.testing.simulation.plan import Finding, Plan, Step
 from streams.testing.simulation.workers import Points, SimulatedWorker
@@ -70,9 +70,12 @@ class Run:
         self.points = [Points(self.note) for _ in self.machines]
         self.workers: list[SimulatedWorker | None] = [None] * plan.machines
         self.owned: list[list[int]] = []
+        self.removed: list[Removed] = []
+        self.deleted: dict[str, float] = {}
+        self.limits = dict(self.cluster.limits)
         #: Parts without messages of their own.
         self.beside: list[Part] = []
-        self._tasks: dict[asyncio.Future[Any], None] = {}
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self.operations = 0
         #: Whether all faults have ended.
         self.is_quiet = False
@@ -114,8 +117,9 @@ class Run:
                 if worker is not None:
                     await worker.stop()
         finally:
-            deciding.cancel()
             self.is_over = True
+            for task in (deciding, *self._tasks):
+                task.cancel()
             for machine in self.machines:
                 machine.kill(range(self.plan.lanes))
             await asyncio.sleep(0)
@@ -148,7 +152,7 @@ class Run:
         self.cluster._faults.clear()
         self.cluster.refuses = ""
         self.outside.is_down, self.outside.is_healed = False, True
-        for part in self.parts:
+        for part in (*self.beside, *self.parts):
             part.end_faults()
         for number, machine in enumerate(self.machines):
             self.points[number].call_off()
@@ -180,11 +184,17 @@ class Run:
         """Let something go wrong after so many seconds, unless all faults have ended by then."""
         self.later(after, lambda: None if self.is_quiet else what(*args))
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Do something beside all else, on no machine."""
-        task = asyncio.ensure_future(work)
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.findings.append(Finding("an error that nobody hears", repr(error)))
 
     def do_kill(self, number: int, lost: int, back: float) -> None:
         """Kill a worker; a power failure takes its last writes. It is started again after `back` seconds."""
@@ -295,6 +305,8 @@ class Run:
 
     def do_operate(self, kind: str, twice: bool) -> None:  # noqa: FBT001 - as a plan has it
         """An operator asks the same of each letter, perhaps from two terminals."""
+        if self.app.layout.operations not in self.cluster.ids:
+            return
         for (partition, key), letter in sorted(letters_in(self).items()):
             ident = letter_id(store_key(partition, key))
             command = Operation(kind=LetterCommand(kind), letter=ident, who="ann", why="simulated", at_ms=1)
@@ -310,13 +322,18 @@ class Run:
     def post(
         self, message: Message, message_id: str, *, source: str = "outside", away: int = 0, mark: Any = None
     ) -> None:
-        """A message of the outside; `away` from its own partition, and with a header more."""
+        """A message of the outside; `away` from its own partition, and with a header more. Where the topic
+        was given partitions, it is in the last of them.
+        """
         topic, key = type(message).TOPIC, message.key
         codec = self.app.message_codecs[topic]
         headers = new_headers(topic, key, source=source, time=1e9, message_id=message_id)
         headers.append((FINGERPRINT, codec.fingerprint))
         headers += [mark] if mark is not None else []
-        tp = TP(topic, (self.app.layout.partition_of(key.encode()) + away) % self.plan.partitions)
+        partitions = len(self.cluster.logs_of(topic))
+        home = self.app.layout.partition_of(key.encode())
+        grown = away and partitions > self.plan.partitions
+        tp = TP(topic, partitions - 1 if grown else (home + away) % partitions)
         self.cluster.produce(tp, key.encode(), codec.encode(message), headers)
 
     def seconds(self) -> float:

@@ -1,0 +1,206 @@
+"""What people do to topics: cut, grown, deleted and made again; and the operator who goes on from there."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from streams.errors import (
+    ClusterUnavailable,
+    Fenced,
+    LayoutMismatch,
+    OutcomeUnknown,
+    PositionLost,
+    TopicMismatch,
+)
+from streams.lane.lane import Lane
+from streams.lane.state import LaneState
+from streams.model.layout import LANE
+from streams.ports import TP
+from streams.positions.review import At, Standing, accept, standings
+from streams.testing.simulation.judge import Removed
+from streams.testing.simulation.run import Part, Run
+
+#: Seconds between looks of the operator.
+LOOK = 3.0
+#: Within so many seconds lanes have noticed what was done to a topic.
+NOTICED = 20.0
+#: What the operator tries again after.
+PASSES = (ClusterUnavailable, OutcomeUnknown, Fenced, LayoutMismatch, TopicMismatch, TimeoutError)
+
+
+def kinds(rng: Random, topics: tuple[str, ...], outside: str) -> Mapping[str, Callable[[], tuple[Any, ...]]]:
+    """By the kind of a step what makes the rest of it from a seed; `outside` is a topic from outside. The
+    last of a step is for how many seconds no operator looks.
+    """
+
+    def topic() -> str:
+        return rng.choice(topics)
+
+    return {
+        "recreate": lambda: (topic(), rng.choice((2.0, 20.0, 60.0))),
+        "delete": lambda: (topic(), rng.choice((1.0, 8.0, 30.0)), rng.choice((2.0, 20.0, 60.0))),
+        "grow": lambda: (outside, rng.choice((1, 2))),
+        "cut": lambda: (outside, rng.choice(("handled", "all", "all")), rng.choice((2.0, 20.0))),
+    }
+
+
+#: What an error says is to be done.
+_ACCEPT = re.compile("accept --topic ([^`]+)`")
+
+
+class Topics(Part):
+    """Those of a run.
+
+    Attributes:
+        reset: when an operator has accepted that the rows of a changelog are gone, by topic, in the loop's
+            time. Nothing is promised of what came before.
+    """
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._looks_from = 0.0
+        self._without_lanes = False
+        self._noticed_by = 0.0
+        self._operator: asyncio.Task[None] | None = None
+
+    def missing(self) -> list[str]:
+        """Whether lanes may still have to notice what was done."""
+        return ["topics were changed just now"] if self.run.loop.time() < self._noticed_by else []
+
+    def end_faults(self) -> None:
+        """Each topic is there again."""
+        for topic in self.run.limits:
+            self._make(topic)
+
+    def do_cut(self, topic: str, how: str, attention: float) -> None:
+        """Retention removes what is handled, or all that is there."""
+        run = self.run
+        for log in run.cluster.logs_of(topic):
+            stands = run.cluster.groups.get(run.app.layout.app_id, {}).get(log.tp, 0)
+            before = stands if how == "handled" else log.end
+            self._keep(topic, log.tp.partition, before)
+            run.cluster.truncate(log.tp, before)
+        self._watch(attention)
+
+    def do_grow(self, topic: str, more: int) -> None:
+        """A topic from outside is given partitions."""
+        cluster = self.run.cluster
+        if topic in cluster.ids:
+            cluster.create_topic(topic, len(cluster.logs_of(topic)) + more)
+
+    def do_recreate(self, topic: str, attention: float) -> None:
+        """A topic is deleted and made again, at once."""
+        self.do_delete(topic, 0.0, attention)
+        self._make(topic)
+
+    def do_delete(self, topic: str, back: float, attention: float) -> None:
+        """A topic is deleted, and made again after a while."""
+        run = self.run
+        if topic not in run.cluster.ids:
+            return
+        self._keep(topic)
+        self._without_lanes |= topic == run.app.layout.changelog(LANE)
+        run.deleted[topic] = run.loop.time()
+        run.cluster.delete_topic(topic)
+        run.later(back, self._make, topic)
+        self._watch(attention)
+
+    def _make(self, topic: str) -> None:
+        run = self.run
+        if topic in run.limits and topic not in run.cluster.ids:
+            one = topic.endswith((".dlq", "-announcements", "-operations-log"))
+            run.cluster.create_topic(topic, 1 if one else run.plan.partitions)
+            self._noticed_by = run.loop.time() + NOTICED
+
+    def _keep(self, topic: str, partition: int | None = None, before: int | None = None) -> None:
+        """Remember what is about to be removed, and what of it no lane has passed."""
+        run = self.run
+        positions = run.cluster.groups.get(run.app.layout.app_id, {})
+        for record in run.cluster.visible(topic):
+            if partition not in (None, record.partition) or (before is not None and record.offset >= before):
+                continue
+            stands = positions.get(TP(topic, record.partition), 0)
+            run.removed.append(Removed(record, unread=record.offset >= stands))
+
+    # -- the operator ---------------------------------------------------------------------------------
+
+    def _watch(self, attention: float) -> None:
+        self._looks_from = max(self._looks_from, self.run.loop.time() + attention)
+        if self._operator is None:
+            self._operator = self.run.spawn(self._operate())
+
+    async def _operate(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            if not self.run.is_quiet and self.run.loop.time() < self._looks_from:
+                continue
+            with suppress(*PASSES):
+                if not await self._settle_problems():
+                    await self._start_stopped()
+
+    async def _settle_problems(self) -> bool:
+        """Accept what lanes would stop for; whether there was anything."""
+        run = self.run
+        if self._without_lanes:
+            await self._accept_lanes()
+        found: dict[str, list[Standing]] = defaultdict(list)
+        for standing in await standings(run.app.layout, run.cluster):
+            if standing.problem:
+                found[standing.topic].append(standing)
+        for topic, these in sorted(found.items()):
+            run.note("accepts", topic=topic, why=these[0].problem)
+            for each in these:
+                at = At.AUTO
+                if each.problem == "the group was reset":
+                    recorded = each.recorded is not None and each.begin <= each.recorded <= each.end
+                    at = At.RECORDED if recorded else At.AUTO
+                await accept(run.app.layout, run.cluster, topic, [each.partition], at)
+            run.deleted[topic] = max(run.loop.time(), run.deleted.get(topic, 0.0))
+        return bool(found)
+
+    async def _accept_lanes(self) -> None:
+        """The lane changelog is another: nothing else says where lanes stood, but the group."""
+        layout, cluster, numbers = self.run.app.layout, self.run.cluster, range(self.run.plan.partitions)
+        changelog = layout.changelog(LANE)
+        if changelog not in cluster.ids:
+            return
+        self.run.note("accepts", topic=changelog, why="created again")
+        await accept(layout, cluster, changelog, numbers)
+        for topic in self.run.app.sources:
+            for number in numbers if topic in cluster.ids else ():
+                try:
+                    await accept(layout, cluster, topic, [number], At.GROUP)
+                except PositionLost:  # the group has none, or the log has that no more
+                    await accept(layout, cluster, topic, [number])
+        self._without_lanes = False
+        self.run.deleted[changelog] = self.run.loop.time()
+
+    async def _start_stopped(self) -> None:
+        """A lane that has stopped for its position stays so until its worker is started again. Where only its
+        local store knows of a former topic, do what its error says.
+        """
+        run = self.run
+        for number, worker in enumerate(run.workers):
+            errors = (
+                []
+                if worker is None
+                else [lane.error for lane in worker.host.lanes.values() if has_stopped(lane)]
+            )
+            for topic in sorted({name for error in errors for name in _ACCEPT.findall(str(error))}):
+                run.note("accepts", topic=topic, why="an error says so")
+                await accept(run.app.layout, run.cluster, topic, range(run.plan.partitions))
+                run.deleted[topic] = run.loop.time()
+            if errors:
+                run.note("starts_again", machine=number)
+                run.do_restart(number, 1.0)
+
+
+def has_stopped(lane: Lane) -> bool:
+    """Whether a lane waits for an operator, for its position."""
+    return lane.state is LaneState.CLOSED and isinstance(lane.error, PositionLost)
