@@ -189,40 +189,40 @@ def _is_first(record: Any) -> bool:
 
 def check_letter(each: Thrown, letters: list[Any], at: Position) -> None:
     """One for each handler, as it came."""
-    told = f"{each.kind} at {at}"
+    place = f"{each.kind} at {at}"
     added = [dict(letter.headers) for letter in letters]
     handlers = Counter(said["dlq-handler"].decode() for said in added)
-    assert handlers == Counter(each.handlers), told
+    assert handlers == Counter(each.handlers), place
     for letter, said in zip(letters, added, strict=True):
-        assert said["dlq-error-type"].decode() in each.error, f"{told}: {said['dlq-error-message']!r}"
+        assert said["dlq-error-type"].decode() in each.error, f"{place}: {said['dlq-error-message']!r}"
         if each.is_damaged:
-            check_damaged(each, letter, told)
+            check_damaged(each, letter, place)
             continue
-        assert letter.key == each.key, told
+        assert letter.key == each.key, place
         if (omitted := said.get("dlq-omitted-bytes")) and each.whole is not None:
-            assert int(omitted) > len(each.value or b""), told
-            assert letter.value is None, told
+            assert int(omitted) > len(each.value or b""), place
+            assert letter.value is None, place
             continue
-        assert letter.value == each.value, told
+        assert letter.value == each.value, place
         came = _encoded(letter)[: len(each.headers)]
-        assert came == _plain(each), told
+        assert came == _plain(each), place
         more = [name for name, _ in letter.headers[len(came) :]]
-        assert len(more) == 11, told
-        assert all(name.startswith("dlq-") for name in more), told
+        assert len(more) == 11, place
+        assert all(name.startswith("dlq-") for name in more), place
 
 
-def check_damaged(each: Thrown, letter: Any, told: str) -> None:
+def check_damaged(each: Thrown, letter: Any, place: str) -> None:
     """The bytes of what could not be read."""
     form = dict(letter.headers)["dlq-raw"]
     if each.whole is not None:
-        assert form == b"record batch", told
+        assert form == b"record batch", place
         broker_sets = letter.value[:23] + each.whole[23:35] + letter.value[35:43] + each.whole[43:]
-        assert letter.value == broker_sets, f"{told}: all but what the broker has set"
+        assert letter.value == broker_sets, f"{place}: all but what the broker has set"
         return
-    assert form == b"record", told
-    assert letter.key == each.key, told
+    assert form == b"record", place
+    assert letter.key == each.key, place
     deltas = (each.raw(delta) for delta in range(20))
-    assert letter.value in deltas, told
+    assert letter.value in deltas, place
 
 
 def check_stamps(world: World, lie: Mapping[Position, Thrown], began: float) -> None:
@@ -242,10 +242,10 @@ def check_stamps(world: World, lie: Mapping[Position, Thrown], began: float) -> 
 
 
 def check_told(worker: Worker, lie: Mapping[Position, Thrown]) -> None:
-    """Operations and announcements that are none are told in the log."""
-    told = Counter((event["partition"], event["offset"]) for event in worker.events("operation_unreadable"))
+    """Operations and announcements that are none are in the log."""
+    logged = Counter((event["partition"], event["offset"]) for event in worker.events("operation_unreadable"))
     bad = [at for at, each in lie.items() if each.fate is Fate.PASSED_BY]
-    assert told == Counter(at[1:] for at in bad if at[0] == OPERATIONS)
+    assert logged == Counter(at[1:] for at in bad if at[0] == OPERATIONS)
     announced = {event["offset"] for event in worker.events("announcement_unreadable")}
     assert announced == {offset for topic, _, offset in bad if topic != OPERATIONS}
     refused = Counter(event["letter"] for event in worker.events("operation"))

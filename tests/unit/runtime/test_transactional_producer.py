@@ -1,4 +1,4 @@
-"""What the producer asks whom, and when it asks again, with brokers that answer what they are told to."""
+"""Requests of the producer and their repetition, with brokers that answer by a script."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ Start = Callable[..., Awaitable[tuple[TransactionalProducer, "Brokers"]]]
 
 
 class Brokers:
-    """Answer each request as told, or well; and remember who was asked for what.
+    """Answer each request as set, or well, and remember each request.
 
     Attributes:
-        told: for each kind of request what comes instead of a good answer, in this order: the code of an
+        answers: for each kind of request what comes instead of a good answer, in this order: the code of an
             error, or an exception.
         leaders: who leads each partition.
         asked: the node and the kind of each request.
@@ -53,7 +53,7 @@ class Brokers:
 
     def __init__(self, protocol: TransactionProtocol) -> None:
         self.protocol = protocol
-        self.told: dict[int, list[Any]] = {}
+        self.answers: dict[int, list[Any]] = {}
         self.leaders = {A: 1, B: 1, C: 1}
         self.asked: list[tuple[int, int]] = []
         self.batches: list[dict[TP, tuple[int, int, int]]] = []
@@ -84,8 +84,8 @@ class Brokers:
         self.most = max(self.most, self.open)
         await asyncio.sleep(0)
         self.open -= 1
-        told = self.told.get(call.API_KEY)
-        code = told.pop(0) if told else 0
+        queued = self.answers.get(call.API_KEY)
+        code = queued.pop(0) if queued else 0
         if isinstance(code, Exception):
             raise code
         return getattr(self, f"_{call.API_KEY}", self._codes)(call, code)
@@ -152,9 +152,9 @@ class Connections:
         self._brokers = brokers
 
     async def _get_conn(self, node: int, *, group: object) -> Any:
-        told = self._brokers.told.get(-node)
-        if told:
-            told.pop(0)
+        queued = self._brokers.answers.get(-node)
+        if queued:
+            queued.pop(0)
             return None
         if node < 0:
             return None
@@ -304,7 +304,7 @@ async def test_a_partition_s_batches_follow_each_other(begin: Start) -> None:
 
 async def test_what_passes_is_asked_again_with_the_same_bytes(start: Start) -> None:
     producer, brokers = await start(V2)
-    brokers.told = {
+    brokers.answers = {
         PRODUCE: [CONCURRENT, NOT_LEADER, NOT_ENOUGH],
         COMMIT_OFFSETS: [CONCURRENT, NOT_COORDINATOR],
         END: [14, 15, CONCURRENT],
@@ -317,12 +317,12 @@ async def test_what_passes_is_asked_again_with_the_same_bytes(start: Start) -> N
     await producer.send_offsets({B: 1}, GROUP)
     await producer.commit()
     assert brokers.lookups == lookups + 2 + 1  # the group's twice, the transaction's once more
-    assert not any(brokers.told.values())
+    assert not any(brokers.answers.values())
 
 
 async def test_another_leader_is_looked_for_when_one_is_away(begin: Start) -> None:
     producer, brokers = await begin(V1)
-    brokers.told[-1] = ["down", "down"]
+    brokers.answers[-1] = ["down", "down"]
     assert await producer.send({A: records()}) == {A: 1}
     assert brokers.refreshes == 2
     assert kinds(brokers) == [ADD_PARTITIONS, PRODUCE]
@@ -334,7 +334,7 @@ async def test_a_request_whose_answer_was_lost_is_not_sent_again(
     begin: Start, protocol: TransactionProtocol, lost: int
 ) -> None:
     producer, brokers = await begin(protocol)
-    brokers.told[lost] = [KafkaConnectionError("broken")]
+    brokers.answers[lost] = [KafkaConnectionError("broken")]
 
     async def transaction() -> None:
         await producer.send({A: records()})
@@ -384,10 +384,10 @@ async def test_errors_that_do_not_pass_tell_what_they_mean(
 ) -> None:
     for code in codes:
         producer, brokers = await begin(protocol)
-        brokers.told[PRODUCE] = [code]
-        with pytest.raises(kind) as told:
+        brokers.answers[PRODUCE] = [code]
+        with pytest.raises(kind) as caught:
             await producer.send({A: records()})
-        assert type(told.value) is kind, code
+        assert type(caught.value) is kind, code
         assert kinds(brokers).count(PRODUCE) == 1
 
 
@@ -404,15 +404,15 @@ async def test_a_refused_time_tells_the_difference_of_clocks(
     begin: Start, protocol: TransactionProtocol, ahead: float, said: str
 ) -> None:
     producer, brokers = await begin(protocol)
-    brokers.told[PRODUCE], brokers.ahead = [32], ahead
-    with pytest.raises(ClockWrong, match=said) as told:
+    brokers.answers[PRODUCE], brokers.ahead = [32], ahead
+    with pytest.raises(ClockWrong, match=said) as caught:
         await producer.send({A: records()})
-    assert told.value.ahead == pytest.approx(ahead, abs=2.0)
+    assert caught.value.ahead == pytest.approx(ahead, abs=2.0)
 
 
 async def test_where_nobody_tells_the_time_the_refusal_stands(begin: Start) -> None:
     producer, brokers = await begin(V2)
-    brokers.told[PRODUCE], brokers.told[65] = [32], [KafkaConnectionError("broken")]
+    brokers.answers[PRODUCE], brokers.answers[65] = [32], [KafkaConnectionError("broken")]
     with pytest.raises(ClockWrong, match="compare this machine's clock"):
         await producer.send({A: records()})
 
@@ -420,7 +420,7 @@ async def test_where_nobody_tells_the_time_the_refusal_stands(begin: Start) -> N
 async def test_a_batch_over_a_limit_is_packed_smaller_next_time(begin: Start) -> None:
     producer, brokers = await begin(V2)
     many = [Outgoing(b"k", b"x" * 100, []) for _ in range(20)]
-    brokers.told[PRODUCE], brokers.limit = [10], 500
+    brokers.answers[PRODUCE], brokers.limit = [10], 500
     with pytest.raises(Refused, match=r"whose max\.message\.bytes is 500"):
         await producer.send({A: many})
     again, others = await begin(V2, limits=producer._limits)
@@ -451,7 +451,7 @@ async def test_a_limit_without_an_answer_stays(begin: Start) -> None:
     limits = Limits(iter((0.0, 100.0, 100.0, 100.0, 100.0)).__next__)
     limits.refused("a", 2_500, 500)
     producer, brokers = await begin(V2, limits=limits)
-    brokers.told[32] = [KafkaConnectionError("broken")]
+    brokers.answers[32] = [KafkaConnectionError("broken")]
     await producer.send({A: records()})
     assert limits.of("a", 1 << 20) == 500
 
@@ -490,7 +490,7 @@ async def test_nothing_leaves_a_discarded_producer(begin: Start) -> None:
 
 async def test_errors_that_pass_are_not_waited_for_without_end(start: Start) -> None:
     producer, brokers = await start(V1, step_timeout=0.05)
-    brokers.told[END] = [CONCURRENT] * 10_000
+    brokers.answers[END] = [CONCURRENT] * 10_000
     await producer.begin()
     await producer.send({A: records()})
     with pytest.raises(OutcomeUnknown, match=r"no answer within 0.05 s; ConcurrentTransactions"):

@@ -1,4 +1,4 @@
-"""The saga as a handler: what the lane is told, versions, and what it is not for."""
+"""The saga as a handler: its outcomes, versions, and what it is not for."""
 
 from typing import Any, ClassVar
 
@@ -80,9 +80,9 @@ def test_the_outcome_has_row_command_deadline_and_transitions() -> None:
     row = made.rows["saga"]
     assert isinstance(row, SagaRow)
     assert (row.saga_id, row.version, row.status, row.created_at) == ("journey:j-1", 1, "started", 1000.0)
-    command, *told = made.send
+    command, *reports = made.send
     assert isinstance(command, BookTrain)
-    transitions = [(each.key, each.after) for each in told if isinstance(each, JourneyTransition)]
+    transitions = [(each.key, each.after) for each in reports if isinstance(each, JourneyTransition)]
     assert transitions == [("j-1", "started"), ("j-1", "in_progress")]
     (timer,) = made.timers
     assert (timer.name, timer.due) == ("train", 1030.0)
@@ -105,7 +105,7 @@ def test_a_saga_starts_once() -> None:
 
 
 class JourneyDoubled(Message, frozen=True, kw_only=True):
-    """It is told that its journey is another one already."""
+    """The sender gets the reason: its journey is another one already."""
 
     TOPIC: ClassVar[str] = "travel.journey.doubled.v1"
     journey: str
@@ -127,9 +127,9 @@ def test_another_start_is_in_the_log_and_counted() -> None:
     assert isinstance(row, SagaRow)
     assert msgspec.structs.replace(row, entries=2, log=row.log[:-1]) == started()
     assert row.log[-1].detail == "ignored: JourneyWanted with other content would start it again"
-    (told,) = again.send
-    assert isinstance(told, JourneyTransition)
-    assert told.log_line()[:2] == ("warning", "saga_ignored")
+    (report,) = again.send
+    assert isinstance(report, JourneyTransition)
+    assert report.log_line()[:2] == ("warning", "saga_ignored")
     assert made.ignored == {"started_before": 1}
 
 
@@ -137,8 +137,8 @@ def test_another_start_is_told_to_its_client_where_asked() -> None:
     asks = Journey.ends(completed=JourneyBooked, compensated=JourneyOff, conflict=JourneyDoubled)
     made = orchestrate(asks, service=SERVICE, table=JOURNEYS, log=JourneyTransition)
     begun = made(WANTED, None, clock=CLOCK).rows["saga"]
-    told, _ = made(OTHER, begun, clock=CLOCK).send
-    assert told == JourneyDoubled(journey="j-1", cents=1, reason="started_before")
+    report, _ = made(OTHER, begun, clock=CLOCK).send
+    assert report == JourneyDoubled(journey="j-1", cents=1, reason="started_before")
     assert JourneyDoubled in made.sends
     assert made(WANTED, begun, clock=CLOCK).send == ()
 
@@ -156,17 +156,17 @@ def test_what_is_for_an_unknown_saga_is_told_and_counted(asked: type[Any]) -> No
     made = orchestrate(Journey, service=SERVICE, table=JOURNEYS, log=JourneyTransition, repairs=JourneyRepair)
     repair = JourneyRepair(saga_id="journey:j-1", operation="retry", step="train", who="ann", why="so")
     dropped = made(reply() if asked is JourneyReply else repair, None, clock=CLOCK)
-    (told,) = dropped.send
-    assert (dropped.rows, told.saga_id, told.number, told.step) == ({}, "journey:j-1", 0, "train")
-    assert told.detail.startswith("ignored: there is no such saga: re")
-    assert told.log_line()[:2] == ("warning", "saga_ignored")
+    (report,) = dropped.send
+    assert (dropped.rows, report.saga_id, report.number, report.step) == ({}, "journey:j-1", 0, "train")
+    assert report.detail.startswith("ignored: there is no such saga: re")
+    assert report.log_line()[:2] == ("warning", "saga_ignored")
     assert made.ignored == {"no_such_saga": 1}
 
 
 def test_what_is_for_another_saga_changes_nothing() -> None:
     other = reply(saga_id="return:j-1")
-    (told,) = journey(other, started(), clock=CLOCK).send
-    assert (told.saga_id, told.detail) == (
+    (report,) = journey(other, started(), clock=CLOCK).send
+    assert (report.saga_id, report.detail) == (
         "return:j-1",
         "ignored: it is for another saga: refused of journey:j-1:train:1",
     )

@@ -50,7 +50,7 @@ class Hotel:
         self.rooms = made.rows.get("rooms", self.rooms)  # type: ignore[assignment]
         return made
 
-    def told(self, command: Command) -> str:
+    def reply_to(self, command: Command) -> str:
         (reply,) = self.take(command).send
         assert (reply.saga_id, reply.step) == (command.saga_id, command.step)
         assert (reply.command_id, reply.key) == (command.command_id, "j-1")
@@ -86,21 +86,21 @@ def test_a_repeated_command_gets_the_same_reply_and_does_nothing(free: int) -> N
 
 def test_a_later_attempt_does_something_only_after_a_refusal() -> None:
     hotel = Hotel(free=1)
-    assert hotel.told(BOOK) == "success"
+    assert hotel.reply_to(BOOK) == "success"
     (reply,) = hotel.take(AGAIN).send
     assert (reply.outcome, reply.command_id, reply.data) == ("success", "c-2", msgspec.json.encode(Seat(7)))
     full = Hotel(free=0)
-    assert full.told(BOOK) == "refused"
+    assert full.reply_to(BOOK) == "refused"
     full.rooms = Rooms(free=1)
-    assert full.told(AGAIN) == "success"
+    assert full.reply_to(AGAIN) == "success"
     assert full.rooms.free == 0
 
 
 def test_an_overtaken_attempt_is_not_begun() -> None:
     hotel = Hotel(free=0)
-    assert hotel.told(AGAIN) == "refused"
+    assert hotel.reply_to(AGAIN) == "refused"
     hotel.rooms = Rooms(free=1)
-    assert hotel.told(BOOK) == "cancelled"
+    assert hotel.reply_to(BOOK) == "cancelled"
     assert hotel.rooms.free == 1
 
 
@@ -108,17 +108,17 @@ def test_a_compensation_undoes_once() -> None:
     hotel = Hotel(free=1)
     hotel.take(BOOK)
     for _ in range(2):
-        assert hotel.told(CANCEL) == "success"
+        assert hotel.reply_to(CANCEL) == "success"
         assert hotel.rooms.free == 1
-    assert hotel.told(of(CancelHotel, 10, expires=0.0)) == "success"
+    assert hotel.reply_to(of(CancelHotel, 10, expires=0.0)) == "success"
     assert hotel.rooms.free == 1
 
 
 def test_a_compensation_that_comes_first_cancels_the_command() -> None:
     hotel = Hotel()
-    assert hotel.told(CANCEL) == "success"
+    assert hotel.reply_to(CANCEL) == "success"
     for attempt in (1, 2):
-        assert hotel.told(of(BookHotel, attempt, seat=7)) == "cancelled"
+        assert hotel.reply_to(of(BookHotel, attempt, seat=7)) == "cancelled"
     assert hotel.rooms.free == 2
 
 
@@ -126,23 +126,23 @@ def test_what_was_undone_or_refused_stays_so() -> None:
     hotel = Hotel()
     for command in (BOOK, CANCEL):
         hotel.take(command)
-    assert hotel.told(BOOK) == "cancelled"
+    assert hotel.reply_to(BOOK) == "cancelled"
     assert hotel.rooms.free == 2
     full = Hotel(free=0)
     full.take(BOOK)
-    assert full.told(CANCEL) == "success"
+    assert full.reply_to(CANCEL) == "success"
     assert full.rooms.free == 0
 
 
 def test_a_command_that_comes_too_late_is_not_begun() -> None:
     for expires, outcome in ((NOW - 0.001, "expired"), (NOW, "success"), (0.0, "success")):
-        assert Hotel().told(of(BookHotel, seat=7, expires=expires)) == outcome
+        assert Hotel().reply_to(of(BookHotel, seat=7, expires=expires)) == outcome
 
 
 def test_what_is_done_is_told_even_too_late() -> None:
     hotel = Hotel()
     hotel.take(BOOK)
-    assert hotel.told(of(BookHotel, 2, seat=7, expires=NOW - 1)) == "success"
+    assert hotel.reply_to(of(BookHotel, 2, seat=7, expires=NOW - 1)) == "success"
 
 
 # -- what is asked after
@@ -152,17 +152,17 @@ ASKED = of(BookHotel, seat=7, expires=LONG_AGO)
 
 def test_what_is_asked_after_unbegun_is_never_begun() -> None:
     hotel = Hotel()
-    assert hotel.told(ASKED) == "cancelled"
-    assert hotel.told(BOOK) == "cancelled"  # its turn comes now
-    assert hotel.told(CANCEL) == "success"
+    assert hotel.reply_to(ASKED) == "cancelled"
+    assert hotel.reply_to(BOOK) == "cancelled"  # its turn comes now
+    assert hotel.reply_to(CANCEL) == "success"
     assert hotel.rooms.free == 2
 
 
 def test_what_was_cancelled_so_is_done_when_asked_anew() -> None:
     hotel = Hotel()
-    assert hotel.told(ASKED) == "cancelled"
-    assert hotel.told(AGAIN) == "success"
-    assert hotel.told(BOOK) == "success"
+    assert hotel.reply_to(ASKED) == "cancelled"
+    assert hotel.reply_to(AGAIN) == "success"
+    assert hotel.reply_to(BOOK) == "success"
     assert hotel.rooms.free == 1
 
 
@@ -184,8 +184,8 @@ def test_what_is_under_way_goes_on_when_asked_after() -> None:
 async def test_what_nobody_knows_begun_outside_is_asked_of_the_outside() -> None:
     till = await broken(PAY)  # and its owner has ended before it could write that down
     made = await paying(till, of(Pay, cents=900, expires=LONG_AGO))
-    (told,) = made.send
-    assert told.outcome == "expired"
+    (sent,) = made.send
+    assert sent.outcome == "expired"
     assert till.taken == {PAY.operation: 900}
     await paying(till, GIVE_BACK, row_of(made))
     assert till.taken == {}
@@ -194,8 +194,8 @@ async def test_what_nobody_knows_begun_outside_is_asked_of_the_outside() -> None
 def test_a_compensation_asked_after_is_still_to_be_made() -> None:
     hotel = Hotel()
     hotel.take(BOOK)
-    assert hotel.told(of(CancelHotel, 9, expires=LONG_AGO)) == "expired"
-    assert hotel.told(CANCEL) == "success"
+    assert hotel.reply_to(of(CancelHotel, 9, expires=LONG_AGO)) == "expired"
+    assert hotel.reply_to(CANCEL) == "success"
     assert hotel.take(of(CancelHotel, 9, expires=LONG_AGO)).send == ()
     assert hotel.rooms.free == 2
 
@@ -230,23 +230,23 @@ async def test_an_error_is_raised_so_that_the_lane_decides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (TransientError("no answer"), ("error", "TransientError: no answer")),
         (MessageExpired("its deadline was 3 s ago"), ("expired", "its deadline was 3 s ago")),
     ],
 )
-def test_a_command_given_up_is_told_to_the_saga(error: Exception, told: tuple[str, str]) -> None:
+def test_a_command_given_up_is_told_to_the_saga(error: Exception, reported: tuple[str, str]) -> None:
     answer = pay.on_give_up(PAY, error)
     assert answer.rows == {}
     (reply,) = answer.send
-    assert (reply.command_id, (reply.outcome, reply.reason)) == ("c-1", told)
+    assert (reply.command_id, (reply.outcome, reply.reason)) == ("c-1", reported)
 
 
 def test_of_a_long_error_the_saga_is_told_the_beginning() -> None:
-    (told,) = pay.on_give_up(PAY, PermanentError("no" * 50_000)).send
-    assert told.reason.startswith("PermanentError: nono")
-    assert len(told.reason) == TEXT_BOUND
+    (sent,) = pay.on_give_up(PAY, PermanentError("no" * 50_000)).send
+    assert sent.reason.startswith("PermanentError: nono")
+    assert len(sent.reason) == TEXT_BOUND
 
 
 async def test_what_a_failed_try_did_outside_is_undone() -> None:
