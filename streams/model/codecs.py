@@ -19,6 +19,7 @@ from fastavro.schema import to_parsing_canonical_form
 
 from streams.errors import Undecodable, Unencodable, UnknownSchema, WiringError
 from streams.model.avro_ranges import Ranges
+from streams.model.avro_types import derived_schema
 from streams.model.byte_kinds import JSON, look_of, says_its_kind
 from streams.model.read_back import require_defaults, require_same, why_not
 from streams.model.schema_versions import schema_for
@@ -95,6 +96,23 @@ def fingerprint_of(schema: str) -> str:
     return str(schema_fingerprint(to_parsing_canonical_form(json.loads(schema)), "CRC-64-AVRO"))
 
 
+def _may_lose(kind: type[Any], schema: str) -> bool:
+    """Whether fastavro may write by a schema what reads back as something else: 32 bits of a number, types
+    that are others in Avro, or a float as a whole number.
+    """
+    if _LOSSY.search(schema) is not None:
+        return True
+    try:
+        derived = derived_schema(kind)
+    except WiringError:
+        return True  # written by hand alone: nothing to compare with
+    if derived == schema or '"double"' not in derived:
+        return False
+    return bool(
+        to_parsing_canonical_form(json.loads(derived)) != to_parsing_canonical_form(json.loads(schema))
+    )
+
+
 class AvroCodec(Generic[T]):
     """Avro by fastavro's schemaless form. What older and newer writers wrote is resolved to our schema.
 
@@ -110,7 +128,7 @@ class AvroCodec(Generic[T]):
         self._schemas = schemas
         self._parsed = fastavro.parse_schema(json.loads(schema))
         self._ranges = Ranges(self._parsed)
-        self._is_lossy = _LOSSY.search(schema) is not None
+        self._is_lossy = _may_lose(kind, schema)
         # fastavro keeps no state between calls: one parsed schema for each writer is all that is needed.
         self._writers: dict[bytes, tuple[Any, Ranges]] = {
             self.fingerprint: (None, self._ranges),

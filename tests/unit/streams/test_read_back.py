@@ -250,6 +250,29 @@ def test_a_number_beyond_32_bits_is_refused(number: float) -> None:
             small().encode(value)
 
 
+class Priced(msgspec.Struct, frozen=True):
+    price: float = 0.0
+    prices: tuple[float, ...] = ()
+    count: int = 0
+
+
+@pytest.mark.parametrize("whole", ["int", "long"])
+@pytest.mark.parametrize("value", [Priced(1.5), Priced(prices=(2.0, 2.5)), Priced(-0.25)])
+def test_no_float_is_cut_by_a_schema_written_by_hand(whole: str, value: Priced) -> None:
+    """fastavro writes 1.5 as 1 where a schema written by hand has a whole number."""
+    fields = [
+        {"name": "price", "type": whole},
+        {"name": "prices", "type": {"type": "array", "items": whole}},
+        {"name": "count", "type": whole},
+    ]
+    schema = json.dumps({"type": "record", "name": "Priced", "fields": fields})
+    codec = AvroCodec(Priced, schema, Schemas())
+    good = Priced(2.0, (3.0,), 4)
+    assert codec.decode(codec.encode(good), None) == good
+    with pytest.raises(Unencodable, match="price"):
+        codec.encode(value)
+
+
 @pytest.mark.parametrize("value", [{"text": "a"}, Inner(), None, "text"])
 @pytest.mark.parametrize("make", [lambda kind: AvroCodec(kind, derived_schema(kind), Schemas()), JsonCodec])
 def test_a_value_of_another_class_is_refused(make: Callable[[Any], Any], value: Any) -> None:
