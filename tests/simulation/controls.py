@@ -13,6 +13,10 @@ from streams.lane import host as lane_host
 from streams.lane import intake
 from streams.model.choreography import Choreography, Route, choreography
 from streams.ports import TP, Outgoing, Transactions
+from streams.saga import participant
+from streams.saga.steps import Step as SagaStep
+from streams.saga.turn import Turn
+from streams.staging.payloads import Payloads
 from streams.testing.clients import FakeTransactions
 from streams.testing.simulation import machines, run
 from streams.testing.simulation.machines import Network
@@ -73,6 +77,25 @@ def _without_inbox() -> AbstractContextManager[Any]:
     return patch.object(run, "choreography", without)
 
 
+def _unwritten_payloads() -> AbstractContextManager[Any]:
+    """What an outcome refers to is not written before it is staged."""
+
+    async def write(*_: Any) -> None:
+        """Nothing is."""
+
+    return patch.object(Payloads, "write", write)
+
+
+def _left_in_doubt() -> AbstractContextManager[Any]:
+    """A step of which nobody knows whether it was done is not undone."""
+    real = Turn._is_to_be_undone
+
+    def is_to_be_undone(self: Turn, step: SagaStep) -> bool:
+        return real(self, step) and self.state(step).status == "completed"
+
+    return patch.object(Turn, "_is_to_be_undone", is_to_be_undone)
+
+
 CONTROLS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "": nullcontext,
     "no-inbox": _without_inbox,
@@ -81,5 +104,8 @@ CONTROLS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "letters-apart": _letters_apart,
     "offsets-outside": _offsets_outside,
     "reuse-after-doubt": _reused_after_doubt,
+    "unwritten-payloads": _unwritten_payloads,
+    "left-in-doubt": _left_in_doubt,
+    "forgetful-participants": lambda: patch.object(participant, "_known", lambda *_: None),
     "unmarked-loop": lambda: patch.object(intake, "was_looped", lambda *_: False),
 }

@@ -10,7 +10,7 @@ from typing import Any
 from streams.testing.simulation import topics, troubles
 from streams.testing.simulation.faults import kinds_of
 from streams.testing.simulation.plan import Plan, Step
-from tests.simulation import sagas_part
+from tests.simulation import parcels, sagas_part
 from tests.simulation.letters import BREAKER, RETRY, Counted, Passed, Rang, Written
 from tests.simulation.letters_part import Shape
 
@@ -104,9 +104,10 @@ def _letters(rng: Random) -> tuple[Shape, list[Step]]:
 SUBJECTS: Mapping[str, Callable[[Random], tuple[Any, list[Step]]]] = {
     "letters": _letters,
     "sagas": sagas_part.plan,
+    "parcels": parcels.plan,
 }
 #: Most runs are about one subject, so that they stay short.
-MIXES = (*[("letters",)] * 6, *[("sagas",)] * 3, ("letters", "sagas"))
+MIXES = (*[("letters",)] * 5, *[("sagas",)] * 3, *[("parcels",)] * 2, ("letters", "sagas"))
 
 
 def _faults(rng: Random, machines: int) -> list[Step]:

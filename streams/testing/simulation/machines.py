@@ -148,6 +148,11 @@ class MachineClock(LoopClock):
             await self._machine.runs(process)
 
 
+def here() -> Process | None:
+    """The process that runs now; None outside of all of them."""
+    return _running.get()
+
+
 class HereClock:
     """The clock of whichever machine asks; outside of all of them the world's."""
 

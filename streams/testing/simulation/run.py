@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
+from streams.claims.checks import ClaimChecks
 from streams.dead_letters.row import letter_id
 from streams.errors import MembershipLost
 from streams.model.application import Application, LaneOptions
@@ -55,6 +56,7 @@ class Run:
             json_without_schema,
             resources={name: each for part in self.parts for name, each in part.resources().items()},
             lane_options=LaneOptions(**plan.options),
+            claims=next((found for part in self.parts if (found := part.claims()) is not None), None),
         )
         declared = declare(self.app, replication=1)
         self.cluster = FakeCluster(
@@ -361,6 +363,10 @@ class Part:
     def resources(self) -> Mapping[str, Any]:
         """What its handlers need from outside, by name."""
         return {}
+
+    def claims(self) -> ClaimChecks | None:
+        """The claim checks of the application; one part may have them."""
+        return None
 
     def end_faults(self) -> None:
         """From now on nothing goes wrong any more."""
