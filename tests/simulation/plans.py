@@ -10,7 +10,7 @@ from typing import Any
 from streams.testing.simulation import topics, troubles
 from streams.testing.simulation.faults import kinds_of
 from streams.testing.simulation.plan import Plan, Step
-from tests.simulation import parcels, sagas_part
+from tests.simulation import desk, parcels, sagas_part
 from tests.simulation.letters import BREAKER, RETRY, Counted, Passed, Rang, Written
 from tests.simulation.letters_part import Shape
 
@@ -31,6 +31,7 @@ OPTIONS = {
     "max_backlog": 200,
     "max_message_bytes": 100_000,
     "fenced_pause": 1.0,
+    "edit_dead_letters": True,
     "retry": RETRY,
     "breaker": BREAKER,
 }
@@ -50,8 +51,9 @@ def plan_of(seed: int) -> Plan:
     }
     shapes: list[Any] = []
     steps = [*_faults(rng, machines), *_more(seed, machines)]
-    subjects = Random(f"{seed} subjects").choice(MIXES)
-    if subjects == ("letters",):  # of other subjects nothing is said yet where a topic is gone
+    mixed = Random(f"{seed} subjects")
+    subjects = [*mixed.choice(MIXES), *["desk"] * (mixed.random() < 0.25)]
+    if subjects == ["letters"]:  # of other subjects nothing is said yet where a topic is gone
         steps += _topics(seed)
     for subject in subjects:
         shape, some = SUBJECTS[subject](rng)
@@ -105,6 +107,7 @@ SUBJECTS: Mapping[str, Callable[[Random], tuple[Any, list[Step]]]] = {
     "letters": _letters,
     "sagas": sagas_part.plan,
     "parcels": parcels.plan,
+    "desk": desk.plan,
 }
 #: Most runs are about one subject, so that they stay short.
 MIXES = (*[("letters",)] * 5, *[("sagas",)] * 3, *[("parcels",)] * 2, ("letters", "sagas"))
