@@ -29,7 +29,7 @@ from streams.model.codecs import fingerprint_of
 from streams.model.envelope import FINGERPRINT, ID, SOURCE
 from streams.model.layout import partition_of
 from streams.positions.declared import BY_BROKER, STAMPED, TopicSpec
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.topics import KafkaTopics
 
 SAMPLE_INTERVAL = 0.02
 #: A topic that has all its events and has not grown for this long is complete, in seconds.

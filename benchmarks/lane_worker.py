@@ -7,7 +7,7 @@ from typing import Any
 
 from streams.model.application import Application, LaneOptions
 from streams.model.layout import Layout
-from streams.runtime.app import LaneApp
+from streams.runtime.faust.app import LaneApp
 from streams.settings import Settings
 
 

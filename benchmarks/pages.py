@@ -37,7 +37,7 @@ from streams.model.envelope import ID, rfc3339
 from streams.model.layout import DEAD_LETTERS, Layout, murmur2
 from streams.model.row_keys import row_key
 from streams.runtime.client import Producer
-from streams.runtime.slots import addresses
+from streams.runtime.faust.slots import addresses
 from streams.testing.log import FakeRecord
 from tables.orders import ORDERS, HistoryEntry, TrackedOrder
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from streams.ports import Store
-from streams.runtime.store import RocksStore, RocksStores
-from streams.runtime.store_errors import store_error
+from streams.runtime.rocksdb.store import RocksStore, RocksStores
+from streams.runtime.rocksdb.store_errors import store_error
 from streams.runtime.transactions import producer
 
 #: The environment variable that names the file.

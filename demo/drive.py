@@ -21,7 +21,7 @@ from demo.progress import OrderCounts, View, watch
 from demo.purchases import Purchase, orchestrated, purchases
 from demo.workers import Workers
 from streams.local import Stack
-from streams.local.patience import BusyTimeout
+from streams.local.busy_timeout import BusyTimeout
 from streams.postgres.outbox_owner import RelayKind
 from streams.s3 import claim_checks
 

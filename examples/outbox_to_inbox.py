@@ -20,7 +20,7 @@ from streams.ports import Record
 from streams.positions.declared import TopicSpec
 from streams.postgres import Connection, ConsumerInbox, Database, Outbox
 from streams.runtime.groups import GroupReader
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.topics import KafkaTopics
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS example_orders (id text PRIMARY KEY, cents bigint NOT NULL);

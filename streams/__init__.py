@@ -19,13 +19,13 @@ from streams.policy.retry import RetryPolicy
 from streams.settings import Settings
 
 if TYPE_CHECKING:
-    from streams.runtime.worker import Worker
+    from streams.runtime.faust.worker import Worker
 else:
 
     def __getattr__(name: str) -> Any:
         """Import Worker when it is asked for: handlers and their tests need neither Faust nor aiokafka."""
         if name == "Worker":
-            from streams.runtime.worker import Worker
+            from streams.runtime.faust.worker import Worker
 
             return Worker
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ from streams.postgres import Connection, Database, Outbox
 from streams.postgres.outbox import OutboxRow
 from streams.postgres.relay import Publisher, Relay, RelayOptions
 from streams.runtime.client import TopicReader
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.topics import KafkaTopics
 from tests.waiting import BOUND, eventually_async
 
 #: The topic of schemas.

@@ -23,9 +23,9 @@ from streams.model.envelope import MAX_ID_BYTES
 from streams.ports import Damaged, Record
 from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, InboxMetrics
 from streams.runtime.announcements import learn_schemas
-from streams.runtime.clients import KafkaOptions
-from streams.runtime.dead_letter_writer import DeadLetterWriter, Unreadable
 from streams.runtime.groups import GroupReader
+from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.dead_letter_writer import DeadLetterWriter, Unreadable
 
 log = structlog.get_logger(__name__)
 

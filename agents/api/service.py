@@ -24,7 +24,7 @@ from streams.model.codecs import Schemas, avro
 from streams.postgres import Database, InboxMetrics, Outbox
 from streams.postgres.cleanup import DatabaseCleanup, Retention
 from streams.postgres.watch import DatabaseWatch
-from streams.runtime.access import check_access
+from streams.runtime.kafka.access import check_access
 
 log = structlog.get_logger(__name__)
 

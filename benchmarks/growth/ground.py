@@ -21,7 +21,7 @@ from streams.model.layout import INBOX, murmur2
 from streams.model.row_keys import row_key
 from streams.ports import TP
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.topics import ensure_topics
+from streams.runtime.kafka.topics import ensure_topics
 from streams.settings import Settings
 from streams.staging.changes import Writes, pack_ids
 from streams.staging.inbox import Inbox, bucket_length, inbox_entry

@@ -24,7 +24,7 @@ from benchmarks.peers.workload import (
     run_from_environment,
 )
 from streams.model.layout import partition_of
-from streams.runtime.loop import tune_process
+from streams.runtime.faust.loop import tune_process
 
 #: A transaction takes what comes in this time, in seconds.
 TRANSACTION = 0.1

@@ -24,7 +24,7 @@ from streams.model.schema_versions import nothing_frozen
 from streams.positions.declared import TopicSpec
 from streams.postgres import Connection, Outbox, migrate
 from streams.postgres.database import connect
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.topics import KafkaTopics
 
 AGGREGATES = 5000
 BOUND = 900.0

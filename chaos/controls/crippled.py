@@ -17,9 +17,9 @@ from streams.lane import host as lane_host
 from streams.model.choreography import choreography
 from streams.model.layout import dead_letter_topic
 from streams.ports import TP, Outgoing, Transactions
-from streams.runtime import app as runtime
 from streams.runtime import cluster
 from streams.runtime.cluster import KafkaCluster
+from streams.runtime.faust import app as runtime
 from streams.runtime.transactions.producer import TransactionalProducer
 from streams.testing.faults import faults_from_environment
 

@@ -21,7 +21,7 @@ from chaos.evidence.decoding import decoder, split_key
 from chaos.evidence.evidence import Evidence
 from chaos.evidence.in_postgres import SOURCE, OrderRow
 from chaos.evidence.origins import Origin
-from chaos.evidence.retried import Retried
+from chaos.evidence.retry_rows import Retried
 from chaos.evidence.saga_records import CommandRecord, Replied, Said
 from chaos.evidence.stores import Rows
 from chaos.judges.lateness import TIME

@@ -12,7 +12,7 @@ from streams.model.handlers import Service
 from streams.model.message import Message, Row
 from streams.model.outcome import Outcome, outcome
 from streams.model.table import Table
-from streams.runtime.app import LaneApp
+from streams.runtime.faust.app import LaneApp
 from streams.settings import Settings
 
 

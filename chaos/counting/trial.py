@@ -20,7 +20,7 @@ from chaos.counting.workload import PARTITIONS, output_topic
 from chaos.rig.records import Happened
 from chaos.rig.waiting import ChaosFailed
 from streams.positions.declared import BY_BROKER, STAMPED, TopicSpec
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.topics import KafkaTopics
 
 #: A contestant of which nothing new has come for this long after the load is given up, in seconds.
 GIVEN_UP_AFTER = 60.0

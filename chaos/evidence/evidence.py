@@ -25,7 +25,7 @@ from chaos.evidence.objects import Referred, StoredObject, referred_in
 from chaos.evidence.origins import Origin
 from chaos.evidence.plain import Counting, PlainClient, TopicCount
 from chaos.evidence.rebuilt import Compared, Rebuilt, compare
-from chaos.evidence.retried import MARK, Retried, retried
+from chaos.evidence.retry_rows import MARK, Retried, retried
 from chaos.evidence.saga_records import SagaRecords
 from chaos.evidence.stores import copies_in, read_copy
 from chaos.rig.records import (

@@ -15,7 +15,7 @@ from chaos.evidence.letters import judge_letters, rows_in
 from chaos.evidence.objects import judge_objects
 from chaos.evidence.plain import judge_counts
 from chaos.evidence.rebuilt import Place
-from chaos.evidence.retried import judge_retries, waiting_in
+from chaos.evidence.retry_rows import judge_retries, waiting_in
 from chaos.evidence.saga_records import participations
 from chaos.judges.key_order import effects_of, judge_key_order
 from chaos.judges.lateness import judge_given_back, without

@@ -13,8 +13,8 @@ from chaos.rig.records import CommitTimes
 from streams.errors import PositionLost, SteadfaustError
 from streams.model.layout import LANE, Layout
 from streams.ports import TP, Batch, Reader
-from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
+from streams.runtime.kafka.clients import KafkaOptions
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from chaos.evidence.worker_log import WorkerLog
 from chaos.rig.records import ProcessEnd
 from demo.workers import PROJECT
-from streams.runtime.process import EXIT_HUNG
+from streams.runtime.faust.process import EXIT_HUNG
 
 #: A process that was told to end has so many seconds; a worker's own watchdog says the same.
 ENDS_WITHIN = 30.0

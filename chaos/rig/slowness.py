@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from streams.local.patience import Used
+from streams.local.busy_timeout import Used
 
 #: However busy the machine was, a time that has a limit counts as no less than a half.
 MOST = 2.0

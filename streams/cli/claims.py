@@ -131,7 +131,7 @@ async def referenced(settings: Settings) -> AsyncIterator[str]:
 async def _in_outbox(settings: Settings) -> list[str]:
     """Names of objects, without their bucket; none where no database is set, nor runs in the local stack."""
     from streams.postgres.database import connect
-    from streams.postgres.outbox.desk import referenced as references
+    from streams.postgres.outbox.operations import referenced as references
 
     try:
         url = settings.postgres()

@@ -13,7 +13,7 @@ import typer
 
 from streams.cli.workers import At, Json, Who, Why, WorkerAddress, by_whom, find_worker, json_line
 from streams.model.operations import HandlerCommand, PauseState
-from streams.web.handlers.awaited import warning
+from streams.web.handlers.awaited_schemas import warning
 from streams.web.handlers.handler_answers import RUNNING, HandlerAnswer, HandlersAnswer
 
 app = typer.Typer(help="Handlers: list, status, pause, resume, drain.", no_args_is_help=True)

@@ -13,7 +13,7 @@ from streams.cli.database import DryRun, Url, with_database
 from streams.cli.workers import Json, json_line
 from streams.postgres.database import Database
 from streams.postgres.inbox import ConsumerInbox
-from streams.postgres.inbox.standing import ConsumerStatus, Size, consumers, count_old, size, standing
+from streams.postgres.inbox.consumer_status import ConsumerStatus, Size, consumers, count_old, size, standing
 from streams.settings import Settings
 from streams.units import MIB
 

@@ -21,7 +21,7 @@ from streams.cli.workers import Json, json_line
 from streams.errors import SteadfaustError
 from streams.logs import configure_logs
 from streams.postgres.database import Connection, connect
-from streams.postgres.outbox import desk
+from streams.postgres.outbox import operations
 from streams.postgres.outbox_owner import why_nobody_relays
 from streams.postgres.replication_slot import SlotLag, slot_lag
 from streams.settings import Settings
@@ -64,7 +64,7 @@ def relay(
 
 
 async def _relay(settings: Settings, port: int) -> None:
-    from streams.runtime.access import check_access
+    from streams.runtime.kafka.access import check_access
     from streams.runtime.relay import RelayService
 
     await check_access(settings)
@@ -92,8 +92,8 @@ def status(url: Url = "", *, as_json: Json = False) -> None:
     lost or about to fill the disk.
     """
 
-    async def work(connection: Connection) -> tuple[desk.OutboxStatus, SlotLag | None, str]:
-        found, slot = await desk.status(connection), await slot_lag(connection, warn_at)
+    async def work(connection: Connection) -> tuple[operations.OutboxStatus, SlotLag | None, str]:
+        found, slot = await operations.status(connection), await slot_lag(connection, warn_at)
         return found, slot, await why_nobody_relays(connection, slot) if found.unpublished else ""
 
     warn_at = Settings.read().outbox_slot_warn_bytes
@@ -126,7 +126,7 @@ def list_(
     """List rows, those that wait unless told otherwise."""
     rows = _run(
         url,
-        lambda c: desk.listed(c, state, topic=topic, aggregate=aggregate, after=after, limit=limit),
+        lambda c: operations.listed(c, state, topic=topic, aggregate=aggregate, after=after, limit=limit),
     )
     _print(rows, as_json=as_json)
 
@@ -134,7 +134,7 @@ def list_(
 @app.command()
 def show(message_id: str, url: Url = "", *, as_json: Json = False) -> None:
     """Show all of a row, by its message's id; the payload is in base64."""
-    row = _run(url, lambda c: desk.shown(c, message_id))
+    row = _run(url, lambda c: operations.shown(c, message_id))
     if row is None:
         typer.echo(f"there is no row of the id {message_id}", err=True)
         raise typer.Exit(NOTHING)
@@ -161,7 +161,7 @@ def republish(
     """
     if bool(ids) == failed:
         raise typer.BadParameter("give ids, or --failed")
-    rows = _run(url, lambda c: desk.republish(c, ids or [], failed=failed, dry_run=dry_run))
+    rows = _run(url, lambda c: operations.republish(c, ids or [], failed=failed, dry_run=dry_run))
     _print(rows, as_json=as_json)
 
 
@@ -172,16 +172,16 @@ def cleanup(
     older_than: Annotated[
         float | None, typer.Option(help="Days since they were published; that of the settings unless given.")
     ] = None,
-    step: Annotated[int, typer.Option(min=1, help="Rows of one transaction.")] = desk.STEP,
+    step: Annotated[int, typer.Option(min=1, help="Rows of one transaction.")] = operations.STEP,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Remove rows that were published long ago, archived ones too, in small steps beside running relays."""
     seconds = (Settings.read().outbox_retention_days if older_than is None else older_than) * DAY
     if dry_run:
-        count = _run(url, lambda c: desk.removable(c, seconds))
+        count = _run(url, lambda c: operations.removable(c, seconds))
     else:
-        count = _run(url, lambda c: desk.cleanup(c, seconds, step=step))
+        count = _run(url, lambda c: operations.cleanup(c, seconds, step=step))
     did = "would remove" if dry_run else "removed"
     typer.echo(json_line({"rows": count, "dry_run": dry_run}) if as_json else f"{did} {count} rows")
 

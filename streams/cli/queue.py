@@ -12,7 +12,7 @@ import typer
 from streams.cli.database import DryRun, Url, with_database
 from streams.cli.workers import Json, json_line
 from streams.postgres.database import Database
-from streams.postgres.queue.desk import (
+from streams.postgres.queue.operations import (
     STATES,
     discard_jobs,
     list_jobs,

@@ -15,12 +15,12 @@ import msgspec
 import typer
 
 from streams.errors import SteadfaustError
-from streams.runtime.slots import addresses
+from streams.runtime.faust.slots import addresses
 from streams.settings import Settings
 from streams.web.base.access import Access
+from streams.web.base.asking import PASSING
+from streams.web.base.asking import PATIENCE as ASK_AGAIN
 from streams.web.base.loopback import loopback_origin
-from streams.web.base.patience import PASSING
-from streams.web.base.patience import PATIENCE as ASK_AGAIN
 
 #: Seconds for an answer; the worker may have to ask another one first.
 TIMEOUT = 30.0

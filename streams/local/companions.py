@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from streams.local import loopback, state
-from streams.local.patience import BusyTimeout
+from streams.local.busy_timeout import BusyTimeout
 from streams.local.processes import POLL, READY_WITHIN, STOP_WITHIN, Child, Companion, together
 
 _REVIVED_AFTER = 1.0

@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from streams.local import artifacts, loopback
+from streams.local.busy_timeout import Say
 from streams.local.companions import RunningCompanion
-from streams.local.patience import Say
 from streams.postgres.cdc.connector import worker_properties
 
 NAME = "connect"

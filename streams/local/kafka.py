@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
+from streams.local.busy_timeout import BusyTimeout
 from streams.local.errors import BadListener, OtherCluster, StackError
 from streams.local.loopback import HOST
-from streams.local.patience import BusyTimeout
 from streams.local.processes import POLL
 from streams.local.state import Listener
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import msgspec
 
 from streams.local import artifacts, postgres, s3, state
+from streams.local.busy_timeout import Say
 from streams.local.companions import RunningCompanion, answering_http
 from streams.local.errors import BadDeclaration
 from streams.local.kafka import Jvm
-from streams.local.patience import Say
 from streams.local.processes import Companion
 
 

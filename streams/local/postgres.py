@@ -21,9 +21,9 @@ from pathlib import Path
 import psutil
 
 from streams.local import loopback
+from streams.local.busy_timeout import Say
 from streams.local.companions import RunningCompanion
 from streams.local.errors import BadDeclaration, PostgresMissing, StackError
-from streams.local.patience import Say
 
 NAME = "postgres"
 """The companion's name: `stack.url("postgres")`."""

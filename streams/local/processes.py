@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from streams.local import state
+from streams.local.busy_timeout import BusyTimeout
 from streams.local.errors import BadDeclaration, NotReady, ProcessDied
-from streams.local.patience import BusyTimeout
 
 READY_WITHIN = 60.0
 """Seconds for a process to answer after its start, as `BusyTimeout` counts them."""

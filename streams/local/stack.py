@@ -17,9 +17,9 @@ import msgspec
 import psutil
 
 from streams.local import state
+from streams.local.busy_timeout import BusyTimeout
 from streams.local.errors import NotReady, StackError
 from streams.local.parts import StackSpec
-from streams.local.patience import BusyTimeout
 from streams.local.processes import POLL, READY_WITHIN, STOP_WITHIN, Companion
 from streams.local.supervisor import ERROR, READY, take_over
 

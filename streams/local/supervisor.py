@@ -21,11 +21,11 @@ import msgspec
 
 from streams.errors import SteadfaustError
 from streams.local import artifacts, loopback, postgres, state
+from streams.local.busy_timeout import BusyTimeout, Say
 from streams.local.companions import Companions
 from streams.local.errors import DiskFull, NotReady, ProcessDied
 from streams.local.kafka import BrokerNode, ClusterFiles, Jvm
 from streams.local.parts import StackSpec, parts
-from streams.local.patience import BusyTimeout, Say
 from streams.local.processes import READY_WITHIN, STOP_WITHIN, Child, together
 
 LEAST_FREE_SPACE = 1 << 30

@@ -18,8 +18,8 @@ from streams.errors import text_of
 from streams.postgres.database import Connection, Database
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.inbox import ConsumerInbox, TransactionalInbox
-from streams.postgres.inbox.standing import consumers, transactional_inboxes
-from streams.postgres.outbox.desk import cleanup
+from streams.postgres.inbox.consumer_status import consumers, transactional_inboxes
+from streams.postgres.outbox.operations import cleanup
 from streams.settings import Settings
 from streams.units import DAY
 

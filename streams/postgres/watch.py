@@ -14,11 +14,11 @@ from streams.errors import text_of
 from streams.postgres.database import Database
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.migrations import newer_database
-from streams.postgres.outbox.desk import OutboxStatus, status
 from streams.postgres.outbox.metrics import OutboxGauges
+from streams.postgres.outbox.operations import OutboxStatus, status
 from streams.postgres.outbox_owner import RelayKind, cdc_beginnings, outbox_owner, why_nobody_relays
-from streams.postgres.queue.desk import QueueStatus, queue_standings
 from streams.postgres.queue.metrics import QueueGauges
+from streams.postgres.queue.operations import QueueStatus, queue_standings
 from streams.postgres.replication_slot import WARN_AT_BYTES, SlotLag, slot_lag
 from streams.postgres.slot_metrics import SlotGauges
 

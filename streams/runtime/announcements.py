@@ -24,7 +24,7 @@ from streams.model.application import Application
 from streams.model.codecs import NO_JSON, Schemas
 from streams.ports import TP, Batch, Cluster, Damaged, Reader, Record
 from streams.runtime.client import TopicReader
-from streams.runtime.clients import KafkaOptions
+from streams.runtime.kafka.clients import KafkaOptions
 from streams.web.base.sessions import EndedSessions
 
 log = structlog.get_logger(__name__)

@@ -33,9 +33,9 @@ from streams.model.layout import LANE, changelog_topic
 from streams.model.message import Message
 from streams.ports import TP, Damaged, Outgoing, Reader, Record
 from streams.retry.queue import Queue, handler_of, read_queue
-from streams.runtime.clients import KafkaOptions, deliver_within
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.clients import KafkaOptions, deliver_within
+from streams.runtime.kafka.topics import KafkaTopics
 from streams.staging.keys import QUEUE, split_lane_key
 from streams.units import MIB
 

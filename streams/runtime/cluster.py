@@ -9,14 +9,14 @@ from dataclasses import replace
 
 from streams.brokers import Bootstrap
 from streams.ports import TP, Identity, OpenTransaction, Transactions
-from streams.runtime.clients import KafkaOptions
-from streams.runtime.metadata import Metadata
-from streams.runtime.reader import KafkaReader
-from streams.runtime.timeline import Sieve
+from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.metadata import Metadata
+from streams.runtime.kafka.reader import KafkaReader
+from streams.runtime.kafka.timeline import Sieve
 from streams.runtime.transactions.limits import Limits
 from streams.runtime.transactions.producer import TransactionalProducer
 from streams.units import KIB, MIB
-from streams.web.base.patience import READ
+from streams.web.base.asking import READ
 
 
 class KafkaCluster:

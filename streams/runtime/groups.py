@@ -17,8 +17,8 @@ from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable
 from streams.ports import Record
 from streams.runtime.client import partitions_of
-from streams.runtime.clients import KafkaOptions
-from streams.runtime.partition_records import Isolation
+from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.partition_records import Isolation
 
 log = structlog.get_logger(__name__)
 

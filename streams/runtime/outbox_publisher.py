@@ -16,8 +16,8 @@ from streams.ports import TP
 from streams.postgres.outbox import OutboxRow
 from streams.postgres.relay import Isolated, Published
 from streams.runtime.announcements import announcement
-from streams.runtime.clients import KafkaOptions
-from streams.runtime.outbox_producer import REFUSED, IdempotentProducer, Producing
+from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.outbox_producer import REFUSED, IdempotentProducer, Producing
 
 
 class KafkaPublisher:

@@ -16,7 +16,7 @@ from streams.postgres.cleanup import DatabaseCleanup, Retention
 from streams.postgres.relay import After, Relay, RelayMetrics, RelayOptions
 from streams.postgres.watch import DatabaseWatch
 from streams.runtime.cdc import CdcRelaying
-from streams.runtime.clients import KafkaOptions
+from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.outbox_publisher import KafkaPublisher
 from streams.settings import Settings
 

@@ -13,7 +13,7 @@ import msgspec
 from agents.commands import OrderSubmitted
 from agents.messages import Order, OrderPlaced
 from streams.local import declared, declared_buckets, local_stack
-from streams.runtime.slots import addresses
+from streams.runtime.faust.slots import addresses
 from tests.scenarios.steady import SteadyLoad
 from tests.scenarios.world import APP, Worker, World, order
 

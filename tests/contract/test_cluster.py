@@ -33,9 +33,9 @@ from streams.errors import (
 from streams.model.envelope import record_size
 from streams.ports import TP, Damaged, HeldUp, Outgoing, OwnRecord, Reader, Record, Transactions
 from streams.positions.declared import TopicSpec
-from streams.runtime.clients import KafkaOptions, Producer
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.clients import KafkaOptions, Producer
+from streams.runtime.kafka.topics import KafkaTopics
 from streams.testing.batches import CODECS, batch, record
 from streams.testing.cluster import FakeCluster
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three

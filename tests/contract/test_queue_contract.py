@@ -15,7 +15,7 @@ from streams.errors import PermanentError
 from streams.model.envelope import TRACEPARENT
 from streams.model.message import Message
 from streams.postgres import Database, Job, Queue, QueueOptions, QueueWorker
-from streams.postgres.queue.desk import discard_jobs, list_jobs, retry_jobs
+from streams.postgres.queue.operations import discard_jobs, list_jobs, retry_jobs
 from streams.saga.messages import Command, Reply
 from streams.testing.queue import MemoryQueue
 from tests.queue_world import ParcelPacked

@@ -15,8 +15,8 @@ import pytest
 
 from streams.errors import StoreBroken, StoreBusy, StoreUnavailable
 from streams.ports import TP, Store, Stores, Write
-from streams.runtime.store import RocksStores
-from streams.runtime.store_errors import store_error
+from streams.runtime.rocksdb.store import RocksStores
+from streams.runtime.rocksdb.store_errors import store_error
 from streams.testing.store import MemoryStores
 
 CLOG = TP("app-orders-changelog", 0)

@@ -18,12 +18,12 @@ from streams.local import Stack
 from streams.model.row_keys import row_key
 from streams.ports import TP, Damaged, Outgoing
 from streams.positions.declared import TopicSpec
-from streams.runtime import browsing
-from streams.runtime.browsing import browse, logs
-from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.timeline import scan
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka import browsing
+from streams.runtime.kafka.browsing import browse, logs
+from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.timeline import scan
+from streams.runtime.kafka.topics import KafkaTopics
 from streams.testing.batches import CODECS, batch, record
 from streams.web.base.scans import Question
 from streams.web.base.windows import ReadPage, Window

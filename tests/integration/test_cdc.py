@@ -24,11 +24,11 @@ from streams.positions.declared import TopicSpec
 from streams.postgres import Outbox, migrate
 from streams.postgres.cdc import slot_lag
 from streams.postgres.database import connect
-from streams.postgres.outbox.desk import republish
+from streams.postgres.outbox.operations import republish
 from streams.postgres.relay import After
 from streams.runtime.client import Producer, TopicReader
+from streams.runtime.kafka.topics import KafkaTopics
 from streams.runtime.relay import RelayService
-from streams.runtime.topics import KafkaTopics
 from streams.settings import Settings
 from streams.testing.blobs import MemoryBlobs
 from tests.waiting import eventually_async

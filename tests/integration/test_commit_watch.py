@@ -15,7 +15,7 @@ from streams.local import local_stack
 from streams.ports import TP, Outgoing
 from streams.positions.declared import TopicSpec
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.topics import KafkaTopics
 from tests.waiting import eventually_async
 
 TOPIC = "app-lane-changelog"

@@ -15,7 +15,7 @@ from agents.api.projection import Projection
 from agents.settings import OrderSettings
 from streams.postgres import Connection, ConsumerInbox, Database, Job, QueueOptions, QueueWorker
 from streams.postgres.errors import DatabaseUnavailable
-from streams.postgres.queue import pulse, worker
+from streams.postgres.queue import worker
 from streams.testing import MemoryPublisher
 from tests.cuts import Manner, Way, nothing_untold
 from tests.effort import is_all
@@ -124,7 +124,7 @@ async def test_whoever_uses_connections_that_are_cut_goes_on(
     orders_url: str, use: Use, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker, "_AGAIN", 0.01)
-    monkeypatch.setattr(pulse, "_AGAIN", 0.01)
+    monkeypatch.setattr(lease_heartbeat, "_AGAIN", 0.01)
     tables = "done, queue_job, queue_lease, queue_wake, consumer_inbox, outbox, orders, idempotency_keys"
     manners = cycle(Manner)
     with capture_logs():

@@ -6,7 +6,7 @@ import time
 
 from streams.postgres import ConsumerInbox, Database, InboxEvent
 from streams.postgres.database import connect
-from streams.postgres.standing import database_answer, outbox_rows
+from streams.postgres.database_status import database_answer, outbox_rows
 from tests.queue_world import PARCELS, ParcelPacked, put
 from tests.relays import new_outbox, publish
 

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from streams.local import Stack
 from streams.ports import TP
 from streams.positions.declared import TopicSpec
-from streams.runtime import fetch_sessions
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.fetch_by_id import FetchRequest_v13
-from streams.runtime.fetch_sessions import FetchSession, SessionFetch, Sessions
-from streams.runtime.reader import KafkaReader
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka import fetch_sessions
+from streams.runtime.kafka.fetch_by_id import FetchRequest_v13
+from streams.runtime.kafka.fetch_sessions import FetchSession, SessionFetch, Sessions
+from streams.runtime.kafka.reader import KafkaReader
+from streams.runtime.kafka.topics import KafkaTopics
 
 PARTITIONS = 12
 _numbers = count(time.time_ns())

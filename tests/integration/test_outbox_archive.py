@@ -12,7 +12,7 @@ import pytest
 
 from streams.postgres import LIBRARY, Connection, Database, MigrationSet, migrate
 from streams.postgres.outbox import archive
-from streams.postgres.outbox.desk import cleanup, removable
+from streams.postgres.outbox.operations import cleanup, removable
 from streams.postgres.relay import After
 from streams.testing import MemoryPublisher
 from streams.units import DAY

@@ -18,8 +18,8 @@ from streams.model.schema_versions import nothing_frozen
 from streams.positions.declared import TopicSpec
 from streams.postgres import Connection, Database, Outbox
 from streams.runtime.client import Producer
+from streams.runtime.kafka.topics import KafkaTopics
 from streams.runtime.outbox_publisher import KafkaPublisher
-from streams.runtime.topics import KafkaTopics
 from streams.s3 import S3Blobs
 from streams.settings import LOCAL_BUCKET, Settings
 from streams.units import DAY, MIB

@@ -18,8 +18,8 @@ from streams.model.layout import dead_letter_topic
 from streams.ports import Record
 from streams.postgres import Database
 from streams.records.batches import Plain
-from streams.runtime.clients import KafkaOptions
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.topics import KafkaTopics
 from streams.units import DAY
 from tests.integration.told_orders import confirmed
 from tests.postgres import until

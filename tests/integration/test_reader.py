@@ -16,7 +16,7 @@ from streams.local import Stack
 from streams.ports import TP
 from streams.positions.declared import TopicSpec
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.topics import KafkaTopics
 from tests.waiting import BOUND, eventually_async
 
 _numbers = count()

@@ -12,7 +12,7 @@ import pytest
 from streams.claims.checks import ClaimChecks
 from streams.postgres import Connection, Database, Outbox
 from streams.postgres.outbox import OutboxRow
-from streams.postgres.outbox.desk import cleanup, referenced
+from streams.postgres.outbox.operations import cleanup, referenced
 from streams.postgres.relay import After, Relay
 from streams.postgres.relay.options import SHARDS
 from streams.postgres.relay.session import _SQL, RelaySession

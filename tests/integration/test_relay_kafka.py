@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from streams.postgres import Connection, Database
-from streams.runtime.clients import KafkaOptions
+from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.outbox_publisher import KafkaPublisher
 from tests.relays import (
     ANNOUNCEMENTS,

@@ -27,8 +27,8 @@ from streams.positions.declared import TopicSpec
 from streams.postgres.outbox import OutboxRow
 from streams.runtime.client import Producer, TopicReader
 from streams.runtime.groups import GroupReader
+from streams.runtime.kafka.topics import KafkaTopics
 from streams.runtime.outbox_publisher import KafkaPublisher
-from streams.runtime.topics import KafkaTopics
 from tests.certificates import Authority
 from tests.integration.mixed_worker import app
 from tests.integration.test_plain_agents import run_both

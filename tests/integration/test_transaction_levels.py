@@ -16,9 +16,9 @@ from streams.local.kafka import BrokerNode, ClusterFiles, Jvm
 from streams.local.state import VarDir
 from streams.ports import TP, Outgoing
 from streams.positions.declared import TopicSpec
-from streams.runtime.clients import KafkaOptions, Producer
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.clients import KafkaOptions, Producer
+from streams.runtime.kafka.topics import KafkaTopics
 from streams.runtime.transactions.batches import pack
 from streams.runtime.transactions.requests import V1, V2, TransactionProtocol, produce
 

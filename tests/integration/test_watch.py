@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from streams.errors import PermanentError
 from streams.postgres import Connection, Database, Job, QueueWorker
-from streams.postgres.queue.desk import retry_jobs
+from streams.postgres.queue.operations import retry_jobs
 from streams.postgres.watch import DatabaseWatch
 from tests.postgres import of_database
 from tests.queue_world import LOG, PARCELS, ParcelPacked, note, put

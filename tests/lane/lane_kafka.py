@@ -16,10 +16,10 @@ from lane_worlds import Post, World
 
 from streams.ports import TP
 from streams.positions.declared import DEAD_LETTER_ROOM, declare
-from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.store import RocksStores
-from streams.runtime.topics import ensure_topics
+from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.topics import ensure_topics
+from streams.runtime.rocksdb.store import RocksStores
 from streams.system import SystemClock
 from tests.raw_kafka import in_the_log, overwrite, spoiled
 from tests.recreated_kafka import add_partitions, delete_topic, recreate_topic

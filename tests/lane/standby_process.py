@@ -16,9 +16,9 @@ from streams.lane.standby import Standby
 from streams.model.application import Application, LaneOptions
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
-from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.store import RocksStore, RocksStores
+from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.rocksdb.store import RocksStore, RocksStores
 from streams.system import SystemClock
 
 

@@ -18,7 +18,7 @@ from test_lane_timers import asking_for
 
 from streams.local import local_stack
 from streams.model.layout import LANE
-from streams.runtime.store import RocksStores
+from streams.runtime.rocksdb.store import RocksStores
 from streams.staging.changes import TIMERS
 from streams.staging.keys import TIMER
 

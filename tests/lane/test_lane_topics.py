@@ -18,7 +18,7 @@ from streams.model.operations import LetterCommand
 from streams.ports import TP
 from streams.positions.declared import TopicSpec, differences
 from streams.positions.review import At, accept, standings
-from streams.runtime.topics import KafkaTopics, ensure_topics
+from streams.runtime.kafka.topics import KafkaTopics, ensure_topics
 
 
 async def handled_five(world: World, **options: Any) -> tuple[Any, Running]:

@@ -31,7 +31,7 @@ from streams.model.codecs import Schemas, avro, decode_row
 from streams.model.envelope import new_headers
 from streams.model.message import Message
 from streams.model.row_keys import split_row_key
-from streams.runtime.loop import GC_THRESHOLD
+from streams.runtime.faust.loop import GC_THRESHOLD
 from tables.orders import ORDERS, TrackedOrder
 from tables.reservations import RESERVATION_TALLIES, Tally
 from tables.stock import STOCK, StockLevel

@@ -26,7 +26,7 @@ from streams.postgres.cdc import RelayKind
 from streams.postgres.database import connect
 from streams.postgres.errors import DatabaseUnavailable
 from streams.runtime.client import TopicReader
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.topics import KafkaTopics
 from tests.relays import Step, drained, first_time, new_outbox, publish, until
 from tests.waiting import BOUND
 

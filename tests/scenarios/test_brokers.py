@@ -13,7 +13,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from streams.local import Stack, declared, local_stack
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.topics import KafkaTopics
 from tests.scenarios.steady import SteadyLoad, check_stalls, last_commits
 from tests.scenarios.world import APP, LANES, World
 from tests.waiting import eventually

@@ -46,7 +46,7 @@ from streams.ports import TP, Outgoing, Write
 from streams.postgres.database import connect
 from streams.runtime.client import TopicReader
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.store import RocksStores
+from streams.runtime.rocksdb.store import RocksStores
 from tests.scenarios.world import APP, LANES, PARTITIONS, SESSION_TIMEOUT, World
 
 ORDERS = 200

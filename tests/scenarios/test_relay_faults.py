@@ -16,7 +16,7 @@ from streams.positions.declared import TopicSpec
 from streams.postgres import Database
 from streams.postgres.cdc import RelayKind
 from streams.runtime.client import TopicReader
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.topics import KafkaTopics
 from tests.relays import Step, first_time, new_outbox, publish, unpublished, until
 from tests.scenarios.relay_ground import Ground, new_orders, prepared
 

@@ -28,7 +28,7 @@ from streams.model.codecs import AvroCodec, Schemas, decode_row
 from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.message import Message
 from streams.model.row_keys import split_row_key
-from streams.runtime.slots import addresses
+from streams.runtime.faust.slots import addresses
 from tables.stock import STOCK
 from tests.scenarios.committed import Committed
 from tests.waiting import BOUND, eventually

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from streams.postgres.outbox.desk import OutboxStatus
+from streams.postgres.outbox.operations import OutboxStatus
 
 
 class OutboxGauges:

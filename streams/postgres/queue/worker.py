@@ -18,11 +18,11 @@ from streams.errors import PermanentError, text_of
 from streams.postgres.advice import advice
 from streams.postgres.database import PASSING, Connection, Database, overdue_of
 from streams.postgres.errors import DatabaseUnavailable, LeaseLost, NoSuchAction, StatementRefused
-from streams.postgres.queue.doze import IdleWait
+from streams.postgres.queue.idle_wait import IdleWait
 from streams.postgres.queue.job import Job, job_of
+from streams.postgres.queue.lease_heartbeat import LeaseHeartbeat
 from streams.postgres.queue.metrics import QueueMetrics
 from streams.postgres.queue.options import QueueOptions
-from streams.postgres.queue.pulse import LeaseHeartbeat
 from streams.postgres.queue.queue import HANDLE, SQL, Queue
 
 log = structlog.get_logger(__name__)

@@ -18,10 +18,10 @@ from streams.postgres.outbox import OutboxRow
 from streams.postgres.relay.counts import RelayCounts
 from streams.postgres.relay.marks import Marks
 from streams.postgres.relay.options import RelayOptions
+from streams.postgres.relay.publish_plan import plan, without
 from streams.postgres.relay.publisher import Publisher
 from streams.postgres.relay.refusals import PublishRefusals
 from streams.postgres.relay.session import RelaySession
-from streams.postgres.relay.waves import plan, without
 from streams.system import NoFaults
 
 log = structlog.get_logger(__name__)

@@ -9,7 +9,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from streams.errors import TooLarge
 from streams.ports import TP, Outgoing
-from streams.runtime.clients import KafkaOptions
+from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.transactions.requests import Owner
 
 _FORMAT = 2

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError,
 
 from streams.brokers import Bootstrap
 from streams.ports import TP
-from streams.runtime.clients import KafkaOptions
+from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.transactions.codes import error_of, moved, passes, pause
 from streams.runtime.transactions.wire import Call
 

@@ -20,7 +20,7 @@ from aiokafka.errors import (
 
 from streams.brokers import Bootstrap
 from streams.ports import TP, Outgoing
-from streams.runtime.clients import KafkaOptions, require_partitions
+from streams.runtime.kafka.clients import KafkaOptions, require_partitions
 from streams.runtime.transactions import requests
 from streams.runtime.transactions.batches import PackedBatch, pack
 from streams.runtime.transactions.codes import FENCED, error_of, moved, passes, pause

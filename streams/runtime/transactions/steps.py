@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
 from streams.errors import Fenced, OutcomeUnknown, SteadfaustError
-from streams.runtime.clients import KafkaOptions
+from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.transactions.refusals import refusal_of
 
 T = TypeVar("T")

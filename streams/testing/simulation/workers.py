@@ -138,7 +138,7 @@ class SimulatedWorker:
         return True
 
     async def _hand_over(self) -> None:
-        """Give lanes away while the machine is unfit for them, as `streams.runtime.handover` does."""
+        """Give lanes away while the machine is unfit for them, as `streams.runtime.faust.handover` does."""
         fitness, clock, loop = Fitness(), self.machine.clock, asyncio.get_running_loop()
         while True:
             await clock.sleep(FIT_LOOK)

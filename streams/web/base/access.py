@@ -11,6 +11,7 @@ from enum import StrEnum
 from hmac import compare_digest
 from typing import NamedTuple
 
+from streams.web.base.login_throttle import LoginThrottle, client_of, network_of
 from streams.web.base.loopback import is_loopback, names_loopback
 from streams.web.base.sessions import (
     KNOWN_LASTS,
@@ -25,7 +26,6 @@ from streams.web.base.sessions import (
     role_said,
     sealed,
 )
-from streams.web.base.tries import LoginThrottle, client_of, network_of
 from streams.web.base.view import Problem
 
 #: For supervisors and load balancers, which have no token.

@@ -11,8 +11,8 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from streams.units import MIB
 from streams.web.base.answers import FoundAnswer
+from streams.web.base.asking import READ
 from streams.web.base.loopback import peer_origin
-from streams.web.base.patience import READ
 from streams.web.base.refusal import ErrorAnswer
 from streams.web.base.view import Problem
 

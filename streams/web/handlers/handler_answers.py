@@ -7,8 +7,8 @@ from collections import Counter
 import msgspec
 
 from streams.model.operations import HandlerCommand
-from streams.web.handlers.awaited import AwaitedAnswer
-from streams.web.handlers.awaited import merged as merged_schemas
+from streams.web.handlers.awaited_schemas import AwaitedAnswer
+from streams.web.handlers.awaited_schemas import merged as merged_schemas
 
 RUNNING = "running"
 

@@ -24,7 +24,7 @@ from streams.staging.keys import split_store_key, store_key
 from streams.web.base.lane_rows import AT_ONCE, Query, check_still_here
 from streams.web.base.paging import after
 from streams.web.base.view import Problem, WorkerView, readable_store
-from streams.web.handlers.awaited import awaited
+from streams.web.handlers.awaited_schemas import awaited
 from streams.web.handlers.handler_answers import (
     RUNNING,
     AskedHandler,

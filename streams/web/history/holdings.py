@@ -17,7 +17,7 @@ from streams.staging.keys import split_store_key, store_key, time_in
 from streams.web.base.answers import RowAnswer
 from streams.web.base.lane_rows import AskOwner, elsewhere
 from streams.web.base.paging import after
-from streams.web.base.shown import shown_table, text_of
+from streams.web.base.table_fields import shown_table, text_of
 from streams.web.base.view import Problem, WorkerView, readable_store
 from streams.web.history.timeline_answers import KeyAnswer, TableRows, TimerAnswer, WaitingAnswer
 from streams.web.letters.letters import summary_answer

@@ -16,7 +16,7 @@ from streams.model.layout import CLAIMS, DEAD_LETTERS
 from streams.model.row_keys import split_row_key
 from streams.ports import Damaged, Record
 from streams.units import KIB
-from streams.web.base.shown import RAW_SHOWN, plain, shown_table, text_of
+from streams.web.base.table_fields import RAW_SHOWN, plain, shown_table, text_of
 from streams.web.history.timeline import topics_of, value_of
 from streams.web.history.topic_answers import RecordAnswer
 

@@ -18,7 +18,7 @@ from streams.model.codecs import decode_row
 from streams.model.envelope import CAUSATION, ID, LOOPBACK, rfc3339
 from streams.model.row_keys import split_row_key
 from streams.ports import TP, Damaged, Record
-from streams.web.base.shown import plain, text_of
+from streams.web.base.table_fields import plain, text_of
 from streams.web.history.timeline import MOST_SHOWN, topics_of
 from streams.web.history.timeline_answers import RowChange, TimelineEntry
 

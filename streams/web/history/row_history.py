@@ -5,7 +5,7 @@ from __future__ import annotations
 from streams.model.row_keys import row_key
 from streams.ports import TP
 from streams.web.base.lane_rows import Query
-from streams.web.base.shown import shown_table
+from streams.web.base.table_fields import shown_table
 from streams.web.base.view import Problem, WorkerView
 from streams.web.base.windows import Window
 from streams.web.history.holdings import key_bytes

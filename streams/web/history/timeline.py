@@ -25,7 +25,7 @@ from streams.ports import TP, Damaged, Record
 from streams.saga.messages import Command, Repair, Reply, SagaTransition
 from streams.tracing.context import trace_at
 from streams.units import KIB
-from streams.web.base.shown import RAW_SHOWN, plain, text_of
+from streams.web.base.table_fields import RAW_SHOWN, plain, text_of
 from streams.web.history.timeline_answers import ClaimAnswer, TimelineEntry
 
 #: Bytes of a value that is decoded to be shown; a longer one is shown as bytes.

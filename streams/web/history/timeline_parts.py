@@ -14,8 +14,8 @@ from streams.errors import BlobsUnavailable, ClusterUnavailable, DataError
 from streams.model.application import Application
 from streams.model.envelope import epoch_seconds, rfc3339
 from streams.ports import Record
+from streams.web.base.asking import READ
 from streams.web.base.database_answers import OutboxRows
-from streams.web.base.patience import READ
 from streams.web.base.scans import Question
 from streams.web.base.view import WorkerView
 from streams.web.history.row_changes import MOST_KEYS, row_changes, row_partitions

@@ -22,9 +22,9 @@ from streams.model.application import Application
 from streams.model.envelope import derived_id, new_headers
 from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.ports import TP, Outgoing
+from streams.web.base.asking import patiently
 from streams.web.base.lane_rows import Query, lane_of_cursor
 from streams.web.base.paging import MOST_ROWS
-from streams.web.base.patience import patiently
 from streams.web.base.view import Problem, WorkerView
 from streams.web.letters.letter_answers import (
     Ask,

@@ -9,7 +9,7 @@ import msgspec
 from streams.dead_letters.row import Event, Summary
 from streams.model.envelope import rfc3339
 from streams.model.operations import LetterCommand
-from streams.web.base.shown import text_of
+from streams.web.base.table_fields import text_of
 
 
 class LetterAnswer(msgspec.Struct, frozen=True, kw_only=True):

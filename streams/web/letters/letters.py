@@ -26,7 +26,7 @@ from streams.web.base.lane_rows import (
     rows_of,
 )
 from streams.web.base.paging import decode_limit
-from streams.web.base.shown import text_of
+from streams.web.base.table_fields import text_of
 from streams.web.base.view import Problem, WorkerView, readable_store
 from streams.web.letters.letter_answers import (
     GroupAnswer,

@@ -21,7 +21,7 @@ from streams.web.base.answers import (
 )
 from streams.web.base.loopback import loopback_origin
 from streams.web.base.view import LaneView, Problem, WorkerView
-from streams.web.handlers.awaited import awaited, warning
+from streams.web.handlers.awaited_schemas import awaited, warning
 from streams.web.handlers.handlers import paused_here
 from streams.web.overview.health import (
     behind,

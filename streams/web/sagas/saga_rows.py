@@ -20,7 +20,7 @@ from streams.saga.state import SagaRow, SagaStatus
 from streams.saga.views import ChoreographedSaga, SagaView, orchestrated
 from streams.staging.keys import TIME, split_store_key, store_key, time_key
 from streams.web.base.lane_rows import AT_ONCE, Query, age_of, check_still_here, let_others, rows_of
-from streams.web.base.shown import text_of
+from streams.web.base.table_fields import text_of
 from streams.web.base.view import Problem, WorkerView, readable_store
 from streams.web.sagas.row_index import Indexed, IndexedStatus, ListedRow, entries
 from streams.web.sagas.saga_answers import UNREADABLE, SagaAnswer, saga_answer, unreadable

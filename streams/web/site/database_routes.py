@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from streams.web.site.asked import Read, WebRequest
+from streams.web.site.web_request import Read, WebRequest
 
 
 async def _database(asked: WebRequest) -> msgspec.Struct:

@@ -9,7 +9,7 @@ import msgspec
 from streams.web.base.view import Problem
 from streams.web.handlers.handler_answers import AskHandler, HandlersAnswer
 from streams.web.handlers.handlers import ask_handler, list_handlers
-from streams.web.site.asked import ApiOperation, Form, Read, WebRequest
+from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest
 
 _decode_ask = msgspec.json.Decoder(AskHandler).decode
 

@@ -14,9 +14,9 @@ from streams.web.letters.letter_answers import (
     SettledAnswer,
 )
 from streams.web.letters.letters import group_letters, list_letters, show_letter
-from streams.web.letters.settled import settled
-from streams.web.site import desk
-from streams.web.site.asked import ApiOperation, Form, Read, WebRequest
+from streams.web.letters.operation_answers import settled
+from streams.web.site import letter_pages
+from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest
 
 _decode_ask = msgspec.json.Decoder(Ask).decode
 
@@ -59,11 +59,11 @@ async def _audit(asked: WebRequest) -> msgspec.Struct:
 
 
 async def _groups_page(asked: WebRequest) -> msgspec.Struct:
-    return await desk.groups_page(asked.view, asked.query, asked.asker(GroupsAnswer)["ask"])
+    return await letter_pages.groups_page(asked.view, asked.query, asked.asker(GroupsAnswer)["ask"])
 
 
 async def _letters_page(asked: WebRequest) -> msgspec.Struct:
-    return await desk.letters_page(asked.view, asked.query, asked.asker(LettersAnswer)["ask"])
+    return await letter_pages.letters_page(asked.view, asked.query, asked.asker(LettersAnswer)["ask"])
 
 
 ROUTES = (
@@ -79,12 +79,12 @@ ROUTES = (
     # The pages, which show all lanes together.
     Read("/dead-letters", _groups_page, "letter_groups.html", json=None),
     Read("/dead-letters/letters", _letters_page, "letters.html", json=None),
-    Form("/dead-letters/letters", desk.operate_on_all),
-    Read("/dead-letters/jobs", desk.jobs_page, "letter_jobs.html", json=None),
-    Read("/dead-letters/jobs/{job}", desk.job_page, "letter_job.html", json=None),
-    Form("/dead-letters/jobs/{job}/stop", desk.stop_job),
-    Read("/dead-letters/{letter}", desk.letter_page, "letter.html", json=None),
-    Form("/dead-letters/{letter}", desk.operate),
-    Read("/dead-letters/{letter}/edit", desk.edit_page, "letter_edit.html", json=None),
-    Form("/dead-letters/{letter}/edit", desk.edit),
+    Form("/dead-letters/letters", letter_pages.operate_on_all),
+    Read("/dead-letters/jobs", letter_pages.jobs_page, "letter_jobs.html", json=None),
+    Read("/dead-letters/jobs/{job}", letter_pages.job_page, "letter_job.html", json=None),
+    Form("/dead-letters/jobs/{job}/stop", letter_pages.stop_job),
+    Read("/dead-letters/{letter}", letter_pages.letter_page, "letter.html", json=None),
+    Form("/dead-letters/{letter}", letter_pages.operate),
+    Read("/dead-letters/{letter}/edit", letter_pages.edit_page, "letter_edit.html", json=None),
+    Form("/dead-letters/{letter}/edit", letter_pages.edit),
 )

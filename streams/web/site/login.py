@@ -10,7 +10,7 @@ import structlog
 
 from streams.web.base.access import LOGIN, LOGOUT
 from streams.web.base.view import Problem
-from streams.web.site.asked import Form, LoginRedirect, Read, WebRequest
+from streams.web.site.web_request import Form, LoginRedirect, Read, WebRequest
 
 log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ from streams.web.base.answers import WorkerAnswer
 from streams.web.base.view import Problem
 from streams.web.overview.flow import PART_PATH
 from streams.web.overview.overview import overview
-from streams.web.site.asked import Read, WebRequest
+from streams.web.site.web_request import Read, WebRequest
 
 
 async def _overview(asked: WebRequest) -> msgspec.Struct:

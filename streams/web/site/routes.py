@@ -29,9 +29,9 @@ from streams.web.site import (
     table_routes,
     topic_routes,
 )
-from streams.web.site.asked import Read, WebRequest
 from streams.web.site.pages import json_response
 from streams.web.site.site import Route, Site, static
+from streams.web.site.web_request import Read, WebRequest
 
 
 async def _worker(asked: WebRequest) -> msgspec.Struct:

@@ -17,7 +17,7 @@ from streams.web.overview.flow_answers import WorkerPart
 from streams.web.sagas.saga_answers import SagaAnswer, SagasAnswer
 from streams.web.sagas.saga_counts import COUNTS_PATH, CountsAnswer, StatusLine, lines
 from streams.web.sagas.sagas import list_sagas
-from streams.web.site.asked import WebRequest
+from streams.web.site.web_request import WebRequest
 
 #: Of sagas that need somebody, so many stand before the others.
 MOST_FIRST = 20

@@ -10,8 +10,8 @@ from streams.web.base.view import Problem
 from streams.web.sagas.saga_answers import AskSaga, SagasAnswer, SagaShown
 from streams.web.sagas.saga_counts import COUNTS_PATH
 from streams.web.sagas.sagas import SAGAS_PATH, ask_saga, list_sagas, show_saga
-from streams.web.site.asked import ApiOperation, Form, Read, WebRequest
 from streams.web.site.saga_pages import sagas_over_time, sagas_page
+from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest
 
 _decode_ask = msgspec.json.Decoder(AskSaga).decode
 

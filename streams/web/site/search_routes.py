@@ -7,7 +7,7 @@ import msgspec
 from streams.web.history.holdings import KEY_PATH, held
 from streams.web.history.search import look_into, only_thing
 from streams.web.history.timeline_answers import KeyAnswer
-from streams.web.site.asked import Read, WebRequest
+from streams.web.site.web_request import Read, WebRequest
 
 
 async def _found(asked: WebRequest) -> msgspec.Struct:

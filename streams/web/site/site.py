@@ -19,19 +19,19 @@ from litestar.response.base import ASGIResponse
 from streams.errors import SteadfaustError
 from streams.units import KIB, MIB
 from streams.web.base.access import LOGIN, LOGOUT, Access, Incoming, Visitor
+from streams.web.base.asking import READ, patience_of, patiently
 from streams.web.base.lane_rows import Query
 from streams.web.base.owner import ASKED_BY, ask_json
-from streams.web.base.patience import READ, patience_of, patiently
 from streams.web.base.sessions import KNOWN
 from streams.web.base.view import Kept, Problem, WorkerView
 from streams.web.letters.jobs import Jobs
 from streams.web.letters.letter_answers import LettersAnswer
 from streams.web.letters.letters import list_letters
 from streams.web.metrics.metrics import WorkerMetrics
-from streams.web.site.asked import CSRF, ApiOperation, Form, Read, WebRequest
 from streams.web.site.overviews import Overviews, overviews
 from streams.web.site.pages import asset_response
 from streams.web.site.requests import AnyRequest, allowed, query_of, router_path, shown_path
+from streams.web.site.web_request import CSRF, ApiOperation, Form, Read, WebRequest
 from streams.web.site.writing import acted, as_json, page, refused, see
 
 if TYPE_CHECKING:

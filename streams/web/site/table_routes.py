@@ -9,7 +9,7 @@ import msgspec
 from streams.web.base.answers import BrowseAnswer, FoundAnswer, TablesAnswer
 from streams.web.base.owner import ask_owner
 from streams.web.history.row_history import row_history
-from streams.web.site.asked import ApiOperation, Read, WebRequest
+from streams.web.site.web_request import ApiOperation, Read, WebRequest
 from streams.web.tables.lookup import look_up
 from streams.web.tables.row_operations import AskRow, ask_row
 from streams.web.tables.standby_rows import STANDBY, or_standby

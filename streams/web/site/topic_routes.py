@@ -7,7 +7,7 @@ import msgspec
 from streams.errors import ClusterUnavailable
 from streams.web.base.view import Kept
 from streams.web.history.topics import browse_topic, known_topics, list_topics, show_record
-from streams.web.site.asked import Read, WebRequest
+from streams.web.site.web_request import Read, WebRequest
 
 _TOPICS = "topics"
 

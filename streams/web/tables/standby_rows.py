@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from streams.errors import SteadfaustError
 from streams.ports import Store
 from streams.web.base.answers import StaleAnswer
-from streams.web.base.patience import PASSING
+from streams.web.base.asking import PASSING
 from streams.web.base.view import Problem, StandbyView, WorkerView
 from streams.web.overview.flow import PATIENCE
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from streams.web.base.answers import BrowseAnswer, RowAnswer
 from streams.web.base.lane_rows import Query, cursor_of, elsewhere, place_of
 from streams.web.base.paging import decode_cursor, decode_limit, encode_cursor
-from streams.web.base.shown import shown_table
+from streams.web.base.table_fields import shown_table
 from streams.web.base.view import Problem, WorkerView
 from streams.web.overview.overview import owners
 from streams.web.tables.lookup import browse, number_in

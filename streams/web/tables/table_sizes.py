@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from streams.errors import SteadfaustError
 from streams.web.base.answers import TableAnswer, TablePart, TablesAnswer
 from streams.web.base.lane_rows import Query
-from streams.web.base.shown import ShownTable, shown_tables
+from streams.web.base.table_fields import ShownTable, shown_tables
 from streams.web.base.view import READABLE, Problem, WorkerView
 from streams.web.overview.flow import PATIENCE
 

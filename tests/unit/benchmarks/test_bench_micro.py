@@ -22,7 +22,7 @@ from benchmarks.peers.workload import (
 )
 from benchmarks.rate import Rate
 from benchmarks.sections import NotMeasured
-from streams.runtime import loop
+from streams.runtime.faust import loop
 
 PEERS = [
     Peer("lane", "the lane", "", []),

@@ -20,7 +20,7 @@ from chaos.evidence.objects import StoredObject, referred_in
 from chaos.evidence.origins import Origin
 from chaos.evidence.plain import Counting
 from chaos.evidence.rebuilt import Compared, Place, Rebuilt
-from chaos.evidence.retried import retried
+from chaos.evidence.retry_rows import retried
 from chaos.judges.findings import HANDLERS, findings
 from chaos.rig.records import LARGEST, CommitTimes, Happened, ProcessEnd, Request, RunRecords, Way
 from demo import evidence as books

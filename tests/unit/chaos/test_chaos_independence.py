@@ -90,7 +90,7 @@ def test_its_names_are_those_of_the_application() -> None:
     """It states names of its own; a handler or topic that is renamed must not leave it looking at nothing."""
     from agents.commands import OrderSagaTransition
     from agents.order_saga import OrderSaga
-    from chaos.evidence import letters, retried
+    from chaos.evidence import letters, retry_rows
     from chaos.evidence.calls import MESSAGES, NOTES_TOPIC, OUTSIDE_TOPICS
     from chaos.evidence.saga_records import STEPS
     from chaos.judges.findings import HANDLERS
@@ -116,8 +116,8 @@ def test_its_names_are_those_of_the_application() -> None:
     assert set(named) == OUTSIDE_TOPICS
     assert (NoteMade.TOPIC, NOTES.name) == (NOTES_TOPIC, TABLE)
     assert dead_letter_topic("any") == f"any{letters.SUFFIX}"
-    assert retry_topic("any", 2) == f"any{retried.MARK}2"
-    assert (DEAD_LETTERS, MESSAGES_THAT_WAIT) == (letters.TABLE, retried.WAITING)
+    assert retry_topic("any", 2) == f"any{retry_rows.MARK}2"
+    assert (DEAD_LETTERS, MESSAGES_THAT_WAIT) == (letters.TABLE, retry_rows.WAITING)
 
 
 def test_its_own_statements_are_those_of_the_library() -> None:

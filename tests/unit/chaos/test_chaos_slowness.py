@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from chaos.rig.slowness import Slowness, used_by_main_thread
-from streams.local.patience import Used
+from streams.local.busy_timeout import Used
 
 Figures = Mapping[int, tuple[float, float]]
 

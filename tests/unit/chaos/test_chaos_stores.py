@@ -19,7 +19,7 @@ from chaos.evidence.stores import copies_in, read_copy
 from streams.errors import StoreBroken, StoreBusy
 from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing, Store, Write
-from streams.runtime.store import RocksStores
+from streams.runtime.rocksdb.store import RocksStores
 from streams.staging.changes import Change, Writes
 from streams.staging.inbox import DAY, inbox_entry
 from streams.staging.timers import remove_timer, set_timer
@@ -179,7 +179,7 @@ def test_reading_changes_nothing(lane: Lane) -> None:
 HOLDS = """
 import sys
 from pathlib import Path
-from streams.runtime.store import RocksStores
+from streams.runtime.rocksdb.store import RocksStores
 store = RocksStores(Path(sys.argv[1]).parent).open(1)
 print("open", flush=True)
 sys.stdin.read()

@@ -11,7 +11,7 @@ from demo.errors import DemoFailed
 from demo.ground import clear
 from demo.workers import environment, free_ports, held_slots
 from streams.local.loopback import HOST
-from streams.runtime.slots import take_slot
+from streams.runtime.faust.slots import take_slot
 
 
 def silent(_line: str) -> None:

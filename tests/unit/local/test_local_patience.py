@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.local.patience import LONGEST, BusyTimeout, Used, counted, used_by
+from streams.local.busy_timeout import LONGEST, BusyTimeout, Used, counted, used_by
 from tests.waiting import eventually
 
 

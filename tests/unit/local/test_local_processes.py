@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from streams.local.busy_timeout import BusyTimeout
 from streams.local.errors import BadDeclaration, NotReady, ProcessDied
-from streams.local.patience import BusyTimeout
 from streams.local.processes import (
     GIVES_WAY_BY,
     Child,

@@ -16,7 +16,7 @@ from streams.model.choreography import choreography
 from streams.model.codecs import json_without_schema
 from streams.model.message import Message
 from streams.runtime import client
-from streams.runtime.worker import Worker
+from streams.runtime.faust.worker import Worker
 from streams.settings import Settings
 from streams.testing.blobs import MemoryBlobs
 
@@ -91,7 +91,7 @@ def worker(
             None if blobs is None else ClaimChecks(blobs, bucket="bucket", threshold=settings.claim_threshold)
         )
 
-    monkeypatch.setattr("streams.runtime.worker.claim_checks", named)
+    monkeypatch.setattr("streams.runtime.faust.worker.claim_checks", named)
     read = Settings(var=tmp_path, bootstrap="nowhere:1", app_id="notes", **settings)
     return Worker(choreography(), settings=read, codecs=lambda _: json_without_schema)
 

@@ -16,8 +16,8 @@ import pytest
 from agents.worker import CHOREOGRAPHIES
 from agents.worker import app as orders
 from streams.errors import SettingsError
-from streams.runtime import commands
-from streams.runtime.commands import name_of
+from streams.runtime.faust import commands
+from streams.runtime.faust.commands import name_of
 from streams.settings import Settings
 
 ROOT = Path(__file__).parents[3]

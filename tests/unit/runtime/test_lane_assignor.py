@@ -11,8 +11,8 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from streams.model.layout import Layout
 from streams.policy.assignment import Assignment
-from streams.runtime.assignor import LaneAssignor
-from streams.runtime.membership import static_member_id
+from streams.runtime.faust.assignor import LaneAssignor
+from streams.runtime.faust.membership import static_member_id
 
 URL = "http://127.0.0.1:6066"
 LAYOUT = Layout("app", partitions=8, lanes=4)

@@ -10,8 +10,8 @@ from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import IllegalGenerationError, NoError, RequestTimedOutError, UnknownMemberIdError
 from aiokafka.protocol.group import HeartbeatRequest
 
-from streams.runtime import membership
-from streams.runtime.membership import Heartbeats, Membership
+from streams.runtime.faust import membership
+from streams.runtime.faust.membership import Heartbeats, Membership
 
 
 async def test_a_member_lets_its_lanes_open_before_it_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,11 @@ from functools import partial
 
 import pytest
 
-from streams.runtime import open_files
+from streams.runtime.faust import open_files
 
 SHOWS = """
 import resource
-from streams.runtime.loop import tune_process
+from streams.runtime.faust.loop import tune_process
 tune_process()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """

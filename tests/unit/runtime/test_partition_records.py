@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from streams.ports import TP, Damaged
 from streams.records.batches import MAX_HEADERS, Plain, read_batch
-from streams.runtime.partition_records import FetchedRecords, IsolatingRecords, Isolation
+from streams.runtime.kafka.partition_records import FetchedRecords, IsolatingRecords, Isolation
 from streams.testing.batches import CODECS, batch, checked, record
 
 HERE = TP("orders", 3)

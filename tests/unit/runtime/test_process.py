@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from streams.runtime.process import EXIT_HUNG
+from streams.runtime.faust.process import EXIT_HUNG
 
 pytestmark = pytest.mark.stack
 

@@ -10,9 +10,9 @@ import pytest
 from streams.brokers import Brokers, Peers
 from streams.errors import SettingsError
 from streams.model.layout import Layout
-from streams.runtime.membership import static_member_id
-from streams.runtime.reached import reached_at, url_of
-from streams.runtime.slots import take_slot
+from streams.runtime.faust.membership import static_member_id
+from streams.runtime.faust.own_address import reached_at, url_of
+from streams.runtime.faust.slots import take_slot
 from streams.settings import Settings
 
 TOKEN = "a-token-of-this-application"

@@ -6,7 +6,7 @@ import pytest
 from aiokafka.errors import LeaderNotAvailableError
 
 from streams.ports import Identity
-from streams.runtime.topic_ids import TopicIdsRequest, identity_in
+from streams.runtime.kafka.topic_ids import TopicIdsRequest, identity_in
 
 ID = bytes(range(16))
 

@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaConnectionError, UnknownError
 
 from streams.errors import ClockWrong, Fenced, OutcomeUnknown, RecordRefused, Refused
 from streams.ports import TP, Outgoing
-from streams.runtime.clients import KafkaOptions
+from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.transactions.codes import error_of, passes, pause
 from streams.runtime.transactions.limits import Limits
 from streams.runtime.transactions.link import BrokerLink

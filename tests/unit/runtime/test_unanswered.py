@@ -12,11 +12,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.errors import ClusterUnavailable
-from streams.runtime import access, clients, connections
-from streams.runtime.access import until_brokers_answer
-from streams.runtime.clients import KafkaOptions, close_within
-from streams.runtime.topics import KafkaTopics
-from streams.runtime.web import _View
+from streams.runtime.faust.web import _View
+from streams.runtime.kafka import access, clients, connections
+from streams.runtime.kafka.access import until_brokers_answer
+from streams.runtime.kafka.clients import KafkaOptions, close_within
+from streams.runtime.kafka.topics import KafkaTopics
 from tests.waiting import BOUND
 
 

@@ -12,7 +12,7 @@ import pytest
 from streams.errors import ClusterUnavailable
 from streams.ports import TP
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.web import _View
+from streams.runtime.faust.web import _View
 from streams.settings import Settings
 from streams.web.base.scans import Question
 from streams.web.base.windows import Window

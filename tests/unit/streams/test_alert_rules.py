@@ -11,10 +11,10 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from streams.postgres.outbox.desk import OutboxStatus
 from streams.postgres.outbox.metrics import OutboxGauges
-from streams.postgres.queue.desk import QueueStatus
+from streams.postgres.outbox.operations import OutboxStatus
 from streams.postgres.queue.metrics import QueueGauges, QueueMetrics
+from streams.postgres.queue.operations import QueueStatus
 from streams.postgres.relay import RelayMetrics
 from streams.postgres.relay.options import SHARDS
 from streams.postgres.replication_slot import SlotLag

@@ -11,9 +11,9 @@ from aiokafka.errors import SaslAuthenticationFailed
 from streams.brokers import Brokers, Security
 from streams.errors import SettingsError
 from streams.postgres.cdc.connector import worker_properties
-from streams.runtime.agents_app import credentials
-from streams.runtime.clients import KafkaOptions
-from streams.runtime.security import refusal, tls_context
+from streams.runtime.faust.agents_app import credentials
+from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.security import refusal, tls_context
 from streams.settings import Settings
 from tests.certificates import Authority
 

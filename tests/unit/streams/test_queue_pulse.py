@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from streams.postgres.queue import pulse
-from streams.postgres.queue.pulse import LeaseHeartbeat
+from streams.postgres.queue.lease_heartbeat import LeaseHeartbeat
 from tests.waiting import BOUND
 
 
@@ -40,7 +39,7 @@ async def test_it_ends_when_its_connection_ends_at_the_same_moment(
         made.append(Connection())
         return made[-1]
 
-    monkeypatch.setattr(pulse, "connect", connect)
+    monkeypatch.setattr(lease_heartbeat, "connect", connect)
     lives = asyncio.Event()
     task = asyncio.create_task(LeaseHeartbeat("", "q", 30.0, heard=lambda: None, back=lives.set).run())
     await lives.wait()

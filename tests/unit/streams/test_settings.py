@@ -24,8 +24,8 @@ from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
 from streams.positions.declared import TopicSpec, declare, differences
-from streams.runtime import slots
-from streams.runtime.slots import addresses, take_slot
+from streams.runtime.faust import slots
+from streams.runtime.faust.slots import addresses, take_slot
 from streams.settings import Settings
 from streams.testing.blobs import MemoryBlobs
 from tests.waiting import BOUND
@@ -33,7 +33,7 @@ from tests.waiting import BOUND
 TAKE_AND_WAIT = """
 import sys
 from pathlib import Path
-from streams.runtime.slots import take_slot
+from streams.runtime.faust.slots import take_slot
 slot = take_slot(Path(sys.argv[1]))
 print(slot.number, slot.directory, flush=True)
 sys.stdin.read()

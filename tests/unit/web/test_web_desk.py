@@ -18,7 +18,7 @@ from streams.model.operations import (
     encode_done,
 )
 from streams.testing.log import FakeRecord
-from streams.web.site.desk import differences
+from streams.web.site.letter_pages import differences
 from tests.waiting import eventually_async
 
 LETTERS = "/dead-letters"

@@ -25,7 +25,7 @@ from streams.staging.inbox import Inbox, inbox_entry
 from streams.staging.keys import POSITION, TIMER
 from streams.staging.timers import set_timer, timer_name
 from streams.web.base.database_answers import DatabaseAnswer, OutboxAnswer, QueueAnswer, WaitingRow
-from streams.web.handlers.awaited import MOST_NAMED
+from streams.web.handlers.awaited_schemas import MOST_NAMED
 from streams.web.site.site import MOST_ASKED
 
 TEMPLATES = Path(__file__).parents[3] / "streams/web/templates"

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from streams.ports import TP, Record
 from streams.records.heads import Head
-from streams.runtime.partition_records import Isolation
-from streams.runtime.reader import KafkaReader
+from streams.runtime.kafka.partition_records import Isolation
+from streams.runtime.kafka.reader import KafkaReader
 from streams.web.base.scans import MOST_FOUND, MOST_FOUND_BYTES, Question, Scan, size_of
 
 #: Records taken at once, between two turns of the event loop that lanes share.

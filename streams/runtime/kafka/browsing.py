@@ -15,8 +15,8 @@ from typing import Protocol
 
 from streams.errors import ClusterUnavailable, PositionLost
 from streams.ports import TP, Record
-from streams.runtime.reader import KafkaReader
-from streams.web.base.patience import READ
+from streams.runtime.kafka.reader import KafkaReader
+from streams.web.base.asking import READ
 from streams.web.base.windows import (
     MOST_BYTES,
     MOST_OFFSETS,

@@ -29,7 +29,7 @@ from aiokafka.conn import AIOKafkaConnection, CloseReason
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from streams.errors import AccessRefused
-from streams.runtime.security import refusal
+from streams.runtime.kafka.security import refusal
 
 log = structlog.get_logger(__name__)
 

@@ -22,7 +22,7 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from streams.runtime.topic_ids import Uuid
+from streams.runtime.kafka.topic_ids import Uuid
 
 #: The version that names topics by their ids; Kafka 3.1 brought it.
 BY_ID = 13

@@ -24,23 +24,23 @@ from streams.model.codecs import Schemas
 from streams.ports import Faults, Ports
 from streams.positions.cuts import Cuts
 from streams.positions.declared import DEAD_LETTER_ROOM
-from streams.runtime.access import broker_urls, until_brokers_answer
 from streams.runtime.announcements import Announcements
-from streams.runtime.assignor import LaneAssignor
-from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.handover import hand_over
-from streams.runtime.loop import tune_process
-from streams.runtime.membership import Membership, MembershipTransport, static_member_id
-from streams.runtime.open_files import shortage
-from streams.runtime.operations import OperationsProducer
-from streams.runtime.process import EXIT_FAILED, WorkerProcess
-from streams.runtime.reached import LOOPBACK, reached_at, url_of
+from streams.runtime.faust.assignor import LaneAssignor
+from streams.runtime.faust.handover import hand_over
+from streams.runtime.faust.loop import tune_process
+from streams.runtime.faust.membership import Membership, MembershipTransport, static_member_id
+from streams.runtime.faust.open_files import shortage
+from streams.runtime.faust.own_address import LOOPBACK, reached_at, url_of
+from streams.runtime.faust.process import EXIT_FAILED, WorkerProcess
+from streams.runtime.faust.slots import Slot, free_port, take_slot
+from streams.runtime.faust.web import LaneWeb
+from streams.runtime.kafka.access import broker_urls, until_brokers_answer
+from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.operations import OperationsProducer
+from streams.runtime.kafka.topics import ensure_topics
+from streams.runtime.rocksdb.store import RocksStores
 from streams.runtime.shares import share_of
-from streams.runtime.slots import Slot, free_port, take_slot
-from streams.runtime.store import RocksStores
-from streams.runtime.topics import ensure_topics
-from streams.runtime.web import LaneWeb
 from streams.saga.views import ChoreographedSaga, check_tables
 from streams.settings import Settings
 from streams.system import NoFaults, SystemClock

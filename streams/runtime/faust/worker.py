@@ -17,11 +17,11 @@ from streams.model.choreography import Choreography
 from streams.model.codecs import JsonCodec, MakeCodec, Schemas, avro, check_types
 from streams.model.schema_versions import ClassAndSchemaDiffer, nothing_frozen
 from streams.ports import Faults
-from streams.runtime import commands as commands  # Faust keeps them by name
-from streams.runtime.access import broker_urls
-from streams.runtime.agents_app import AgentsApp
-from streams.runtime.app import LaneApp
 from streams.runtime.client import Producer
+from streams.runtime.faust import commands as commands
+from streams.runtime.faust.agents_app import AgentsApp
+from streams.runtime.faust.app import LaneApp
+from streams.runtime.kafka.access import broker_urls
 from streams.s3 import claim_checks
 from streams.saga.views import ChoreographedSaga
 from streams.settings import Settings

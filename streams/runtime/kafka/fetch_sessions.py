@@ -15,7 +15,7 @@ from typing import Any
 from aiokafka.protocol.fetch import FetchRequest, FetchRequestStruct
 from aiokafka.structs import TopicPartition
 
-from streams.runtime.fetch_by_id import BY_ID, UNKNOWN, FetchRequest_v13, name_topics
+from streams.runtime.kafka.fetch_by_id import BY_ID, UNKNOWN, FetchRequest_v13, name_topics
 
 #: The first version with sessions, the first that names a leader's epoch, the first with a rack.
 _SESSIONS, _EPOCHS, _RACK = 7, 9, 11

@@ -18,8 +18,8 @@ from streams.model.application import LaneOptions
 from streams.model.layout import dead_letter_topic
 from streams.ports import Record
 from streams.positions.declared import DEAD_LETTER_ROOM, dead_letter_spec
-from streams.runtime.clients import KafkaOptions, deliver_within
-from streams.runtime.topics import KafkaTopics
+from streams.runtime.kafka.clients import KafkaOptions, deliver_within
+from streams.runtime.kafka.topics import KafkaTopics
 
 log = structlog.get_logger(__name__)
 

@@ -11,8 +11,8 @@ from aiokafka.errors import KafkaError
 
 from streams.brokers import Bootstrap
 from streams.errors import SettingsError
-from streams.runtime.clients import KafkaOptions
-from streams.runtime.security import client_arguments
+from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.security import client_arguments
 from streams.settings import Settings
 
 #: Bound on the one question, in seconds.

@@ -6,7 +6,7 @@ import resource
 
 import structlog
 
-from streams.runtime.store_options import MAX_OPEN_FILES
+from streams.runtime.rocksdb.store_options import MAX_OPEN_FILES
 
 log = structlog.get_logger(__name__)
 

@@ -12,10 +12,10 @@ import asyncpg
 from streams.model.envelope import rfc3339
 from streams.postgres.database import REFUSING, UNAVAILABLE, Connection, connect
 from streams.postgres.errors import DatabaseUnavailable
-from streams.postgres.inbox.standing import consumers, size, transactional_inboxes
-from streams.postgres.outbox import desk
+from streams.postgres.inbox.consumer_status import consumers, size, transactional_inboxes
+from streams.postgres.outbox import operations
 from streams.postgres.outbox_owner import outbox_owner
-from streams.postgres.queue.desk import queue_standings
+from streams.postgres.queue.operations import queue_standings
 from streams.postgres.replication_slot import slot_lag
 from streams.units import MIB
 from streams.web.base.database_answers import (
@@ -60,7 +60,7 @@ async def outbox_rows(url: str, published: Mapping[str, float]) -> OutboxRows:
     except DatabaseUnavailable as error:
         return OutboxRows(missing=str(error))
     try:
-        rows = await _if_there(partial(desk.rows_of, published=published), connection) or []
+        rows = await _if_there(partial(operations.rows_of, published=published), connection) or []
     except (*UNAVAILABLE, *REFUSING, asyncpg.QueryCanceledError) as error:
         return OutboxRows(missing=f"PostgreSQL did not answer: {error or type(error).__name__}")
     finally:
@@ -90,10 +90,10 @@ async def _if_there(look: Callable[[Connection], Awaitable[T]], connection: Conn
 
 
 async def _outbox(connection: Connection) -> OutboxAnswer:
-    status, slot = await desk.status(connection), await slot_lag(connection)
-    rows = await desk.listed(connection, "failed", limit=_SHOWN)
+    status, slot = await operations.status(connection), await slot_lag(connection)
+    rows = await operations.listed(connection, "failed", limit=_SHOWN)
     known = {row["position"] for row in rows}
-    rows += [row for row in await desk.listed(connection, limit=_SHOWN) if row["position"] not in known]
+    rows += [row for row in await operations.listed(connection, limit=_SHOWN) if row["position"] not in known]
     owner = await outbox_owner(connection)
     kept = ""
     if slot is not None:

@@ -19,23 +19,23 @@ from streams.lane.standby import Standby
 from streams.model.application import Application
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
-from streams.postgres.standing import database_answer, outbox_rows
+from streams.postgres.database_status import database_answer, outbox_rows
 from streams.runtime.announcements import Announcements
-from streams.runtime.browsing import browse, logs
-from streams.runtime.clients import KafkaOptions
 from streams.runtime.cluster import KafkaCluster
-from streams.runtime.connections import silent_brokers
-from streams.runtime.operations import OperationsProducer
-from streams.runtime.process import WorkerProcess
-from streams.runtime.slots import Slot
-from streams.runtime.timeline import scan
-from streams.runtime.topics import Description, KafkaTopics
+from streams.runtime.faust.process import WorkerProcess
+from streams.runtime.faust.slots import Slot
+from streams.runtime.kafka.browsing import browse, logs
+from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.connections import silent_brokers
+from streams.runtime.kafka.operations import OperationsProducer
+from streams.runtime.kafka.timeline import scan
+from streams.runtime.kafka.topics import Description, KafkaTopics
 from streams.saga.views import ChoreographedSaga
 from streams.settings import Settings
 from streams.staging.measures import Measures
 from streams.web.base.access import Access
+from streams.web.base.asking import READ
 from streams.web.base.database_answers import DatabaseAnswer, OutboxRows
-from streams.web.base.patience import READ
 from streams.web.base.scans import Question, Scan
 from streams.web.base.sessions import EndedSessions
 from streams.web.base.windows import LogRange, ReadPage, TopicFacts, Window

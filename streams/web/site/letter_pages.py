@@ -25,7 +25,7 @@ from streams.web.letters.letter_answers import (
     merged,
 )
 from streams.web.letters.letters import FILTERS, filter_of, group_letters, list_letters, show_letter
-from streams.web.site.asked import FormPage, WebRequest
+from streams.web.site.web_request import FormPage, WebRequest
 
 #: Letters looked at for one page at most.
 MOST_LOOKED_AT = 20_000

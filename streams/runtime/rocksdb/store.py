@@ -17,9 +17,9 @@ from rocksdict import Cache, DbClosedError, Options, Rdict, ReadOptions, WriteBa
 
 from streams.errors import StoreBusy
 from streams.ports import TP, TableSize, Write
+from streams.runtime.rocksdb.store_errors import store_error
+from streams.runtime.rocksdb.store_options import table_options
 from streams.runtime.shares import MOST
-from streams.runtime.store_errors import store_error
-from streams.runtime.store_options import table_options
 from streams.units import MIB
 
 log = structlog.get_logger(__name__)

@@ -7,7 +7,7 @@ import gc
 
 import uvloop
 
-from streams.runtime.open_files import raise_limit
+from streams.runtime.faust.open_files import raise_limit
 
 #: Records and envelopes come by the ten thousand and die young, and none of them is part of a cycle. At
 #: Python's default of 700 the collector walks them again and again: a third of the time of a busy lane.

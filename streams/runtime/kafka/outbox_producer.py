@@ -15,8 +15,8 @@ from streams.errors import AccessRefused, ClusterUnavailable, TooLarge, TopicMis
 from streams.ports import TP
 from streams.postgres.outbox import OutboxRow, record_of
 from streams.postgres.relay import Published
-from streams.runtime.clients import KafkaOptions, deliver_within, require_partitions
-from streams.runtime.discarding import REFUSALS, close_cut, cut, retrieve
+from streams.runtime.kafka.clients import KafkaOptions, deliver_within, require_partitions
+from streams.runtime.kafka.discarding import REFUSALS, close_cut, cut, retrieve
 
 #: How long a batch may wait for its broker, in seconds: an election takes less.
 _DELIVERY_TIMEOUT = 20.0

@@ -14,9 +14,9 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError
 from streams.brokers import Bootstrap, Brokers
 from streams.errors import ClusterUnavailable, TopicMismatch
 from streams.ports import TP
-from streams.runtime.connections import connect, telling
-from streams.runtime.quiet import throttle_logs
-from streams.runtime.security import client_arguments
+from streams.runtime.kafka.connections import connect, telling
+from streams.runtime.kafka.security import client_arguments
+from streams.runtime.kafka.throttled_logs import throttle_logs
 from streams.runtime.shares import MOST
 from streams.units import MIB
 

@@ -13,7 +13,7 @@ import faust
 
 from streams.brokers import Security
 from streams.errors import WiringError
-from streams.runtime.security import tls_context
+from streams.runtime.kafka.security import tls_context
 from streams.settings import Settings
 
 

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable
 from streams.ports import TP, Outgoing
-from streams.runtime.clients import KafkaOptions, close_within, deliver_within
+from streams.runtime.kafka.clients import KafkaOptions, close_within, deliver_within
 
 #: How long a message may wait for its broker, in seconds; whoever asks waits as long.
 _DELIVERY_TIMEOUT = 20.0

@@ -13,10 +13,10 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable, PositionLost
 from streams.ports import NO_IDS, NO_OFFSETS, TP, Batch, HeldUp
-from streams.runtime.clients import KafkaOptions, ask, close_within, require_partitions
-from streams.runtime.fetch_sessions import Sessions
-from streams.runtime.partition_records import Isolation
-from streams.runtime.topic_ids import id_bytes
+from streams.runtime.kafka.clients import KafkaOptions, ask, close_within, require_partitions
+from streams.runtime.kafka.fetch_sessions import Sessions
+from streams.runtime.kafka.partition_records import Isolation
+from streams.runtime.kafka.topic_ids import id_bytes
 
 #: Between attempts to cancel what swallows a cancellation, in seconds.
 _CANCEL_AGAIN = 0.2

@@ -22,7 +22,7 @@ from streams.errors import TopicMismatch
 from streams.model.application import Application
 from streams.model.layout import LANE
 from streams.positions.declared import OLDEST, STAMPED, TopicSpec, declare, differences
-from streams.runtime.clients import KafkaOptions, ask, close_within
+from streams.runtime.kafka.clients import KafkaOptions, ask, close_within
 
 DESCRIBED = (
     "cleanup.policy",

@@ -27,7 +27,7 @@ from mode import Service
 
 from streams.errors import MembershipLost
 from streams.model.layout import Layout
-from streams.runtime.security import client_arguments
+from streams.runtime.kafka.security import client_arguments
 
 log = structlog.get_logger(__name__)
 

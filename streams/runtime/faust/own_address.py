@@ -6,7 +6,7 @@ import socket
 
 from streams.brokers import FIND, Brokers, Peers
 from streams.errors import SettingsError
-from streams.runtime.slots import LOOPBACK as LOOPBACK
+from streams.runtime.faust.slots import LOOPBACK as LOOPBACK
 from streams.web.base.loopback import is_loopback
 
 

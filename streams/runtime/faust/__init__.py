@@ -1,0 +1,1 @@
+"""A worker under Faust: its app, group membership, web server and process."""

@@ -1,0 +1,1 @@
+"""Clients of Kafka: connections, readers, topics, and requests that aiokafka lacks."""
