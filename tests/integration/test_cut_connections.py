@@ -15,7 +15,7 @@ from agents.api.projection import Projection
 from agents.settings import OrderSettings
 from streams.postgres import Connection, ConsumerInbox, Database, Job, QueueOptions, QueueWorker
 from streams.postgres.errors import DatabaseUnavailable
-from streams.postgres.queue import worker
+from streams.postgres.queue import lease_heartbeat, worker
 from streams.testing import MemoryPublisher
 from tests.cuts import Manner, Way, nothing_untold
 from tests.effort import is_all

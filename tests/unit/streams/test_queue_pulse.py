@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from streams.postgres.queue import lease_heartbeat
 from streams.postgres.queue.lease_heartbeat import LeaseHeartbeat
 from tests.waiting import BOUND
 
