@@ -35,8 +35,8 @@ STEPS = {
     "operator/admission.py": {"take"},
     "staging/commit_order.py": {"take"},
     "lane/commit.py": {"commit"},
-    "runtime/reader.py": set(),  # the fakes stand for it,
-    "runtime/store.py": set(),  # and for this
+    "runtime/kafka/reader.py": set(),  # the fakes stand for it,
+    "runtime/rocksdb/store.py": set(),  # and for this
 }
 INTAKE = "lane/intake.py"
 #: Entered whether there is a message or not: they say nothing of its way unless something follows.
@@ -99,7 +99,7 @@ async def begun(world: FakeWorld, error: Exception | None = None) -> tuple[Workl
 
 def drawn(*left_out: str, operations: bool = False) -> list[str]:
     """The picture's straight way, and of its branches what is not left out."""
-    aside = {"runtime/reader.py", "runtime/store.py", *IDLE, *left_out}
+    aside = {"runtime/kafka/reader.py", "runtime/rocksdb/store.py", *IDLE, *left_out}
     if not operations:
         aside.add("operator/admission.py")
     return [step for step in picture() if step not in aside]
