@@ -51,7 +51,7 @@ def picture() -> list[str]:
     section = (ROOT / "README.md").read_text().split("## The way of a message")[1]
     drawn = re.search(r"^```\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)
     assert drawn is not None
-    return re.findall(r"(\w+/\w+\.py)$", drawn[1], flags=re.MULTILINE)
+    return re.findall(r"((?:\w+/)+\w+\.py)$", drawn[1], flags=re.MULTILINE)
 
 
 @contextmanager
