@@ -2,7 +2,7 @@
 
 By hand:
 
-    export STEADFAUST_APP_ID=first-handler
+    export STEADFAUST_APP_ID=first-handler      # in both terminals
     steadfaust up
     faust -A examples.first_handler worker      # in a second terminal
     python -m examples.first_handler            # sends one payment twice

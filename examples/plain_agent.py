@@ -2,7 +2,7 @@
 
 By hand:
 
-    export STEADFAUST_APP_ID=shop
+    export STEADFAUST_APP_ID=shop      # in both terminals
     steadfaust up
     faust -A examples.plain_agent worker      # in a second terminal
     python -m examples.plain_agent            # three page views and an order

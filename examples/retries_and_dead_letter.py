@@ -2,7 +2,7 @@
 
 By hand:
 
-    export STEADFAUST_APP_ID=retries
+    export STEADFAUST_APP_ID=retries      # in both terminals
     steadfaust up
     faust -A examples.retries_and_dead_letter worker      # in a second terminal
     python -m examples.retries_and_dead_letter            # sends three parcels

@@ -2,7 +2,7 @@
 
 By hand:
 
-    export STEADFAUST_APP_ID=trips
+    export STEADFAUST_APP_ID=trips      # in both terminals
     steadfaust up
     faust -A examples.trip_saga worker      # in a second terminal
     python -m examples.trip_saga            # books two trips
