@@ -16,7 +16,7 @@ from streams.model.codecs import decode_row
 from streams.model.row_keys import row_key
 from streams.ports import Clock
 from streams.retry.admit import may_run, requeue_by_order_key
-from streams.retry.failures import failed, succeeded
+from streams.retry.failures import Failures
 from streams.retry.gate import UNASKED
 from streams.retry.waiting import Waiting
 from streams.staging.area import StagingArea
@@ -36,6 +36,7 @@ class Attempts:
         self.clock = clock
         self.spans = spans
         self._gates = waiting.gates
+        self._failures = Failures(waiting)
         self._outcomes = waiting.outcomes
         self._staging = waiting.staging
         self._turns = Turns(waiting.staging.counters)
@@ -105,7 +106,7 @@ class Attempts:
         attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
         if self._gates[handler.name].clear and arrival.error is None:
             return attempt
-        return attempt if may_run(self.waiting, attempt, self.clock.now()) else None
+        return attempt if may_run(self._failures, attempt, self.clock.now()) else None
 
     def _try_at_once(self, attempt: Attempt) -> None:
         """Call a sync handler until it succeeds, or its message waits or is given up. Raises NeedsUpload."""
@@ -176,13 +177,13 @@ class Attempts:
     async def _fetch(self, attempt: Attempt) -> bool:
         """Fetch the payload of a message. False: with it, the message waits behind others of its order."""
         await self.payloads.fetch(attempt.arrival)
-        return not requeue_by_order_key(self.waiting, attempt, self.clock.now())
+        return not requeue_by_order_key(self._failures, attempt, self.clock.now())
 
     def _is_tried_again(self, attempt: Attempt, error: BaseException | None, began: float) -> bool:
         """Whether the handler tries again at once after an attempt that ended with `error`; None: success."""
         arrival, seconds, now = attempt.arrival, perf_counter() - began, self.clock.now()
         if error is None:
-            succeeded(self.waiting, attempt, seconds, now)
+            self._failures.succeeded(attempt, seconds, now)
             if arrival.span is not None:
                 _end_span(arrival)
             return False
@@ -192,7 +193,7 @@ class Attempts:
             measures.failed.add(seconds)
         if not isinstance(error, Exception):
             error = TransientError("something that it waited for was cancelled")
-        again = failed(self.waiting, attempt, error, now)
+        again = self._failures.failed(attempt, error, now)
         if arrival.span is not None:
             _end_span(arrival, "failed")
         return again

@@ -132,20 +132,21 @@ class Waiting:
         *,
         error: Exception | None = None,
         tried: float = 0.0,
-    ) -> None:
-        """Begin a queue with a message, which waits until it is due. Raises CannotWait: because of `error`,
-        with which its handler failed, if there is one.
+    ) -> bytes:
+        """Begin a queue with a message, which waits until it is due. Returns its local key. Raises
+        CannotWait: because of `error`, with which its handler failed, if there is one.
         """
         local = queue_of_order(attempt.arrival, attempt.handler)
+        changes = begin_with(local, attempt, reason, due, now, tried=tried)
         gate = self.gates[attempt.handler.name]
         if local in gate.queues:  # only where `order_by` returns another key than a moment ago
             self.requeue_behind(attempt, local, now)
-            return
-        changes = begin_with(local, attempt, reason, due, now, tried=tried)
+            return local
         if (too_large := self.too_large(changes)) is not None:
             raise CannotWait(error or too_large)
         self._put(attempt, changes, now)
         gate.add(local)
+        return local
 
     def requeue_behind(self, attempt: Attempt, local: bytes, now: float) -> None:
         """Add a message to a queue: behind all others, or a replay before all that are none. Raises
@@ -193,12 +194,14 @@ class Waiting:
             return None
         return TooLarge(f"it is to wait, in a row of {largest} bytes; the limit is {self._limit}")
 
-    def wait(self, attempt: Attempt, reason: Reason, due: float, now: float, error: Exception) -> None:
-        """Let a message that was tried now wait until it is due. Raises CannotWait because of `error`."""
-        if attempt.arrival.queue:
-            self.postpone(attempt, reason, due, tried=now)
-        else:
-            self.begin(attempt, reason, due, now, error=error, tried=now)
+    def wait(self, attempt: Attempt, reason: Reason, due: float, now: float, error: Exception) -> bytes:
+        """Let a message that was tried now wait until it is due. Returns the local key of its queue. Raises
+        CannotWait because of `error`.
+        """
+        if not attempt.arrival.queue:
+            return self.begin(attempt, reason, due, now, error=error, tried=now)
+        self.postpone(attempt, reason, due, tried=now)
+        return attempt.arrival.queue
 
     def postpone(self, attempt: Attempt, reason: Reason, due: float, *, tried: float = 0.0) -> None:
         """Let the head of a queue wait until another time."""
