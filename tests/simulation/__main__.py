@@ -6,11 +6,15 @@ import argparse
 import os
 import sys
 import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 
+from streams.testing.simulation.coverage import Strike, table
 from streams.testing.simulation.play import run
 from streams.testing.simulation.shrink import shrink
-from tests.simulation.controls import CONTROLS
+from tests.simulation.controls import CONTROLS, Control
 from tests.simulation.plans import plan_of
+from tests.simulation.skew import NO_FAULTS
 
 
 def main() -> int:
@@ -24,19 +28,35 @@ def main() -> int:
     parser.add_argument(
         "--until-found", action="store_true", help="end at the first seed that finds something"
     )
+    parser.add_argument("--having", nargs="*", default=(), help="with --seeds: plans with such a step alone")
+    parser.add_argument(
+        "--controls",
+        nargs="*",
+        metavar="NAME",
+        help="a table: these controls, or all, each with the first seed that finds it",
+    )
+    parser.add_argument(
+        "--coverage", action="store_true", help="which fault has struck in which state of a lane"
+    )
     asked = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # sets have an order then, the same each time
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
-    with CONTROLS[asked.control]():
+    if asked.controls is not None:
+        return print_controls(asked.controls or [name for name in CONTROLS if name], asked.seeds)
+    with CONTROLS[asked.control].off():
         if asked.seed is not None:
-            return one(asked.seed, smaller=asked.shrink)
-        return many(asked.seeds, until_found=asked.until_found)
+            return one(asked.seed, CONTROLS[asked.control], smaller=asked.shrink)
+        if asked.coverage:
+            return print_coverage(asked.seeds)
+        return many(
+            asked.seeds, CONTROLS[asked.control], until_found=asked.until_found, having=set(asked.having)
+        )
 
 
-def one(seed: int, *, smaller: bool) -> int:
+def one(seed: int, control: Control, *, smaller: bool) -> int:
     """A run, event by event."""
-    plan = plan_of(seed)
+    plan = control.plan_of(seed)
     if smaller and (findings := run(plan).findings):
         plan = shrink(plan, findings[0].invariant)
     print(plan.partitions, plan.lanes, plan.machines, plan.standbys, plan.shapes, plan.options)
@@ -47,19 +67,61 @@ def one(seed: int, *, smaller: bool) -> int:
     return bool(result.findings)
 
 
-def many(seeds: str, *, until_found: bool) -> int:
-    """All runs of a range, and what they find."""
+def range_of(seeds: str) -> range:
+    """The seeds of `A:B`."""
     first, _, last = seeds.partition(":")
+    return range(int(first), int(last))
+
+
+def many(seeds: str, control: Control, *, until_found: bool, having: set[str]) -> int:
+    """All runs of a range, and what they find."""
     began, failed = time.process_time(), 0
-    for seed in range(int(first), int(last)):
-        result = run(plan_of(seed))
-        if result.findings:
+    for seed in range_of(seeds):
+        plan = control.plan_of(seed)
+        if having and having.isdisjoint(step.kind for step in plan.steps):
+            continue
+        if (found := control.finding(run(plan).findings)) is not None:
             failed += 1
-            print(seed, result.findings[0].invariant, result.findings[0].where[:300], sep=": ")
+            print(seed, found.invariant, found.where[:300], sep=": ")
             if until_found:
                 break
     print(f"seeds {seeds}, {failed} failed, {time.process_time() - began:.1f} s")
     return bool(failed)
 
 
-sys.exit(main())
+def print_coverage(seeds: str) -> int:
+    """In how many runs each kind of fault has struck in each state."""
+    counts: Counter[Strike] = Counter()
+    for seed in range_of(seeds):
+        counts.update(run(plan_of(seed)).coverage)
+    kinds = {kind for kind, _ in counts} - NO_FAULTS
+    print(*table(counts, kinds), sep="\n")
+    print(f"seeds {seeds}")
+    return 0
+
+
+def search(name: str, seeds: str) -> tuple[str, int | None, str]:
+    """The first seed that finds a control, and by which invariant."""
+    control = CONTROLS[name]
+    with control.off():
+        for seed in range_of(seeds):
+            if (found := control.finding(run(control.plan_of(seed)).findings)) is not None:
+                return name, seed, found.invariant
+    return name, None, ""
+
+
+def print_controls(names: list[str], seeds: str) -> int:
+    """The table of controls, by two processes."""
+    missed = 0
+    print("| control | without it | seed | what does not hold |")
+    print("|---|---|---|---|")
+    with ProcessPoolExecutor(max_workers=2) as pool:
+        for name, seed, invariant in pool.map(search, names, [seeds] * len(names)):
+            missed += seed is None
+            where = "not found" if seed is None else str(seed)
+            print(f"| {name} | {CONTROLS[name].about} | {where} | {invariant} |", flush=True)
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,29 +1,123 @@
-"""Negative controls: the real code without one of its protections. The simulation has to find each."""
+"""Negative controls: the real code without one of its protections. The simulation has to find each.
+
+`python -m tests.simulation --controls` prints which seed finds which. Where another protection covers a
+mistake, as the inbox covers a repetition, that one is off too, as in `chaos.model.controls`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from chaos.controls.hasty import HastyLane
+from streams.errors import PositionLost, PositionsDisagree
 from streams.lane import host as lane_host
-from streams.lane import intake
+from streams.lane import intake, opening, recovery
+from streams.lane import lane as lane_module
+from streams.lane.lane import Lane
+from streams.lane.timers import Timers
+from streams.model import codecs
 from streams.model.choreography import Choreography, Route, choreography
-from streams.ports import TP, Outgoing, Transactions
+from streams.model.envelope import LOOPBACK
+from streams.policy import reopening
+from streams.ports import TP, Outgoing, Record, Store, Transactions
+from streams.positions import declared
+from streams.retry import admit
+from streams.retry.crowds import Crowds
+from streams.retry.waiting import Waiting
 from streams.saga import participant
 from streams.saga.steps import Step as SagaStep
 from streams.saga.turn import Turn
+from streams.staging import commit_order
+from streams.staging.changes import POSITIONS
+from streams.staging.keys import position_key
 from streams.staging.payloads import Payloads
+from streams.staging.position import decode_position
+from streams.staging.refusals import Refusals
+from streams.staging.timers import DueIndex
+from streams.testing.broker import FakeBroker, Producer
 from streams.testing.clients import FakeTransactions
+from streams.testing.log import TransactionState
 from streams.testing.simulation import machines, run
 from streams.testing.simulation.machines import Network
+from streams.testing.simulation.plan import Finding, Plan, Step
+from tests.simulation.plans import plan_of
+
+Off = AbstractContextManager[Any]
+
+#: Findings that the patch of a control itself could lead to, by an error.
+_CRASHES = ("a worker ends unasked", "an error that nobody hears", "no lane_error", "no lane_quarantined")
+ENDS, QUARANTINED = _CRASHES[0], _CRASHES[3]
 
 
-def _unfenced() -> AbstractContextManager[Any]:
-    """Each machine has transactional ids of its own."""
+class Control(NamedTuple):
+    """What the code does without a protection, and how to take that away.
+
+    Attributes:
+        finds: the invariant that has to be broken; empty: any that a crash does not break.
+        once: nothing comes twice from outside: there is no inbox.
+    """
+
+    about: str
+    off: Callable[[], Off]
+    finds: str = ""
+    once: bool = False
+
+    def plan_of(self, seed: int) -> Plan:
+        """The run of a seed."""
+        plan = plan_of(seed)
+        return replace(plan, steps=tuple(_once(plan.steps))) if self.once else plan
+
+    def finding(self, findings: Sequence[Finding]) -> Finding | None:
+        """The finding that shows it."""
+        for each in findings:
+            if self.finds == each.invariant or (not self.finds and each.invariant not in _CRASHES):
+                return each
+        return None
+
+
+def _once(steps: Iterable[Step]) -> Iterator[Step]:
+    """The steps of a plan, without messages and wishes of operators that come again."""
+    seen = set()
+    for step in steps:
+        if step.kind not in ("write", "forge"):
+            yield replace(step, what=(step.what[0], False)) if step.kind == "operate" else step
+        elif step.what[1] not in seen:
+            seen.add(step.what[1])
+            yield step
+
+
+def _all(*offs: Callable[[], Off]) -> Callable[[], Off]:
+    """Several protections are off."""
+
+    def off() -> Off:
+        stack = ExitStack()
+        for each in offs:
+            stack.enter_context(each())
+        return stack
+
+    return off
+
+
+def _off(target: Any, name: str, other: Any) -> Callable[[], Off]:
+    return lambda: patch.object(target, name, other)
+
+
+def _no_inbox() -> Off:
+    def without(*routes: Route) -> Choreography:
+        return choreography(*(replace(route, inbox=False) for route in routes))
+
+    return patch.object(run, "choreography", without)
+
+
+# -- of chaos.model and chaos.controls ----------------------------------------------------------------------
+
+
+def _unfenced() -> Off:
     real = Network.transactions
 
     def transactions(self: Network, transactional_id: str) -> Transactions:
@@ -32,8 +126,7 @@ def _unfenced() -> AbstractContextManager[Any]:
     return patch.object(Network, "transactions", transactions)
 
 
-def _letters_apart() -> AbstractContextManager[Any]:
-    """Dead letters are sent at once, outside the transaction."""
+def _letters_apart() -> Off:
     real = FakeTransactions.send
 
     async def send(self: FakeTransactions, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
@@ -46,17 +139,14 @@ def _letters_apart() -> AbstractContextManager[Any]:
     return patch.object(FakeTransactions, "send", send)
 
 
-def _offsets_outside() -> AbstractContextManager[Any]:
-    """Offsets are committed at once, beside the transaction."""
-
+def _offsets_outside() -> Off:
     async def send_offsets(self: FakeTransactions, offsets: Mapping[TP, int], group: str) -> None:
         self._broker.groups.setdefault(group, {}).update(offsets)
 
     return patch.object(FakeTransactions, "send_offsets", send_offsets)
 
 
-def _reused_after_doubt() -> AbstractContextManager[Any]:
-    """A commit whose answer is lost is taken for done."""
+def _reused_after_doubt() -> Off:
     real = machines._Producer.commit
 
     async def commit(self: Any) -> None:
@@ -68,26 +158,134 @@ def _reused_after_doubt() -> AbstractContextManager[Any]:
     return patch.object(machines._Producer, "commit", commit)
 
 
-def _without_inbox() -> AbstractContextManager[Any]:
-    """No topic is checked for what came before."""
+def _unawaited_sends() -> Off:
+    real = machines._Producer.send
 
-    def without(*routes: Route) -> Choreography:
-        return choreography(*(replace(route, inbox=False) for route in routes))
+    async def send(self: Any, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+        try:
+            return await real(self, batches)
+        except Exception:  # noqa: BLE001 - that is the mistake
+            self._lost, self._inner._failure = "", None
+            return {}
 
-    return patch.object(run, "choreography", without)
+    return patch.object(machines._Producer, "send", send)
 
 
-def _unwritten_payloads() -> AbstractContextManager[Any]:
-    """What an outcome refers to is not written before it is staged."""
+async def _committed(lane: Lane) -> dict[TP, int]:
+    layout = lane._app.layout
+    tps = [TP(topic, number) for topic in lane.topics for number in layout.partitions_of(lane.number)]
+    return await lane._cluster.committed(layout.app_id, tps)
 
+
+async def _uncompared(
+    app: Any, sources: Sequence[TP], store: Store, cluster: Any, committed: Mapping[TP, int]
+) -> Any:
+    """The group's positions, whatever the changelog says."""
+    begins = await cluster.begin_offsets(sources)
+    ahead = {}
+    for tp in sources:
+        data = store.get(POSITIONS, position_key(tp, app.layout.partitions))
+        if data is not None and (ranges := decode_position(data).ahead):
+            ahead[tp] = ranges
+    return {tp: committed.get(tp, begins[tp]) for tp in sources}, ahead, set()
+
+
+def _positions_first() -> Off:
+    """A lane that opens asks for positions, then fences."""
+    early: dict[int, dict[TP, int]] = {}
+    real = Lane._open
+
+    async def begin(self: Lane, producer: Any, reader: Any) -> Any:
+        early[id(self.store)] = await _committed(self)
+        return await real(self, producer, reader)
+
+    async def positions(app: Any, sources: Sequence[TP], store: Store, cluster: Any) -> Any:
+        return await _uncompared(app, sources, store, cluster, early.pop(id(store)))
+
+    return _all(_off(Lane, "_open", begin), _off(opening, "source_positions", positions))()
+
+
+def _recovery_first() -> Off:
+    """A lane that opens recovers to the last stable offset, then fences."""
+    real = Lane._open
+
+    class Stable:
+        """Knows last stable offsets alone."""
+
+        def __init__(self, cluster: Any) -> None:
+            self._cluster = cluster
+
+        async def end_offsets(self, tps: Any) -> dict[TP, int]:
+            await self._cluster.end_offsets(tps)
+            return {tp: self._cluster._cluster.log(tp).stable for tp in tps}
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._cluster, name)
+
+    async def begin(self: Lane, producer: Any, reader: Any) -> Any:
+        assert self.store is not None
+        await recovery.recover(
+            self._app,
+            self.number,
+            store=self.store,
+            cluster=Stable(self._cluster),
+            reader=reader,
+            writes=self._writes,
+            clock=self._clock,
+            faults=self._ports.faults,
+        )
+        return await real(self, producer, reader)
+
+    async def recovered(*_: Any, **__: Any) -> int:
+        return 0
+
+    async def positions(app: Any, sources: Sequence[TP], store: Store, cluster: Any) -> Any:
+        committed = await cluster.committed(app.layout.app_id, sources)
+        return await _uncompared(app, sources, store, cluster, committed)
+
+    return _all(
+        _off(Lane, "_open", begin),
+        _off(opening, "recover", recovered),
+        _off(opening, "source_positions", positions),
+    )()
+
+
+def _stops_at_once() -> Off:
+    real = recovery.source_positions
+
+    async def positions(*asked: Any) -> Any:
+        try:
+            return await real(*asked)
+        except PositionsDisagree as error:
+            raise PositionLost(str(error)) from error
+
+    return patch.object(opening, "source_positions", positions)
+
+
+def _late_positions() -> Off:
+    real = FakeBroker.end
+
+    def end(self: FakeBroker, producer: Producer, state: TransactionState) -> None:
+        transaction, loop = producer.transaction, asyncio.get_running_loop()
+        if transaction is None or state is not TransactionState.COMMITTED:
+            real(self, producer, state)
+            return
+        offsets, transaction.offsets = transaction.offsets, {}
+        real(self, producer, state)
+        for group, positions in offsets.items():
+            loop.call_later(3.0, self.groups.setdefault(group, {}).update, positions)
+
+    return patch.object(FakeBroker, "end", end)
+
+
+def _unwritten_payloads() -> Off:
     async def write(*_: Any) -> None:
         """Nothing is."""
 
     return patch.object(Payloads, "write", write)
 
 
-def _left_in_doubt() -> AbstractContextManager[Any]:
-    """A step of which nobody knows whether it was done is not undone."""
+def _left_in_doubt() -> Off:
     real = Turn._is_to_be_undone
 
     def is_to_be_undone(self: Turn, step: SagaStep) -> bool:
@@ -96,16 +294,117 @@ def _left_in_doubt() -> AbstractContextManager[Any]:
     return patch.object(Turn, "_is_to_be_undone", is_to_be_undone)
 
 
-CONTROLS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
-    "": nullcontext,
-    "no-inbox": _without_inbox,
-    "no-fencing": _unfenced,
-    "store-before-commit": lambda: patch.object(lane_host, "Lane", HastyLane),
-    "letters-apart": _letters_apart,
-    "offsets-outside": _offsets_outside,
-    "reuse-after-doubt": _reused_after_doubt,
-    "unwritten-payloads": _unwritten_payloads,
-    "left-in-doubt": _left_in_doubt,
-    "forgetful-participants": lambda: patch.object(participant, "_known", lambda *_: None),
-    "unmarked-loop": lambda: patch.object(intake, "was_looped", lambda *_: False),
+# -- others ------------------------------------------------------------------------------------------------
+
+
+def _marked_by_header(record: Record, group: bytes) -> bool:
+    """What a lane knew its own looped records by, before they had to be of its own producers."""
+    headers: Any = record.headers
+    return bool(headers) and headers[-1][0] == LOOPBACK and headers[-1][1] == group
+
+
+def _wiped(store: Store | None, _error: Any, _lane: int) -> Store | None:
+    """What became of a store with any trouble."""
+    if store is not None:
+        store.wipe()
+    return store
+
+
+def _waits_for_nothing() -> Off:
+    return _all(
+        _off(reopening, "waited_out", lambda _: ""),
+        _off(lane_module, "waited_out", lambda _: ""),
+        _off(reopening, "is_expected", lambda _: False),
+    )()
+
+
+CONTROLS: Mapping[str, Control] = {
+    "": Control("nothing is missing", nullcontext),
+    "no-inbox": Control("no topic is checked for what came before", _no_inbox),
+    "no-fencing": Control("each machine has transactional ids of its own", _unfenced),
+    "unnoted-ahead": Control(
+        "what is handled above a position is not noted with it (no inbox)",
+        _all(_off(commit_order, "encode_position", lambda offset, *_: b"%d" % offset), _no_inbox),
+        once=True,
+    ),
+    "unmarked-loop": Control(
+        "what a lane has sent itself and handled is handled again when read",
+        _off(intake, "was_looped", lambda *_: False),
+    ),
+    "store-before-commit": Control(
+        "a store is written before the transaction is committed", _off(lane_host, "Lane", HastyLane)
+    ),
+    "positions-before-fencing": Control(
+        "positions are read, then the old owner is fenced (no inbox)",
+        _all(_positions_first, _no_inbox),
+        once=True,
+    ),
+    "recovery-before-fencing": Control(
+        "a lane recovers to the last stable offset, then fences the old owner", _recovery_first
+    ),
+    "reuse-after-doubt": Control("a commit whose answer is lost is taken for done", _reused_after_doubt),
+    "offsets-outside": Control("positions are committed beside the transaction", _offsets_outside),
+    "unawaited-sends": Control("a commit does not wait for the answers to what was sent", _unawaited_sends),
+    "stop-at-first-disagreement": Control(
+        "positions that disagree once count as lost", _stops_at_once, "it does not settle"
+    ),
+    "old-brokers": Control(
+        "InitProducerId is answered before the group's positions are in place",
+        _late_positions,
+        "it does not settle",
+    ),
+    "letters-apart": Control("dead letters are sent outside the transaction", _letters_apart),
+    "unwritten-payloads": Control(
+        "what an outcome refers to is not written before it is staged", _unwritten_payloads
+    ),
+    "left-in-doubt": Control(
+        "a step of which nobody knows whether it was done is not undone", _left_in_doubt
+    ),
+    "forgetful-participants": Control(
+        "participants do not know what they have answered", _off(participant, "_known", lambda *_: None)
+    ),
+    "key-order": Control(
+        "what is decided is committed before earlier messages of its key",
+        _off(commit_order._Look, "may_go", lambda _, entry: entry.done and entry.key is not None),
+    ),
+    "unknown-queues": Control(
+        "a lane that opens does not know what waits", _off(Waiting, "load", lambda *_: None)
+    ),
+    "retry-overtaken": Control(
+        "a message does not wait behind an earlier one of its key",
+        _off(admit, "queue_of_key", lambda *_: b"none"),
+    ),
+    "timer-unheard": Control(
+        "a timer that is set for a time which has passed is not looked for",
+        _off(DueIndex, "written", lambda *_: None),
+    ),
+    "timer-twice": Control(
+        "a timer rings again while its message is in a commit (no inbox)",
+        _all(_off(Timers, "_is_staged", lambda *_: False), _no_inbox),
+        once=True,
+    ),
+    "hole-1-numbers": Control(
+        "a row is written that does not read back as what it is",
+        _off(codecs.JsonCodec, "encode", lambda codec, value: codec._encode(value)),
+        "nothing good is given up",
+    ),
+    "hole-2-refusals": Control("a refusal that passes quarantines the lane", _waits_for_nothing, QUARANTINED),
+    "hole-2-blame": Control(
+        "a message that is refused alone becomes no dead letter",
+        _off(Refusals, "blame", lambda *_: False),
+    ),
+    "hole-3-full-disk": Control(
+        "a store is wiped for whatever trouble of the disk", _off(lane_module, "mended", _wiped), ENDS
+    ),
+    "hole-4-stamps": Control(
+        "whoever writes from outside stamps its records", _off(declared, "BY_BROKER", "CreateTime")
+    ),
+    "hole-10-hot-key": Control(
+        "a partition is read on while a queue of one of its keys is near its bound",
+        _off(Crowds, "held_back", lambda *_: frozenset()),
+        "nothing good is given up",
+    ),
+    "hole-5-forged-mark": Control(
+        "a header alone says that a record was handled", _off(intake, "was_looped", _marked_by_header)
+    ),
 }

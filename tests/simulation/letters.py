@@ -19,15 +19,17 @@ class Seen(Row, frozen=True):
     """The ids that have taken effect on a key, in order."""
 
     ids: tuple[str, ...] = ()
+    number: float = 0.0
 
-    def and_now(self, letter: str) -> "Seen":
-        """The same with one more."""
-        return Seen((*self.ids, letter))
+    def and_now(self, letter: str, number: float = 0.0) -> "Seen":
+        """The same with one more, and a number."""
+        return Seen((*self.ids, letter), number)
 
 
 class Written(Message, frozen=True, kw_only=True):
     """What comes from outside. `fails` times its first handler fails; `poison` fails until it is healed, or
-    for ever; `to` is another key that it is passed on to; `rings` seconds after it a timer rings.
+    for ever; `to` is another key that it is passed on to; `rings` seconds after it a timer rings;
+    an async handler asks for `slow` seconds; `number` is kept in the row of its first handler.
     """
 
     TOPIC: ClassVar[str] = "letters.written.v1"
@@ -38,6 +40,8 @@ class Written(Message, frozen=True, kw_only=True):
     to: str = ""
     rings: float = 0.0
     text: str = ""
+    slow: float = 0.0
+    number: str = ""
 
     @property
     def key(self) -> str:
@@ -109,7 +113,9 @@ def letters(shape: Any, outside: Outside, now: Callable[[], float]) -> list[Rout
         timers = []
         if event.rings and shape.timed:
             timers.append(Timer(event.id, now() + event.rings, Rang(k=event.k, id=event.id)))
-        return outcome(row=(row or Seen()).and_now(event.id), send=send, timers=timers)
+        return outcome(
+            row=(row or Seen()).and_now(event.id, float(event.number or 0)), send=send, timers=timers
+        )
 
     first = [count]
     order_by = (lambda event: event.to) if shape.ordered else None
@@ -125,7 +131,7 @@ def letters(shape: Any, outside: Outside, now: Callable[[], float]) -> list[Rout
 
         @service.handler(retry=retry, breaker=BREAKER, order_by=order_by, row=AUDITS)
         async def audit(event: Written, row: Seen | None) -> Outcome:
-            await outside.ask(len(event.id) * 0.07)
+            await outside.ask(event.slow or len(event.id) * 0.07)
             return outcome(row=(row or Seen()).and_now(event.id))
 
         first.append(audit)

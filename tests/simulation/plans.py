@@ -13,6 +13,7 @@ from streams.testing.simulation.plan import Plan, Step
 from tests.simulation import desk, parcels, sagas_part
 from tests.simulation.letters import BREAKER, RETRY, Counted, Passed, Rang, Written
 from tests.simulation.letters_part import Shape
+from tests.simulation.skew import skewed
 
 KEYS = "abcdef"
 TOPICS = (
@@ -59,6 +60,7 @@ def plan_of(seed: int) -> Plan:
         shape, some = SUBJECTS[subject](rng)
         shapes.append(shape)
         steps += some
+    steps = skewed(seed, machines, steps, options)
     return Plan(
         seed,
         partitions,

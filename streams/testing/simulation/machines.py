@@ -29,6 +29,11 @@ def running() -> Process | None:
     return _running.get()
 
 
+def running_process() -> Process | None:
+    """The process that whoever asks is a part of."""
+    return _running.get()
+
+
 class Process:
     """A worker process: what it started ends with it."""
 
@@ -80,6 +85,7 @@ class Machine:
         is_frozen: the process stands still, and knows nothing of it.
         is_cut_off: no request is answered.
         is_refused: nobody takes its connections.
+        is_deaf: the group hears nothing of it, and tells it nothing; all other requests are answered.
         slowness: seconds that each request and each answer takes more.
     """
 
@@ -91,6 +97,7 @@ class Machine:
         self.is_frozen = False
         self.is_cut_off = False
         self.is_refused = False
+        self.is_deaf = False
         self.slowness = 0.0
         self.rng = rng
         self._goes = asyncio.Event()
@@ -100,7 +107,7 @@ class Machine:
     def answers(self) -> bool:
         """Whether a worker runs here that the cluster hears of."""
         alive = self.process is not None and self.process.is_alive
-        return alive and not (self.is_frozen or self.is_cut_off or self.is_refused)
+        return alive and not (self.is_frozen or self.is_cut_off or self.is_refused or self.is_deaf)
 
     def freeze(self) -> None:
         """Stop the process, as a SIGSTOP does."""
@@ -168,7 +175,7 @@ class HereClock:
         await self._here().sleep(seconds)
 
     def _here(self) -> LoopClock:
-        process = _running.get()
+        process = running_process()
         return self._world if process is None else process.machine.clock
 
 
@@ -327,6 +334,8 @@ class _Reader:
             await machine.runs(self._network._process)
             return []
         batches = await self._inner.fetch(max_records=max_records, timeout=timeout)
+        if batches and machine.slowness:
+            await asyncio.sleep(machine.slowness)
         await machine.runs(self._network._process)
         return batches
 

@@ -13,6 +13,7 @@ from unittest.mock import patch
 import structlog
 
 from streams.testing.loop import SimulatedLoop
+from streams.testing.simulation.coverage import Strike
 from streams.testing.simulation.machines import own_tasks
 from streams.testing.simulation.plan import Finding, Plan
 from streams.testing.simulation.run import Part, Run
@@ -22,6 +23,9 @@ from streams.testing.simulation.troubles import Troubles
 #: Modules that measure turns by the processor's time, which no seed decides.
 _TIMED = ("lane.intake", "lane.loopback", "lane.turns", "lane.attempt", "lane.measures")
 
+#: Log events of lanes that nothing which happens here is a reason for.
+WRONG = frozenset(("lane_error", "lane_quarantined", "standby_error"))
+
 
 @dataclass
 class Result:
@@ -29,6 +33,7 @@ class Result:
 
     findings: list[Finding]
     trace: list[str]
+    coverage: set[Strike]
     parts: list[Part]
 
 
@@ -63,7 +68,9 @@ def run(plan: Plan, *, verbose: bool = False) -> Result:
         def log_to_trace(_: Any, __: str, event: MutableMapping[str, Any]) -> NoReturn:
             if running:
                 name = event.pop("event")
-                event.pop("exc_info", None)
+                error = event.pop("exc_info", None)
+                if name in WRONG:
+                    running[0].findings.append(Finding(f"no {name}", repr(event.get("error", error))))
                 running[0].note(name, **event)
             raise structlog.DropEvent
 
@@ -81,4 +88,5 @@ def run(plan: Plan, *, verbose: bool = False) -> Result:
         finally:
             structlog.configure(**was)
             random.setstate(drawn)
-    return Result(running[0].findings, running[0].trace, running[0].parts)
+    went = running[0]
+    return Result(went.findings, went.trace, went.coverage, went.parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -18,14 +18,15 @@ from streams.model.layout import Layout
 from streams.model.message import Message
 from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.ports import TP
-from streams.positions.declared import DEAD_LETTER_ROOM, declare
+from streams.positions.declared import DEAD_LETTER_ROOM, STAMPED, declare
 from streams.staging.keys import store_key
 from streams.testing.broker import Fault
 from streams.testing.cluster import FakeCluster
 from streams.testing.loop import LoopClock, SimulatedLoop
+from streams.testing.simulation.coverage import LATER, OF_A_MACHINE, Strike, states
 from streams.testing.simulation.group import Group
 from streams.testing.simulation.judge import Removed, judge, letters_in, missing
-from streams.testing.simulation.machines import HereClock, Machine, Outside
+from streams.testing.simulation.machines import HereClock, Machine, Outside, running_process
 from streams.testing.simulation.plan import Finding, Plan, Step
 from streams.testing.simulation.workers import Points, SimulatedWorker
 
@@ -35,12 +36,26 @@ APP = "sim"
 BOUND, LIMIT_BOUND = 1300.0, 4900.0
 
 
+class _Cluster(FakeCluster):
+    """Says which faults have happened, while they do."""
+
+    struck: Callable[[Fault], None]
+
+    def take(self, fault: Fault) -> bool:
+        """Whether this fault is to happen now."""
+        taken = super().take(fault)
+        if taken:
+            self.struck(fault)
+        return taken
+
+
 class Run:
     """One run, step by step."""
 
     def __init__(self, plan: Plan, loop: SimulatedLoop, *, verbose: bool) -> None:
         self.plan = plan
         self.trace: list[str] = []
+        self.coverage: set[Strike] = set()
         self.findings: list[Finding] = []
         self._verbose = verbose
         self.loop = loop
@@ -59,13 +74,22 @@ class Run:
             claims=next((found for part in self.parts if (found := part.claims()) is not None), None),
         )
         declared = declare(self.app, replication=1)
-        self.cluster = FakeCluster(
+        cluster = _Cluster(
             {spec.name: spec.partitions for spec in declared},
             max_batch=self.app.lane_options.max_message_bytes + DEAD_LETTER_ROOM,
             limits={spec.name: int(spec.config["max.message.bytes"]) for spec in declared},
             now=self.clock.now,
         )
+        cluster.struck = self._answer_lost
+        self.cluster: FakeCluster = cluster
         self.cluster.transaction_timeout = 15.0
+        #: Topics whose records the broker stamps; and for how many seconds it keeps those of topics.
+        self.stamped = {spec.name for spec in declared if spec.config.get(STAMPED) == "LogAppendTime"}
+        self.kept = {
+            spec.name: int(spec.config["retention.ms"]) / 1000
+            for spec in declared
+            if spec.config.get("cleanup.policy") == "delete"
+        }
         self.compacted = [spec.name for spec in declared if spec.config.get("cleanup.policy") == "compact"]
         self.group = Group(self.rng, plan.standbys, [self.app.layout.operations], self.note)
         self.machines = [Machine(f"m{n}", loop, self.rng) for n in range(plan.machines)]
@@ -78,6 +102,7 @@ class Run:
         #: Parts without messages of their own.
         self.beside: list[Part] = []
         self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._kind = ""
         self.operations = 0
         #: Whether all faults have ended.
         self.is_quiet = False
@@ -132,7 +157,8 @@ class Run:
 
     def do(self, step: Step) -> None:
         """Do a step: it is the run's own, or one of a part."""
-        name = f"do_{step.kind}"
+        self._kind, name = step.kind, f"do_{step.kind}"
+        self.strike(step.kind, step.what)
         doer = next(each for each in (self, *self.beside, *self.parts) if hasattr(each, name))
         getattr(doer, name)(*step.what)
 
@@ -159,7 +185,7 @@ class Run:
         for number, machine in enumerate(self.machines):
             self.points[number].call_off()
             machine.thaw()
-            machine.is_cut_off = machine.is_refused = False
+            machine.is_cut_off = machine.is_refused = machine.is_deaf = False
             machine.slowness = 0.0
             machine.stores.trouble = ""
             if machine.process is None:
@@ -184,7 +210,41 @@ class Run:
 
     def fault(self, after: float, what: Any, *args: Any) -> None:
         """Let something go wrong after so many seconds, unless all faults have ended by then."""
-        self.later(after, lambda: None if self.is_quiet else what(*args))
+        kind = self._kind
+
+        def happen() -> None:
+            if not self.is_quiet:
+                self._kind = kind
+                self.strike(kind, args)
+                what(*args)
+
+        self.later(after, happen)
+
+    def at_point(self, number: int, point: str, nth: int, what: Any, *args: Any) -> None:
+        """Let something go wrong at the nth reach of a point from now on."""
+        kind = self._kind
+
+        def happen() -> None:
+            self.coverage.add(Strike(kind, f"at {point}"))
+            what(*args)
+
+        self.points[number].plan(point, nth, happen)
+
+    def strike(self, kind: str, what: Sequence[Any]) -> None:
+        """Note in which states a fault meets lanes: those of its machine, or all. What waits for an occasion
+        is noted then.
+        """
+        if kind not in LATER:
+            workers = [self.workers[what[0]]] if kind in OF_A_MACHINE and what else self.workers
+            self.coverage |= {Strike(kind, state) for each in workers for state in states(each)}
+
+    def _answer_lost(self, fault: Fault) -> None:
+        """A fault of the broker has happened to a process, if one has asked."""
+        process = running_process()
+        for worker in self.workers:
+            if worker is not None and worker.process is process:
+                name = fault.name.lower().replace("_", " ")
+                self.coverage |= {Strike(name, state) for state in states(worker)}
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Do something beside all else, on no machine."""
@@ -210,7 +270,7 @@ class Run:
 
     def do_kill_at(self, number: int, point: str, nth: int, lost: int) -> None:
         """The same at the nth reach of a point."""
-        self.points[number].plan(point, nth, lambda: self.do_kill(number, lost, 2.0))
+        self.at_point(number, point, nth, self.do_kill, number, lost, 2.0)
 
     def do_lose_disk(self, number: int, back: float) -> None:
         """A worker is killed, and comes back without its disk."""
@@ -227,7 +287,7 @@ class Run:
 
     def do_freeze_at(self, number: int, point: str, nth: int, seconds: float) -> None:
         """The same from the nth reach of a point."""
-        self.points[number].plan(point, nth, lambda: self.do_freeze(number, seconds))
+        self.at_point(number, point, nth, self.do_freeze, number, seconds)
 
     def do_cut_off(self, number: int, seconds: float) -> None:
         """No request of a machine is answered."""
@@ -278,6 +338,16 @@ class Run:
         for topic in self.compacted:
             self.cluster.compact(topic)
 
+    def do_retention(self) -> None:
+        """Delete what is older than its topic keeps records, by their stamps."""
+        for topic, seconds in self.kept.items():
+            oldest = (self.clock.now() - seconds) * 1000
+            for record in self.cluster.visible(topic):
+                tp = TP(topic, record.partition)
+                if record.timestamp >= oldest or record.offset > self.cluster.log(tp).start:
+                    continue
+                self.cluster.truncate(tp, record.offset + 1)
+
     def do_disk_full(self, number: int, seconds: float) -> None:
         """Nothing can be written to a disk."""
         self.machines[number].stores.trouble = "No space left on device"
@@ -322,10 +392,17 @@ class Run:
     # -- for parts ------------------------------------------------------------------------------------
 
     def post(
-        self, message: Message, message_id: str, *, source: str = "outside", away: int = 0, mark: Any = None
+        self,
+        message: Message,
+        message_id: str,
+        *,
+        source: str = "outside",
+        away: int = 0,
+        mark: Any = None,
+        age: float = 0.0,
     ) -> None:
-        """A message of the outside; `away` from its own partition, and with a header more. Where the topic
-        was given partitions, it is in the last of them.
+        """A message of the outside; `away` from its own partition, with a header more, stamped `age` seconds
+        ago. Where the topic was given partitions, it is in the last of them.
         """
         topic, key = type(message).TOPIC, message.key
         codec = self.app.message_codecs[topic]
@@ -336,7 +413,8 @@ class Run:
         home = self.app.layout.partition_of(key.encode())
         grown = away and partitions > self.plan.partitions
         tp = TP(topic, partitions - 1 if grown else (home + away) % partitions)
-        self.cluster.produce(tp, key.encode(), codec.encode(message), headers)
+        stamp = None if topic in self.stamped else int((self.clock.now() - age) * 1000)
+        self.cluster.produce(tp, key.encode(), codec.encode(message), headers, stamp)
 
     def seconds(self) -> float:
         """How long the run has lasted."""

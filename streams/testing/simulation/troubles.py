@@ -9,6 +9,7 @@ from typing import Any
 
 from streams.errors import OutcomeUnknown
 from streams.testing.broker import Fault
+from streams.testing.simulation.faults import POINTS
 from streams.testing.simulation.machines import Machine
 from streams.testing.simulation.run import Part
 from streams.testing.simulation.workers import Points
@@ -42,7 +43,28 @@ def kinds(rng: Random, machines: int) -> Mapping[str, Callable[[], tuple[Any, ..
         "moved_and_back": lambda: (machine(), machine(), rng.choice((11.5, 14.0, 25.0))),
         "twin": lambda: (machine(), rng.random() < 0.5),
         "clock_wrong": lambda: (machine(), rng.choice((20.0, 150.0))),
+        "deaf": lambda: (machine(), rng.choice((11.0, 15.0, 40.0))),
         "disk_full_long": lambda: (machine(), rng.choice((100.0, 200.0))),
+    }  # fmt: skip
+
+
+def pairs(rng: Random, machines: int) -> Mapping[str, Callable[[], tuple[Any, ...]]]:
+    """The same of faults in pairs: the second one strikes while the first one is under way."""
+
+    def machine() -> int:
+        return rng.randrange(machines)
+
+    def opening() -> tuple[str, float]:
+        return rng.choice(OPENING), rng.choice((1.0, 3.0, 8.0))
+
+    return {
+        "frozen_then_opening": lambda: (
+            machine(), rng.choice(POINTS), rng.choice((11.0, 12.5, 13.5)), *opening(),
+        ),
+        "deaf_then_opening": lambda: (machine(), *opening()),
+        "kill_in_recovery": lambda: (
+            machine(), rng.choice(OPENING), rng.choice((0, 1, 5)), rng.randint(1, 3),
+        ),
     }  # fmt: skip
 
 
@@ -51,12 +73,12 @@ class Troubles(Part):
 
     def do_kill_opening(self, number: int, point: str, nth: int, lost: int) -> None:
         """Start a worker again, and kill it at a request of its lanes' openings."""
-        self.run.points[number].plan(point, nth, lambda: self.run.do_kill(number, lost, 2.0))
+        self.run.at_point(number, point, nth, self.run.do_kill, number, lost, 2.0)
         self.run.do_kill(number, 0, 0.5)
 
     def do_freeze_opening(self, number: int, point: str, nth: int, seconds: float) -> None:
         """The same, and freeze it there."""
-        self.run.points[number].plan(point, nth, lambda: self.run.do_freeze(number, seconds))
+        self.run.at_point(number, point, nth, self.run.do_freeze, number, seconds)
         self.run.do_kill(number, 0, 0.5)
 
     def do_kill_all(self, lost: int, back: float) -> None:
@@ -150,6 +172,39 @@ class Troubles(Part):
         """A clock is so wrong that no broker takes what it stamps."""
         self.run.machines[number].clock.skew = -7200.0
         self.run.later(seconds, setattr, self.run.machines[number].clock, "skew", 0.0)
+
+    def do_deaf(self, number: int, seconds: float) -> None:
+        """A machine and the group hear nothing of each other; brokers answer it."""
+        self.run.machines[number].is_deaf = True
+        self.run.later(seconds, setattr, self.run.machines[number], "is_deaf", False)
+
+    def _others_stand(self, number: int, point: str, seconds: float) -> None:
+        """The other workers stand still at a request of the next opening of a lane."""
+        for other in range(len(self.run.machines)):
+            if other != number:
+                self.run.at_point(other, point, 1, self.run.do_freeze, other, seconds)
+
+    def do_deaf_then_opening(self, number: int, point: str, seconds: float) -> None:
+        """Others stand still while they open lanes, whose worker goes on: it has not heard of it."""
+        self._others_stand(number, point, seconds)
+        self.do_deaf(number, 30.0)
+
+    def do_frozen_then_opening(
+        self, number: int, commit: str, frozen: float, point: str, seconds: float
+    ) -> None:
+        """Others stand still while they open lanes, whose worker wakes in the middle of a commit."""
+
+        def freeze() -> None:
+            self.run.do_freeze(number, frozen)
+            self._others_stand(number, point, seconds)
+
+        self.run.at_point(number, commit, 1, freeze)
+
+    def do_kill_in_recovery(self, number: int, point: str, lost: int, times: int) -> None:
+        """A worker is killed again and again while it opens its lanes."""
+        for again in range(times):
+            self.run.at_point(number, point, 1 + 2 * again, self.run.do_kill, number, lost, 1.0)
+        self.run.do_kill(number, lost, 0.5)
 
     def do_disk_full_long(self, number: int, seconds: float) -> None:
         """A disk is full for so long that the worker gives its lanes to others."""

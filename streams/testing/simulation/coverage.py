@@ -1,0 +1,110 @@
+"""Which fault has struck in which state of a lane: what was never met together is visible."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from streams.lane.lane import Lane
+from streams.lane.state import LaneState
+from streams.testing.simulation.workers import SimulatedWorker
+
+#: Faults that strike one machine: the first part of their step is its number.
+OF_A_MACHINE = frozenset(
+    (
+        "clock",
+        "clock_wrong",
+        "cut_off",
+        "damage_disk",
+        "deaf",
+        "deaf_then_opening",
+        "disk_full",
+        "disk_full_long",
+        "freeze",
+        "kill",
+        "kill_in_recovery",
+        "lose_disk",
+        "moved_and_back",
+        "restart",
+        "slow",
+        "swap_disks",
+        "twin",
+    )
+)
+#: Faults that strike when their occasion comes, not when their step does.
+LATER = frozenset(
+    (
+        "copy_disk",
+        "freeze_at",
+        "freeze_opening",
+        "frozen_then_opening",
+        "kill_at",
+        "kill_opening",
+        "lost_answer",
+        "unanswered",
+    )
+)
+#: States of a lane, or of the worker that has it, in the order of the table.
+STATES = (
+    "down",
+    "frozen",
+    "standby",
+    "opening",
+    "recovering",
+    "idle",
+    "working",
+    "in commit",
+    "retry waits",
+    "reopening",
+    "waits",
+)
+
+
+class Strike(NamedTuple):
+    """A kind of fault, and a state of a lane that it has met."""
+
+    kind: str
+    state: str
+
+
+def states(worker: SimulatedWorker | None) -> Iterator[str]:
+    """The states of a worker's lanes. Without lanes there is none, but of a worker that is down."""
+    if worker is None:
+        yield "down"
+    elif worker.machine.is_frozen:
+        yield "frozen"
+    else:
+        yield from map(_state, list(worker.host.lanes.values()))
+        if worker.host.standbys:
+            yield "standby"
+
+
+def _state(lane: Lane) -> str:
+    if lane.state is LaneState.BACKING_OFF:
+        return "waits" if lane.trouble else "reopening"
+    if lane.state is LaneState.OPENING:
+        return "recovering" if lane.measures.to_recover else "opening"
+    if lane.state is not LaneState.OPEN:
+        return lane.state.value
+    if lane.measures.in_transaction:
+        return "in commit"
+    if lane.backlog:
+        return "working"
+    return "retry waits" if any(gate.queues for gate in lane.gates.values()) else "idle"
+
+
+def table(counts: Mapping[Strike, int], kinds: Iterable[str]) -> list[str]:
+    """Lines of a table: in how many runs each kind has struck in each state; `.` is never."""
+    points = sorted({state for _, state in counts} - set(STATES))
+    width = max(len(kind) for kind in kinds)
+    lines = []
+    for some in (STATES, points):
+        met = Counter({strike.kind: n for strike, n in counts.items() if strike.state in some})
+        lines.append(" " * width + "".join(f"{state:>13}" for state in some))
+        lines += [
+            f"{kind:{width}}" + "".join(f"{counts.get(Strike(kind, state), 0) or '.':>13}" for state in some)
+            for kind in sorted(kinds)
+            if some is STATES or met[kind]
+        ]
+    return lines

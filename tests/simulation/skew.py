@@ -1,0 +1,120 @@
+"""More of what is rare by chance: faults in pairs, hot keys, old stamps, messages that take long.
+
+Each has numbers of its own, so that the rest of a seed's plan does not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from streams.testing.simulation import troubles
+from streams.testing.simulation.faults import kinds_of
+from streams.testing.simulation.plan import Step
+from streams.units import DAY
+
+KEYS = "abcdef"
+#: Steps that are no faults.
+NO_FAULTS = frozenset(
+    ("write", "forge", "backfill", "transfer", "repair", "heal", "operate", "parcel", "sweep")
+)
+#: What people do to topics.
+TOPICS = frozenset(("recreate", "delete", "grow", "cut"))
+
+
+def skewed(seed: int, machines: int, steps: Sequence[Step], options: dict[str, Any]) -> list[Step]:
+    """The steps of a plan, with more of these. `options` are those of its lanes."""
+    found = list(steps)
+    kinds = {step.kind for step in steps}
+    if "write" in kinds and not kinds & TOPICS:
+        hot = _hot(Random(f"{seed} hot"))
+        if hot:
+            options |= {"max_waiting": 60, "max_backlog": 20}
+        found = [*_slow(Random(f"{seed} slow"), found), *hot, *_backfill(Random(f"{seed} backfill"))]
+        found = _numbers(Random(f"{seed} numbers"), found)
+        found += _limit(Random(f"{seed} limit"))
+    return _together(Random(f"{seed} together"), [*found, *_pair(Random(f"{seed} pairs"), machines)])
+
+
+def _slow(rng: Random, steps: list[Step]) -> list[Step]:
+    """In one run of three some messages take long where their handler is async: others pass them by."""
+    if rng.random() > 0.3:
+        return steps
+    long = {step.what[1] for step in steps if step.kind == "write" and rng.random() < 0.15}
+    seconds = rng.choice((1.0, 6.0))
+
+    def slowly(step: Step) -> Step:
+        key, letter, more, *rest = step.what
+        return replace(step, what=(key, letter, {**more, "slow": seconds}, *rest))
+
+    return [slowly(step) if step.kind == "write" and step.what[1] in long else step for step in steps]
+
+
+def _numbers(rng: Random, steps: list[Step]) -> list[Step]:
+    """In one run of ten a message has a number that JSON has not."""
+    if rng.random() > 0.1:
+        return steps
+    number, letter = (
+        rng.choice(("nan", "inf", "-inf")),
+        rng.choice([s for s in steps if s.kind == "write"]).what[1],
+    )
+
+    def with_number(step: Step) -> Step:
+        key, _, more, *rest = step.what
+        return replace(step, what=(key, letter, {**more, "number": number}, *rest))
+
+    return [with_number(step) if step.kind == "write" and step.what[1] == letter else step for step in steps]
+
+
+def _hot(rng: Random) -> list[Step]:
+    """In one run of thirty many messages of one key come at once, and the first of them fails for a while."""
+    if rng.random() > 0.03:
+        return []
+    key, at = rng.choice(KEYS), rng.uniform(0, 30)
+    trouble = rng.choice(({"fails": 3}, {"fails": 3}, {"poison": "for ever"}, {}))
+    return [
+        Step(at + number * 0.02, "write", (key, f"hot{number}", {} if number else trouble, False))
+        for number in range(90)
+    ]
+
+
+def _backfill(rng: Random) -> list[Step]:
+    """In one run of ten messages have old stamps: of a client that stamps in seconds, or of another log."""
+    if rng.random() > 0.1:
+        return []
+    age = rng.choice((30 * DAY, 1.7e9))
+    return [
+        Step(rng.uniform(0, 40), "backfill", (rng.choice(KEYS), f"old{number}", age)) for number in range(3)
+    ]
+
+
+def _limit(rng: Random) -> list[Step]:
+    """In one run of thirty a topic takes next to nothing from some time on, and nobody raises that again."""
+    if rng.random() > 0.03:
+        return []
+    return [
+        Step(rng.uniform(0.5, 30), "limit", (rng.choice(("letters.counted.v1", "letters.passed.v1")), 1e6))
+    ]
+
+
+def _pair(rng: Random, machines: int) -> list[Step]:
+    """In one run of five a fault that strikes while another one is under way."""
+    if rng.random() > 0.2:
+        return []
+    kinds = troubles.pairs(rng, machines)
+    kind = rng.choice(list(kinds))
+    return [Step(rng.uniform(0.5, 30), kind, kinds[kind]())]
+
+
+def _together(rng: Random, steps: list[Step]) -> list[Step]:
+    """In half of all runs faults come just after another fault, or as a message comes: lanes are at work."""
+    movable = {*kinds_of(rng, 1), *troubles.kinds(rng, 1)}
+    faults = [step for step in steps if step.kind in movable]
+    if rng.random() > 0.5 or not faults:
+        return steps
+    times = [step.at for step in steps if step.at < 45]
+    after = (0.0, 0.001, 0.003, 0.02, 0.3, 1.2, 11.5, 13.0)
+    moved = {id(step): rng.choice(times) + rng.choice(after) for step in faults if rng.random() < 0.8}
+    return [replace(step, at=moved.get(id(step), step.at)) for step in steps]
