@@ -53,7 +53,7 @@ class ClaimChecks:
 
     Args:
         blobs: the object store.
-        bucket: its bucket; a reference to another one is refused, whoever sent it.
+        bucket: its bucket; a reference to another one is refused, from any sender.
         threshold: bytes of a payload that still travels in its record.
         max_in_flight_bytes: of uploads and downloads under way, over all callers; and as much again of
             payloads in the hands of those who hold them by `held`.

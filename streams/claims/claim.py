@@ -36,7 +36,7 @@ _MAX_PART = 120
 """Characters of a type or an id in a name: a file behind an S3 has at most 255, the digest takes 65."""
 
 _MAX_CONTENT_TYPE = 256
-"""Bytes of a content type that are kept: a claim stands in a cache."""
+"""Bytes of a content type that are kept: claims are cached."""
 
 _MAX_FILE = 255
 """Bytes of a part of a name that a store which keeps files can have."""

@@ -93,7 +93,7 @@ class BreakerTransition:
 
 
 class Breaker:
-    """Asked before each attempt of the handler, told after it. Begins closed.
+    """Circuit breaker of a handler: admits each attempt, and records its result. Begins closed.
 
     `now` is in epoch seconds everywhere. When the clock is set back, by more than the window, what is waited
     for is waited for anew, and measuring begins anew.

@@ -34,7 +34,7 @@ QUARANTINE_AFTER = 5
 #: Wait before opening again, in seconds: doubled each time at the same place, up to the cap.
 DELAY = 0.2
 DELAY_CAP = 5.0
-#: The cap where the cause is known and somebody has to mend it.
+#: The cap where the cause is known and an operator has to mend it.
 WAITING_CAP = 30.0
 #: How long a quarantined lane rests until it is tried again, in seconds: doubled each time, up to the cap.
 QUARANTINE, QUARANTINE_CAP = 60.0, 600.0
@@ -83,7 +83,7 @@ def is_expected(error: Exception) -> bool:
 
 
 def waited_out(error: Exception) -> str:
-    """The cause of an error, in words for people, where it passes once somebody has mended it; else empty."""
+    """The cause of an error in words, where it passes once an operator has mended it; else empty."""
     return str(error) if isinstance(error, (Refused, StoreUnavailable)) else ""
 
 

@@ -22,7 +22,7 @@ class FailureKind(StrEnum):
 
     TRANSIENT = "transient"  # it may well succeed: network, timeout, 503, busy
     PERMANENT = "permanent"  # it would fail again: validation, 4xx, undecodable
-    UNKNOWN = "unknown"  # nobody has said; retried like a transient one unless the policy says otherwise
+    UNKNOWN = "unknown"  # unclassified; retried like a transient one unless the policy says otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class RetryPolicy:
         delays: how long a message waits in each retry topic, `.retry-1` first; a later one may be shorter.
         transient: exception classes that are transient for this handler, their subclasses included.
         permanent: exception classes that are permanent for this handler, their subclasses included.
-        unknown_is_permanent: errors that nobody has classified go to the dead letters at once.
+        unknown_is_permanent: unclassified errors go to the dead letters at once.
         hold_while_dead: later messages of the ordering key wait also while the failed one is a dead letter.
     """
 
@@ -81,7 +81,7 @@ class Later:
     Attributes:
         tier: which one, from 1 for `.retry-1`.
         delay: seconds that it waits there.
-        due: epoch seconds before which it is not tried; whoever rounds it rounds up.
+        due: epoch seconds before which it is not tried; round it up, never down.
     """
 
     tier: int

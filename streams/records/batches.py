@@ -1,4 +1,4 @@
-"""Record batches as Kafka stores them, read with care: what cannot be read is told from what can.
+"""Record batches as Kafka stores them, read with care: damaged records are kept apart from sound ones.
 
 Pure, and slower than the client library, which reads what is sound. Nothing here raises for what a batch
 holds. The format is that of message version 2, and of the versions 0 and 1 before it without compression:

@@ -1,4 +1,4 @@
-"""What stands before the records of a batch, and where batches begin and end.
+"""Record batch headers, and where batches begin and end.
 
 The format is that of message version 2: https://kafka.apache.org/documentation/#recordbatch
 """
@@ -23,7 +23,7 @@ CODEC, LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 
 
 class Head(NamedTuple):
-    """What stands before the records of a batch."""
+    """Record batch header."""
 
     base: int
     length: int

@@ -85,7 +85,7 @@ class Announcements:
         self._unreadable: set[bytes] = set()
         self._layout: RecordedLayout | None = None
         self._ended = ended_sessions if ended_sessions is not None else EndedSessions()
-        #: Sessions that were ended here and that the others have not been told of.
+        #: Sessions that ended here and are not announced yet.
         self._untold: dict[str, float] = {}
         #: Keys of sessions that are over by now: their records are of no more use.
         self._over: set[bytes] = set()
@@ -109,7 +109,7 @@ class Announcements:
         self._ended.is_complete = True
 
     async def end_session(self, ident: str, until: float) -> None:
-        """Tell all workers that a session is over; what Kafka does not take in time is told later."""
+        """Announce to all workers that a session is over; later, if Kafka does not take it in time."""
         self._untold[ident] = until
         try:
             async with asyncio.timeout(_TELL_WITHIN):
@@ -213,7 +213,7 @@ class Announcements:
         try:
             await producer.start()
             topic = self._tp.topic
-            # Every delivery is looked at: flush would wait for them and tell nobody of a failure.
+            # Every delivery is looked at: flush would wait for them and report no failure.
             sent = [await producer.send(topic, key=k, value=v, partition=0) for k, v in records.items()]
             await asyncio.gather(*sent)
         except KafkaError as error:
@@ -231,7 +231,7 @@ def _place(record: Record) -> bytes:
 
 
 async def learn_schemas(bootstrap: Bootstrap, topic: str, schemas: Schemas) -> None:
-    """Learn all schemas that were announced on the topic, for whoever is no worker.
+    """Learn all schemas that were announced on the topic, for programs that are no worker.
 
     Raises TopicMismatch, or ClusterUnavailable.
     """

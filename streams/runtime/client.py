@@ -1,6 +1,6 @@
 """An ordinary client of the application's topics: produces idempotently, reads whole topics, committed only.
 
-For whoever stands outside the lanes: a demo, a checker, a script. It belongs to no group.
+For programs outside the lanes: a demo, a checker, a script. It belongs to no group.
 """
 
 from __future__ import annotations

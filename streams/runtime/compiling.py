@@ -1,6 +1,6 @@
 """Compiling the hot path: the modules that every event passes, as C by mypyc, in a copy of this package.
 
-The sources stay what they are and what is edited; a worker takes the copy when it is told to
+The sources stay what they are and what is edited; a worker takes the copy when a setting says so
 (docs/adr/0012-compiled-hot-path.md).
 """
 

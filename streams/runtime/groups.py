@@ -1,6 +1,6 @@
 """An ordinary member of a consumer group: the cluster hands it partitions, and keeps how far it has come.
 
-For whoever takes what the lanes tell to somewhere else, such as a database.
+For programs that copy what lanes publish to another place, such as a database.
 """
 
 from __future__ import annotations

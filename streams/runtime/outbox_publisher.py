@@ -23,7 +23,7 @@ from streams.runtime.kafka.outbox_producer import REFUSED, IdempotentProducer, P
 class KafkaPublisher:
     """One producer for all rows, and another for those that are written one by one.
 
-    After an error nobody knows what a producer will still write, and a broker that has missed a batch takes
+    After an error it is unknown what a producer will still write, and a broker that has missed a batch takes
     none of the later ones: it is cut off and another one started.
 
     Arguments:

@@ -1,4 +1,4 @@
-"""The relay as a service of mode, with what stands beside it: metrics, health and cleanup."""
+"""The relay as a service of mode, with its metrics, health and cleanup."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RelayService(Service):
             )
         self._opened = AsyncExitStack()
         self._relaying: asyncio.Task[None] | None = None
-        #: Set when the relay has ended, whether it was told to or failed.
+        #: Set when the relay has ended, whether it was stopped or failed.
         self.ended = asyncio.Event()
         self.failure: BaseException | None = None
 

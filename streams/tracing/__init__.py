@@ -1,1 +1,1 @@
-"""Traces: where a message's trace stands, spans of what was done, and how they leave the process (ADR 40)."""
+"""Traces: the context of a message, spans, and their export (ADR 40)."""

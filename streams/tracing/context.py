@@ -12,9 +12,9 @@ _HEADER = re.compile(
     rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL
 )
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
-#: Where the trace's id stands in an address.
+#: The placeholder for the trace's id in an address.
 PLACE = "{trace_id}"
-#: Of the flags: whoever wrote the header has recorded its span, so others of the trace are worth it.
+#: The flag "sampled": the sender has recorded its span, so the others of the trace are recorded, too.
 _SAMPLED = 1
 #: The last digit of flags that say so.
 _SAYS_SAMPLED = frozenset(b"13579bdf")

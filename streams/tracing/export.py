@@ -160,7 +160,7 @@ class Readable:
         if found is None:
             from opentelemetry.sdk.resources import Resource
 
-            # What the environment says of the name stands: whoever wants one service says so there.
+            # A name in the environment is kept: that is how all workers appear as one service.
             own = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
             about = {**own, "service.namespace": self._group, "process.pid": str(os.getpid())}
             found = self._resources[service] = Resource.create({**about})

@@ -17,7 +17,7 @@ _MOST_SAID = 300
 
 
 class SpanKind(StrEnum):
-    """What part somebody plays in a trace, as OpenTelemetry calls it."""
+    """OpenTelemetry's kinds of a span."""
 
     SERVER = "SERVER"
     PRODUCER = "PRODUCER"
@@ -27,7 +27,7 @@ class SpanKind(StrEnum):
 class Span:
     """Begins when it is made; it is reported once, when it has ended.
 
-    One that is not `recorded` has ids only, so that whoever comes later knows that the trace is not recorded.
+    One that is not `recorded` has ids only, so that later spans know that the trace is not recorded.
 
     Attributes:
         service: who has done it.

@@ -1,4 +1,4 @@
-"""Which traces are recorded, and spans of requests. A caller's decision stands; else a part of what begins
+"""Which traces are recorded, and spans of requests. A caller's decision is kept; else a part of what begins
 here is recorded, and no more than so many a second, so that a burst does not cost more than its share.
 """
 
@@ -33,7 +33,7 @@ class Tracer:
         self._filled = monotonic()
 
     def chooses(self, correlation: bytes) -> bool:
-        """Whether what belongs together by its correlation id is to be recorded, where nobody has decided.
+        """Whether messages of a correlation id are recorded, where no caller has decided.
         All workers choose alike: what is not recorded needs no header that says so.
         """
         return crc32(correlation) < self._crc_bound

@@ -60,7 +60,7 @@ class AgentsApp(faust.App):
 
     def _needs_leader(self, on_leader: bool) -> None:  # noqa: FBT001 - as Faust passes it
         """A leader is whoever has the one partition of a topic of its own, which is made only where it is
-        needed. Raises WiringError where options of the app forbid it: nobody would ever run this.
+        needed. Raises WiringError where options of the app forbid it: no worker would ever run this.
         """
         if on_leader and not self._may_lead:
             raise WiringError(

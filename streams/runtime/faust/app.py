@@ -308,7 +308,7 @@ class LaneApp(faust.App):
     # -- rebalance -------------------------------------------------------------------------------------
 
     async def _on_partitions_revoked(self, revoked: set[Any]) -> None:
-        """A rebalance begins. Lanes go on: whoever gets one fences its old owner when it opens it."""
+        """A rebalance begins. Lanes go on: the new owner fences the old one when it opens the lane."""
         del revoked
         if self.host is not None:
             self.host.membership_unsure()

@@ -1,7 +1,7 @@
 """Membership of the worker cluster: Faust's consumer, in its own thread, joins the group and heartbeats.
 
 It fetches nothing: each lane reads for itself, from the positions it has opened with. So none of Faust's
-buffers, acks and seeks stands between the broker and the lane.
+buffers, acks and seeks is between the broker and the lane.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class _Listener(ConsumerRebalanceListener):
 class _Thread(AIOKafkaConsumerThread):
     @Service.task  # type: ignore[untyped-decorator]  # mode publishes no types here
     async def _watch_coordination(self) -> None:
-        """Nobody polls this consumer, so nobody else would hear that its coordination has ended."""
+        """Notice the end of this consumer's coordination: it is never polled, so no poll raises it."""
         while not self.should_stop:
             await self.sleep(WATCH_INTERVAL)
             coordinator = None if self._consumer is None else self._consumer._coordinator

@@ -14,7 +14,7 @@ from faust.worker import Worker as FaustWorker
 
 log = structlog.get_logger(__name__)
 
-#: A worker that has not ended this long after it was told to is ended: a join under way can hang (seconds).
+#: Seconds until a worker that does not stop is ended: a join under way can hang.
 SHUTDOWN_LIMIT = 30.0
 #: For what is still to be done when all services have ended, in seconds.
 LAST_TURNS = 0.05
@@ -43,7 +43,7 @@ class WorkerProcess(FaustWorker):
     def __init__(self, app: HostedApp, *services: Any, **options: Any) -> None:
         app.take_slot()
         app.process = self
-        #: It was told to end, by a signal or by an error.
+        #: The worker stops, after a signal or an error.
         self.ending = False
         options["redirect_stdouts"] = False
         super().__init__(app, *services, **options)
@@ -88,7 +88,7 @@ def _end_hung_process() -> None:
 
 
 def _waits_at(task: asyncio.Task[Any]) -> str:
-    """Where a task stands: the coroutines that it is in, outermost first, each with its line."""
+    """Stack of a task: its coroutines, outermost first, each with its line."""
     path = []
     coroutine: Any = task.get_coro()
     while (frame := getattr(coroutine, "cr_frame", None)) is not None:

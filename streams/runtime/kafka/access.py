@@ -26,7 +26,7 @@ async def check_access(settings: Settings) -> None:
     settings say nothing usable. Brokers that do not answer may do so later: that is for others to tell.
     """
     if settings.security_protocol == "PLAINTEXT":
-        return  # nobody is refused there
+        return  # no client is refused there
     options = KafkaOptions(request_timeout=_ASK_WITHIN)
     client = AIOKafkaClient(**options.connection(settings.brokers()))
     try:

@@ -36,7 +36,7 @@ _WAIT = 0.25
 _GROWS = 4
 #: Offsets of the first piece of a partition where a key is looked for: its records may be far apart.
 _FIRST_PIECE = 5_000
-#: What of a log is told as recent, in milliseconds.
+#: Age up to which records count as recent, in milliseconds.
 _RECENT = 60_000
 
 

@@ -1,4 +1,4 @@
-"""What the producer, the reader and the metadata client have in common."""
+"""Options and waits that all Kafka clients of a worker share."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def close_within(what: str, close: Callable[[], Awaitable[object]]) -> Non
 
 
 def _look_at(closing: asyncio.Future[object]) -> None:
-    """What ends after nobody waits for it any more is no error of asyncio's."""
+    """Retrieve the outcome of a close that was left behind, so that asyncio logs no error."""
     if not closing.cancelled():
         closing.exception()
 
@@ -144,7 +144,7 @@ async def require_partitions(client: Any, tps: Collection[TP], timeout: float) -
     """
     answered = False
     for topic in {tp.topic for tp in tps}:
-        client.add_topic(topic)  # also what it knows: an update forgets what it was not told to track
+        client.add_topic(topic)  # also known ones: an update forgets topics that are not tracked
     missing = _unknown(client, tps)
     try:
         async with asyncio.timeout(timeout):

@@ -41,7 +41,7 @@ CONNECT_TIMEOUT = 3.0
 ATTEMPT_INTERVAL = 1.0
 #: A broker that is silent for so long is a warning; one that restarts is found anew sooner, in seconds.
 WARNED_AFTER = 2.0
-#: A broker that nobody has tried for so long, in seconds, is not said to be silent: it may be gone for good.
+#: A broker without an attempt for so many seconds is not reported as silent: it may be gone for good.
 FORGOTTEN_AFTER = 30.0
 #: Wait before an attempt is refused, in seconds: clients ask again and again for a broker that is down.
 REFUSED_PAUSE = 0.05
@@ -69,7 +69,7 @@ class _Broker:
         return False
 
     def give_up(self, now: float) -> None:
-        """It hangs: whoever waits for it is told so."""
+        """Record that the broker hangs, and fail the requests that wait for it."""
         self.hangs = True
         self._attempt_after = now + ATTEMPT_INTERVAL
         self.fail(f"broker {self.address} does not answer")
@@ -291,7 +291,7 @@ def telling(bootstrap: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awai
     return bootstrap_or_tell
 
 
-#: Seconds after which it is said that no broker answers, and between lines that say so of the same brokers.
+#: Seconds until the log says that no broker answers, and between such lines about the same brokers.
 SAID_AFTER, SAID_EVERY = 4.0, 10.0
 _said: dict[str, float] = {}
 

@@ -32,7 +32,7 @@ REFUSALS = (
 
 
 def retrieve(future: asyncio.Future[Any]) -> None:
-    """Look at the outcome, so that asyncio does not complain when nobody else does."""
+    """Retrieve a future's outcome, so that asyncio does not log it as never retrieved."""
     if not future.cancelled():
         future.exception()
 

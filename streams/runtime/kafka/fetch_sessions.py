@@ -36,7 +36,7 @@ class FetchSession:
         self.reset()
 
     def reset(self) -> None:
-        """The broker knows nothing, or nobody knows what it knows: the next request says all."""
+        """The broker's session is gone or unknown: the next request names every partition."""
         self.id, self._epoch = 0, _NEW
         self._known: dict[TopicPartition, Wanted] = {}
 
@@ -134,14 +134,14 @@ def _by_topic(tps: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
 
 
 class Sessions:
-    """Those of one consumer, by broker: stands in for `send` of its client, which is its own."""
+    """Fetch sessions of one consumer, by broker. Replaces `send` of the consumer's own client."""
 
     def __init__(self, send: Callable[..., Coroutine[Any, Any, Any]]) -> None:
         self.of: defaultdict[int, FetchSession] = defaultdict(FetchSession)
         self._send = send
         self._ids: dict[str, bytes] = {}
         self._names: dict[bytes, str] = {}
-        #: Topics that a broker has said last that it does not have.
+        #: Topics that were unknown to a broker in its last answer.
         self.unknown: set[str] = set()
         #: When each broker has answered last, by the monotonic clock.
         self._answered: dict[int | None, float] = {}

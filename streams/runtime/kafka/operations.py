@@ -14,7 +14,7 @@ from streams.errors import ClusterUnavailable
 from streams.ports import TP, Outgoing
 from streams.runtime.kafka.clients import KafkaOptions, close_within, deliver_within
 
-#: How long a message may wait for its broker, in seconds; whoever asks waits as long.
+#: Seconds for which a message waits for its broker; the caller waits as long.
 _DELIVERY_TIMEOUT = 20.0
 
 

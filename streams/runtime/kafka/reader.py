@@ -64,12 +64,12 @@ class KafkaReader:
             if isinstance(error, (KafkaError, TimeoutError)):
                 raise ClusterUnavailable(f"the reader could not connect: {error!r}") from error
             raise
-        # Its tasks begin now: stopping one that has not begun ends whoever stops it with a CancelledError.
+        # Its tasks begin now: stopping one that has not begun raises CancelledError in the caller of `stop`.
         await asyncio.sleep(0)
         self._fetcher = self._consumer._fetcher
         # aiokafka has one fetch in flight to a broker. When a partition's records lie undrained for this
         # time, 0.1 s unless set, it fetches the others without it, and that fetch may be held back by the
-        # broker for `fetch_wait`: a busy partition then stands still. All are fetched again together
+        # broker for `fetch_wait`: a busy partition then makes no progress. All are fetched again together
         # instead, once all are drained, which also bounds what lies here undrained to one fetch.
         self._fetcher._prefetch_backoff = 3600.0
 
@@ -207,7 +207,7 @@ class KafkaReader:
         return self._positions[tp]
 
     def unknown_topics(self) -> Collection[str]:
-        """Topics of which a broker has said last that it does not have them."""
+        """Topics that were unknown to a broker in its last answer."""
         return self._sessions.unknown
 
     def behind(self) -> int:
@@ -256,5 +256,5 @@ class KafkaReader:
         pending = self._fetcher._pending_tasks
         for task in pending:
             task.cancel()
-        # What they died of was told by `fetch`, or is of no more interest.
+        # `fetch` has raised their error already, or no caller needs it.
         await asyncio.gather(fetching, *pending, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""What aiokafka is told of TLS and SASL, and what brokers that refuse us are understood to say."""
+"""TLS and SASL arguments for aiokafka, and the meaning of brokers' refusals."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def refusal(error: BaseException, host: str, port: int, options: Mapping[str, An
     """
     where = f"broker {host}:{port}"
     if isinstance(error.__cause__, ssl.SSLError):
-        error = error.__cause__  # told once the handshake was over, to whoever read next
+        error = error.__cause__  # raised after the handshake, at the next read
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{where}: {_certificate(error, host)}"
     reason = (getattr(error, "reason", "") or "") if isinstance(error, ssl.SSLError) else ""

@@ -102,7 +102,7 @@ def passes(code: int) -> bool:
 
 
 def moved(codes: Iterable[int]) -> bool:
-    """Whether somebody else is to be asked."""
+    """Whether another broker has to be asked."""
     return not _MOVED.isdisjoint(codes)
 
 

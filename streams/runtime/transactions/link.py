@@ -20,7 +20,7 @@ from streams.runtime.transactions.wire import Call
 _CLOSE_TIMEOUT = 2.0
 #: Seconds until a coordinator is looked for again that is not there, or cannot be reached.
 _SEARCH = 0.05
-#: Of these nobody knows whether the broker has acted.
+#: After these errors it is unknown whether the broker has acted.
 _LOST = (KafkaConnectionError, RequestTimedOutError)
 
 
@@ -119,7 +119,7 @@ class BrokerLink:
         await asyncio.sleep(_SEARCH)
 
     def leader(self, tp: TP) -> int:
-        """Who leads a partition; negative when nobody is known to."""
+        """The leader of a partition; negative when none is known."""
         found = self.client.cluster.leader_for_partition(tp)
         return -1 if found is None else int(found)
 
@@ -128,7 +128,7 @@ class BrokerLink:
         await self.client.force_metadata_update()
 
     def note(self, codes: Iterable[int]) -> None:
-        """Errors were answered that pass: the last ones tell what a step has waited for in vain."""
+        """Keep the last errors that pass: a step that times out names them as its cause."""
         self.trouble = ", ".join(sorted(error_of(code).__name__ for code in codes))
 
     def cut(self) -> None:

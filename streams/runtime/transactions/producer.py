@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 #: How long a question may take that makes an error clearer, in seconds.
 EXPLAINED_WITHIN = 2.0
-#: What stands for an answer where nothing was sent.
+#: Placeholder for an answer where nothing was sent.
 _NOBODY = WrittenBatch(LeaderNotAvailableError.errno, -1, "no leader can be reached")
 
 

@@ -1,4 +1,4 @@
-"""What a broker's refusal means: it passes when somebody mends the cause, or one record is at fault.
+"""Meaning of a broker's refusal: it passes when an operator mends the cause, or one record is at fault.
 
 Errors that are not here are those of a cluster that is about to elect, restart or move something, or are not
 known: the lane opens again soon, without a word about what to do.
@@ -47,7 +47,7 @@ class ThrottlingQuotaExceeded(BrokerResponseError):
 
 
 class _Mend(NamedTuple):
-    """What is in the way, and what somebody has to do."""
+    """The cause of a refusal, and what an operator has to do."""
 
     what: str
     advice: str

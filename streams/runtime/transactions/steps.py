@@ -1,4 +1,4 @@
-"""The steps of a transaction, each within its bound, and what becomes of a producer after one has failed."""
+"""The steps of a transaction, each within its bound, and the state of a producer after one has failed."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Steps:
         raise self._failure from error
 
     def _in_the_way(self) -> str:
-        """What a step has waited for in vain, if that is known."""
+        """Why a timed-out step was blocked; empty where that is unknown."""
         return ""
 
     def _was_fenced(self, error: BaseException) -> bool:

@@ -112,7 +112,7 @@ class ResponseReader:
 class Call:
     """A request in one version, with what reads its answer: what a connection of aiokafka sends.
 
-    It stands in for aiokafka's request, for the structure made of it, and for the class of the answer.
+    It replaces aiokafka's request, the structure made of it, and the class of the answer.
     `old_header` is for the one kind whose answer has the classic header in each version.
     """
 
@@ -142,7 +142,7 @@ class Call:
         return self
 
     def parse_response_header(self, data: BytesIO) -> Any:
-        """What stands before the body of the answer."""
+        """Header before the body of the answer."""
         return self._header.decode(data)
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Call:

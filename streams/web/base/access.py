@@ -59,7 +59,7 @@ class Incoming(NamedTuple):
     """A request as it comes.
 
     Attributes:
-        address: the socket's that was asked: whoever reaches loopback is on this machine.
+        address: the socket's that took the request: a client that reaches loopback is on this machine.
         client: the asker's.
     """
 
@@ -72,13 +72,13 @@ class Incoming(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What is asked of whoever asks. Without a token nobody is answered but this machine.
+    """Access check. Without a token, requests of this machine alone are answered.
 
     Attributes:
         token: of operators, and of the workers themselves.
         viewer_token: of those who may only look.
         login: this machine has to log in, too.
-        user_header: where a proxy says who somebody is; only `proxies` (addresses) are believed.
+        user_header: the header in which a proxy names the user; only `proxies` (addresses) are believed.
         operators: of these names; `*` for all. The others may look.
         ended: sessions that are over before their time.
         tries: wrong tokens, by client.
@@ -121,7 +121,7 @@ class Access:
         return client_of(incoming.client, incoming.headers.get("X-Forwarded-For", ""), self.proxies)
 
     def role_of(self, token: str, client: str) -> Role | None:
-        """The role of whoever has a token; None for a wrong one. Raises Problem 429 for too many of these,
+        """The role that a token gives; None for a wrong one. Raises Problem 429 for too many of these,
         without a look at the token.
         """
         self.tries.check(client)
@@ -135,7 +135,7 @@ class Access:
         return found
 
     def log_in(self, token: str, client: str, browser: str) -> tuple[str, str] | None:
-        """The session of whoever has a token, and what its browser shows when it logs in again; None for a
+        """The session that a token gives, and what its browser shows when it logs in again; None for a
         wrong token. Raises Problem 429.
 
         Args:
@@ -176,7 +176,7 @@ class Access:
         return Visitor(Role(session.role), session=session)
 
     def _by_token(self, shown: str, client: str) -> Visitor:
-        # What another scheme says is for somebody else, such as a proxy before us: it is no try.
+        # Another scheme is for another program, such as a proxy before this worker: it is no attempt.
         bearer = shown.removeprefix(_SCHEME) if shown.startswith(_SCHEME) else ""
         role = self.role_of(bearer, network_of(client)) if bearer else None
         if role is None:

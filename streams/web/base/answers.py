@@ -140,7 +140,7 @@ class StaleAnswer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         worker: whose copy it is.
         behind: offsets of changelogs that it lacks, markers counted, as far as it knows; None: not known.
-        seconds: since it last had all that brokers told of; None: never so far.
+        seconds: since it last had every record below the end that brokers reported; None: never so far.
         why: what is known of the owner.
     """
 
@@ -189,7 +189,7 @@ class FoundAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the worker is well; `reasons` say why not, `warnings` what somebody should look at anyway."""
+    """Whether the worker is well; `reasons` say why not, `warnings` what needs attention anyway."""
 
     status: str
     reasons: list[str] = []

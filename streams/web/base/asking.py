@@ -1,7 +1,7 @@
 """Questions to a lane's owner are asked again while the group finds out who that is.
 
 After a kill the dead worker stays the listed owner until its session has ended, and the next one opens the
-lane then. All of that passes; whoever asks is told what is waited for.
+lane then. All of that passes; the answer names the cause of the wait.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ async def patiently(
     *,
     waits: Callable[[Problem], None] = lambda _: None,
 ) -> T:
-    """Ask until there is an answer, for `within` seconds; `waits` is told why there is none yet.
+    """Ask until there is an answer, for `within` seconds; `waits` gets each problem that passes.
 
     Raises Problem: one that does not pass, at once; else the last one, with how long it was waited for.
     """

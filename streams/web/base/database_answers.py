@@ -1,4 +1,4 @@
-"""What is said of the database edge: outbox, inboxes, queues."""
+"""Answers about the database edge: outbox, inboxes, queues."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How the outbox stands.
+    """State of the outbox.
 
     Attributes:
         relay: which kind of relay owns it: poll or cdc; empty: none so far.
         unpublished: rows that wait, counted up to a million; `failed` of them were refused by a broker.
         oldest_seconds: the age of the oldest of them.
-        slot: how the replication slot stands, in words, with its warning; empty: there is none.
+        slot: the state of the replication slot in words, with its warning; empty: there is none.
         waiting: the first of them, the refused ones before the others.
     """
 
@@ -55,7 +55,7 @@ class InboxAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DatabaseAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How the database edge stands. What is not there is None; `missing` says why nothing is known."""
+    """State of the database edge. What is not there is None; `missing` says why nothing is known."""
 
     missing: str = ""
     outbox: OutboxAnswer | None = None

@@ -8,7 +8,7 @@ from typing import Any
 #: Bytes that are shown at most.
 MOST_DUMPED = 16_384
 _A_LINE = 16
-#: Seconds of a unit, and up to how many of it are told in it.
+#: Seconds of a unit, and the largest number that is written in it.
 _UNITS = ((1.0, "s", 120.0), (60.0, "min", 120.0), (3600.0, "h", 48.0), (86400.0, "d", float("inf")))
 
 

@@ -1,6 +1,6 @@
 """How many wrong tokens a client may show: a limit that comes before the comparison with the right one.
 
-Each client has a limit of its own, so that a stranger locks out nobody elsewhere. A client is an address, an
+Each client has a limit of its own, so that a stranger locks out no other client. A client is an address, an
 operator's browser that has logged in before, or those of viewers at one address: they stay free where a
 stranger shares it.
 """

@@ -31,7 +31,7 @@ def names_loopback(host_header: str | None) -> bool:
 
 def peer_origin(url: str, own: str) -> str | None:
     """The origin of another worker, as the one at `own` can reach it; None where it cannot: loopback leads
-    nowhere but to one's own machine, and whoever is reached there alone has no token to show elsewhere.
+    nowhere but to one's own machine, and a worker that listens there alone has no token for others.
     """
     try:
         parsed, here = URL(url), URL(own)

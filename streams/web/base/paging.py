@@ -91,7 +91,7 @@ def after(prefix: bytes) -> bytes | None:
 
 
 def encode_cursor(place: bytes | None) -> str:
-    """A place as it stands in an address; empty for the end."""
+    """A place as text for an address; empty for the end."""
     return "" if place is None else urlsafe_b64encode(place).decode().rstrip("=")
 
 

@@ -61,7 +61,7 @@ def sealed(key: str, session: LoginSession) -> str:
 
 
 def opened(key: str, text: str, now: float) -> LoginSession | None:
-    """A session; None for one that is over, or that nobody with the key has made."""
+    """A session; None for one that is over, or that was not sealed with the key."""
     return _session(_opened(_SESSIONS, key, text), now)
 
 

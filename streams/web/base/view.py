@@ -143,7 +143,7 @@ class StandbyView(Protocol):
 
     @property
     def fresh_at(self) -> float:
-        """When it last had all that brokers told of, in epoch seconds; 0: never so far."""
+        """When it last reached the end that brokers reported, in epoch seconds; 0: never so far."""
 
 
 class WorkerView(Protocol):
@@ -167,7 +167,7 @@ class WorkerView(Protocol):
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to end: from then on it is to be given no more work."""
+        """Whether the worker is stopping: a load balancer must send it no more work."""
 
     @property
     def url(self) -> str:
@@ -195,7 +195,7 @@ class WorkerView(Protocol):
 
     @property
     def measured(self) -> bool:
-        """Whether it measures itself, and tells it to whoever asks for its metrics."""
+        """Whether the worker serves metrics."""
 
     @property
     def handlers(self) -> Measures:
@@ -233,7 +233,7 @@ class WorkerView(Protocol):
         """A page of a topic's records. Raises ClusterUnavailable, TopicMismatch or PositionLost."""
 
     async def database(self) -> DatabaseAnswer:
-        """How the database edge stands, or why nothing is known of it."""
+        """State of the database edge, or why nothing is known of it."""
 
     async def outbox_rows(self, published: Mapping[str, float]) -> OutboxRows:
         """The rows of messages' ids in the outbox, each with about when it was published, in epoch seconds;

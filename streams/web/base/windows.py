@@ -79,7 +79,7 @@ class ReadPage(NamedTuple):
 
     Attributes:
         records: in order, the newest first or the oldest.
-        spans: by partition, the offsets that the page stands for: from the first on, before the second.
+        spans: by partition, the offsets that the page covers: from the first on, before the second.
         logs: as they were.
         looked: at how many offsets.
         stopped: why not all of the page could be read; empty: it was.

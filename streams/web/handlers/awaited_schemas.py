@@ -1,4 +1,4 @@
-"""Schemas that messages wait for, as told on pages, by commands and by the worker's health."""
+"""Schemas that messages wait for, for pages, commands and the worker's health."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_NAMED = 20
 
 
 class AwaitedAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A schema that nobody has announced, and how many keys have a message first that waits for it, for a
+    """A schema that no worker has announced, and how many keys have a message first that waits for it, for a
     handler. `since`: when the first of them began to.
     """
 

@@ -1,4 +1,4 @@
-"""What is said of handlers, and what is asked of them, as JSON."""
+"""Answers about handlers, and operations on them, as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HandlerAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         partitions: in how many it is running, paused, draining or drained.
-        since, who, why: of the newest command that changed it somewhere and still stands; empty when it runs.
+        since, who, why: of the newest command that still applies in some lane; empty when it runs.
         breakers: in how many lanes its circuit breaker is closed, open or half-open.
         keys: ordering keys of which messages wait.
         attempts: those under way that take their time.

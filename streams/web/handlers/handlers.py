@@ -75,17 +75,17 @@ def paused_here(view: WorkerView, lane: int) -> dict[tuple[str, int], Pause]:
     return found
 
 
-async def ask_handler(view: WorkerView, handler: str, asked: AskHandler) -> AskedHandler:
+async def ask_handler(view: WorkerView, handler: str, request: AskHandler) -> AskedHandler:
     """Send an operator's command to every partition. Raises Problem, and ClusterUnavailable."""
     app = view.application
     check_known(app, handler)
-    if not asked.who.strip() or not asked.why.strip():
+    if not request.who.strip() or not request.why.strip():
         raise Problem(400, "no_reason", "who asks, and why? both are kept in the log of operations")
-    if len(asked.id) > 200:
+    if len(request.id) > 200:
         raise Problem(400, "bad_id", "an id has 200 characters at most")
-    own_id, now = asked.id or str(uuid_utils.uuid7()), view.now()
+    own_id, now = request.id or str(uuid_utils.uuid7()), view.now()
     operation = HandlerOperation(
-        kind=asked.operation, handler=handler, who=asked.who, why=asked.why, at_ms=int(now * 1000)
+        kind=request.operation, handler=handler, who=request.who, why=request.why, at_ms=int(now * 1000)
     )
     headers = new_headers(
         HANDLER_OPERATION, handler, source=f"{app.layout.app_id}/desk", time=now, message_id=own_id
@@ -93,7 +93,7 @@ async def ask_handler(view: WorkerView, handler: str, asked: AskHandler) -> Aske
     post = Outgoing(handler.encode(), encode_operation(operation), headers)
     await view.operate([(TP(app.layout.operations, n), post) for n in range(app.layout.partitions)])
     return AskedHandler(
-        operation=str(asked.operation), handler=handler, id=own_id, partitions=app.layout.partitions
+        operation=str(request.operation), handler=handler, id=own_id, partitions=app.layout.partitions
     )
 
 

@@ -48,10 +48,10 @@ async def look_into(view: WorkerView, query: Query, *, asked_by: str | None, ask
     """What is known of `q`: a key, a saga's id, a message id or a correlation id. Raises Problem 400.
 
     The query may have `since` (an age such as 2h, or a time), `everywhere` (all partitions, not the key's
-    alone) and `most` (records to look at). An owner that does not answer is said to be missing.
+    alone) and `most` (records to look at). The answer names owners that did not answer.
     """
-    asked = query.get("q", "").strip()
-    meant = meant_by(view, asked)
+    request = query.get("q", "").strip()
+    meant = meant_by(view, request)
     since = since_of(query.get("since", ""), view.now())
     most = _most(query.get("most", ""))
     there, missing = await _held(view, meant.key, asked_by, ask)
@@ -65,12 +65,12 @@ async def look_into(view: WorkerView, query: Query, *, asked_by: str | None, ask
     entries = timeline(view.application, records, view.trace_url)
     changes, outbox, entries = await gather(
         changes_of(view, key_bytes(meant.key), int(since * 1000), records, entries),
-        outbox_of(view, asked, entries),
+        outbox_of(view, request, entries),
         with_claims(view.application, entries),
     )
     waits = {each.id: each for each in outbox.rows if not any(each.id == entry.id for entry in entries)}
     return TimelineAnswer(
-        asked=asked,
+        request=request,
         key=meant.key,
         held=there,
         missing=missing,
@@ -84,18 +84,18 @@ async def look_into(view: WorkerView, query: Query, *, asked_by: str | None, ask
         entries=with_outbox(entries, outbox),
         changes=changes.changes,
         changes_stopped=changes.stopped,
-        outbox=waits.get(asked),
+        outbox=waits.get(request),
         outbox_missing=outbox.missing,
         longer=next((age for age, seconds in _AGES.items() if seconds > 1.01 * (view.now() - since)), ""),
     )
 
 
-def meant_by(view: WorkerView, asked: str) -> Meant:
+def meant_by(view: WorkerView, request: str) -> Meant:
     """What a text means: a saga's id means its key. Raises Problem 400 for none."""
-    name, colon, rest = asked.partition(":")
+    name, colon, rest = request.partition(":")
     names = {kind.name for kind in kinds(view)}
-    key = rest if colon and rest and name in names else asked
-    return Meant(key, tuple({key_bytes(key), key_bytes(asked)}))
+    key = rest if colon and rest and name in names else request
+    return Meant(key, tuple({key_bytes(key), key_bytes(request)}))
 
 
 def only_thing(answer: TimelineAnswer) -> str:

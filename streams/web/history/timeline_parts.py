@@ -1,4 +1,4 @@
-"""What stands beside the messages of a timeline: changes of rows, rows of the outbox, objects of payloads."""
+"""Details of a timeline beside its messages: changes of rows, rows of the outbox, objects of payloads."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ async def changes_of(
     return Changes(row_changes(app, key, messages, entries, found.records), stopped)
 
 
-async def outbox_of(view: WorkerView, asked: str, entries: Sequence[TimelineEntry]) -> OutboxRows:
+async def outbox_of(view: WorkerView, request: str, entries: Sequence[TimelineEntry]) -> OutboxRows:
     """The rows of the messages that nothing here has caused, and of what was asked for: it may wait."""
-    wanted: dict[str, float] = {asked: view.now()}
+    wanted: dict[str, float] = {request: view.now()}
     for entry in entries:
         if entry.id and not entry.cause and entry.kind not in _APART and len(wanted) < MOST_ASKED:
             wanted[entry.id] = epoch_seconds(entry.time) or 0.0
@@ -82,11 +82,11 @@ def with_outbox(entries: Sequence[TimelineEntry], rows: OutboxRows) -> list[Time
 async def with_claims(app: Application, entries: Sequence[E]) -> list[E]:
     """The entries, with what the object store knows of the first objects that are payloads of theirs."""
     claims = {_place(each.claim): each.claim for each in entries if each.claim is not None}
-    asked = list(claims.items())[:MOST_ASKED]
+    request = list(claims.items())[:MOST_ASKED]
     told = dict(
         zip(
-            (place for place, _ in asked),
-            await asyncio.gather(*(_standing(app, claim) for _, claim in asked)),
+            (place for place, _ in request),
+            await asyncio.gather(*(_standing(app, claim) for _, claim in request)),
             strict=True,
         )
     )
@@ -110,15 +110,15 @@ async def _standing(app: Application, claim: ClaimAnswer) -> ClaimAnswer:
     if app.claims is None:
         words = "this worker has no object store, so that it does not know whether it is there"
     else:
-        asked = Claim(claim.bucket, claim.name, claim.content_type, "", claim.size)
+        request = Claim(claim.bucket, claim.name, claim.content_type, "", claim.size)
         try:
             async with asyncio.timeout(PATIENCE):
-                blob = await app.claims.look(asked)
+                blob = await app.claims.look(request)
         except TimeoutError:
             words = f"the object store did not say in {PATIENCE:g} s whether it is there"
         except BlobsUnavailable as error:
             words = f"whether it is there is not known: {error}"
-        except DataError as error:  # a reference that leads elsewhere: nobody asks there
+        except DataError as error:  # a reference to another store, which is not looked up
             words = str(error)
         else:
             there = blob is not None

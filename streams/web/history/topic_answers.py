@@ -1,4 +1,4 @@
-"""What is said of topics and of their records, as JSON."""
+"""Answers about topics and their records, as JSON."""
 
 from __future__ import annotations
 

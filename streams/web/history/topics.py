@@ -202,7 +202,7 @@ async def _topic(view: WorkerView, name: str, *, anew: bool = False) -> tuple[To
 
 
 def _standing(topic: TopicAnswer, facts: TopicFacts | None, logs: list[LogRange]) -> TopicAnswer:
-    """A topic, with how it stands."""
+    """A topic and its state."""
     return TopicAnswer(
         name=topic.name,
         kind=topic.kind,

@@ -64,46 +64,46 @@ class Jobs:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, Ask] = {}
 
-    async def ask(self, asked: Ask) -> JobAnswer:
+    async def ask(self, request: Ask) -> JobAnswer:
         """Ask for operations about letters that are named, at once; or begin to look for those that match.
 
         Raises Problem when what is asked for cannot be.
         """
-        _check(self._view.application, asked)
-        asked = replace(asked, job=asked.job or str(uuid_utils.uuid7()))
-        running = self._tasks.get(asked.job)
+        _check(self._view.application, request)
+        request = replace(request, job=request.job or str(uuid_utils.uuid7()))
+        running = self._tasks.get(request.job)
         if running is not None and not running.done():
-            if asked != self._asked[asked.job]:
-                raise Problem(409, "job_runs", f"job {asked.job!r} does something else: stop it first")
-            return self._jobs[asked.job]
-        job = self._jobs[asked.job] = JobAnswer(
-            job=asked.job,
-            operation=str(asked.operation),
+            if request != self._asked[request.job]:
+                raise Problem(409, "job_runs", f"job {request.job!r} does something else: stop it first")
+            return self._jobs[request.job]
+        job = self._jobs[request.job] = JobAnswer(
+            job=request.job,
+            operation=str(request.operation),
             state="running",
-            dry_run=asked.dry_run,
+            dry_run=request.dry_run,
             looked=0,
             matched=0,
-            asked=0,
+            request=0,
             lane=0,
             lanes=self._view.application.layout.lanes,
             groups=[],
         )
-        self._asked[asked.job] = asked
+        self._asked[request.job] = request
         self._forget_old()
-        if asked.letters:
-            return await self._send_named(asked, job)
-        self._tasks[asked.job] = asyncio.create_task(self._run(asked, job))
+        if request.letters:
+            return await self._send_named(request, job)
+        self._tasks[request.job] = asyncio.create_task(self._run(request, job))
         return job
 
-    async def _send_named(self, asked: Ask, job: JobAnswer) -> JobAnswer:
-        n = len(asked.letters)
+    async def _send_named(self, request: Ask, job: JobAnswer) -> JobAnswer:
+        n = len(request.letters)
         try:
-            if not asked.dry_run:
-                await self._send(asked, asked.letters)
+            if not request.dry_run:
+                await self._send(request, request.letters)
         except Exception as error:
             self._became(job, state="failed", error=f"{type(error).__name__}: {error}")
             raise
-        return self._became(job, state="done", looked=n, matched=n, asked=0 if asked.dry_run else n)
+        return self._became(job, state="done", looked=n, matched=n, request=0 if request.dry_run else n)
 
     def get(self, name: str) -> JobAnswer:
         """How far a job is. Raises Problem 404."""
@@ -111,7 +111,7 @@ class Jobs:
             raise Problem(404, "no_job", f"this worker ({self._view.url}) has no job {name!r}")
         return self._jobs[name]
 
-    def asked(self, name: str) -> Ask:
+    def request(self, name: str) -> Ask:
         """What a job was asked for. Raises Problem 404."""
         self.get(name)
         return self._asked[name]
@@ -136,25 +136,25 @@ class Jobs:
 
     # -- running --------------------------------------------------------------------------------------
 
-    async def _run(self, asked: Ask, job: JobAnswer) -> None:
+    async def _run(self, request: Ask, job: JobAnswer) -> None:
         try:
-            job = await self._go_through(asked, job)
+            job = await self._go_through(request, job)
             self._became(job, state="done")
         except asyncio.CancelledError:
-            self._became(self._jobs[asked.job], state="stopped")
+            self._became(self._jobs[request.job], state="stopped")
             raise
         except Exception as error:
-            log.exception("job_failed", job=asked.job)
-            self._became(self._jobs[asked.job], state="failed", error=f"{type(error).__name__}: {error}")
+            log.exception("job_failed", job=request.job)
+            self._became(self._jobs[request.job], state="failed", error=f"{type(error).__name__}: {error}")
 
-    async def _go_through(self, asked: Ask, job: JobAnswer) -> JobAnswer:
-        states = _states(asked)
+    async def _go_through(self, request: Ask, job: JobAnswer) -> JobAnswer:
+        states = _states(request)
         clock = asyncio.get_running_loop().time
         began, cursor = clock(), ""
         while True:
-            query = {**asked.matching, "limit": str(MOST_ROWS), "cursor": cursor}
-            page = await patiently(lambda: self._page(query), PATIENCE, waits=partial(self._waits, asked))  # noqa: B023 - called at once
-            found = [letter for letter in page.letters if letter.state in states or _is_idle(asked, letter)]
+            query = {**request.matching, "limit": str(MOST_ROWS), "cursor": cursor}
+            page = await patiently(lambda: self._page(query), PATIENCE, waits=partial(self._waits, request))  # noqa: B023 - called at once
+            found = [letter for letter in page.letters if letter.state in states or _is_idle(request, letter)]
             job = self._became(
                 job,
                 looked=job.looked + page.looked,
@@ -163,20 +163,20 @@ class Jobs:
                 lane=lane_of_cursor(cursor),
                 waits_for="",
             )
-            slice_ = max(1, min(100, int(asked.rate / 5)))
-            for at in range(0, 0 if asked.dry_run else len(found), slice_):
+            slice_ = max(1, min(100, int(request.rate / 5)))
+            for at in range(0, 0 if request.dry_run else len(found), slice_):
                 some = [letter.id for letter in found[at : at + slice_]]
-                await self._send(asked, some)
-                job = self._became(job, asked=job.asked + len(some))
-                await asyncio.sleep(max(0.0, began + job.asked / asked.rate - clock()))
+                await self._send(request, some)
+                job = self._became(job, request=job.asked + len(some))
+                await asyncio.sleep(max(0.0, began + job.asked / request.rate - clock()))
             cursor = page.next
             if not cursor:
                 return self._became(job, lane=job.lanes)
 
-    def _waits(self, asked: Ask, problem: Problem) -> None:
-        job = self._jobs[asked.job]
+    def _waits(self, request: Ask, problem: Problem) -> None:
+        job = self._jobs[request.job]
         if job.waits_for != problem.detail:
-            log.info("job_waits", job=asked.job, reason=problem.detail)
+            log.info("job_waits", job=request.job, reason=problem.detail)
             self._became(job, waits_for=problem.detail)
 
     def _became(self, job: JobAnswer, **changes: object) -> JobAnswer:
@@ -190,9 +190,9 @@ class Jobs:
             self._tasks.pop(name, None)
             self._asked.pop(name, None)
 
-    async def _send(self, asked: Ask, letters: Sequence[str]) -> None:
+    async def _send(self, request: Ask, letters: Sequence[str]) -> None:
         app, now = self._view.application, self._view.now()
-        posts = [message_of(app, asked, letter, now) for letter in letters]
+        posts = [message_of(app, request, letter, now) for letter in letters]
         await self._view.operate(posts)
 
 
@@ -206,23 +206,23 @@ def source_of(app: Application) -> str:
     return f"{app.layout.app_id}/desk"
 
 
-def message_of(app: Application, asked: Ask, letter: str, now: float) -> tuple[TP, Outgoing]:
+def message_of(app: Application, request: Ask, letter: str, now: float) -> tuple[TP, Outgoing]:
     """The message that asks a letter's lane for an operation, and where it goes."""
     partition, key = partition_and_key(app, letter)
     operation = Operation(
-        kind=asked.operation,
+        kind=request.operation,
         letter=letter,
-        who=asked.who,
-        why=asked.why,
+        who=request.who,
+        why=request.why,
         at_ms=int(now * 1000),
-        force=asked.force,
-        job=asked.job,
-        value=asked.value,
-        headers=asked.headers,
+        force=request.force,
+        job=request.job,
+        value=request.value,
+        headers=request.headers,
     )
-    if asked.message is not None:
-        operation = _encoded(app, topic_of(key), operation, asked.message)
-    own_id = operation_id(asked.job, asked.operation, letter)
+    if request.message is not None:
+        operation = _encoded(app, topic_of(key), operation, request.message)
+    own_id = operation_id(request.job, request.operation, letter)
     headers = new_headers(
         "steadfaust.operation", letter, source=source_of(app), time=now, message_id=own_id.decode()
     )
@@ -239,38 +239,40 @@ def _encoded(app: Application, topic: str, operation: Operation, message: dict[s
         raise Problem(400, "bad_message", f"it is no message of {topic}: {error}") from error
 
 
-def _check(app: Application, asked: Ask) -> None:
-    if not asked.who.strip() or not asked.why.strip():
+def _check(app: Application, request: Ask) -> None:
+    if not request.who.strip() or not request.why.strip():
         raise Problem(400, "no_reason", "who asks, and why? both are kept in the log of operations")
-    if not asked.rate > 0:
-        raise Problem(400, "bad_rate", f"rate is {asked.rate:g}: give operations in a second")
-    if len(asked.job) > 200:
+    if not request.rate > 0:
+        raise Problem(400, "bad_rate", f"rate is {request.rate:g}: give operations in a second")
+    if len(request.job) > 200:
         raise Problem(400, "bad_job", "a job's name has 200 characters at most")
-    if unknown := sorted(asked.matching.keys() - set(FILTERS)):
+    if unknown := sorted(request.matching.keys() - set(FILTERS)):
         raise Problem(400, "bad_filter", f"letters cannot be chosen by {unknown}: use {', '.join(FILTERS)}")
-    if bool(asked.letters) == bool(asked.matching):
+    if bool(request.letters) == bool(request.matching):
         raise Problem(400, "no_letters", "name either letters or what they match")
-    if len(asked.letters) > MOST_ROWS:
+    if len(request.letters) > MOST_ROWS:
         raise Problem(400, "too_many", f"name {MOST_ROWS} letters at most, or what they match")
-    for letter in asked.letters:
+    for letter in request.letters:
         partition_and_key(app, letter)
-    if asked.operation is LetterCommand.EDIT:
+    if request.operation is LetterCommand.EDIT:
         if not app.lane_options.edit_dead_letters:
             raise Problem(403, "no_edit", "editing is off: set STEADFAUST_EDIT_DEAD_LETTERS, and restart")
-        if len(asked.letters) != 1:
+        if len(request.letters) != 1:
             raise Problem(400, "one_letter", "edit one letter at a time")
-        if asked.message is not None and asked.value is not None:
+        if request.message is not None and request.value is not None:
             raise Problem(400, "two_messages", "give either a message or the bytes of its value")
 
 
-def _states(asked: Ask) -> tuple[str, ...]:
-    always, forced = _STATES[asked.operation]
-    return (*always, *(forced if asked.force else ()))
+def _states(request: Ask) -> tuple[str, ...]:
+    always, forced = _STATES[request.operation]
+    return (*always, *(forced if request.force else ()))
 
 
-def _is_idle(asked: Ask, letter: LetterAnswer) -> bool:
+def _is_idle(request: Ask, letter: LetterAnswer) -> bool:
     """Whether a letter is to be discarded of which the replay waits for a handler that is gone."""
-    return asked.operation is LetterCommand.DISCARD and letter.state == LetterState.REPLAYING and letter.gone
+    return (
+        request.operation is LetterCommand.DISCARD and letter.state == LetterState.REPLAYING and letter.gone
+    )
 
 
 def _groups(letters: Sequence[LetterAnswer]) -> list[GroupAnswer]:

@@ -1,4 +1,4 @@
-"""What is said of dead letters, and what is asked of them, as JSON."""
+"""Answers about dead letters, and operations on them, as JSON."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class JobsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def letter_answer(ident: str, letter: Summary, *, gone: bool) -> LetterAnswer:
-    """A letter as it stands in a list."""
+    """A letter's entry in a list."""
     return LetterAnswer(
         id=ident,
         state=str(letter.state),

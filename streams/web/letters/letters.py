@@ -184,7 +184,7 @@ async def _rows_of_state(
 
 
 def summary_answer(app: Application, ident: str, letter: Summary) -> LetterAnswer:
-    """A letter as it stands in a list, by its id."""
+    """A letter's entry in a list, by its id."""
     gone = bool(letter.handler) and app.taker(letter.handler, letter.topic) is None
     return letter_answer(ident, letter, gone=gone)
 

@@ -1,4 +1,4 @@
-"""What a worker tells Prometheus. Nothing is counted here but what there is when somebody asks: lanes and
+"""A worker's metrics for Prometheus. A scrape reads counters that exist; nothing is counted here: lanes and
 handlers have counted already (`lane/measures.py`, `staging/measures.py`), rows are counted by the sampler.
 """
 

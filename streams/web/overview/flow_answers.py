@@ -23,7 +23,7 @@ def topic_link(topic: str) -> str:
 
 
 class Warned(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody should look at, and where it can be mended. `grave`: something stands still."""
+    """A warning, with the address where it is mended. `grave`: some messages are not handled at all."""
 
     text: str
     link: str

@@ -89,7 +89,7 @@ def _lane(view: WorkerView, lane: LaneView, rates: Rates, *, stuck: bool) -> Lan
 
 def _standby(standby: StandbyView) -> StandbyPart:
     (total, since), behind = standby.to_copy, standby.behind
-    # One that keeps up is a little behind at any time, too: that is told by the number alone.
+    # A lane that keeps up has some lag at any time, too: the number alone shows that.
     copying = progress(total, behind or 0, monotonic() - since) if total else None
     return StandbyPart(lane=standby.number, behind=behind, copying=copying)
 

@@ -26,7 +26,7 @@ MOST_SHOWN = 3
 
 
 def recovers(lane: LaneView) -> bool:
-    """Whether it opens for the first time here: what it owns is handled by nobody yet."""
+    """Whether the lane opens for the first time here: no worker handles its messages yet."""
     return lane.state is LaneState.OPENING and not lane.reopened
 
 
@@ -37,7 +37,7 @@ def why_recovering(lane: LaneView) -> str:
 
 
 def why_stuck(lane: LaneView, now: float) -> str:
-    """Where it stands still, for how long, and at what; the cause first where it is known."""
+    """Warning that the lane makes no progress: since when, and at what; the cause first where it is known."""
     if lane.trouble:
         return (
             f"{lane.trouble}; lane {lane.number} waits, without progress for {now - lane.last_progress:.0f} s"
@@ -87,7 +87,7 @@ def _crowd(crowd: Crowd, now: float) -> str:
 
 
 def foreign_writers(lane: LaneView) -> list[str]:
-    """A warning for each topic that the lane writes for itself, and somebody else, too."""
+    """A warning for each topic of the lane alone to which another producer writes, too."""
     return [
         f"{topic} has records of another writer: lane {lane.number} reads back what it sends there, so that"
         " the order of the log holds, and handles it no longer at once. Where others write it, leave SAME_KEY"
@@ -109,7 +109,7 @@ def fenced_often(lane: LaneView, now: float) -> list[str]:
 
 
 def held_up(lane: LaneView, now: float) -> list[str]:
-    """A warning for each partition of the lane that stands at another client's open transaction."""
+    """A warning for each partition of the lane that waits for another client's open transaction."""
     watch = lane.measures.held_up
     return [
         f"{tp.topic}[{tp.partition}] stands at offset {held.at.first} for {now - held.since:.0f} s, and"

@@ -87,7 +87,7 @@ def readiness(view: WorkerView) -> HealthAnswer:
 
 
 def warnings(view: WorkerView) -> list[str]:
-    """What somebody should look at: another worker would not mend it."""
+    """Warnings that need attention: another worker would not mend them."""
     gates = [gate for lane in view.lanes.values() for gate in lane.gates.values()]
     found = [*waits(view.lanes, view.standbys), *view.own_warnings]
     found += [warning(each) for each in awaited(gates)]

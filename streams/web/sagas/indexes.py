@@ -15,7 +15,7 @@ from streams.web.base.view import WorkerView, readable_store
 from streams.web.sagas.row_index import Index, Indexed, IndexedStatus, catch_up
 from streams.web.sagas.saga_rows import kinds_of_application, saga_index
 
-#: Of rows that have changed since they were indexed, so many are indexed while somebody waits for a list.
+#: Of rows that have changed since they were indexed, so many are indexed while a request for a list waits.
 MOST_CAUGHT_UP = 2_000
 #: The group of dead letters. Their lists are in the order of their rows, as operations on all of them go.
 LETTERS = "letters"
@@ -51,7 +51,7 @@ async def is_indexed(view: WorkerView, lane: int) -> bool:
 def _letter_entry(_: Store, __: bytes, data: bytes) -> IndexedStatus:
     try:
         letter = decode_summary(data)
-    except ValueError:  # of a later version: whoever asks for it is told so
+    except ValueError:  # of a later version: a request for it fails with that reason
         return IndexedStatus(LETTERS, UNREADABLE, b"", (LETTERS, UNREADABLE), time_key(0))
     state, value = str(letter.state), time_key(letter.failed_at_ms) + letter.handler.encode()
     return IndexedStatus(LETTERS, state, b"", (LETTERS, state), value)

@@ -28,7 +28,7 @@ _decode_known = msgspec.msgpack.Decoder(tuple[bytes, str]).decode
 
 
 class IndexedStatus(NamedTuple):
-    """How a row stands in the index.
+    """A row's entry in the index.
 
     Attributes:
         group: of what the lists are: sagas, letters.
@@ -58,7 +58,7 @@ class Indexed(NamedTuple):
 
 
 class ListedRow(NamedTuple):
-    """An entry of a list. `place` is where it stands: a list goes on behind it."""
+    """An entry of a list. `place` is its position: the next page begins after it."""
 
     place: bytes
     status: str
@@ -95,7 +95,7 @@ async def catch_up(store: Store, index: Index, pause: Pause, most: float = float
 
 
 async def _begin(store: Store, index: Index, pause: Pause) -> None:
-    """Mark every row there is: nobody has, or for other tables."""
+    """Mark every row: the index is new, or was made for other tables."""
     unfollow(store)
     for table in index:
         rows = store.scan(table)
@@ -177,7 +177,7 @@ def entries(
 ) -> Iterator[ListedRow]:
     """A list from a place on, in order, up to the order `until`. `width` is the bytes of an order.
 
-    Rows may have changed since they were indexed: whoever shows one reads it.
+    Rows may have changed since they were indexed: read a row before showing it.
     """
     first = _list_of(group, status)
     stop = after(first) if until is None else after(first + until)

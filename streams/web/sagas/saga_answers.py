@@ -1,4 +1,4 @@
-"""What is said of sagas, and what is asked of them, as JSON."""
+"""Answers about sagas, and operations on them, as JSON."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class AskedSaga(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def saga_answer(saga: SagaView, now: float, limit: float) -> SagaAnswer:
-    """A saga as it stands in a list; `limit` is how long one may take, in seconds."""
+    """A saga's entry in a list; `limit` is how long one may take, in seconds."""
     return SagaAnswer(
         id=saga.saga_id,
         way=saga.way,

@@ -12,7 +12,7 @@ from streams.model.envelope import rfc3339
 COUNTS_PATH = "/api/sagas-over-time"
 #: Minutes that are kept.
 KEPT = 60
-#: In the order in which they are shown: what needs somebody first.
+#: In the order on the page: what needs attention first.
 STATUSES = ("failed", "started", "completing", "compensating", "compensated", "completed", "unreadable")
 #: Of a line, in the units of its picture.
 WIDTH, HEIGHT, EDGE = 180.0, 28.0, 2.0

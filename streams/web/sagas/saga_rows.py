@@ -40,7 +40,7 @@ class SagaKind(NamedTuple):
 
     Attributes:
         view: makes the view of (id, row); None for a row that is none of them.
-        repairs: what operators' messages to them are; None: nobody takes any.
+        repairs: the class of operators' messages to them; None: they take none.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Sagas of all lanes, a bounded part at a time: those that a definition conducts, and those that nobody does.
+"""Sagas of all lanes, a bounded part at a time: orchestrated ones, and choreographed ones.
 
 A lane's sagas lie in several tables; see `saga_rows`.
 """
@@ -114,12 +114,12 @@ def kinds_of(view: WorkerView, ident: str) -> list[SagaKind]:
     return found
 
 
-async def ask_saga(view: WorkerView, ident: str, asked: AskSaga, *, ask: AskOwner) -> AskedSaga:
+async def ask_saga(view: WorkerView, ident: str, request: AskSaga, *, ask: AskOwner) -> AskedSaga:
     """Send an operator's message to a saga. Raises Problem, and ClusterUnavailable."""
     app = view.application
-    if not asked.who.strip() or not asked.why.strip():
+    if not request.who.strip() or not request.why.strip():
         raise Problem(400, "no_reason", "who asks, and why? both are kept in the saga's log")
-    if len(asked.id) > 200:
+    if len(request.id) > 200:
         raise Problem(400, "bad_id", "an id has 200 characters at most")
     repairs = next((kind.repairs for kind in kinds_of(view, ident) if kind.repairs is not None), None)
     shown = await show_saga(view, ident, asked_by=None, ask=ask)
@@ -127,16 +127,20 @@ async def ask_saga(view: WorkerView, ident: str, asked: AskSaga, *, ask: AskOwne
         how = shown.saga.way or shown.saga.status
         raise Problem(409, "nobody_conducts", f"{ident} is {how}: nobody takes operations on it")
     repair = repairs(
-        saga_id=ident, operation=asked.operation, step=_step(asked, shown), who=asked.who, why=asked.why
+        saga_id=ident,
+        operation=request.operation,
+        step=_step(request, shown),
+        who=request.who,
+        why=request.why,
     )
-    own_id, codec = asked.id or str(uuid_utils.uuid7()), app.routes[repairs.TOPIC].codec
+    own_id, codec = request.id or str(uuid_utils.uuid7()), app.routes[repairs.TOPIC].codec
     source = f"{app.layout.app_id}/desk"
     headers = new_headers(repairs.TOPIC, repair.key, source=source, time=view.now(), message_id=own_id)
     headers.append((FINGERPRINT, codec.fingerprint))
     post = Outgoing(repair.key.encode(), codec.encode(repair), headers)
     await view.operate([(TP(repairs.TOPIC, shown.partition), post)])
     return AskedSaga(
-        operation=asked.operation,
+        operation=request.operation,
         saga=ident,
         step=repair.step,
         id=own_id,
@@ -148,10 +152,10 @@ async def ask_saga(view: WorkerView, ident: str, asked: AskSaga, *, ask: AskOwne
 # -- how --------------------------------------------------------------------------------------------------
 
 
-def _step(asked: AskSaga, shown: SagaShown) -> str:
+def _step(request: AskSaga, shown: SagaShown) -> str:
     """The step that is meant; the only one that waits, where none is named."""
-    if asked.operation == "cancel" or asked.step:
-        return "" if asked.operation == "cancel" else asked.step
+    if request.operation == "cancel" or request.step:
+        return "" if request.operation == "cancel" else request.step
     waits = shown.saga.waits_for
     if len(waits) == 1:
         return waits[0]

@@ -7,8 +7,8 @@ import msgspec
 from streams.web.site.web_request import Read, WebRequest
 
 
-async def _database(asked: WebRequest) -> msgspec.Struct:
-    return await asked.view.database()
+async def _database(request: WebRequest) -> msgspec.Struct:
+    return await request.view.database()
 
 
 ROUTES = (Read("/outbox", _database, "outbox.html"),)

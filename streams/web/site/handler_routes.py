@@ -14,25 +14,25 @@ from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest
 _decode_ask = msgspec.json.Decoder(AskHandler).decode
 
 
-async def _handlers(asked: WebRequest) -> msgspec.Struct:
+async def _handlers(request: WebRequest) -> msgspec.Struct:
     return await list_handlers(
-        asked.view, asked.query, handler=asked.names.get("handler", ""), **asked.asker(HandlersAnswer)
+        request.view, request.query, handler=request.names.get("handler", ""), **request.asker(HandlersAnswer)
     )
 
 
-async def _operate(asked: WebRequest) -> msgspec.Struct:
-    return await ask_handler(asked.view, asked.names["handler"], asked.json(_decode_ask))
+async def _operate(request: WebRequest) -> msgspec.Struct:
+    return await ask_handler(request.view, request.names["handler"], request.json(_decode_ask))
 
 
-async def _settle(asked: WebRequest, fields: dict[str, str]) -> str:
+async def _settle(request: WebRequest, fields: dict[str, str]) -> str:
     """Ask a handler for what a form says, and lead back to its page."""
     wanted = {name: fields.get(name, "") for name in ("operation", "who", "why")}
     try:
         ask = msgspec.convert(wanted, AskHandler)
     except msgspec.ValidationError as error:
         raise Problem(400, "bad_request", str(error)) from error
-    handler = asked.names["handler"]
-    told = await ask_handler(asked.view, handler, ask)
+    handler = request.names["handler"]
+    told = await ask_handler(request.view, handler, ask)
     return f"/handlers/{quote(handler, safe='')}?{urlencode({'asked': told.operation})}"
 
 

@@ -21,49 +21,49 @@ from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest
 _decode_ask = msgspec.json.Decoder(Ask).decode
 
 
-async def _letters(asked: WebRequest) -> msgspec.Struct:
-    return await list_letters(asked.view, asked.query, **asked.asker(LettersAnswer))
+async def _letters(request: WebRequest) -> msgspec.Struct:
+    return await list_letters(request.view, request.query, **request.asker(LettersAnswer))
 
 
-async def _groups(asked: WebRequest) -> msgspec.Struct:
-    return await group_letters(asked.view, asked.query, **asked.asker(GroupsAnswer))
+async def _groups(request: WebRequest) -> msgspec.Struct:
+    return await group_letters(request.view, request.query, **request.asker(GroupsAnswer))
 
 
-async def _letter(asked: WebRequest) -> msgspec.Struct:
-    return await show_letter(asked.view, asked.names["letter"], **asked.asker(LetterShown))
+async def _letter(request: WebRequest) -> msgspec.Struct:
+    return await show_letter(request.view, request.names["letter"], **request.asker(LetterShown))
 
 
-async def _answer(asked: WebRequest) -> msgspec.Struct:
-    return await settled(asked.view, asked.names["letter"], asked.query, **asked.asker(SettledAnswer))
+async def _answer(request: WebRequest) -> msgspec.Struct:
+    return await settled(request.view, request.names["letter"], request.query, **request.asker(SettledAnswer))
 
 
-async def _operate(asked: WebRequest) -> msgspec.Struct:
-    return await asked.jobs.ask(asked.json(_decode_ask))
+async def _operate(request: WebRequest) -> msgspec.Struct:
+    return await request.jobs.ask(request.json(_decode_ask))
 
 
-async def _jobs(asked: WebRequest) -> msgspec.Struct:
-    return JobsAnswer(jobs=asked.jobs.all())
+async def _jobs(request: WebRequest) -> msgspec.Struct:
+    return JobsAnswer(jobs=request.jobs.all())
 
 
-async def _job(asked: WebRequest) -> msgspec.Struct:
-    return asked.jobs.get(asked.names["job"])
+async def _job(request: WebRequest) -> msgspec.Struct:
+    return request.jobs.get(request.names["job"])
 
 
-async def _stop(asked: WebRequest) -> msgspec.Struct:
-    asked.check_json()
-    return await asked.jobs.stop(asked.names["job"])
+async def _stop(request: WebRequest) -> msgspec.Struct:
+    request.check_json()
+    return await request.jobs.stop(request.names["job"])
 
 
-async def _audit(asked: WebRequest) -> msgspec.Struct:
-    return await audit_page(asked.view, asked.query)
+async def _audit(request: WebRequest) -> msgspec.Struct:
+    return await audit_page(request.view, request.query)
 
 
-async def _groups_page(asked: WebRequest) -> msgspec.Struct:
-    return await letter_pages.groups_page(asked.view, asked.query, asked.asker(GroupsAnswer)["ask"])
+async def _groups_page(request: WebRequest) -> msgspec.Struct:
+    return await letter_pages.groups_page(request.view, request.query, request.asker(GroupsAnswer)["ask"])
 
 
-async def _letters_page(asked: WebRequest) -> msgspec.Struct:
-    return await letter_pages.letters_page(asked.view, asked.query, asked.asker(LettersAnswer)["ask"])
+async def _letters_page(request: WebRequest) -> msgspec.Struct:
+    return await letter_pages.letters_page(request.view, request.query, request.asker(LettersAnswer)["ask"])
 
 
 ROUTES = (

@@ -14,7 +14,7 @@ from streams.web.site.web_request import Form, LoginRedirect, Read, WebRequest
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that a wrong token costs whoever tries it.
+#: Seconds until a wrong token is answered.
 WRONG_TAKES = 0.5
 
 
@@ -24,26 +24,26 @@ class LoginPage(msgspec.Struct, frozen=True):
     next: str
 
 
-async def _login_page(asked: WebRequest) -> msgspec.Struct:
-    return LoginPage(_within(asked.query.get("next", "/")))
+async def _login_page(request: WebRequest) -> msgspec.Struct:
+    return LoginPage(_within(request.query.get("next", "/")))
 
 
-async def _log_in(asked: WebRequest, fields: Mapping[str, str]) -> LoginRedirect:
-    found = asked.access.log_in(fields.get("token", "").strip(), asked.client, asked.browser)
+async def _log_in(request: WebRequest, fields: Mapping[str, str]) -> LoginRedirect:
+    found = request.access.log_in(fields.get("token", "").strip(), request.client, request.browser)
     if found is None:
-        log.warning("login_refused", client=asked.client)
+        log.warning("login_refused", client=request.client)
         await asyncio.sleep(WRONG_TAKES)
         raise Problem(401, "wrong_token", "the token is another one: ask whoever runs the workers for it")
-    log.info("login", client=asked.client)
+    log.info("login", client=request.client)
     return LoginRedirect(_within(fields.get("next", "/")), *found)
 
 
-async def _log_out(asked: WebRequest, _: Mapping[str, str]) -> LoginRedirect:
-    session = asked.visitor.session
+async def _log_out(request: WebRequest, _: Mapping[str, str]) -> LoginRedirect:
+    session = request.visitor.session
     if session is not None:
-        asked.access.ended.add(session.ident, session.until, asked.access.now())
-        await asked.view.end_session(session.ident, session.until)
-    log.info("logout", role=asked.visitor.role.value, client=asked.client)
+        request.access.ended.add(session.ident, session.until, request.access.now())
+        await request.view.end_session(session.ident, session.until)
+    log.info("logout", role=request.visitor.role.value, client=request.client)
     return LoginRedirect(LOGIN, "")
 
 

@@ -15,22 +15,22 @@ from streams.web.overview.overview import overview
 from streams.web.site.web_request import Read, WebRequest
 
 
-async def _overview(asked: WebRequest) -> msgspec.Struct:
-    return await asked.overviews.answer()
+async def _overview(request: WebRequest) -> msgspec.Struct:
+    return await request.overviews.answer()
 
 
-async def _part(asked: WebRequest) -> msgspec.Struct:
-    return asked.overviews.part()
+async def _part(request: WebRequest) -> msgspec.Struct:
+    return request.overviews.part()
 
 
-async def _of_worker(asked: WebRequest) -> msgspec.Struct:
+async def _of_worker(request: WebRequest) -> msgspec.Struct:
     """The page of a worker, by its address without the scheme or by its slot. Raises Problem."""
-    wanted, view = asked.names["worker"], asked.view
+    wanted, view = request.names["worker"], request.view
     if wanted in (str(view.slot), _name(view.url)):
         return overview(view)
     known = {*view.assignment.owners.values(), *view.assignment.members}
     others = sorted(url for url in known if url and url != view.url)
-    ask = asked.asker(WorkerAnswer)["ask"]
+    ask = request.asker(WorkerAnswer)["ask"]
     if wanted.isdigit():
         found = await asyncio.gather(*(ask(url, "/api/worker", {}) for url in others), return_exceptions=True)
         for each in found:
@@ -48,10 +48,10 @@ def _name(url: str) -> str:
     return url.partition("://")[2].rstrip("/")
 
 
-async def live(asked: WebRequest) -> ASGIResponse:
-    """The changing parts of the overview, for as long as somebody looks on."""
+async def live(request: WebRequest) -> ASGIResponse:
+    """The changing parts of the overview, for as long as a browser is connected."""
     return ASGIStreamingResponse(
-        iterator=asked.overviews.live.listen(),
+        iterator=request.overviews.live.listen(),
         media_type="text/event-stream",
         headers={"X-Accel-Buffering": "no"},  # a proxy that gathers events would hold them back
     )

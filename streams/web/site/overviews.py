@@ -56,7 +56,7 @@ class Overviews:
 
 @asynccontextmanager
 async def overviews(view: WorkerView, sampler: Sampler, session: ClientSession) -> AsyncIterator[Overviews]:
-    """They look at the worker's counters, and let whoever looks on go at the end."""
+    """Samples the worker's counters; at the end it releases the live pages."""
     looks = RatePoller(view)
     async with looks.running():
         made = Overviews(view, sampler, session, looks)

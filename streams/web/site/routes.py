@@ -34,8 +34,8 @@ from streams.web.site.site import Route, Site, static
 from streams.web.site.web_request import Read, WebRequest
 
 
-async def _worker(asked: WebRequest) -> msgspec.Struct:
-    return overview(asked.view)
+async def _worker(request: WebRequest) -> msgspec.Struct:
+    return overview(request.view)
 
 
 ROUTES: tuple[Route, ...] = (
@@ -73,6 +73,6 @@ async def _live(_: WebRequest) -> ASGIResponse:
     return json_response(HealthAnswer(status="live"))  # that there is an answer is the answer
 
 
-async def _ready(asked: WebRequest) -> ASGIResponse:
-    health = readiness(asked.view)
+async def _ready(request: WebRequest) -> ASGIResponse:
+    health = readiness(request.view)
     return json_response(health, status=503 if health.reasons else 200)

@@ -1,4 +1,4 @@
-"""The page of sagas: how many there are of each status, those that need somebody, then what is asked for."""
+"""The page of sagas: counts by status, those that need attention, then the list that was requested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streams.web.sagas.saga_counts import COUNTS_PATH, CountsAnswer, StatusLine,
 from streams.web.sagas.sagas import list_sagas
 from streams.web.site.web_request import WebRequest
 
-#: Of sagas that need somebody, so many stand before the others.
+#: So many sagas that need attention come before the others.
 MOST_FIRST = 20
 _ASKS = ("status", "stalled", "older", "cursor")
 
@@ -32,7 +32,7 @@ class SagasPage(msgspec.Struct, frozen=True, kw_only=True):
         first: those that wait for an operator or take too long; only where nothing else is asked for.
         found: what is asked for.
         lines: how many there were in the last hour, as far as workers remember.
-        untold: workers that did not tell what they have counted.
+        untold: workers that did not send their counts.
     """
 
     counts: dict[str, int]
@@ -51,30 +51,30 @@ class OverTime(msgspec.Struct, frozen=True, kw_only=True):
     untold: list[str]
 
 
-async def sagas_over_time(asked: WebRequest) -> OverTime | CountsAnswer:
-    """How many sagas there were; a worker that asks is told what this one has counted."""
-    own = asked.overviews.saga_counts()
-    if asked.asked_by is not None:
+async def sagas_over_time(request: WebRequest) -> OverTime | CountsAnswer:
+    """How many sagas there were; another worker gets the counts of this one alone."""
+    own = request.overviews.saga_counts()
+    if request.asked_by is not None:
         return own
-    told, untold = await over_time(asked.view, own, asked.asker(CountsAnswer)["ask"])
+    told, untold = await over_time(request.view, own, request.asker(CountsAnswer)["ask"])
     return OverTime(lines=told, untold=untold)
 
 
-async def sagas_page(asked: WebRequest) -> SagasPage:
+async def sagas_page(request: WebRequest) -> SagasPage:
     """The page. Raises Problem."""
-    workers = (await asked.overviews.answer()).workers
+    workers = (await request.overviews.answer()).workers
     counts, stalled, counted = counted_by(workers)
     first: list[SagaAnswer] = []
-    if not any(asked.query.get(name) for name in _ASKS):
+    if not any(request.query.get(name) for name in _ASKS):
         for wanted, there in (({"status": "failed"}, counts.get("failed")), ({"stalled": "1"}, stalled)):
             if there:
                 query = {**wanted, "limit": str(MOST_FIRST)}
-                some = await list_sagas(asked.view, query, **asked.asker(SagasAnswer))
+                some = await list_sagas(request.view, query, **request.asker(SagasAnswer))
                 known = {each.id for each in first}
                 first += [each for each in some.sagas if each.id not in known]
-    found = await list_sagas(asked.view, asked.query, **asked.asker(SagasAnswer))
-    ask = asked.asker(CountsAnswer)["ask"]
-    told, untold = await over_time(asked.view, asked.overviews.saga_counts(), ask)
+    found = await list_sagas(request.view, request.query, **request.asker(SagasAnswer))
+    ask = request.asker(CountsAnswer)["ask"]
+    told, untold = await over_time(request.view, request.overviews.saga_counts(), ask)
     return SagasPage(
         counts=counts,
         stalled=stalled,

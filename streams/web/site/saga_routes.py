@@ -16,28 +16,28 @@ from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest
 _decode_ask = msgspec.json.Decoder(AskSaga).decode
 
 
-async def _sagas(asked: WebRequest) -> msgspec.Struct:
-    return await list_sagas(asked.view, asked.query, **asked.asker(SagasAnswer))
+async def _sagas(request: WebRequest) -> msgspec.Struct:
+    return await list_sagas(request.view, request.query, **request.asker(SagasAnswer))
 
 
-async def _saga(asked: WebRequest) -> msgspec.Struct:
-    return await show_saga(asked.view, asked.names["saga"], **asked.asker(SagaShown))
+async def _saga(request: WebRequest) -> msgspec.Struct:
+    return await show_saga(request.view, request.names["saga"], **request.asker(SagaShown))
 
 
-async def _operate(asked: WebRequest) -> msgspec.Struct:
-    wanted = asked.json(_decode_ask)
-    return await ask_saga(asked.view, asked.names["saga"], wanted, ask=asked.asker(SagaShown)["ask"])
+async def _operate(request: WebRequest) -> msgspec.Struct:
+    wanted = request.json(_decode_ask)
+    return await ask_saga(request.view, request.names["saga"], wanted, ask=request.asker(SagaShown)["ask"])
 
 
-async def _repair(asked: WebRequest, fields: dict[str, str]) -> str:
+async def _repair(request: WebRequest, fields: dict[str, str]) -> str:
     """Ask a saga for what a form says, and lead back to its page."""
     wanted = {name: fields.get(name, "") for name in ("operation", "who", "why", "step")}
     try:
         ask = msgspec.convert(wanted, AskSaga)
     except msgspec.ValidationError as error:
         raise Problem(400, "bad_request", str(error)) from error
-    ident = asked.names["saga"]
-    told = await ask_saga(asked.view, ident, ask, ask=asked.asker(SagaShown)["ask"])
+    ident = request.names["saga"]
+    told = await ask_saga(request.view, ident, ask, ask=request.asker(SagaShown)["ask"])
     said = urlencode({"asked": f"{told.operation} {told.step}".strip()})
     return f"/sagas/{quote(ident, safe='')}?{said}"
 

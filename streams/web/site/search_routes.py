@@ -10,12 +10,12 @@ from streams.web.history.timeline_answers import KeyAnswer
 from streams.web.site.web_request import Read, WebRequest
 
 
-async def _found(asked: WebRequest) -> msgspec.Struct:
-    return await look_into(asked.view, asked.query, **asked.asker(KeyAnswer))
+async def _found(request: WebRequest) -> msgspec.Struct:
+    return await look_into(request.view, request.query, **request.asker(KeyAnswer))
 
 
-async def _of_key(asked: WebRequest) -> msgspec.Struct:
-    return await held(asked.view, asked.query.get("key", ""), **asked.asker(KeyAnswer))
+async def _of_key(request: WebRequest) -> msgspec.Struct:
+    return await held(request.view, request.query.get("key", ""), **request.asker(KeyAnswer))
 
 
 ROUTES = (

@@ -45,7 +45,7 @@ Write = Callable[[WebRequest], Awaitable[ASGIResponse]]
 
 #: Bytes of what may be asked for: an edited message is the largest.
 MOST_ASKED = 4 * MIB
-#: And of what may be asked for by whoever is nobody yet.
+#: And of addresses that need no login.
 MOST_AT_LOGIN = 8 * KIB
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:"
@@ -106,12 +106,12 @@ class Site:
         await self._opened.aclose()
 
     def end_live(self) -> None:
-        """End what goes on for as long as somebody looks on: a server that ends waits for it."""
+        """End the streams of live pages: a server that stops waits for them."""
         if self._overviews is not None:
             self._overviews.live.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As ASGI has it. Nothing is answered to whoever may not ask, not even that there is no such page."""
+        """The ASGI application. Without access, a request does not even learn whether a page exists."""
 
         async def send_safe(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -157,7 +157,7 @@ class Site:
         return made
 
     async def _answered(self, request: AnyRequest, write: Write) -> ASGIResponse:
-        """Every error as JSON or as a page, like the answer it stands for."""
+        """Every error as JSON or as a page, in the form of the answer that it replaces."""
         try:
             visitor = self._visitor(request)
             asked = await self._asked(request, visitor)

@@ -19,32 +19,32 @@ from streams.web.tables.table_sizes import list_tables
 _decode_ask = msgspec.json.Decoder(AskRow).decode
 
 
-async def _tables(asked: WebRequest) -> msgspec.Struct:
-    return await list_tables(asked.view, only=asked.query.get("only", ""), **asked.asker(TablesAnswer))
+async def _tables(request: WebRequest) -> msgspec.Struct:
+    return await list_tables(request.view, only=request.query.get("only", ""), **request.asker(TablesAnswer))
 
 
-async def _table(asked: WebRequest) -> msgspec.Struct:
+async def _table(request: WebRequest) -> msgspec.Struct:
     """A page of rows. The first one has the table's size, too: not every page asks all workers for it."""
-    name = asked.names["table"]
+    name = request.names["table"]
     found = await browse_all(
-        asked.view, name, asked.query, copies=_may_be_stale(asked), **asked.asker(BrowseAnswer)
+        request.view, name, request.query, copies=_may_be_stale(request), **request.asker(BrowseAnswer)
     )
-    if asked.asked_by is not None or asked.query.get("cursor"):
+    if request.asked_by is not None or request.query.get("cursor"):
         return found
-    sizes = await list_tables(asked.view, only=name, **asked.asker(TablesAnswer))
+    sizes = await list_tables(request.view, only=name, **request.asker(TablesAnswer))
     return msgspec.structs.replace(found, table=next(iter(sizes.tables), found.table))
 
 
-async def _rows(asked: WebRequest) -> msgspec.Struct:
-    view, name, query = asked.view, asked.names["table"], dict(asked.query)
-    if asked.asked_by is None:
+async def _rows(request: WebRequest) -> msgspec.Struct:
+    view, name, query = request.view, request.names["table"], dict(request.query)
+    if request.asked_by is None:
         query.pop(STANDBY, None)  # workers ask so, nobody else
-    ask = partial(ask_owner, asked.session, asked_by=view.url)
+    ask = partial(ask_owner, request.session, asked_by=view.url)
 
     async def from_owner() -> FoundAnswer:
-        return await look_up(view, name, query, asked_by=asked.asked_by, ask=ask)
+        return await look_up(view, name, query, asked_by=request.asked_by, ask=ask)
 
-    if not _may_be_stale(asked):
+    if not _may_be_stale(request):
         return await from_owner()
     copied = {**query, STANDBY: "1"}
     lane = view.application.layout.lane_of_key(query.get("key", "").encode(errors="replace").decode())
@@ -52,7 +52,7 @@ async def _rows(asked: WebRequest) -> msgspec.Struct:
         view,
         lane,
         from_owner,
-        lambda: look_up(view, name, copied, asked_by=asked.asked_by, ask=ask),
+        lambda: look_up(view, name, copied, asked_by=request.asked_by, ask=ask),
         lambda url: ask(url, name, copied),
     )
     if found.stale is None or not why:
@@ -60,19 +60,21 @@ async def _rows(asked: WebRequest) -> msgspec.Struct:
     return msgspec.structs.replace(found, stale=msgspec.structs.replace(found.stale, why=why))
 
 
-def _may_be_stale(asked: WebRequest) -> bool:
+def _may_be_stale(request: WebRequest) -> bool:
     """Whether a standby's rows will do where the owner does not answer: people look, and are told how old
     they are; programs wait for the owner, unless they say `stale=1`.
     """
-    return asked.asked_by is None and (not asked.path.startswith("/api/") or bool(asked.query.get("stale")))
+    return request.asked_by is None and (
+        not request.path.startswith("/api/") or bool(request.query.get("stale"))
+    )
 
 
-async def _history(asked: WebRequest) -> msgspec.Struct:
-    return await row_history(asked.view, asked.names["table"], asked.query)
+async def _history(request: WebRequest) -> msgspec.Struct:
+    return await row_history(request.view, request.names["table"], request.query)
 
 
-async def _mend(asked: WebRequest) -> msgspec.Struct:
-    return await ask_row(asked.view, asked.names["table"], asked.json(_decode_ask))
+async def _mend(request: WebRequest) -> msgspec.Struct:
+    return await ask_row(request.view, request.names["table"], request.json(_decode_ask))
 
 
 ROUTES = (

@@ -12,22 +12,22 @@ from streams.web.site.web_request import Read, WebRequest
 _TOPICS = "topics"
 
 
-async def _topics(asked: WebRequest) -> msgspec.Struct:
+async def _topics(request: WebRequest) -> msgspec.Struct:
     try:
-        answer = await list_topics(asked.view)
+        answer = await list_topics(request.view)
     except ClusterUnavailable as error:
-        return known_topics(asked.view.application, asked.kept.get(_TOPICS), str(error))
-    asked.kept[_TOPICS] = Kept(asked.view.now(), answer)
+        return known_topics(request.view.application, request.kept.get(_TOPICS), str(error))
+    request.kept[_TOPICS] = Kept(request.view.now(), answer)
     return answer
 
 
-async def _topic(asked: WebRequest) -> msgspec.Struct:
-    return await browse_topic(asked.view, asked.names["topic"], asked.query)
+async def _topic(request: WebRequest) -> msgspec.Struct:
+    return await browse_topic(request.view, request.names["topic"], request.query)
 
 
-async def _record(asked: WebRequest) -> msgspec.Struct:
-    names = asked.names
-    return await show_record(asked.view, names["topic"], names["partition"], names["offset"])
+async def _record(request: WebRequest) -> msgspec.Struct:
+    names = request.names
+    return await show_record(request.view, names["topic"], names["partition"], names["offset"])
 
 
 ROUTES = (

@@ -96,7 +96,7 @@ def see(path: str, *cookies: Cookie) -> ASGIResponse:
 
 
 def refused(request: AnyRequest, problem: Problem, headers: dict[str, str] | None = None) -> ASGIResponse:
-    """A problem, as JSON or as a page, like the answer it stands for."""
+    """A problem as JSON or as a page, in the form of the answer that it replaces."""
     headers = {
         **(headers or {}),
         **problem.headers,

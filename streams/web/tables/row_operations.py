@@ -42,53 +42,53 @@ class AskedRow(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
 
 
-async def ask_row(view: WorkerView, table: str, asked: AskRow) -> AskedRow:
+async def ask_row(view: WorkerView, table: str, request: AskRow) -> AskedRow:
     """Send an operator's command to the row's partition. Raises Problem, and ClusterUnavailable."""
     app = view.application
     if table not in app.tables:
         raise Problem(404, "unknown_table", f"there is no table {table!r} of rows that can be mended")
-    if not asked.who.strip() or not asked.why.strip():
+    if not request.who.strip() or not request.why.strip():
         raise Problem(400, "no_reason", "who asks, and why? both are kept in the log of operations")
-    if not asked.key or len(asked.id) > 200:
+    if not request.key or len(request.id) > 200:
         raise Problem(400, "bad_request", "which key? and an id has 200 characters at most")
-    own_id, now = asked.id or str(uuid_utils.uuid7()), view.now()
+    own_id, now = request.id or str(uuid_utils.uuid7()), view.now()
     operation = RowOperation(
-        kind=asked.operation,
+        kind=request.operation,
         table=table,
-        key=_bytes(asked.key),
-        subkey=_bytes(asked.subkey),
-        value=_value(app, table, asked),
-        who=asked.who,
-        why=asked.why,
+        key=_bytes(request.key),
+        subkey=_bytes(request.subkey),
+        value=_value(app, table, request),
+        who=request.who,
+        why=request.why,
         at_ms=int(now * 1000),
     )
     headers = new_headers(
-        ROW_OPERATION, asked.key, source=f"{app.layout.app_id}/desk", time=now, message_id=own_id
+        ROW_OPERATION, request.key, source=f"{app.layout.app_id}/desk", time=now, message_id=own_id
     )
     partition = app.layout.partition_of(operation.key)
     post = Outgoing(operation.key, encode_operation(operation), headers)
     await view.operate([(TP(app.layout.operations, partition), post)])
     return AskedRow(
-        operation=str(asked.operation),
+        operation=str(request.operation),
         table=table,
-        key=asked.key,
-        subkey=asked.subkey,
+        key=request.key,
+        subkey=request.subkey,
         id=own_id,
         partition=partition,
     )
 
 
-def _value(app: Application, table: str, asked: AskRow) -> bytes | None:
+def _value(app: Application, table: str, request: AskRow) -> bytes | None:
     """The row's bytes as they are stored. Raises Problem 400."""
-    if asked.operation is RowCommand.DELETE:
-        if asked.row is not None:
+    if request.operation is RowCommand.DELETE:
+        if request.row is not None:
             raise Problem(400, "bad_request", "a row that is deleted is given no fields")
         return None
-    if asked.row is None:
+    if request.row is None:
         raise Problem(400, "no_row", "what is the row to be? give its fields")
     kind = app.wiring.tables()[table].row
     try:
-        return encode_row(app.tables[table].codec, msgspec.convert(asked.row, kind))
+        return encode_row(app.tables[table].codec, msgspec.convert(request.row, kind))
     except (msgspec.ValidationError, Unencodable) as error:
         raise Problem(400, "bad_row", f"it is no {kind.__name__}: {error}") from error
 

@@ -1,4 +1,4 @@
-"""The rows of a table page by page, lane after lane, whoever has them."""
+"""Pages of a table's rows, lane after lane, from each lane's owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large tables are, lane by lane, whoever owns them; no row is looked at."""
+"""Sizes of tables, lane by lane, of all workers. No row is read."""
 
 from __future__ import annotations
 
