@@ -70,7 +70,7 @@ async def look_into(view: WorkerView, query: Query, *, asked_by: str | None, ask
     )
     waits = {each.id: each for each in outbox.rows if not any(each.id == entry.id for entry in entries)}
     return TimelineAnswer(
-        request=request,
+        asked=request,
         key=meant.key,
         held=there,
         missing=missing,

@@ -83,7 +83,7 @@ class Jobs:
             dry_run=request.dry_run,
             looked=0,
             matched=0,
-            request=0,
+            asked=0,
             lane=0,
             lanes=self._view.application.layout.lanes,
             groups=[],
@@ -103,7 +103,7 @@ class Jobs:
         except Exception as error:
             self._became(job, state="failed", error=f"{type(error).__name__}: {error}")
             raise
-        return self._became(job, state="done", looked=n, matched=n, request=0 if request.dry_run else n)
+        return self._became(job, state="done", looked=n, matched=n, asked=0 if request.dry_run else n)
 
     def get(self, name: str) -> JobAnswer:
         """How far a job is. Raises Problem 404."""
@@ -111,7 +111,7 @@ class Jobs:
             raise Problem(404, "no_job", f"this worker ({self._view.url}) has no job {name!r}")
         return self._jobs[name]
 
-    def request(self, name: str) -> Ask:
+    def request_of(self, name: str) -> Ask:
         """What a job was asked for. Raises Problem 404."""
         self.get(name)
         return self._asked[name]
@@ -167,7 +167,7 @@ class Jobs:
             for at in range(0, 0 if request.dry_run else len(found), slice_):
                 some = [letter.id for letter in found[at : at + slice_]]
                 await self._send(request, some)
-                job = self._became(job, request=job.asked + len(some))
+                job = self._became(job, asked=job.asked + len(some))
                 await asyncio.sleep(max(0.0, began + job.asked / request.rate - clock()))
             cursor = page.next
             if not cursor:

@@ -180,7 +180,7 @@ async def edit_page(asked: WebRequest) -> EditPage:
 async def job_page(asked: WebRequest) -> JobPage:
     """A job of this worker. Raises Problem 404."""
     job = asked.jobs.get(asked.names["job"])
-    ask = asked.jobs.asked(job.job)
+    ask = asked.jobs.request_of(job.job)
     return JobPage(job=job, who=ask.who, why=ask.why, matching=ask.matching, force=ask.force)
 
 
