@@ -85,12 +85,18 @@ class LaneHost:
         self._member.clear()
 
     def assign(self, active: Collection[int], standby: Collection[int], topics: Collection[str]) -> None:
-        """Bring lanes and standbys to an assignment, which supersedes those before. Returns at once."""
+        """Bring lanes and standbys to an assignment, which supersedes those before. Returns at once.
+
+        A member that is back soon is given what its predecessor had: topics that this version does not
+        consume any more are left out.
+        """
         if self._stopped:
             return
         if not self._app.routes:  # plain agents alone: there is nothing that a lane could read
             active = standby = ()
-        self._wanted = _Wanted(frozenset(active), frozenset(standby), tuple(topics))
+        known = set(self._app.sources)
+        topics = tuple(topic for topic in topics if topic in known)
+        self._wanted = _Wanted(frozenset(active), frozenset(standby), topics)
         self._member.set()
         if self._watching is None:
             self._watching = asyncio.create_task(self._watchdog.run(), name="watchdog")

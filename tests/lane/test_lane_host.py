@@ -71,6 +71,23 @@ async def test_an_application_without_handlers_has_no_lanes(fake: FakeWorld, fat
     await host.stop()
 
 
+async def test_topics_of_the_version_before_are_left_out(fake: FakeWorld, fatal: Fatal) -> None:
+    """A member that is back soon is given what its predecessor had."""
+    await fake.start(work := counting(fake.name))
+    gone = f"{work.source}.gone"
+    fake.cluster.create_topic(gone, 1)
+    fake.cluster.produce(TP(gone, 0), b"a", b"1")
+    host = host_of(fake, fatal)
+    host.assign({0}, set(), [*fake.app.sources, gone])
+    await opened(fake, host)
+    await fake.post(*some(fake, work, range(2)))
+    await fake.settled(work.source)
+    assert set(host.lanes[0].topics) == set(fake.app.sources)
+    assert host.lanes[0].reopened == 0
+    await host.stop()
+    await check(fake, work, some(fake, work, range(2)))
+
+
 async def test_no_lane_opens_when_membership_is_soon_unsure_again(fake: FakeWorld, fatal: Fatal) -> None:
     await fake.start(counting(fake.name))
     cluster = Starts(fake.cluster)
