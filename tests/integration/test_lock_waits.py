@@ -368,6 +368,33 @@ async def test_one_locked_row_holds_up_its_own_shard_alone(impatient: Database, 
     assert len(publisher.written) == 400, "each came once"
 
 
+async def test_a_refused_row_that_is_locked_waits_for_both(impatient: Database) -> None:
+    """The refusal cannot be recorded while somebody holds the row; others are published meanwhile."""
+    await put_rows(impatient, 1, 2, 3)
+    publisher = MemoryPublisher()
+    publisher.refuses = lambda row: "too large" if row.id == "o-1:2" else ""
+    noted = "SELECT attempts > 0 AND last_error = 'too large' FROM outbox WHERE id = 'o-1:2'"
+    with capture_logs() as logs:
+        async with operator(impatient) as other:
+            await other.execute(LOCKS["one row"])
+            async with relaying(impatient.url, publisher, RELAY) as relay:
+                await until(lambda: events(logs, "relay_waits"))
+                for number in range(20):
+                    await put_rows(impatient, 1, order=f"p-{number}")
+                others = {f"p-{number}" for number in range(20)}
+                shards = "SELECT DISTINCT id FROM outbox WHERE shard = (SELECT shard FROM outbox LIMIT 1)"
+                held = {row["id"].split(":")[0] for row in await impatient.pool.fetch(shards)}
+                await until(lambda: others - held <= by_aggregate(publisher.written).keys())
+                assert by_aggregate(publisher.written).get("o-1", [1]) == [1]
+                await other.execute("ROLLBACK")
+                await until(lambda: impatient.pool.fetchval(noted))
+                await until(lambda: relay.counts.waiting == "")
+                publisher.refuses = lambda _: ""
+                await drained(impatient)
+    assert by_aggregate(publisher.written)["o-1"] == [1, 2, 3]
+    assert len(publisher.written) == 23, "each came once"
+
+
 async def _is_zero(database: Database, count: str) -> bool:
     return bool(await database.pool.fetchval(count) == 0)
 
