@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from signal import SIGTERM
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from faust.worker import Worker as FaustWorker
 
 from streams.errors import ClusterUnavailable
 from streams.ports import TP
+from streams.runtime import process
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.faust.web import _View
 from streams.settings import Settings
 from streams.web.base.scans import Question
 from streams.web.base.windows import Window
+from streams.web.overview.overview import why_not_ready
 from tests.waiting import BOUND
 
 
@@ -52,3 +56,16 @@ async def test_reads_of_a_silent_broker_end_after_one_patience(view: _View) -> N
         found = await asyncio.gather(*asked, return_exceptions=True)
     assert {type(each) for each in found} == {ClusterUnavailable}
     assert any("within 2 s" in str(each) for each in found)
+
+
+def test_a_worker_is_stopping_from_its_signal_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faust goes on serving its pages while it stops what runs."""
+    monkeypatch.setattr(process, "_end_hung_process", lambda: None)
+    monkeypatch.setattr(FaustWorker, "_schedule_shutdown", lambda *_: None)
+    worker = object.__new__(process.WorkerProcess)
+    worker.ending = False
+    view = _View(cast("Any", SimpleNamespace(process=worker)))
+    assert not view.stopping
+    worker._schedule_shutdown(SIGTERM)
+    (why,) = why_not_ready(view)
+    assert why.startswith("the worker is stopping")
