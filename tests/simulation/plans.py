@@ -10,7 +10,7 @@ from typing import Any
 from streams.testing.simulation import topics, troubles
 from streams.testing.simulation.faults import kinds_of
 from streams.testing.simulation.plan import Plan, Step
-from tests.simulation import desk, parcels, sagas_part
+from tests.simulation import desk, oddities, parcels, sagas_part
 from tests.simulation.letters import BREAKER, RETRY, Counted, Passed, Rang, Written
 from tests.simulation.letters_part import Shape
 from tests.simulation.skew import skewed
@@ -53,7 +53,7 @@ def plan_of(seed: int) -> Plan:
     shapes: list[Any] = []
     steps = [*_faults(rng, machines), *_more(seed, machines)]
     mixed = Random(f"{seed} subjects")
-    subjects = [*mixed.choice(MIXES), *["desk"] * (mixed.random() < 0.25)]
+    subjects = [*mixed.choice(MIXES), *[name for name in BESIDE if mixed.random() < 0.2]]
     if subjects == ["letters"]:  # of other subjects nothing is said yet where a topic is gone
         steps += _topics(seed)
     for subject in subjects:
@@ -110,7 +110,10 @@ SUBJECTS: Mapping[str, Callable[[Random], tuple[Any, list[Step]]]] = {
     "sagas": sagas_part.plan,
     "parcels": parcels.plan,
     "desk": desk.plan,
+    "oddities": oddities.plan,
 }
+#: What may come beside.
+BESIDE = ("desk", "oddities")
 #: Most runs are about one subject, so that they stay short.
 MIXES = (*[("letters",)] * 5, *[("sagas",)] * 3, *[("parcels",)] * 2, ("letters", "sagas"))
 
