@@ -69,7 +69,7 @@ def start(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = Fals
                     try:
                         status = await relay.step()
                         ran = ran + 1 if _runs(status) else 0
-                        # What is said of the slot of one that has just begun is over in a moment.
+                        # A warning about the slot of a connector that has just begun passes at once.
                         if ran and (not status.problem or ran * STEP > _SETTLED_AFTER):
                             return status
                         problem = status.problem
@@ -86,7 +86,7 @@ def start(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = Fals
 
 @app.command()
 def status(url: Url = "", connect: ConnectUrl = "", *, as_json: Json = False) -> None:
-    """Whose the outbox is, how the connector's task stands, and how much log its slot keeps."""
+    """Show the outbox's owner, the state of the connector's task, and how much log its slot keeps."""
 
     async def work(database: Database, at: Connect) -> tuple[RelayKind | None, CdcStatus]:
         async with database.acquire() as connection:

@@ -1,4 +1,4 @@
-"""`steadfaust logs`: what workers have said of an order, out of their log files.
+"""`steadfaust logs`: the log lines of workers about an order, out of their log files.
 
 Exit status: 0 found; 1 an error; 3 nobody has said anything of it.
 """

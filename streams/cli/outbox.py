@@ -86,7 +86,7 @@ async def _relay(settings: Settings, port: int) -> None:
 
 @app.command()
 def status(url: Url = "", *, as_json: Json = False) -> None:
-    """Say how many rows wait and for how long, and how the replication slot stands if there is one.
+    """Show how many rows wait and for how long, and the state of the replication slot if there is one.
 
     Exit status 4 when brokers have refused rows, when rows wait and nobody relays them, or when the slot is
     lost or about to fill the disk.
@@ -123,7 +123,7 @@ def list_(
     limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """List rows, those that wait unless told otherwise."""
+    """List rows: by default those that wait."""
     rows = _run(
         url,
         lambda c: operations.listed(c, state, topic=topic, aggregate=aggregate, after=after, limit=limit),

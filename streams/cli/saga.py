@@ -71,7 +71,7 @@ def list_(
 
 @app.command()
 def show(saga: Ident, worker: At = "", *, as_json: Json = False) -> None:
-    """Show a saga's timeline: how each step stands, then what has happened."""
+    """Show a saga's timeline: the state of each step, then its events."""
     shown = _ask(find_worker(worker), saga)
     if as_json:
         typer.echo(json_line(shown))

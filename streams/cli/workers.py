@@ -39,7 +39,7 @@ Who = Annotated[str, typer.Option("--who", help="By whom; you, unless given.")]
 
 
 def by_whom(who: str) -> str:
-    """Who asks: as given, or whoever runs this command."""
+    """The operator's name: as given, or the user who runs this command."""
     return who or f"{getuser()}@{gethostname()}"
 
 
@@ -49,7 +49,7 @@ def json_line(value: object) -> str:
 
 
 class NoAnswer(SteadfaustError):
-    """No worker could be asked, or it refused; its message says why."""
+    """No worker answered, or it refused; the message has the reason."""
 
 
 class _NotYet(NoAnswer):

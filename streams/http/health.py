@@ -52,7 +52,7 @@ class Health:
         self._asking = asyncio.Lock()
 
     async def report(self) -> Report:
-        """How it stands."""
+        """Current health."""
         async with self._asking:
             if self._report is None or time.monotonic() >= self._report[0] + self._keep:
                 self._report = time.monotonic(), await self._look()

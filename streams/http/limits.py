@@ -16,7 +16,7 @@ from litestar import Request
 
 from streams.http.problems import problem
 
-#: Addresses that are kept; the one that was not heard of for longest is forgotten first, as if it were full.
+#: Addresses that are kept; the one without a request for longest is dropped first, as if it were full.
 _MOST = 10_000
 
 

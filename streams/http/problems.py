@@ -1,4 +1,4 @@
-"""Problem answers (RFC 9457, application/problem+json): every error has this form, whoever found it."""
+"""Problem answers (RFC 9457, application/problem+json): every error has this form, from any layer."""
 
 from __future__ import annotations
 

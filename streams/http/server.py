@@ -1,4 +1,4 @@
-"""uvicorn in the event loop of whoever has one: it takes no signals, and ends when it is told to."""
+"""uvicorn in the caller's event loop: it takes no signals, and ends when the caller stops it."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def digest_of(folder: Path) -> str:
 
 def _fetch(part: JavaPart, home: Path, say: Callable[[str], None]) -> None:
     for left_behind in home.parent.glob(f"{part.name}.fetching-*"):
-        shutil.rmtree(left_behind)  # its fetcher was killed: we hold the lock, so it is nobody's
+        shutil.rmtree(left_behind)  # its fetcher was killed: we hold the lock, so no process uses it
     say(f"fetching {part.title} ({part.size}) ...")
     # The resolver writes jars in place and only warns of a wrong checksum: so it works in a folder of its
     # own, and nothing is visible under the final name before it is complete and verified.

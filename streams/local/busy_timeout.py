@@ -106,7 +106,7 @@ class BusyTimeout:
         return self.spent > self.within or self.lasted > LONGEST * self.within
 
     def __str__(self) -> str:
-        """How long it was, for whoever gives up."""
+        """How long the wait was, for the error at its end."""
         if self.spent < self.lasted * 0.9:
             return f"{self.lasted:.0f} s ({self.spent:.0f} s of a processor of its own)"
         return f"{self.lasted:.0f} s"

@@ -18,7 +18,7 @@ class PostgresMissing(StackError):
 
 
 class PortTaken(StackError):
-    """A port that was asked for by number belongs to another process."""
+    """A port that was given by number belongs to another process."""
 
 
 class DiskFull(StackError):
@@ -30,7 +30,7 @@ class StackBusy(StackError):
 
 
 class OtherCluster(StackError):
-    """The directory holds a cluster of another shape than the one asked for."""
+    """The directory holds a cluster of another shape than requested."""
 
 
 class NotReady(StackError):
@@ -38,7 +38,7 @@ class NotReady(StackError):
 
 
 class ProcessDied(StackError):
-    """A broker or a companion process ended without being told to."""
+    """A broker or a companion process ended by itself."""
 
 
 class BadListener(StackError):

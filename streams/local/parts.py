@@ -1,4 +1,4 @@
-"""What a stack consists of beside Kafka: what is asked for, and the companions that it makes."""
+"""Parts of a stack beside Kafka: their specification, and the companions that run them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def parts(
                 "change data capture needs Kafka and a database: start at least one broker, and name"
                 " `databases` in [tool.steadfaust.local]"
             )
-        from streams.local import connect  # what it imports is for nobody else
+        from streams.local import connect  # no other part needs what it imports
 
         url = found[postgres.NAME].url
         found[connect.NAME] = connect.part(

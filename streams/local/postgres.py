@@ -29,7 +29,7 @@ NAME = "postgres"
 """The companion's name: `stack.url("postgres")`."""
 
 USER = "steadfaust"
-"""Who clients log in as. There is no password: whoever reaches the loopback interface may read the data."""
+"""Who clients log in as. There is no password: each program on the loopback interface may read the data."""
 
 PREPARE_BOUND = 120.0
 """Seconds for a new server's files, or for a new database in them."""
@@ -161,7 +161,7 @@ def _reachable(package: Path) -> Path:
     try:
         if not (place / _WHOLE).exists():
             _copy(package, place)
-        # The server has capabilities of root: nobody else may have put these programs there.
+        # The server has capabilities of root: no other user may have put these programs there.
         found = place.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
             raise PermissionError(f"{place} is not ours alone")

@@ -156,7 +156,7 @@ class VarDir:
             return not _take(file)
 
     def holder(self) -> int | None:
-        """The pid of the supervisor that holds the directory; None when nobody does."""
+        """The pid of the supervisor that holds the directory; None when there is none."""
         if not self.supervised():
             return None
         text = self.lock_file.read_text().strip()
@@ -184,7 +184,7 @@ def started(pid: int) -> float:
 
 
 def find(pid: int, since: float) -> psutil.Process | None:
-    """The process that had this pid at that start time: a reused pid belongs to somebody else."""
+    """The process that had this pid at that start time: a reused pid belongs to another process."""
     try:
         process = psutil.Process(pid)
         same = abs(process.create_time() - since) < _SAME_START

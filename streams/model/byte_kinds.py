@@ -1,4 +1,4 @@
-"""What bytes are that could not be decoded, in words for whoever has to act."""
+"""Kinds of bytes that could not be decoded, in words for operators."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-#: What is said of JSON.
+#: Description of JSON.
 JSON = "looks like JSON"
 #: More of it is not looked at: a guess may be dear, and anybody sends what they like.
 LOOKED_AT = 1 << 20

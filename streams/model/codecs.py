@@ -197,7 +197,7 @@ class AvroCodec(Generic[T]):
 
     def _writer(self, fingerprint: bytes) -> tuple[Any, Ranges]:
         if fingerprint not in self._writers:
-            if not _FINGERPRINT.fullmatch(fingerprint):  # nobody can ever announce it: it must not wait
+            if not _FINGERPRINT.fullmatch(fingerprint):  # no worker can ever announce it: it must not wait
                 raise Undecodable(f"{self._kind.__name__}: {fingerprint!r} is no schema fingerprint")
             text = self._schemas.get(fingerprint.decode())
             try:

@@ -128,13 +128,13 @@ class Envelope:
 
     @property
     def deadline(self) -> float | None:
-        """When it is of no use any more, epoch seconds; None: never, or it was not said readably."""
+        """When the message expires, in epoch seconds; None: never, or the header is not readable."""
         text = self._text(EXPIRY)
         return epoch_seconds(text) if text else None
 
     @property
     def within(self) -> float | None:
-        """For how many seconds it is of use, from when it is taken; None: it was not said readably."""
+        """For how many seconds the message is of use, from when it is taken; None: not readable."""
         try:
             return float(self._text(WITHIN, "-")) if WITHIN in self.headers else None
         except ValueError:

@@ -13,8 +13,8 @@ NAMESPACE = "steadfaust"
 
 #: The name of the mark that a field has in its type's `extra`.
 PERSONAL = "personal"
-#: Marks a field that tells who somebody is: `customer: Annotated[str, Personal]`. The web view masks it for
-#: whoever may only look.
+#: Marks a field that identifies a person: `customer: Annotated[str, Personal]`. The web view masks it for
+#: viewers.
 Personal = msgspec.Meta(extra={PERSONAL: True})
 
 
@@ -59,7 +59,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     LOGGED: ClassVar[bool] = False
 
     def log_line(self) -> LogLine:
-        """How it stands in the log. Of a class that is LOGGED."""
+        """Fields for the log. Of a class that is LOGGED."""
         raise NotImplementedError(f"{type(self).__name__} is LOGGED, and has no log_line")
 
     @property

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-#: Epoch milliseconds that someone outside has said: up to the year 9999, which has a form to be shown in.
+#: Epoch milliseconds from outside: up to the year 9999, which has a form to be shown in.
 EpochMs = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 
 
@@ -50,7 +50,7 @@ HANDLER_OPERATION = "steadfaust.handler.operation"
 
 
 class HandlerCommand(StrEnum):
-    """What can be asked of a handler."""
+    """Operations on a handler."""
 
     PAUSE = "pause"
     RESUME = "resume"

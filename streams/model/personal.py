@@ -13,7 +13,7 @@ from msgspec import inspect
 from streams.model.application import Application
 from streams.model.message import PERSONAL
 
-#: What stands in the place of a masked value.
+#: Placeholder for a masked value.
 MASK = "(masked)"
 #: Fields of answers that have a message's or a row's bytes, and with them whatever is in it.
 RAW = frozenset({"hex"})

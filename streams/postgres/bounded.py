@@ -68,7 +68,7 @@ class BoundedConnection(_Base):
         return await self._within(query, super().fetchrow(query, *args, **more))
 
     async def close(self, *, timeout: float | None = None) -> None:
-        """Say farewell, and cut the connection when that cannot be said: it is closed in any case."""
+        """Close the connection, or cut it when the server does not answer."""
         try:
             await super().close(timeout=_FAREWELL if timeout is None else timeout)
         except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError, asyncpg.InternalClientError) as error:

@@ -1,4 +1,4 @@
-"""Cleans up the outbox and the inboxes of a database now and then, in the background of whoever runs it.
+"""Cleans up the outbox and the inboxes of a database at intervals, as a background task of its program.
 
 Several may run: an advisory lock lets one at a time clean. Nothing is locked but the rows that go, a batch at
 a time, so relays, consumers and writers go on beside it.
@@ -81,7 +81,7 @@ class DatabaseCleanup:
             await asyncio.sleep(every)
 
     async def clean_up(self) -> CleanedUp | None:
-        """Clean up once; None when somebody else is at it.
+        """Clean up once; None when another program is cleaning up.
 
         Raises DatabaseUnavailable, and SettingsError when an inbox would forget what may come again.
         """

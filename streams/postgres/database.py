@@ -36,7 +36,7 @@ UNAVAILABLE = (
     asyncpg.TooManyConnectionsError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
-    # The server has just said that it ends the connection, and the next call came before the end itself:
+    # The server has just announced the end of the connection, and the next call came before the end itself:
     # asyncpg refuses it as "another operation is in progress".
     asyncpg.InternalClientError,
 )

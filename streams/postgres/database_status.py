@@ -36,7 +36,7 @@ _SHOWN = 20
 
 
 async def database_answer(url: str) -> DatabaseAnswer:
-    """How it stands now; what its migrations have not made is not there."""
+    """State of a database's outbox, queues and inboxes; parts without tables are left out."""
     try:
         connection = await connect(url, name="steadfaust pages", timeout=PATIENCE, bound=PATIENCE)
     except DatabaseUnavailable as error:

@@ -42,7 +42,7 @@ async def _look(url: str, pid: int, tell: Callable[[str], None]) -> None:
     try:
         connection = await connect(url, name="steadfaust lock look", timeout=_PATIENCE, bound=_PATIENCE)
     except DatabaseUnavailable:
-        return  # whoever waits finds that, too, and says so
+        return  # the waiting statement meets the same error, and reports it
     try:
         while True:
             if rows := await connection.fetch(_BLOCKING, pid):

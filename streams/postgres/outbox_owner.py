@@ -26,7 +26,7 @@ _TITLES = {RelayKind.POLL: "polling relays", RelayKind.CDC: "change data capture
 
 
 async def claim_outbox(connection: Connection, relay: RelayKind) -> None:
-    """Take the outbox for this kind of relay, if it is nobody's. Relays ask before each round: it costs one
+    """Take the outbox for this kind of relay, if it has no owner. Relays ask before each round: it costs one
     short query, and the outbox may have been handed over meanwhile.
 
     Raises OutboxOwned when it is the other kind's.
@@ -44,7 +44,7 @@ async def claim_outbox(connection: Connection, relay: RelayKind) -> None:
 
 
 async def outbox_owner(connection: Connection) -> RelayKind | None:
-    """Whose the outbox is; None: nobody has asked yet."""
+    """The kind of relay that owns the outbox; None: none has claimed it yet."""
     row = await connection.fetchrow(_SQL["owner"])
     return None if row is None else RelayKind(row["relay"])
 
@@ -55,7 +55,7 @@ async def cdc_beginnings(connection: Connection) -> int:
 
 
 async def hand_over(connection: Connection, to: RelayKind) -> None:
-    """Give the outbox to this kind of relay, whoever has it.
+    """Give the outbox to this kind of relay, from any owner.
 
     Rows that the one has published and not marked yet are published by the other again, with the same id.
     From change data capture it also takes the slot, so that no log is kept for nobody.
@@ -71,7 +71,7 @@ async def hand_over(connection: Connection, to: RelayKind) -> None:
 
 
 async def why_nobody_relays(connection: Connection, slot: SlotLag | None) -> str:
-    """Why rows stay in the outbox, as the database knows it; empty: somebody is there to relay them."""
+    """Why rows stay in the outbox, as the database knows it; empty: a relay publishes them."""
     if await outbox_owner(connection) is RelayKind.CDC:
         if slot is not None:
             return ""  # it warns itself

@@ -28,7 +28,7 @@ _SQL = statements("cdc/cdc.sql")
 
 
 class SlotLag(NamedTuple):
-    """How a replication slot stands.
+    """State of a replication slot.
 
     Attributes:
         active: a connector reads it now.
@@ -89,7 +89,7 @@ class SlotLag(NamedTuple):
 
 
 async def slot_lag(connection: Connection, warn_at: int = WARN_AT_BYTES) -> SlotLag | None:
-    """How the slot of this database stands; None: there is none, since no connector has read it yet."""
+    """State of this database's slot; None: there is none, since no connector has read it yet."""
     row = await connection.fetchrow(_SQL["slot"])
     if row is None:
         return None

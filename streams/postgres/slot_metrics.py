@@ -1,4 +1,4 @@
-"""How the replication slot of change data capture stands, for Prometheus."""
+"""Metrics of the replication slot of change data capture, for Prometheus."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SlotGauges:
         )
 
     def sampled(self, slot: SlotLag | None, beginnings: int) -> None:
-        """How it stands, None: there is none; and how often there was a new one."""
+        """The slot's state, None if there is none; and how often it was made anew."""
         self._beginnings.set(beginnings)
         self._active.set(slot is not None and slot.active)
         self._lost.set(slot is not None and slot.is_lost)

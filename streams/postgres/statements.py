@@ -1,4 +1,4 @@
-"""SQL that stands in `.sql` files beside the module that uses it."""
+"""SQL from `.sql` files beside the module that uses it."""
 
 from __future__ import annotations
 

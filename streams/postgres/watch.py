@@ -114,7 +114,7 @@ class DatabaseWatch:
 
 
 def trouble_of(queue: QueueStatus) -> str:
-    """What somebody should see to in a queue; empty: nothing."""
+    """What needs attention in a queue; empty: nothing."""
     reasons = []
     if failed := queue.jobs["failed"]:
         reasons.append(

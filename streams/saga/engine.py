@@ -79,7 +79,7 @@ class SagaHandler(Handler[Any, Outcome]):
         self._by_version = _by_version(versions)
 
     def why_waits(self, row: SagaRow) -> str:
-        """Why a saga hears nothing here: no definition of this application fits; empty where one does."""
+        """Why this application ignores a saga: none of its definitions fits; empty where one does."""
         try:
             _began_with(self._by_version, row)
         except NotYet as error:

@@ -28,7 +28,7 @@ def filled(kind: type[Message], facts: Facts, made: Made, own: Collection[str]) 
 def lacking(
     kind: type[Message], facts: Collection[str], made: Collection[str], own: Collection[str]
 ) -> list[str]:
-    """The fields that it cannot do without, and that nobody has."""
+    """Required fields that no fact has."""
     return [
         each.name
         for each in msgspec.structs.fields(kind)

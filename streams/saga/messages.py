@@ -1,4 +1,4 @@
-"""What a saga says and hears: commands, the replies to them, and what it tells of itself.
+"""Messages of a saga: commands, the replies to them, and its transitions.
 
 An application derives its own classes, one for each topic. A saga is named `<definition>:<key>`; all that it
 hears comes under that key, so that it arrives where its row is.
@@ -16,7 +16,7 @@ from streams.model.message import LogLine, Message
 #: success: done. refused: not done, for a reason of the business. error: it may or may not have been done.
 #: expired: too late, and not tried any more. cancelled: it was not begun and never will be, since its
 #: compensation, a later attempt or a question came first.
-#: timed_out: nothing was heard in time. due: it is time to send it (again).
+#: timed_out: no reply came in time. due: it is time to send it (again).
 ReplyOutcome = Literal["success", "refused", "error", "expired", "cancelled", "timed_out", "due"]
 
 #: What an operator may ask of a saga; all but `cancel` of a step that waits for one.
@@ -44,7 +44,7 @@ def saga_key(saga: str) -> str:
 
 
 class Reply(Message, frozen=True, kw_only=True):
-    """The end of a command, told to the saga that sent it. An application derives one for each reply topic.
+    """The reply to a command, for the saga that sent it. An application derives one for each reply topic.
 
     The saga's deadlines are replies too, sent to itself: a timer puts one behind all that the reply topic has
     when it is due, so what has succeeded by then is heard first (docs/adr/0013).

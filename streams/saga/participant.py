@@ -186,7 +186,7 @@ class _Taking(NamedTuple):
 
 
 def _before(command: Command, row: Participation | None, now: float, *, asks_outside: bool) -> Outcome | None:
-    """What a command is told without being run; None: run it."""
+    """The stored reply to a repeated command, or None if the command must run."""
     if row is not None and (known := _known(command, row)) is not None:
         return known
     if command.asks:
@@ -197,7 +197,7 @@ def _before(command: Command, row: Participation | None, now: float, *, asks_out
 
 
 def _known(command: Command, row: Participation) -> Outcome | None:
-    """What a command is told that the row knows of; None: it knows nothing of it."""
+    """The reply that the row has for a command; None: the row does not have the command."""
     same = row.command_id == command.command_id
     if row.status in ("undoing", "undone"):
         return _told(command, "cancelled", "its compensation came first")
@@ -226,7 +226,7 @@ def _not_begun(command: Command, *, asks_outside: bool) -> Outcome:
 
 
 def _before_undoing(command: Command, row: Participation | None, *, asks_outside: bool) -> Outcome | None:
-    """What a compensation is told without being run; None: run it."""
+    """The stored reply to a repeated compensation, or None if it must run."""
     if command.asks:
         if row is not None and row.command_id == command.command_id:
             return nothing("it is answered, or will be")

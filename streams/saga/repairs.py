@@ -78,7 +78,7 @@ def skip(definition: Saga, row: SagaRow, name: str, reason: str, now: float) -> 
 
 
 def mark_done(definition: Saga, row: SagaRow, name: str, reason: str, now: float) -> Transition:
-    """Go on as if the failed step had been done, or undone: somebody has done it by hand."""
+    """Go on as if the failed step had been done, or undone: an operator has done it by hand."""
     turn, step = _taken_up(definition, row, name, now, f"done by hand: {reason}")
     _can_do_without_reply(turn, step)
     if turn.state(step).undoing:

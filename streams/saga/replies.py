@@ -13,7 +13,7 @@ from streams.saga.messages import TEXT_BOUND, Reply
 
 
 def fields_of(value: msgspec.Struct | None) -> dict[str, Any]:
-    """What a reply has told, by name."""
+    """Data of a reply, by name."""
     return {} if value is None else {name: getattr(value, name) for name in value.__struct_fields__}
 
 

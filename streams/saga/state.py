@@ -1,4 +1,4 @@
-"""A saga's row: how each step stands, what is awaited, and what has happened to it lately."""
+"""A saga's row: the state of each step, the awaited reply, and the latest events."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepState(msgspec.Struct, frozen=True, kw_only=True):
-    """How a step stands.
+    """State of a step.
 
     Attributes:
         name: as the definition has it.
@@ -137,7 +137,7 @@ class SagaRow(Row, frozen=True, kw_only=True):
         return found
 
     def with_step(self, changed: StepState) -> SagaRow:
-        """With a step as it stands now."""
+        """A copy with the current state of a step."""
         steps = tuple(changed if each.name == changed.name else each for each in self.steps)
         return msgspec.structs.replace(self, steps=steps, current_step=changed.name)
 

@@ -105,7 +105,7 @@ class Step:
 
     @property
     def asking(self) -> Backoff:
-        """How often a participant of ours is asked after a command: for about a day."""
+        """How often a timed-out command is queried at a participant of this library: for about a day."""
         return Backoff(times=30, delay=2 * self.timeout, most=max(3600.0, self.timeout))
 
     @property

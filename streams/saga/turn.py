@@ -37,7 +37,7 @@ class Turn:
         return Transition(self.row, self._out, list(self._timers.values()), cancel, self._entries)
 
     def state(self, step: Step) -> StepState:
-        """How a step stands now."""
+        """The current state of a step."""
         return self.row.step(step.name)
 
     def note(self, step: str, before: str, after: str, detail: str = "") -> None:
@@ -196,7 +196,7 @@ class Turn:
         self.send(step)
 
     def ask_again(self, step: Step) -> None:
-        """Send what was last asked of a step again, with all its tries before it; a local one is made."""
+        """Send a step's last command again, with a full set of tries; make a local step."""
         if step.local is None:
             self._ask(step, undoing=self.state(step).undoing)
         else:
@@ -228,7 +228,7 @@ class Turn:
         self._set_timer(step, due, "timed_out")
 
     def _kind(self, step: Step) -> type[Command]:
-        """The class of the command that is asked for now."""
+        """The class of the current command."""
         kind = step.compensate if self.state(step).undoing else step.command
         assert kind is not None
         return kind

@@ -1,4 +1,4 @@
-"""A saga as an operator sees it: how it stands, what is still to come, and how it came to that.
+"""A saga for operators: its state, the steps to come, and its history.
 
 An orchestrated saga is read from its row. A choreographed one has no row of its own: the application keeps
 one of the events that it has seen, and its course says which events there are. Both come to the same view.

@@ -66,7 +66,7 @@ async def _drop_slot(connection: Connection) -> None:
 async def _until_stopped(connect: Connect) -> None:
     try:
         async with asyncio.timeout(STOPPED_WITHIN):
-            while not _has_stopped(await connect.status()):  # noqa: ASYNC110 - Connect tells nobody
+            while not _has_stopped(await connect.status()):  # noqa: ASYNC110 - Connect sends no event
                 await asyncio.sleep(_POLL)
     except TimeoutError:
         raise ConnectUnavailable(

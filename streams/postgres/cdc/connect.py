@@ -31,7 +31,7 @@ class TaskStatus(NamedTuple):
 
 
 class ConnectorStatus(NamedTuple):
-    """How the connector stands: a task that has failed leaves the connector itself RUNNING."""
+    """State of the connector: a task that has failed leaves the connector itself RUNNING."""
 
     state: str
     tasks: tuple[TaskStatus, ...]
@@ -88,7 +88,7 @@ class Connect:
             await self._ask("PUT", "/config", dict(settings))
 
     async def status(self) -> ConnectorStatus | None:
-        """How it stands; None: there is no such connector.
+        """The connector's state; None: there is no such connector.
 
         Raises ConnectBusy while Connect starts: it has not read then which connectors there are.
         """

@@ -157,7 +157,7 @@ def connector_settings() -> dict[str, str]:
         "tombstones.on.delete": "false",
         "extended.headers.enabled": "false",
         "poll.interval.ms": "20",
-        # The slot advances while nobody writes to the outbox, and others fill the log. Delete and insert:
+        # The slot advances while the outbox gets no rows, and other tables fill the log. Delete and insert:
         # only what is inserted is published.
         "heartbeat.interval.ms": "5000",
         "heartbeat.action.query": (
@@ -173,7 +173,7 @@ def connector_settings() -> dict[str, str]:
         "topic.creation.heartbeats.partitions": "1",
         "topic.creation.heartbeats.replication.factor": "-1",
         "topic.creation.heartbeats.retention.ms": "3600000",
-        # A topic that nobody declared must not stop all others.
+        # A topic that was not declared must not stop all others.
         "topic.creation.default.partitions": "-1",
         "topic.creation.default.replication.factor": "-1",
         "predicates": "outbox",

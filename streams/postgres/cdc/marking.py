@@ -17,7 +17,7 @@ BATCH = 20_000
 """Rows that are marked at once, at most."""
 
 LOCK_WAIT = 2.0
-"""Seconds that marking waits for somebody else's lock, before the next step."""
+"""Seconds that marking waits for a lock of another session, before the next step."""
 
 _SQL = statements("cdc/cdc.sql")
 _DONE = statements("relay/relay.sql")

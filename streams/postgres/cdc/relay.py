@@ -37,7 +37,7 @@ SLOT_WITHIN = 60.0
 
 
 class CdcStatus(NamedTuple):
-    """How the relay stands: `problem` is a sentence for operators, empty when all is well."""
+    """State of the relay: `problem` is a sentence for operators, empty when all is well."""
 
     connector: ConnectorStatus | None
     slot: SlotLag | None
@@ -68,7 +68,7 @@ class CdcStatus(NamedTuple):
 
 
 async def cdc_status(database: Database, connect: Connect, slot_warn_at: int = WARN_AT_BYTES) -> CdcStatus:
-    """How it stands now; the slot warns when it keeps so many bytes of the log.
+    """State of the relay; the slot warns when it keeps so many bytes of the log.
 
     Raises DatabaseUnavailable or ConnectUnavailable.
     """
@@ -158,7 +158,7 @@ class CdcRelay:
         return ""
 
     def marked(self) -> list[float]:
-        """The ages of rows that were marked since this was asked last, in seconds since their insert."""
+        """The ages of rows that were marked since the last call, in seconds since their insert."""
         ages, self._ages = self._ages, []
         return ages
 

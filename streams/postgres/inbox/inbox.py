@@ -92,7 +92,7 @@ class ConsumerInbox:
         *,
         connection: Connection | None = None,
     ) -> T | None:
-        """The handler's result; None for a duplicate, of which the handler hears nothing.
+        """The handler's result; None for a duplicate, for which the handler is not called.
 
         What the handler raises rolls all back: the event is new when it comes again. An id is unique within
         its source: where several write to a topic, give source and id together (`Envelope.identity`).

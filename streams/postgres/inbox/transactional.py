@@ -81,7 +81,7 @@ class TransactionalInbox:
 
         async def handle(connection: Connection, job: Job) -> None:
             row = await connection.fetchrow(_SQL["process"], int(job.payload))
-            if row is not None:  # else it was cleaned up, or somebody else has handled it
+            if row is not None:  # else it was cleaned up, or another worker has handled it
                 await handler(connection, _message(row, job))
 
         return QueueWorker(database, self.queue, handle, options=options, metrics=metrics)

@@ -19,7 +19,7 @@ from streams.postgres.lock_waits import lock_wait_told
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that a statement waits for its lock: whoever writes to the table waits behind it for as long.
+#: Seconds that a statement waits for its lock: writers of the table wait behind it for as long.
 LOCK_WAIT = 2.0
 #: Seconds until it is given up, from the first attempt on: others have their turn between attempts.
 PATIENCE = 300.0

@@ -33,7 +33,7 @@ async def make_days(connection: Connection, now: datetime) -> list[str]:
     made = []
     for begin in (today + number * _DAY for number in range(AHEAD)):
         end = begin + _DAY
-        # A day of which the rest has rows already, since nobody had made it in time, stays with the rest.
+        # A day whose partition was made too late has rows in the default partition, and stays there.
         if begin < reached or await connection.fetchval(_SQL["has_rest"], begin, end):
             continue
         name = f"outbox_archive_{begin:%Y%m%d}"
@@ -77,7 +77,7 @@ async def removable(connection: Connection, before: datetime) -> int:
 
 
 async def _change(connection: Connection, statement: str) -> bool:
-    """False when somebody has held the archive for longer than relays should wait."""
+    """False when another session holds the archive for longer than relays should wait."""
     try:
         async with connection.transaction():
             await connection.execute(f"SET LOCAL lock_timeout = '{_PATIENCE}'")

@@ -1,4 +1,4 @@
-"""How the outbox's table stands, for Prometheus."""
+"""Metrics of the outbox's table, for Prometheus."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OutboxGauges:
         self._bytes = Gauge("outbox_table_bytes", "The table and its indexes on the disk.", registry=registry)
 
     def sampled(self, status: OutboxStatus) -> None:
-        """How the table stands."""
+        """State of the table."""
         self._unpublished.set(status.unpublished)
         self._oldest.set(status.oldest_seconds)
         self._failed.set(status.failed)

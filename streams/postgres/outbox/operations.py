@@ -1,4 +1,4 @@
-"""What people and services do with the outbox besides publishing: look, publish again, clean up."""
+"""Operations on the outbox besides publishing: state, lists, publishing again, cleanup."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEP = 10_000
 
 
 class OutboxStatus(NamedTuple):
-    """How the outbox stands.
+    """State of the outbox.
 
     Attributes:
         unpublished: rows that wait, counted up to a million.
@@ -37,7 +37,7 @@ class OutboxStatus(NamedTuple):
 
 
 async def status(connection: Connection) -> OutboxStatus:
-    """How the outbox stands."""
+    """State of the outbox."""
     row = await connection.fetchrow(_SQL["status"])
     assert row is not None
     return OutboxStatus(*row)

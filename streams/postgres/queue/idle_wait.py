@@ -24,7 +24,7 @@ class IdleWait:
         self._sleepers: deque[asyncio.Future[None]] = deque()
 
     async def sleep(self) -> None:
-        """Until woken; whoever is the first to sleep wakes by itself after a while, longer each time."""
+        """Wait until woken. The first slot to wait also wakes after a pause, longer each time."""
         sleeper: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._sleepers.append(sleeper)
         watches, self._watched = not self._watched, True

@@ -1,4 +1,4 @@
-"""The connection by which a worker hears of jobs and keeps its leases; made again when lost."""
+"""The connection for notifications of jobs and heartbeats of leases; made again when lost."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class QueueGauges:
         )
 
     def sampled(self, standings: Sequence[QueueStatus]) -> None:
-        """How the queues stand; one that is gone is told no more."""
+        """States of the queues; one that is gone is dropped."""
         self._jobs.clear()
         self._oldest.clear()
         for each in standings:

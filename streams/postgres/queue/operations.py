@@ -1,4 +1,4 @@
-"""What operators see of queues, and what they ask for."""
+"""States of queues, and operations on their jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def queue_states(connection: Connection, queue: str = "") -> list[QueueSta
 
 
 class QueueStatus(NamedTuple):
-    """How a queue stands.
+    """State of a queue.
 
     Attributes:
         jobs: by state, each counted up to 100,000; `under_way` are those that a worker has.

@@ -17,7 +17,7 @@ from streams.postgres.statements import statements
 from streams.saga.kinds import Kind, kind_of, reply_topic_of, saga_of, status_of
 
 SQL = statements(Path(__file__).with_name("queue.sql"))
-#: What the one handler of a queue does, where nobody says which.
+#: The action of a queue with one handler, where a job names none.
 HANDLE = "handle"
 _LONGEST_NAME = 200
 

@@ -1,4 +1,4 @@
-"""Marks what was published. A row that somebody else has locked holds up its own shard, and no other."""
+"""Marks published rows. A row that another session has locked holds up its own shard, and no other."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Marks:
                     self._refusals.over(_MARKING)
                     return
                 if self._stopping.is_set():
-                    return  # whoever comes next marks them, or publishes them twice
+                    return  # the next relay marks them, or publishes them twice
                 await self._refusals.pause(_MARKING)
         except DatabaseUnavailable:
             session.lost.set()  # the pump tells of it
@@ -138,7 +138,7 @@ class Marks:
     async def _try(
         self, session: RelaySession, rows: dict[int, tuple[OutboxRow, float]]
     ) -> dict[int, tuple[OutboxRow, float]]:
-        """Mark these rows, or as many as nobody has locked; returns the others."""
+        """Mark those of the rows that no session has locked; return the others."""
         if not rows:
             return {}
         left: set[int] = set()

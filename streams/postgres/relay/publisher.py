@@ -1,4 +1,4 @@
-"""What a relay needs of whoever writes to Kafka."""
+"""The port by which a relay writes to Kafka."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Publisher(Protocol):
     """Writes rows to Kafka. Methods raise ClusterUnavailable when they could not do it, or cannot tell."""
 
     async def announce(self, schemas: Mapping[str, str]) -> None:
-        """Announce schemas, text by fingerprint, to whoever reads."""
+        """Announce schemas, text by fingerprint, to readers."""
 
     async def publish(self, rows: Sequence[OutboxRow]) -> Published:
         """Write rows, of which those of an aggregate are for one topic, in the order of each aggregate."""

@@ -1,4 +1,4 @@
-"""What PostgreSQL does not do for a relay now, though it answers: said in the log, in health, and no more."""
+"""Statements of a relay that PostgreSQL refuses: reported in the log and in health, and tried again."""
 
 from __future__ import annotations
 

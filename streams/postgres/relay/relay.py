@@ -202,7 +202,7 @@ class Relay:
         self._wake.set()
 
     def _look_at(self, task: asyncio.Task[None]) -> None:
-        """An error that nobody expects ends the relay, loudly: it would be met again and again."""
+        """Let an unexpected error end the relay: the next round would meet it again."""
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = self._failure or error
             self._wake.set()

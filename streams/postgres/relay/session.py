@@ -171,7 +171,7 @@ class RelaySession:
         await self._ask(self._live.execute, _SQL[self._options.after], positions, what="marking")
 
     async def published_unlocked(self, positions: Sequence[int]) -> set[int]:
-        """The same, for those that nobody has locked; returns the others. Raises as `published` does."""
+        """The same, for rows that no session has locked; returns the others. Raises as `published` does."""
         left: set[int] = await self._ask(self._mark_unlocked, positions, what="marking")
         return left
 
