@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from streams.lane.attempt import Attempts
 from streams.lane.loopback import Loopback
-from streams.operator.operations import Operations
 from streams.retry.due import DueHeads
 from streams.staging.arrival import Arrival
 from streams.staging.payloads import Unfinished
@@ -24,7 +23,6 @@ class Dispatch:
         self,
         attempts: Attempts,
         loopback: Loopback | None,
-        operations: Operations,
         due: DueHeads,
         progress: Callable[[BaseException | None], None],
     ) -> None:
@@ -33,7 +31,6 @@ class Dispatch:
         """
         self._attempts = attempts
         self._loopback = loopback
-        self._operations = operations
         self._due = due
         self._progress = progress
         #: Only this class changes it: each key in the background, with its later messages.
@@ -76,7 +73,7 @@ class Dispatch:
             self._in_flight[key].append(arrival)
             return
         if arrival.operation is not None:
-            self._operations.perform(arrival, now)
+            arrival.operation.carry_out(arrival, now)
         unfinished: Unfinished | None = None
         if not (arrival.route.is_async and arrival.handlers):
             while arrival.message is not None or not arrival.lacks_payload:
@@ -97,7 +94,7 @@ class Dispatch:
         while queue:
             arrival = queue.popleft()
             if arrival.operation is not None:
-                self._operations.perform(arrival, self.clock.now())
+                arrival.operation.carry_out(arrival, self.clock.now())
             if unfinished is not None or arrival.lacks_payload:
                 async with self._attempts.payloads.room(arrival, unfinished):
                     await self._attempts.run_in_background(arrival, unfinished)

@@ -110,11 +110,11 @@ class Session:
         due = DueHeads(waiting, in_flight, len(app.layout.partitions_of(lasting.number)))
         attempts = Attempts(waiting, Payloads(app.claims), clock, spans)
         loopback = Loopback(attempts, loops, lambda: lasting.reopening.limit) if loops is not None else None
-        operations = Operations(waiting, inbox)
-        self.dispatch = dispatch = Dispatch(attempts, loopback, operations, due, signals.progress)
+        self.dispatch = dispatch = Dispatch(attempts, loopback, due, signals.progress)
 
-        admission, asked = Admission(waiting, inbox, loops), OperationAdmission(letters, inbox)
-        self._intake = Intake(sources, shared.backlog_limit, admission, asked, dispatch)
+        admission = Admission(waiting, inbox, loops)
+        operations = OperationAdmission(Operations(waiting, inbox), letters, inbox)
+        self._intake = Intake(sources, shared.backlog_limit, admission, operations, dispatch)
         timers = Timers(staging, loops, in_flight, measures.refused_timers)
         self._commits = Commits(staging, timers, spans, lasting, ports)
         seldom = Seldom(inbox_expiry(inbox, lasting.number), lambda _: log_holds(waiting), due.drop_stale)

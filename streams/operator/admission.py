@@ -27,6 +27,7 @@ from streams.model.operations import (
     decode_operation,
     decode_row_operation,
 )
+from streams.operator.operations import Operations
 from streams.ports import Batch, Record
 from streams.staging.arrival import Arrival, PendingOperation
 from streams.staging.entry import Entry, size_of
@@ -45,8 +46,9 @@ MAX_TEXT = 512
 class OperationAdmission:
     """Admits operations to a lane."""
 
-    def __init__(self, letters: DeadLetters, inbox: Inbox) -> None:
+    def __init__(self, operations: Operations, letters: DeadLetters, inbox: Inbox) -> None:
         app = letters.staging.app
+        self._operations = operations
         self._staging = letters.staging
         self._letters = letters
         self._inbox = inbox
@@ -88,7 +90,9 @@ class OperationAdmission:
         if isinstance(operation, Operation):
             letter = self._letters.get(store_key(*parse_id(operation.letter)))
         arrival = Arrival(entry, self._nobody, letter.record if letter else record, envelope, None)
-        arrival.operation = PendingOperation(operation, envelope.id_bytes, inbox_key)
+        arrival.operation = PendingOperation(
+            operation, envelope.id_bytes, inbox_key, self._operations.perform
+        )
         if not isinstance(operation, HandlerOperation):  # that is about all keys
             entry.key = arrival.record.key or b""
         return arrival

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -37,11 +37,17 @@ class Counters:
 
 
 class PendingOperation(NamedTuple):
-    """An operation on its way: its message's id, and its place in the inbox."""
+    """An operation before its key's turn.
+
+    Attributes:
+        carry_out: does what it requests, with its arrival and the time, in epoch seconds.
+        id_bytes, inbox_key: the id of its message, and the key of that in the inbox.
+    """
 
     operation: Operation | HandlerOperation | RowOperation
     id_bytes: bytes
     inbox_key: bytes
+    carry_out: Callable[[Arrival, float], None]
 
 
 class Arrival:
