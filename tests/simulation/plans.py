@@ -10,7 +10,7 @@ from typing import Any
 from streams.testing.simulation import topics, troubles
 from streams.testing.simulation.faults import kinds_of
 from streams.testing.simulation.plan import Plan, Step
-from tests.simulation import desk, oddities, parcels, sagas_part
+from tests.simulation import desk, errands, oddities, parcels, sagas_part
 from tests.simulation.letters import BREAKER, RETRY, Counted, Passed, Rang, Written
 from tests.simulation.letters_part import Shape
 from tests.simulation.skew import skewed
@@ -54,6 +54,8 @@ def plan_of(seed: int) -> Plan:
     steps = [*_faults(rng, machines), *_more(seed, machines)]
     mixed = Random(f"{seed} subjects")
     subjects = [*mixed.choice(MIXES), *[name for name in BESIDE if mixed.random() < 0.2]]
+    if "errands" in subjects:  # they have operators of their own
+        subjects = ["errands"]
     if subjects == ["letters"]:  # of other subjects nothing is said yet where a topic is gone
         steps += _topics(seed)
     for subject in subjects:
@@ -111,11 +113,14 @@ SUBJECTS: Mapping[str, Callable[[Random], tuple[Any, list[Step]]]] = {
     "parcels": parcels.plan,
     "desk": desk.plan,
     "oddities": oddities.plan,
+    "errands": errands.plan,
 }
 #: What may come beside.
 BESIDE = ("desk", "oddities")
 #: Most runs are about one subject, so that they stay short.
-MIXES = (*[("letters",)] * 5, *[("sagas",)] * 3, *[("parcels",)] * 2, ("letters", "sagas"))
+MIXES = (
+    *[("letters",)] * 5, *[("sagas",)] * 3, *[("parcels",)] * 2, *[("errands",)] * 3, ("letters", "sagas")
+)  # fmt: skip
 
 
 def _faults(rng: Random, machines: int) -> list[Step]:

@@ -142,7 +142,9 @@ def runs_on(promise: str) -> str:
             real = on_real_ones(ROOT / path)
             if real if test is None else test in real:
                 return "real"
-    return "fake" if any(path.startswith("tests/lane/") for path, _ in names) else "none"
+    return (
+        "fake" if any(path.startswith(("tests/lane/", "tests/simulation/")) for path, _ in names) else "none"
+    )
 
 
 SAID = {"fake": "(on the fake broker.)", "none": "(without a broker.)"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
@@ -115,11 +115,17 @@ class Calls:
         if self._memory is not None:
             self._memory.leave()
 
-    def effective(self) -> list[Call]:
+    def effective(self, logged: Collection[bytes], dead: Collection[Place]) -> list[Call]:
         """The call that has taken effect for each handler and message, in order: the last one that succeeded
-        in a lane that was not fenced. What was called before it was undone.
+        in a lane that was not fenced. What was called before it was undone. So is all that was called with
+        `dead` letters, and with messages whose identities are not `logged`: what sent them was undone.
         """
-        last = {call.place: call for call in self.ended if call.counts and call.outcome is not None}
+        last = {
+            call.place: call
+            for call in self.ended
+            if call.counts and call.outcome is not None and call.place[1] in logged
+            and call.place not in dead and ("", call.place[1]) not in dead
+        }  # fmt: skip
         return [call for call in self.ended if last.get(call.place) is call]
 
     def _watched(self, handler: AnyHandler) -> AnyHandler:

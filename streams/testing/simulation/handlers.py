@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streams.model.choreography import Choreography, Route
 from streams.model.handlers import CONSUMED
 from streams.model.message import Message
+from streams.ports import Record
 from streams.staging.keys import QUEUE, TIMER, WAITING, split_lane_key, time_in
 from streams.testing.pump import World
-from streams.testing.simulation.calls import CallClock, Calls
+from streams.testing.simulation.calls import Call, CallClock, Calls
 from streams.testing.simulation.judge import letters_in, rows
 from streams.testing.simulation.machines import Process
 from streams.testing.simulation.plan import Finding
@@ -76,7 +77,13 @@ class Handlers:
 
 
 class HandlersPart(Part):
-    """The handlers of a run, and the world that they leave behind."""
+    """The handlers of a run, and the world that they leave behind.
+
+    Attributes:
+        fails_alike: what was given up fails in the serial run as well: nothing outside is mended meanwhile.
+    """
+
+    fails_alike = True
 
     def __init__(self, run: Run, shape: Handlers) -> None:
         super().__init__(run)
@@ -131,11 +138,14 @@ class HandlersPart(Part):
         for topic, codec in self.run.app.message_codecs.items():
             repeats = topic in wiring.routes and wiring.uses_inbox(topic)
             for record in self.run.cluster.visible(topic):
-                place, value = (topic, identity_of(record)), record.value or b""
+                place, value = (topic, identity_of(record)), self._payload(record)
                 at_home = self.run.app.layout.partition_of(record.key or b"") == record.partition
                 if at_home and not (repeats and place in seen):
                     seen.add(place)
                     yield Logged(place[1], codec.decode(value, None), value)
+
+    def _payload(self, record: Record) -> bytes:
+        return record.value or b""
 
     def _unhandled(self) -> Iterator[str]:
         answered = {call.place for call in self._calls.ended if call.outcome is not None}
@@ -156,6 +166,10 @@ class HandlersPart(Part):
             found[letter.handler, identity] = logged.get((letter.topic, identity))
         return found
 
+    def effective(self, dead: Collection[tuple[str, bytes]]) -> list[Call]:
+        """The calls that have taken effect, in order."""
+        return self._calls.effective({each.identity for each in self._logged()}, dead)
+
     async def finish(self) -> None:
         """Play the serial run, and put together the world."""
         dead = self._dead()
@@ -166,11 +180,9 @@ class HandlersPart(Part):
             **self._shape.resources(),
         }
         self._serial = Serial(self.run.app, self._calls, self._clock, handlers, resources)
-        effective = self._calls.effective()
-        answered = {call.place for call in effective}
-        failed = {
-            c.place: c for c in self._calls.ended if c.place in dead and c.place not in answered and c.error
-        }
+        effective = self.effective(dead)
+        gone = dead.keys() - {call.place for call in effective} if self.fails_alike else ()
+        failed = {call.place: call for call in self._calls.ended if call.place in gone and call.error}
         self._difference = await self._serial.play(effective, list(failed.values()))
         self._calls.leave()
         for table, of in self._shape.wiring.tables().items():

@@ -216,7 +216,8 @@ async def _unheard(_: str) -> None:
 class Network:
     """The cluster as one process has it: each request takes its time, and may never be answered.
 
-    `reach` is called with the name of each request that is made outside a transaction, before it is made.
+    `reach` is called with the name of each request that is made outside a transaction, before it is made;
+    `opens` when a lane begins to open.
     """
 
     def __init__(
@@ -225,7 +226,9 @@ class Network:
         machine: Machine,
         process: Process,
         reach: Callable[[str], Awaitable[None]] = _unheard,
+        opens: Callable[[], None] = lambda: None,
     ) -> None:
+        self._opens = opens
         self._cluster = cluster
         self._machine = machine
         self._process = process
@@ -258,6 +261,7 @@ class Network:
 
     def transactions(self, transactional_id: str) -> Transactions:
         """A producer that is not started yet."""
+        self._opens()
         return _Producer(self, self._cluster.transactions(transactional_id), transactional_id)
 
     async def reader(self) -> Reader:

@@ -12,7 +12,7 @@ from streams.dead_letters.row import letter_id
 from streams.errors import MembershipLost
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import Route, choreography
-from streams.model.codecs import json_without_schema
+from streams.model.codecs import MakeCodec, json_without_schema
 from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.layout import Layout
 from streams.model.message import Message
@@ -68,7 +68,7 @@ class Run:
         self.app = Application(
             Layout(APP, plan.partitions, plan.lanes),
             choreography(*(route for part in self.parts for route in part.routes())),
-            json_without_schema,
+            next((part.codecs for part in self.parts if part.codecs is not None), json_without_schema),
             resources={name: each for part in self.parts for name, each in part.resources().items()},
             lane_options=LaneOptions(**plan.options),
             claims=next((found for part in self.parts if (found := part.claims()) is not None), None),
@@ -429,7 +429,13 @@ class Shape(Protocol):
 
 
 class Part:
-    """A subject of a run. Its method `do_<kind>` does the steps of that kind."""
+    """A subject of a run. Its method `do_<kind>` does the steps of that kind.
+
+    Attributes:
+        codecs: those of the application; None: it needs none of its own.
+    """
+
+    codecs: MakeCodec | None = None
 
     def __init__(self, run: Run) -> None:
         self.run = run

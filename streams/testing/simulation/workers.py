@@ -72,18 +72,19 @@ class SimulatedWorker:
         self._group = group
         self._given = Assignment()
         self._generation = -1
+        self._is_sure = False
         self._kept = machine.stores.kept()
         self._unfit = False
         self._taken: deque[float] = deque(maxlen=TAKEN)
         self._end_with = fatal
-        self.host = LaneHost(
-            app,
-            Ports(
-                Network(cluster, machine, self.process, points.reach), machine.stores, machine.clock, points
-            ),
-            self._fatal,
-        )
+        network = Network(cluster, machine, self.process, points.reach, self._opens)
+        self.host = LaneHost(app, Ports(network, machine.stores, machine.clock, points), self._fatal)
         self.process.spawn(self._hand_over())
+
+    def _opens(self) -> None:
+        """A lane begins to open: it would fence an owner that may be the right one."""
+        if not self._is_sure:
+            self._fatal(AssertionError("a lane begins to open while membership is unsure"))
 
     def _fatal(self, error: BaseException) -> None:
         if self.process.is_alive:
@@ -110,7 +111,7 @@ class SimulatedWorker:
 
     def unsure(self) -> None:
         """A rebalance has begun."""
-        self.process.spawn(self._hear(self.host.membership_unsure))
+        self.process.spawn(self._hear(False, self.host.membership_unsure))
 
     def assigned(self, given: Assignment, generation: int) -> None:
         """The group has decided."""
@@ -119,9 +120,10 @@ class SimulatedWorker:
             given = Assignment(error=f"the group has {given.lanes} lanes, this worker {layout.lanes}")
         self._given, self._generation = given, generation
         if given.error:
-            self.process.spawn(self._hear(lambda: self._fatal(LayoutMismatch(given.error))))
+            self.process.spawn(self._hear(False, lambda: self._fatal(LayoutMismatch(given.error))))
             return
-        self.process.spawn(self._hear(lambda: self.host.assign(given.active, given.standby, given.topics)))
+        told = given.active, given.standby, given.topics
+        self.process.spawn(self._hear(True, lambda: self.host.assign(*told)))
         if set(self.app.sources) - set(given.topics):
             self._group.rebalance()
 
@@ -153,7 +155,8 @@ class SimulatedWorker:
                 self._group.note("unfit" if self._unfit else "fit", machine=self.name)
                 self._group.rebalance()
 
-    async def _hear(self, what: Callable[[], Any]) -> None:
+    async def _hear(self, is_sure: bool, what: Callable[[], Any]) -> None:  # noqa: FBT001 - private
+        self._is_sure = is_sure
         what()
 
     async def stop(self) -> None:
