@@ -19,7 +19,6 @@ from streams.web.base.answers import HealthAnswer
 from streams.web.base.view import WorkerView
 from streams.web.overview.overview import overview, readiness
 from streams.web.site import (
-    database_routes,
     handler_routes,
     letter_routes,
     login,
@@ -48,7 +47,6 @@ ROUTES: tuple[Route, ...] = (
     *search_routes.ROUTES,
     *topic_routes.ROUTES,
     *login.ROUTES,
-    *database_routes.ROUTES,
 )
 
 

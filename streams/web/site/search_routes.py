@@ -1,4 +1,4 @@
-"""Addresses of what happened to a key: one box for all of it, and its timeline."""
+"""Addresses of the search, of a key's timeline, and of the database edge."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ async def _of_key(request: WebRequest) -> msgspec.Struct:
     return await held(request.view, request.query.get("key", ""), **request.asker(KeyAnswer))
 
 
+async def _database(request: WebRequest) -> msgspec.Struct:
+    return await request.view.database()
+
+
 ROUTES = (
     # Goes straight to the one thing that it finds.
     Read("/search", _found, "timeline.html", onward=only_thing, unasked="search.html"),
     Read("/timeline", _found, "timeline.html", json=None, unasked="search.html"),
     Read(KEY_PATH.removeprefix("/api"), _of_key),
+    Read("/outbox", _database, "outbox.html"),
 )
