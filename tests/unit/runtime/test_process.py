@@ -15,7 +15,7 @@ pytestmark = pytest.mark.stack
 HANGS = """
 import asyncio
 from streams.logs import configure_logs
-from streams.runtime import process
+from streams.runtime.faust import process
 
 async def never_ends():
     await asyncio.Event().wait()

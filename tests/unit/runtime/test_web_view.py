@@ -13,8 +13,8 @@ from faust.worker import Worker as FaustWorker
 
 from streams.errors import ClusterUnavailable
 from streams.ports import TP
-from streams.runtime import process
 from streams.runtime.cluster import KafkaCluster
+from streams.runtime.faust import process
 from streams.runtime.faust.web import _View
 from streams.settings import Settings
 from streams.web.base.scans import Question
