@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
-from streams.testing.simulation.coverage import Strike, table
+from streams.testing.simulation.coverage import Strike, table, unmet
 from streams.testing.simulation.play import run
 from streams.testing.simulation.shrink import shrink
 from tests.simulation.controls import CONTROLS, Control
@@ -96,8 +96,9 @@ def print_coverage(seeds: str) -> int:
         counts.update(run(plan_of(seed)).coverage)
     kinds = {kind for kind, _ in counts} - NO_FAULTS
     print(*table(counts, kinds), sep="\n")
-    print(f"seeds {seeds}")
-    return 0
+    never = unmet(counts)
+    print(f"seeds {seeds}, never met: {', '.join(' '.join(each) for each in never) or 'nothing that can be'}")
+    return bool(never)
 
 
 def search(name: str, seeds: str) -> tuple[str, int | None, str]:

@@ -68,6 +68,13 @@ def test_each_lost_protection_is_found() -> None:
     assert status == 0, said
 
 
+@pytest.mark.verify("thousands of seeds: two hundred do not meet every state")
+@pytest.mark.timeout(1800)
+def test_faults_meet_lanes_in_each_state() -> None:
+    status, said = simulate("--coverage", "--seeds", "0:2000", bound=1800)
+    assert status == 0, said
+
+
 def test_a_run_is_the_same_each_time() -> None:
     first, second = (simulate("--seed", "186")[1] for _ in range(2))
     assert first == second

@@ -60,6 +60,10 @@ STATES = (
     "waits",
 )
 
+#: Each of these has to strike in each of these states, in a range of some thousand seeds.
+OFTEN = ("compact", "cut_off", "disk_full", "freeze", "kill", "rebalance", "refusal", "restart")
+MET = ("standby", "opening", "idle", "in commit", "retry waits", "waits")
+
 
 class Strike(NamedTuple):
     """A kind of fault, and a state of a lane that it has met."""
@@ -92,6 +96,11 @@ def _state(lane: Lane) -> str:
     if lane.backlog:
         return "working"
     return "retry waits" if any(gate.queues for gate in lane.gates.values()) else "idle"
+
+
+def unmet(counts: Mapping[Strike, int]) -> list[Strike]:
+    """What was never met together, though it can be."""
+    return [each for kind in OFTEN for state in MET if not counts.get(each := Strike(kind, state))]
 
 
 def table(counts: Mapping[Strike, int], kinds: Iterable[str]) -> list[str]:
