@@ -119,7 +119,10 @@ class Admission:
         return Arrival(entry, route, record, envelope, None, now)
 
     def _check_inbox(self, partition: int, arrivals: Sequence[Arrival], now: float) -> None:
-        """Drop handlers that have seen the message; mark it for the others before any of them runs."""
+        """Drop handlers that have seen the message; claim its id for the others, in memory.
+
+        The inbox record is committed with what a handler decides.
+        """
         pairs = [
             (arrival, handler, self._inbox.key(handler.name_bytes, source, arrival.envelope.id_bytes))
             for arrival in arrivals

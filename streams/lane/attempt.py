@@ -62,9 +62,9 @@ class Attempts:
                         straight = False
                         attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
                         if self._is_tried_again(attempt, error, began):
-                            self._try_at_once(attempt)
-                elif (attempt := self._admitted(arrival, handler, inbox_key)) is not None:
-                    self._try_at_once(attempt)
+                            self._try_until_decided(attempt)
+                elif (attempt := self._past_the_gate(arrival, handler, inbox_key)) is not None:
+                    self._try_until_decided(attempt)
             except NeedsUpload as upload:
                 names = [each.name for each, _ in arrival.handlers]
                 arrival.handlers = arrival.handlers[names.index(handler.name) :]
@@ -95,20 +95,22 @@ class Attempts:
                 attempt: Attempt | None = unfinished.attempt
                 unfinished = None
             else:
-                attempt = self._admitted(arrival, handler, inbox_key)
+                attempt = self._past_the_gate(arrival, handler, inbox_key)
             if attempt is not None:
                 await self._try_in_background(attempt)
             gate.under_way -= 1
         HANDLED.set(None)
 
-    def _admitted(self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None) -> Attempt | None:
+    def _past_the_gate(
+        self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None
+    ) -> Attempt | None:
         """An attempt that may be made now; None: the message waits, or was given up."""
         attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
         if self._gates[handler.name].clear and arrival.error is None:
             return attempt
         return attempt if may_run(self._failures, attempt, self.clock.now()) else None
 
-    def _try_at_once(self, attempt: Attempt) -> None:
+    def _try_until_decided(self, attempt: Attempt) -> None:
         """Call a sync handler until it succeeds, or its message waits or is given up. Raises NeedsUpload."""
         arrival, again = attempt.arrival, True
         while again:
@@ -117,7 +119,7 @@ class Attempts:
             again = self._is_tried_again(attempt, error, began)
 
     async def _try_in_background(self, attempt: Attempt) -> None:
-        """As `_try_at_once`, where the attempt takes time."""
+        """As `_try_until_decided`, where the attempt takes time."""
         arrival, again = attempt.arrival, True
         while again:
             began = perf_counter()

@@ -61,7 +61,10 @@ async def _offsets(producer: Transactions, staged: Staged, group: str, faults: F
 
 
 class Commits:
-    """Commits what a lane has staged, and only then writes it to the lane's store."""
+    """Commits what a lane has staged, and only then writes it to the lane's store.
+
+    Expiry and stale index entries go to the store without a transaction: they can be made again.
+    """
 
     def __init__(
         self, staging: StagingArea, timers: Timers, spans: LaneSpans | None, lasting: Lasting, ports: Ports
@@ -89,7 +92,7 @@ class Commits:
         if self._signals.error is not None:
             raise self._signals.error
         order, options = self._staging.order, self._app.lane_options
-        if not order.has_finished() and not await self._is_idle():
+        if not order.has_finished() and not await self._wait_for_work():
             return False
         if order.backlog < self._reopening.limit:
             wait = rest(self._spent, self._clock.now() - self._ended, options.linger)
@@ -135,7 +138,7 @@ class Commits:
             return RecordRefused(why)
         return Refused(f"{why}. No message is to blame that could be a dead letter: raise the limit")
 
-    async def _is_idle(self) -> bool:
+    async def _wait_for_work(self) -> bool:
         """Wait for work; True when there was none for long, but markers have moved positions on, or the first
         ones are still to be recorded. Whoever wakes it without work does not prolong the time.
         """

@@ -52,11 +52,11 @@ class Dispatch:
 
     @property
     def room(self) -> int:
-        """How many keys more new messages may begin; a part is left to heads that were due and found none."""
+        """How many keys more new messages may begin; a part is kept for due heads that found no place."""
         return self._max_in_flight - self.in_flight - self._due.reserved
 
     async def close(self) -> None:
-        """Cancel what is under way; its effects were never staged."""
+        """Cancel what is under way. Its entry is not finished, so nothing of it is committed."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -111,8 +111,10 @@ class Dispatch:
         del self._in_flight[key]
 
     def _done(self, arrival: Arrival) -> Arrival | None:
-        """End a message: its entry may be committed now. Returns the message behind it in its queue, if that
-        may run now.
+        """A run of a message is over: it is done, waits as a row, or is given up. Its entry may be
+        committed now.
+
+        Returns the message behind it in its queue, if that may run now.
         """
         if self._loopback is not None:
             self._loopback.complete(arrival)

@@ -192,19 +192,19 @@ class BacklogLimit:
         self._held: list[CommitOrder] = []
 
     @contextmanager
-    def counting(self, sequences: CommitOrder) -> Iterator[None]:
+    def counting(self, order: CommitOrder) -> Iterator[None]:
         """For as long as a lane works: what it holds counts for all."""
-        self._held.append(sequences)
+        self._held.append(order)
         try:
             yield
         finally:
-            self._held = [each for each in self._held if each is not sequences]
+            self._held = [each for each in self._held if each is not order]
 
-    def room(self, sequences: CommitOrder, read_ahead: int) -> int:
+    def room(self, order: CommitOrder, read_ahead: int) -> int:
         """How many messages more a lane may take; 0 when it has to commit first. `read_ahead` are messages
         that it has read and could not take yet.
         """
-        lane_options, messages, size = self._options, sequences.held + read_ahead, sequences.held_bytes
+        lane_options, messages, size = self._options, order.held + read_ahead, order.held_bytes
         if size >= lane_options.max_backlog_bytes:
             return 0
         lanes = max(1, len(self._held))

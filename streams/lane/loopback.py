@@ -76,26 +76,26 @@ class Loopback:
         at, until, most = 0, perf_counter() + TURN, min(MOST, self._limit() - 1)
         while at < min(len(sent), most) and perf_counter() < until:
             tp, outgoing = entry.sends[sent[at].number]
-            if self._is_handled(entry, tp, outgoing, sent[at], now):
+            if self._handle(entry, tp, outgoing, sent[at], now):
                 marked = outgoing._replace(headers=[*outgoing.headers, self._mark])
                 entry.sends[sent[at].number] = (tp, marked)
                 entry.messages += 1
                 sent += _taken_from(entry)
             at += 1
 
-    def _is_handled(self, entry: Entry, tp: TP, outgoing: Outgoing, sent: Sent, now: float) -> bool:
+    def _handle(self, entry: Entry, tp: TP, outgoing: Outgoing, sent: Sent, now: float) -> bool:
         key = outgoing.key or b""
         self._loops.taken(tp.topic, key, sent.id)
         if self._loops.may_loop(tp, key):
             route = self._routes[tp.topic]
             if all(self._gates[handler.name].clear for handler in route.handlers):
                 record = LoopedRecord(tp, outgoing, now)
-                if self._is_run(Arrival(entry, route, record, Envelope(record), None, now), now):
+                if self._run_handlers(Arrival(entry, route, record, Envelope(record), None, now), now):
                     return True
         self._loops.written(tp.topic, key, sent.id)
         return False
 
-    def _is_run(self, arrival: Arrival, now: float) -> bool:
+    def _run_handlers(self, arrival: Arrival, now: float) -> bool:
         """Run all handlers; False: nothing was staged."""
         entry, staging = arrival.entry, self._staging
         HANDLED.set(arrival)

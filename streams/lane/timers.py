@@ -61,7 +61,7 @@ class Timers:
                 if due is None:
                     stale.append(Write(TIMERS_BY_DUE, index_key, None))
                 elif timer_key(due.name) not in self._in_flight:
-                    if not self._is_put_off(due, now):
+                    if not self._put_off_if_refused(due, now):
                         self._ring(due, now)
                     rung = True
                 if self._staging.order.is_over(self._options.max_backlog, self._options.max_backlog_bytes):
@@ -86,7 +86,7 @@ class Timers:
         staging.append(due.partition, changes, [(to, outgoing)], timer_key(due.name)).timer = due.name
         staging.counters.timers += 1
 
-    def _is_put_off(self, due: Due, now: float) -> bool:
+    def _put_off_if_refused(self, due: Due, now: float) -> bool:
         """Put a due timer off if the broker refuses its message, each time for as long as it is overdue.
         Whether it was.
         """

@@ -76,7 +76,7 @@ class TryAgain:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Send the message to a retry topic: a delayed retry.
+    """Wait as a row until it is due; a copy goes to a retry topic.
 
     Attributes:
         tier: which one, from 1 for `.retry-1`.

@@ -19,7 +19,7 @@ from streams.tracing.span import Span
 
 @dataclass(slots=True)
 class Counters:
-    """What a lane has met since it opened."""
+    """Counts of a lane since its worker has it; opening it again keeps them."""
 
     handled: int = 0
     looped: int = 0

@@ -56,8 +56,8 @@ class Entry:
         key: bytes | None = None,
         offset: int = -1,
     ) -> None:
-        """`tp` is None for what did not come from a topic, such as a timer; `size` is in bytes. Without a key
-        it waits for all that came before, and all that comes after waits for it.
+        """`tp` is None for what moves no offset, such as a timer or a retry; `size` is in bytes. Without a
+        key it waits for all that came before, and all that comes after waits for it.
         """
         self.key = key
         self.offset = offset
