@@ -26,6 +26,16 @@ class Seen(Row, frozen=True):
         return Seen((*self.ids, letter), number)
 
 
+class WideSeen(Seen, frozen=True):
+    """The same in a version with another field."""
+
+    latest: str = ""
+
+    def and_now(self, letter: str, number: float = 0.0) -> "WideSeen":
+        """The same with one more, and a number."""
+        return WideSeen((*self.ids, letter), number, letter)
+
+
 class Written(Message, frozen=True, kw_only=True):
     """What comes from outside. `fails` times its first handler fails; `poison` fails until it is healed, or
     for ever; `to` is another key that it is passed on to; `rings` seconds after it a timer rings;
@@ -88,19 +98,21 @@ class Rang(Message, frozen=True):
 RETRY = RetryPolicy(immediate=1, delays=(1.0, 4.0, 9.0))
 BREAKER = BreakerPolicy(window=10.0, minimum=6, open_for=2.0, max_open_for=8.0)
 
-COUNTS, AUDITS = Table("counts", Seen), Table("audits", Seen)
-SETTLED, RECEIVED, RINGS = Table("settled", Seen), Table("received", Seen), Table("rings", Seen)
+NAMES = ("counts", "audits", "settled", "received", "rings")
+#: Tables of versions without and with another field.
+TABLES = [[Table(name, kind) for name in NAMES] for kind in (Seen, WideSeen)]
 
 
-def letters(shape: Any, outside: Outside, now: Callable[[], float]) -> list[Route]:
-    """The lines of one seed."""
+def letters(shape: Any, outside: Outside, now: Callable[[], float], attempts: Counter[str]) -> list[Route]:
+    """The lines of a version. `attempts` has how often each letter was tried, by workers of any version."""
     service = Service("letters")
-    attempts = Counter[str]()
+    seen = WideSeen if shape.wide else Seen
+    counts, audits, settled, received, rings = TABLES[shape.wide]
     sends = [Counted] + [Passed] * shape.passed + [Rang] * shape.timed
     retry = RetryPolicy(RETRY.immediate, RETRY.delays, hold_while_dead=shape.holds)
     routes: list[Route] = []
 
-    @service.handler(sends=tuple(sends), retry=retry, breaker=BREAKER, row=COUNTS)
+    @service.handler(sends=tuple(sends), retry=retry, breaker=BREAKER, row=counts)
     def count(event: Written, row: Seen | None) -> Outcome:
         attempts[event.id] += 1
         if event.poison and not (outside.is_healed and event.poison == "curable"):
@@ -114,47 +126,47 @@ def letters(shape: Any, outside: Outside, now: Callable[[], float]) -> list[Rout
         if event.rings and shape.timed:
             timers.append(Timer(event.id, now() + event.rings, Rang(k=event.k, id=event.id)))
         return outcome(
-            row=(row or Seen()).and_now(event.id, float(event.number or 0)), send=send, timers=timers
+            row=(row or seen()).and_now(event.id, float(event.number or 0)), send=send, timers=timers
         )
 
     first = [count]
     order_by = (lambda event: event.to) if shape.ordered else None
     if shape.audited == "sync":
 
-        @service.handler(retry=retry, breaker=BREAKER, row=AUDITS)
+        @service.handler(retry=retry, breaker=BREAKER, row=audits)
         def audit(event: Written, row: Seen | None) -> Outcome:
             outside.check()
-            return outcome(row=(row or Seen()).and_now(event.id))
+            return outcome(row=(row or seen()).and_now(event.id))
 
         first.append(audit)
     elif shape.audited == "async":
 
-        @service.handler(retry=retry, breaker=BREAKER, order_by=order_by, row=AUDITS)
+        @service.handler(retry=retry, breaker=BREAKER, order_by=order_by, row=audits)
         async def audit(event: Written, row: Seen | None) -> Outcome:
             await outside.ask(event.slow or len(event.id) * 0.07)
-            return outcome(row=(row or Seen()).and_now(event.id))
+            return outcome(row=(row or seen()).and_now(event.id))
 
         first.append(audit)
     routes.append(on(Written, *first))
     if shape.settled:
 
-        @service.handler(row=SETTLED)
+        @service.handler(row=settled)
         def settle(event: Counted, row: Seen | None) -> Outcome:
-            return outcome(row=(row or Seen()).and_now(event.id))
+            return outcome(row=(row or seen()).and_now(event.id))
 
         routes.append(on(Counted, settle))
     if shape.passed:
 
-        @service.handler(row=RECEIVED)
+        @service.handler(row=received)
         def receive(event: Passed, row: Seen | None) -> Outcome:
-            return outcome(row=(row or Seen()).and_now(event.id))
+            return outcome(row=(row or seen()).and_now(event.id))
 
         routes.append(on(Passed, receive))
     if shape.timed:
 
-        @service.handler(row=RINGS)
+        @service.handler(row=rings)
         def ring(event: Rang, row: Seen | None) -> Outcome:
-            return outcome(row=(row or Seen()).and_now(event.id))
+            return outcome(row=(row or seen()).and_now(event.id))
 
         routes.append(on(Rang, ring))
     return routes

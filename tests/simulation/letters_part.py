@@ -27,6 +27,7 @@ class Shape:
     timed: bool
     ordered: bool
     holds: bool
+    wide: bool = False
 
     def part(self, run: Run) -> Letters:
         """The part of a run."""
@@ -55,10 +56,12 @@ class Letters(Part):
         #: What was given up by no handler, since it could not be committed, is handled when it comes again.
         self._came_again: set[str] = set()
         self._written_at: dict[str, float] = {}
+        self._shapes = [shape]
+        self._attempts = Counter[str]()
 
     def routes(self) -> Sequence[Route]:
         """The lines of its shape."""
-        return letters(self.shape, self.run.outside, self.run.here.now)
+        return letters(self.shape, self.run.outside, self.run.here.now, self._attempts)
 
     def do_write(
         self, key: str, letter: str, more: dict[str, Any], misrouted: bool, mark: Any = None, age: float = 0.0
@@ -72,6 +75,11 @@ class Letters(Part):
             self._came_again.add(letter)
         message = self._written[letter] = Written(k=key, id=letter, **more)
         run.post(message, letter, away=misrouted, mark=mark, age=age)
+
+    def deployed(self, shape: Shape) -> None:
+        """Another version begins."""
+        self.shape = shape
+        self._shapes.append(shape)
 
     def do_forge(self, key: str, letter: str) -> None:
         """A message of the outside that ends with the mark of what a lane has handled already."""
@@ -93,7 +101,7 @@ class Letters(Part):
                 if self.shape.holds and given_up[handler] & set(ids):
                     continue  # later ones of the key wait until the letter is settled
                 left += [f"{handler} has not had {letter} of {key}" for letter in sorted(gone)]
-        if self.shape.timed and Rang.TOPIC not in self.run.deleted:
+        if all(shape.timed for shape in self._shapes) and Rang.TOPIC not in self.run.deleted:
             rang = {letter for ids in in_log(self.run, Rang.TOPIC).values() for letter in ids}
             counted = {letter for ids in self._rows("counts").values() for letter in ids}
             counted -= self._excused("ring")
@@ -155,6 +163,9 @@ class Letters(Part):
         were read, or of before a changelog's rows were given up.
         """
         run = self.run
+        if handler == "audit" and not all(shape.audited for shape in self._shapes):
+            # What workers without it have handled does not come again.
+            return {each for each, at in self._written_at.items() if at <= run.started_at}
         if not run.removed and not run.deleted:
             return set()
         topic, table = HANDLERS[handler]

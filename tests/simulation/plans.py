@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from streams.testing.simulation import topics, troubles
+from streams.testing.simulation import deploys, topics, troubles
 from streams.testing.simulation.faults import kinds_of
 from streams.testing.simulation.plan import Plan, Step
 from tests.simulation import desk, errands, oddities, parcels, sagas_part
@@ -26,6 +26,13 @@ TOPICS = (
 REMADE = (
     *(Written.TOPIC,) * 4, *(Counted.TOPIC,) * 2, Passed.TOPIC, Rang.TOPIC,
     "sim-counts-changelog", "sim-lane-changelog", "sim-inbox-changelog", "sim-dead_letters-changelog",
+)  # fmt: skip
+#: What other versions of the letters have otherwise.
+VERSIONS = (
+    (("settled", True),), (("settled", False),), (("audited", "sync"),), (("audited", "async"),),
+    (("audited", ""),), (("passed", True),), (("passed", False),), (("timed", True),), (("timed", False),),
+    (("wide", True),), (("loopback", False),), (("loopback", True), ("settled", True)), (("max_batch", 2),),
+    (("settled", True), ("passed", True), ("audited", "sync"), ("wide", True)),
 )  # fmt: skip
 #: Those of all runs.
 OPTIONS = {
@@ -57,7 +64,7 @@ def plan_of(seed: int) -> Plan:
     if "errands" in subjects:  # they have operators of their own
         subjects = ["errands"]
     if subjects == ["letters"]:  # of other subjects nothing is said yet where a topic is gone
-        steps += _topics(seed)
+        steps += _topics(seed) + _deploys(seed)
     for subject in subjects:
         shape, some = SUBJECTS[subject](rng)
         shapes.append(shape)
@@ -150,6 +157,11 @@ def _more(seed: int, machines: int) -> list[Step]:
 def _topics(seed: int) -> list[Step]:
     rng = Random(f"{seed} topics")
     return _some(rng, rng.choice((0, 0, 0, 1, 2)), topics.kinds(rng, REMADE, Written.TOPIC))
+
+
+def _deploys(seed: int) -> list[Step]:
+    rng = Random(f"{seed} deploys")
+    return _some(rng, rng.choice((0, 0, 0, 1, 3)), deploys.kinds(rng, VERSIONS))
 
 
 def _some(rng: Random, number: int, kinds: Mapping[str, Callable[[], tuple[Any, ...]]]) -> list[Step]:

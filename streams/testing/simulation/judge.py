@@ -58,6 +58,7 @@ class Judged(Protocol):
     machines: list[Machine]
     workers: list[SimulatedWorker | None]
     owned: list[list[int]]
+    app_tables: set[str]
     removed: list[Removed]
     #: When each topic was deleted last, or an operator has gone on with what is there now, in loop's time.
     deleted: dict[str, float]
@@ -178,7 +179,8 @@ def _stores(run: Judged) -> list[Finding]:
             store = machine.stores.open(lane)
             copy = {table: dict(store.scan(table)) for table in store.tables()}
             store.close()
-            names = (rebuilt.keys() | copy.keys()) - _STALE
+            former = set(run.app_tables) - set(run.app.changelogs.values())
+            names = (rebuilt.keys() | copy.keys()) - _STALE - former
             found += [
                 Finding("stores are what changelogs say", f"{machine.name} lane {lane}: {table}")
                 for table in sorted(names)

@@ -14,6 +14,7 @@ import structlog
 
 from streams.testing.loop import SimulatedLoop
 from streams.testing.simulation.coverage import Strike
+from streams.testing.simulation.deploys import Deploys
 from streams.testing.simulation.machines import own_tasks
 from streams.testing.simulation.plan import Finding, Plan
 from streams.testing.simulation.run import Part, Run
@@ -76,7 +77,7 @@ def run(plan: Plan, *, verbose: bool = False) -> Result:
 
         async def whole() -> None:
             running.append(Run(plan, loop, verbose=verbose))
-            running[0].beside += [Troubles(running[0]), Topics(running[0])]
+            running[0].beside += [kind(running[0]) for kind in (Troubles, Topics, Deploys)]
             await running[0].go()
 
         was, drawn = structlog.get_config(), random.getstate()

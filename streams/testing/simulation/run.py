@@ -65,14 +65,11 @@ class Run:
         self.here = HereClock(self.clock)
         self.outside = Outside()
         self.parts = [shape.part(self) for shape in plan.shapes]
-        self.app = Application(
-            Layout(APP, plan.partitions, plan.lanes),
-            choreography(*(route for part in self.parts for route in part.routes())),
-            next((part.codecs for part in self.parts if part.codecs is not None), json_without_schema),
-            resources={name: each for part in self.parts for name, each in part.resources().items()},
-            lane_options=LaneOptions(**plan.options),
-            claims=next((found for part in self.parts if (found := part.claims()) is not None), None),
-        )
+        #: The tables that any version of the application has had.
+        self.app_tables: set[str] = set()
+        self.app = self._application(self.parts, plan.options)
+        #: When a worker was started last.
+        self.started_at = 0.0
         declared = declare(self.app, replication=1)
         cluster = _Cluster(
             {spec.name: spec.partitions for spec in declared},
@@ -108,6 +105,24 @@ class Run:
         self.is_quiet = False
         #: No worker starts any more.
         self.is_over = False
+
+    def _application(self, parts: Sequence[Part], options: Mapping[str, Any]) -> Application:
+        app = Application(
+            Layout(APP, self.plan.partitions, self.plan.lanes),
+            choreography(*(route for part in parts for route in part.routes())),
+            next((part.codecs for part in parts if part.codecs is not None), json_without_schema),
+            resources={name: each for part in parts for name, each in part.resources().items()},
+            lane_options=LaneOptions(**options),
+            claims=next((found for part in parts if (found := part.claims()) is not None), None),
+        )
+        self.app_tables |= set(app.changelogs.values())
+        return app
+
+    def version(self, shapes: Sequence[Shape], options: Mapping[str, Any]) -> None:
+        """Workers that start from now on have another version of the application."""
+        for part, shape in zip(self.parts, shapes, strict=True):
+            part.deployed(shape)
+        self.app = self._application(self.parts, options)
 
     def note(self, event: str, **more: Any) -> None:
         """A line of the trace."""
@@ -200,6 +215,13 @@ class Run:
         worker = SimulatedWorker(
             self.machines[number], self.app, self.cluster, self.group, self.points[number], self.fatal
         )
+        for spec in declare(self.app, replication=1):
+            if spec.name not in self.limits:
+                self.cluster.create_topic(spec.name, spec.partitions)
+                self.limits[spec.name] = self.cluster.limits[spec.name] = int(
+                    spec.config["max.message.bytes"]
+                )
+        self.started_at = self.loop.time()
         self.workers[number] = worker
         self.note("started", machine=worker.name)
         self.group.join(worker)

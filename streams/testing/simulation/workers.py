@@ -45,9 +45,9 @@ class Points:
         await asyncio.sleep(0)  # a process that was killed there ends here
 
 
-#: As `streams.runtime` has them: seconds between looks whether a worker is fit, and how often its identity is
-#: taken, within how many seconds, until it ends.
-FIT_LOOK = 5.0
+#: As `streams.runtime` has them: seconds between looks whether a worker is fit, and until one asks for
+#: another decision; how often its identity is taken, within how many seconds, until it ends.
+FIT_LOOK, REJOIN_AFTER = 5.0, 3.0
 TAKEN, WITHIN = 3, 120.0
 
 
@@ -74,7 +74,7 @@ class SimulatedWorker:
         self._generation = -1
         self._is_sure = False
         self._kept = machine.stores.kept()
-        self._unfit = False
+        self._unfit = self._asked = False
         self._taken: deque[float] = deque(maxlen=TAKEN)
         self._end_with = fatal
         network = Network(cluster, machine, self.process, points.reach, self._opens)
@@ -124,8 +124,9 @@ class SimulatedWorker:
             return
         told = given.active, given.standby, given.topics
         self.process.spawn(self._hear(True, lambda: self.host.assign(*told)))
-        if set(self.app.sources) - set(given.topics):
-            self._group.rebalance()
+        if set(self.app.sources) - set(given.topics) and not self._asked:
+            self._asked = True
+            asyncio.get_running_loop().call_later(REJOIN_AFTER, self._group.rebalance)
 
     def displaced(self) -> bool:
         """Another process has its identity: it joins again, and ends when that happens too often."""

@@ -1,0 +1,71 @@
+"""Deploys: workers start again with another version of the application, one after another or all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from streams.testing.simulation.run import Part, Run
+
+#: What a version changes of the first part's shape, and of the options of lanes.
+Changes = tuple[tuple[str, Any], ...]
+HOW = ("one by one", "at once")
+
+
+def kinds(rng: Random, versions: Sequence[Changes]) -> Mapping[str, Callable[[], tuple[Any, ...]]]:
+    """By the kind of a step what makes the rest of it from a seed."""
+    return {
+        "deploy": lambda: (rng.choice(versions), rng.choice(HOW), rng.choice((0.5, 4.0, 12.0))),
+        "roll_back": lambda: (rng.choice(HOW), rng.choice((0.5, 4.0))),
+        "standbys": lambda: (rng.choice((0, 1, 2)),),
+    }  # fmt: skip
+
+
+class Deploys(Part):
+    """Those of a run. A version is made of the one that was planned: what it does not change is as it was."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run)
+        self._before: Changes = ()
+        self._now: Changes = ()
+
+    def do_deploy(self, changes: Changes, how: str, gap: float) -> None:
+        """Workers start again, with another version."""
+        self._before, self._now = self._now, changes
+        run = self.run
+        shape, *others = run.plan.shapes
+        options = dict(run.plan.options)
+        for name, value in changes:
+            if name in options:
+                options[name] = value
+            else:
+                shape = replace(shape, **{name: value})
+        run.version([shape, *others], options)
+        for number in range(len(run.machines)):
+            if how == "at once":
+                run.do_kill(number, 0, gap)
+            else:
+                run.later(number * gap, run.do_restart, number, 0.5)
+
+    def do_roll_back(self, how: str, gap: float) -> None:
+        """The version before is there again."""
+        self.do_deploy(self._before, how, gap)
+
+    def do_standbys(self, standbys: int) -> None:
+        """The group has another number of standbys from its next decision on."""
+        self.run.group.standbys = standbys
+        self.run.group.rebalance()
+
+    def end_faults(self) -> None:
+        """The last deploy goes through."""
+        run = self.run
+        for number, worker in enumerate(run.workers):
+            if worker is not None and worker.app is not run.app:
+                run.do_kill(number, 0, 0.5)
+
+    def missing(self) -> list[str]:
+        """Workers that have another version still."""
+        apps = [worker.app for worker in self.run.workers if worker is not None]
+        return [] if all(app is self.run.app for app in apps) else ["a worker has another version"]
