@@ -92,7 +92,9 @@ class Letters(Part):
 
     def missing(self) -> list[str]:
         """Letters that a handler has neither had nor given up, and timers that have not rung."""
-        left = []
+        left: list[str] = []
+        if self._waits_for_operator():
+            return left
         given_up = self._dead()
         for handler, (table, expected) in self._tables().items():
             has = self._rows(table)
@@ -108,6 +110,15 @@ class Letters(Part):
             unheard = (letter for letter in sorted(counted - rang) if self._written[letter].rings)
             left += [f"no timer of {letter} has rung" for letter in unheard]
         return left
+
+    def _waits_for_operator(self) -> bool:
+        """Whether half of a queue went with a lane changelog that was deleted: its key waits, and that is
+        said.
+        """
+        workers = [worker for worker in self.run.workers if worker is not None]
+        lanes = [lane for worker in workers for lane in worker.host.lanes.values()]
+        lost = self.run.app.layout.changelog("lane") in self.run.deleted
+        return lost and any(lane.unreadable.found for lane in lanes)
 
     def judge(self) -> list[Finding]:
         """Each takes effect once, in the order of the log; nothing good is given up."""
