@@ -117,7 +117,10 @@ def missing(run: Judged) -> list[str]:
     lanes: dict[int, str] = {}
     for worker in run.workers:
         if worker is not None:
-            lanes |= {number: lane.state.value for number, lane in worker.host.lanes.items()}
+            lanes |= {
+                number: f"busy with {lane.backlog}" if lane.backlog else lane.state.value
+                for number, lane in worker.host.lanes.items()
+            }
             if not run.group.is_settled(worker):
                 return [f"{worker.name} has not heard of the last assignment"]
     left = [f"lane {n} is {lanes.get(n, 'nowhere')}" for n in range(run.plan.lanes) if lanes.get(n) != "open"]
