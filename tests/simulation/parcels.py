@@ -31,7 +31,7 @@ BUCKET = "event-payloads"
 #: Bytes of a payload from which on it goes by reference.
 THRESHOLD = 300
 #: For so many seconds an object without a row is left alone: longer than anything may stand still here.
-GRACE = 100.0
+GRACE = 600.0
 
 
 class Box(Message, frozen=True, kw_only=True):

@@ -69,7 +69,8 @@ def plan_of(seed: int) -> Plan:
         shape, some = SUBJECTS[subject](rng)
         shapes.append(shape)
         steps += some
-    steps = skewed(seed, machines, steps, options)
+    letters_hold = any(getattr(shape, "holds", False) for shape in shapes)
+    steps = skewed(seed, machines, steps, options, letters_hold=letters_hold)
     return Plan(
         seed,
         partitions,

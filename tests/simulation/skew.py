@@ -24,12 +24,19 @@ NO_FAULTS = frozenset(
 TOPICS = frozenset(("recreate", "delete", "grow", "cut"))
 
 
-def skewed(seed: int, machines: int, steps: Sequence[Step], options: dict[str, Any]) -> list[Step]:
-    """The steps of a plan, with more of these. `options` are those of its lanes."""
+def skewed(
+    seed: int, machines: int, steps: Sequence[Step], options: dict[str, Any], *, letters_hold: bool
+) -> list[Step]:
+    """The steps of a plan, with more of these. `options` are those of its lanes.
+
+    Args:
+        letters_hold: a dead letter holds what comes after it. A hot key would then fill its queue for as long
+            as nobody replays the letter, which is no fault of the lane.
+    """
     found = list(steps)
     kinds = {step.kind for step in steps}
     if "write" in kinds and not kinds & TOPICS:
-        hot = _hot(Random(f"{seed} hot"))
+        hot = [] if letters_hold or "deploy" in kinds else _hot(Random(f"{seed} hot"))
         if hot:
             options |= {"max_waiting": 60, "max_backlog": 20}
         found = [*_slow(Random(f"{seed} slow"), found), *hot, *_backfill(Random(f"{seed} backfill"))]
