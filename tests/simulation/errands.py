@@ -278,7 +278,7 @@ class ErrandsPart(HandlersPart):
         for handler in HANDLED_BY:
             self.do_command(handler, "resume", None, False)
         if self._has.holds:
-            for number in range(32):
+            for number in range(64):  # also for retries that a clock has put off
                 kind = "discard" if number % 2 else "replay"
                 self.run.later(20.0 + 20 * number, self.run.do_operate, kind, False)
 

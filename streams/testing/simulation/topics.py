@@ -23,6 +23,7 @@ from streams.lane.state import LaneState
 from streams.model.layout import LANE
 from streams.ports import TP
 from streams.positions.review import At, Standing, accept, standings
+from streams.testing.log import Entry
 from streams.testing.simulation.judge import Removed
 from streams.testing.simulation.run import Part, Run
 
@@ -68,9 +69,14 @@ class Topics(Part):
         self._without_lanes = False
         self._noticed_by = 0.0
         self._operator: asyncio.Task[None] | None = None
+        #: Removed while their transaction was open: it may commit all the same.
+        self._open: list[Entry] = []
 
     def missing(self) -> list[str]:
         """Whether lanes may still have to notice what was done."""
+        gone = [each.record for each in self._open if each.visible]
+        self._open = [each for each in self._open if not each.visible]
+        self.run.removed += [Removed(record, unread=True) for record in gone if record is not None]
         return ["topics were changed just now"] if self.run.loop.time() < self._noticed_by else []
 
     def end_faults(self) -> None:
@@ -127,6 +133,9 @@ class Topics(Part):
                 continue
             stands = positions.get(TP(topic, record.partition), 0)
             run.removed.append(Removed(record, unread=record.offset >= stands))
+        if partition is None and before is None:
+            entries = [each for log in run.cluster.logs_of(topic) for each in log.entries()]
+            self._open += [each for each in entries if each.transaction and not each.visible]
 
     # -- the operator ---------------------------------------------------------------------------------
 
