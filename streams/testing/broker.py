@@ -81,7 +81,8 @@ class FakeBroker:
         self._producers: dict[str, Producer] = {}
         self.groups: dict[str, dict[TP, int]] = {}
         self._faults: list[tuple[Fault, int]] = []
-        self._waiting: set[asyncio.Future[None]] = set()
+        #: A dict for its order: that of a set of futures differs from run to run.
+        self._waiting: dict[asyncio.Future[None], None] = {}
         for name, partitions in (topics or {}).items():
             self.create_topic(name, partitions)
 
@@ -265,9 +266,9 @@ class FakeBroker:
     async def changed(self, timeout: float) -> None:
         """Wait until something may have become readable, at most `timeout` seconds."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiter)
+        self._waiting[waiter] = None
         try:
             await asyncio.wait([waiter], timeout=timeout)
         finally:
-            self._waiting.discard(waiter)
+            self._waiting.pop(waiter)
             waiter.cancel()

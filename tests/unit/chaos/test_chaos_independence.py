@@ -18,7 +18,7 @@ OF_AGENTS = """
 OF_CHAOS = """
     check evidence evidence.bucket evidence.calls evidence.consequences evidence.decoding
     evidence.evidence evidence.headers evidence.in_postgres evidence.letters evidence.objects
-    evidence.origins evidence.plain evidence.rebuilt evidence.retried evidence.saga_records
+    evidence.origins evidence.plain evidence.rebuilt evidence.retry_rows evidence.saga_records
     evidence.stores judges judges.findings judges.key_order judges.lateness judges.noted
     judges.outcomes judges.overtaken judges.rows judges.saga_ways judges.sagas judges.stalls
     judges.timers load load.called_off load.partitioner rig rig.records

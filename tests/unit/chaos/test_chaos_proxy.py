@@ -390,9 +390,9 @@ def test_a_slow_gateway_delays_each_way_by_half(
 def test_the_proxy_ends_when_its_owner_is_killed(place: Place) -> None:
     program = (
         "import signal, sys, pathlib, psutil\n"
-        "from chaos.rig.network import Network\n"
+        "from chaos.rig.network import ClientNetwork\n"
         "from streams.local import Stack\n"
-        "with Network(Stack(pathlib.Path(sys.argv[1])), ['ada']):\n"
+        "with ClientNetwork(Stack(pathlib.Path(sys.argv[1])), ['ada']):\n"
         "    print(psutil.Process().children()[0].pid, flush=True)\n"
         "    signal.pause()\n"
     )
