@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from streams.web.base.view import WorkerView
 
@@ -123,25 +124,30 @@ class Rates:
         return round(count / self.span, 3) if self.span else 0.0
 
 
+@asynccontextmanager
+async def in_background(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[None]:
+    """Run a coroutine beside the block, and cancel it when the block ends."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
 class RatePoller:
-    """The last looks at a worker. One costs some microseconds for each handler and lane, whether anybody
-    looks at pages or not; so the first page has rates already.
+    """The latest samples of a worker's counters. They are kept also while no page is open, so that the
+    first page has rates. A sample costs some microseconds for each handler and lane.
     """
 
     def __init__(self, view: WorkerView) -> None:
         self._view = view
         self._looks: deque[RateSample] = deque(maxlen=KEPT)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Look again and again for as long as this is open."""
-        task = asyncio.create_task(self._run(), name="looks")
-        try:
-            yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Keep a sample every `INTERVAL` seconds for as long as this is open."""
+        return in_background(self._run(), "rate samples")
 
     async def _run(self) -> None:
         while True:

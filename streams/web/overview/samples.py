@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -22,6 +21,7 @@ from streams.staging.keys import name_in, time_in
 from streams.units import DAY
 from streams.web.base.lane_rows import AT_ONCE, check_still_here, rows_of
 from streams.web.base.view import Problem, WorkerView, readable_store
+from streams.web.overview.rates import in_background
 from streams.web.sagas.indexes import LETTER_LISTS, LETTERS, index_of, read_letter_value
 from streams.web.sagas.row_index import AT_ONCE as INDEXED_AT_ONCE
 from streams.web.sagas.row_index import catch_up, counted, entries
@@ -75,16 +75,9 @@ class Sampler:
         self._view = view
         self._busy_since = 0.0
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    def running(self) -> AbstractAsyncContextManager[None]:
         """Count for as long as this is open."""
-        task = asyncio.create_task(self._run(), name="sampler")
-        try:
-            yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        return in_background(self._run(), "sampler")
 
     async def _run(self) -> None:
         while True:
