@@ -6,10 +6,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from benchmarks.machine import in_words
 from benchmarks.sections import NotMeasured, ReportTable, Section
+
+_WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,9 @@ def markdown(section: Section, circumstances: Circumstances) -> str:
     plural = "s" if circumstances.runs != 1 else ""
     blocks = [f"## {section.title}"]
     blocks += ["\n".join([f"**{table.title}**", "", *_markdown_rows(table)]) for table in section.tables]
-    blocks += section.notes
-    blocks.append(
-        f"Measured {circumstances.day}, {circumstances.runs} run{plural}: {in_words(circumstances.machine)}"
-    )
+    measured = f"Measured {circumstances.day}, {circumstances.runs} run{plural}"
+    notes = [*section.notes, f"{measured}: {in_words(circumstances.machine)}"]
+    blocks += (fill(note, _WIDTH, break_long_words=False, break_on_hyphens=False) for note in notes)
     return "\n\n".join(blocks)
 
 

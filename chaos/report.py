@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from textwrap import fill
 
 import msgspec
 from rich.console import Console
@@ -12,6 +13,8 @@ from rich.text import Text
 
 from chaos.check import CheckReport as Checked
 from chaos.rig.records import RunRecords
+
+_WIDTH = 120
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,10 +89,10 @@ def markdown(report: RunReport) -> str:
         "",
     ]
     lines += [
-        f"- **{'pass' if finding.passed else 'FAIL'}: {finding.name}.** {finding.says}"
+        _item(f"**{'pass' if finding.passed else 'FAIL'}: {finding.name}.** {finding.says}")
         for finding in (report.checked.findings if report.checked else ())
     ]
-    lines += [f"- **FAIL:** {problem}" for problem in report.problems]
+    lines += [_item(f"**FAIL:** {problem}") for problem in report.problems]
     lines += [
         "",
         "## Longest stalls",
@@ -98,9 +101,16 @@ def markdown(report: RunReport) -> str:
         "|---|---|---|---|",
     ]
     lines += list(_longest_stalls(report))
-    lines += ["", "## Every fault", "", "| At | Fault | Target | Healed after | Confirmed by |"]
-    lines += ["|---|---|---|---|---|", *(f"| {' | '.join(cells)} |" for cells in _rows(report.run)), ""]
-    return "\n".join(lines)
+    lines += ["", "## Every fault", ""]
+    for at, kind, target, healed, confirmed in _rows(report.run):
+        after = "never healed" if healed == "never" else f"healed after {healed}"
+        lines.append(_item(f"{at}: `{kind}` of {target}, {after}: {confirmed}"))
+    return "\n".join([*lines, ""])
+
+
+def _item(text: str) -> str:
+    """A list item, wrapped to the width of the pages."""
+    return fill(text, _WIDTH, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _rows(run: RunRecords) -> Iterator[tuple[str, ...]]:

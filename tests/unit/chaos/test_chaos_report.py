@@ -51,8 +51,8 @@ def test_it_fails_otherwise_and_tells_how_to_repeat_it(red: RunReport) -> None:
 
 def test_the_document_has_every_fault_finding_problem_and_stall() -> None:
     text = markdown(report(GREEN, RED, problems=["worker-1 hung at the end"]))
-    assert "| 10 s | kill_worker | worker-1 | 6.5 s | pid 7 ended |" in text
-    assert "| 30 s | remove_worker | worker-2 | never | NOT CONFIRMED |" in text
+    assert "- 10 s: `kill_worker` of worker-1, healed after 6.5 s: pid 7 ended\n" in text
+    assert "- 30 s: `remove_worker` of worker-2, never healed: NOT CONFIRMED\n" in text
     assert "- **pass: every order settled exactly once.** 100 orders" in text
     assert "- **FAIL: no dead letters.** 3 in a topic" in text
     assert "- **FAIL:** worker-1 hung at the end" in text
