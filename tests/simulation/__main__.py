@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --seed N`: one run, event by event; `--seeds A:B`: many, and what they find."""
+"""`python -m tests.simulation --seed N`: one run, event by event; `--seeds A:B,C`: many, what they find."""
 
 from __future__ import annotations
 
@@ -67,16 +67,19 @@ def one(seed: int, control: Control, *, smaller: bool) -> int:
     return bool(result.findings)
 
 
-def range_of(seeds: str) -> range:
-    """The seeds of `A:B`."""
-    first, _, last = seeds.partition(":")
-    return range(int(first), int(last))
+def seeds_of(seeds: str) -> list[int]:
+    """The seeds of `A:B`, of `A`, or of several of them with commas between."""
+    found: list[int] = []
+    for each in seeds.split(","):
+        first, _, last = each.partition(":")
+        found += range(int(first), int(last or int(first) + 1))
+    return found
 
 
 def many(seeds: str, control: Control, *, until_found: bool, having: set[str]) -> int:
     """All runs of a range, and what they find."""
     began, failed = time.process_time(), 0
-    for seed in range_of(seeds):
+    for seed in seeds_of(seeds):
         plan = control.plan_of(seed)
         if having and having.isdisjoint(step.kind for step in plan.steps):
             continue
@@ -92,7 +95,7 @@ def many(seeds: str, control: Control, *, until_found: bool, having: set[str]) -
 def print_coverage(seeds: str) -> int:
     """In how many runs each kind of fault has struck in each state."""
     counts: Counter[Strike] = Counter()
-    for seed in range_of(seeds):
+    for seed in seeds_of(seeds):
         counts.update(run(plan_of(seed)).coverage)
     kinds = {kind for kind, _ in counts} - NO_FAULTS
     print(*table(counts, kinds), sep="\n")
@@ -105,7 +108,7 @@ def search(name: str, seeds: str) -> tuple[str, int | None, str]:
     """The first seed that finds a control, and by which invariant."""
     control = CONTROLS[name]
     with control.off():
-        for seed in range_of(seeds):
+        for seed in seeds_of(seeds):
             if (found := control.finding(run(control.plan_of(seed)).findings)) is not None:
                 return name, seed, found.invariant
     return name, None, ""

@@ -107,8 +107,7 @@ class OdditiesPart(Part):
         if bad:
             value, headers = BAD[bad](value or b"", headers)
         tp = TP(Note.TOPIC, run.app.layout.partition_of(key.encode()))
-        at = max(0, int((run.clock.now() + stamp) * 1000))
-        offset = run.cluster.produce(tp, key.encode(), value, headers, at)
+        offset = run.cluster.produce(tp, key.encode(), value, headers, run.stamp(Note.TOPIC, -stamp))
         if bad:
             self._bad[tp.partition, offset] = bad
         else:

@@ -40,6 +40,20 @@ def test_whatever_happens_in_ten_thousand_runs(first: int) -> None:
     assert status == 0, said
 
 
+#: Seeds that have found something, each with what that was.
+FOUND = {
+    3225: "a note's old stamp stood in a topic that brokers stamp, and retention took it",
+    3418: "the lane changelog was made again, and with it went where a former version stood",
+    3883: "an operator fenced an idle lane, whose store was behind what the operator wrote",
+    3900: "all was taken as settled while a worker still ended a lane that another one had",
+}
+
+
+def test_seeds_that_have_found_something_hold() -> None:
+    status, said = simulate("--seeds", ",".join(map(str, FOUND)))
+    assert status == 0, said
+
+
 #: Controls that are found within some tens of seeds.
 QUICK = (
     "no-inbox",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple, Protocol
 
 from streams.dead_letters.row import Letter, decode_letter
@@ -123,6 +124,8 @@ def missing(run: Judged) -> list[str]:
             }
             if not run.group.is_settled(worker):
                 return [f"{worker.name} has not heard of the last assignment"]
+            if worker.not_its_own:
+                return [f"{worker.name} still ends lanes that others have: {worker.not_its_own}"]
     left = [f"lane {n} is {lanes.get(n, 'nowhere')}" for n in range(run.plan.lanes) if lanes.get(n) != "open"]
     positions = run.cluster.groups.get(run.app.layout.app_id, {})
     for topic in run.app.sources:
@@ -155,23 +158,32 @@ def _positions(run: Judged) -> list[Finding]:
     positions = run.cluster.groups.get(run.app.layout.app_id, {})
     # A topic that was made again with fewer partitions leaves some behind.
     group = {tp: at for tp, at in positions.items() if run.cluster.log_if_there(tp) is not None}
+    if run.app.layout.changelog("lane") in run.deleted:
+        # Where a version stood whose topics this one does not read is gone with it: the group alone knows.
+        group = {tp: at for tp, at in group.items() if tp in recorded or tp.topic in run.app.sources}
     if group != recorded:
         return [Finding("positions agree", f"group {group}, changelog {recorded}")]
     return []
 
 
 def _stores(run: Judged) -> list[Finding]:
-    """An owner's store is what its changelogs say."""
+    """An owner's store is what its changelogs say: of an owner that an operator has fenced, and that has had
+    nothing to commit since, as far as the store says that it has them.
+    """
     found = []
     writes = Writes(bucket_length(run.app.lane_options.inbox_retention))
-    for machine, lanes in zip(run.machines, run.owned, strict=True):
+    for machine, worker, lanes in zip(run.machines, run.workers, run.owned, strict=True):
         for lane in lanes:
             rebuilt: dict[str, dict[bytes, bytes]] = {}
+            store = machine.stores.open(lane)
+            producer = worker and worker.process.producers.get(run.app.layout.transactional_id(lane))
+            is_fenced = bool(run.deleted) and not (producer and producer.is_current)
             for tp, table in changelog_partitions(run.app, lane).items():
+                end = store.position(tp) if is_fenced else inf
                 pairs = [
                     (r.key or b"", r.value)
                     for r in run.cluster.visible(tp.topic)
-                    if r.partition == tp.partition
+                    if r.partition == tp.partition and r.offset < end
                 ]
                 for write in writes.of(table, tp.partition, pairs):
                     kept = rebuilt.setdefault(write.table, {})
@@ -179,7 +191,6 @@ def _stores(run: Judged) -> list[Finding]:
                         kept.pop(write.key, None)
                     else:
                         kept[write.key] = write.value
-            store = machine.stores.open(lane)
             copy = {table: dict(store.scan(table)) for table in store.tables()}
             store.close()
             former = set(run.app_tables) - set(run.app.changelogs.values())

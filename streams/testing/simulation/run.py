@@ -435,8 +435,11 @@ class Run:
         home = self.app.layout.partition_of(key.encode())
         grown = away and partitions > self.plan.partitions
         tp = TP(topic, partitions - 1 if grown else (home + away) % partitions)
-        stamp = None if topic in self.stamped else int((self.clock.now() - age) * 1000)
-        self.cluster.produce(tp, key.encode(), codec.encode(message), headers, stamp)
+        self.cluster.produce(tp, key.encode(), codec.encode(message), headers, self.stamp(topic, age))
+
+    def stamp(self, topic: str, age: float) -> int | None:
+        """The stamp of a record that a client stamps `age` seconds ago; None: the broker stamps it."""
+        return None if topic in self.stamped else max(0, int((self.clock.now() - age) * 1000))
 
     def seconds(self) -> float:
         """How long the run has lasted."""

@@ -95,6 +95,11 @@ class SimulatedWorker:
         """Whether it heartbeats."""
         return self.machine.process is self.process and self.machine.answers
 
+    @property
+    def not_its_own(self) -> list[int]:
+        """Lanes that it still has, and was not given."""
+        return sorted(self.host.lanes.keys() - set(self._given.active))
+
     def claims(self) -> Member:
         """What it says of itself when it joins."""
         layout = self.app.layout
