@@ -21,6 +21,7 @@ PROJECT = Path(__file__).parents[2]
 TESTS = (
     "claims",
     "claims_waiting",
+    "crashes",
     "delivery",
     "dead_letters",
     "desk",
@@ -30,7 +31,6 @@ TESTS = (
     "loopback",
     "pauses",
     "pauses_attempts",
-    "properties",
     "references",
     "retries",
     "rows",
