@@ -12,8 +12,8 @@ from typing import Annotated, TypeVar
 import msgspec
 import typer
 
-from streams.cli.slot import slot_json, slot_line
-from streams.cli.workers import Json, json_line
+from streams.cli.database import Url, slot_json, slot_line, with_database
+from streams.cli.options import Json, json_line
 from streams.postgres import Database
 from streams.postgres.cdc import (
     CdcRelay,
@@ -42,7 +42,6 @@ _SETTLED_AFTER = 15.0
 
 T = TypeVar("T")
 
-Url = Annotated[str, typer.Option("--url", help="postgresql://...; that of the settings unless given.")]
 ConnectUrl = Annotated[
     str, typer.Option("--connect", help="http://... of Connect; that of the settings unless given.")
 ]
@@ -156,15 +155,11 @@ def _runs(status: CdcStatus) -> bool:
 
 
 def _run(url: str, connect: str, work: Callable[[Database, Connect], Awaitable[T]]) -> T:
-    async def run() -> T:
-        settings = Settings.read()
-        async with (
-            Database(url or settings.postgres(), name="steadfaust cdc") as database,
-            Connect(connect or settings.connect()) as at,
-        ):
+    async def run(database: Database) -> T:
+        async with Connect(connect or Settings.read().connect()) as at:
             return await work(database, at)
 
-    return asyncio.run(run())
+    return with_database(url, run)
 
 
 def _print(found: CdcStatus) -> None:

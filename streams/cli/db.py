@@ -5,26 +5,22 @@ Exit status: 0 done; 1 an error; 4 `status` found migrations that the database h
 
 from __future__ import annotations
 
-import asyncio
 import tomllib
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
-from streams.cli.workers import Json, json_line
+from streams.cli.database import Url, with_connection
+from streams.cli.options import Json, json_line
 from streams.errors import SettingsError
-from streams.postgres.database import Connection, connect
 from streams.postgres.migrations import LIBRARY, MigrationSet, MigrationStatus, migrate, standings
 from streams.settings import Settings
 
 app = typer.Typer(help="PostgreSQL: migrate, status.", no_args_is_help=True)
 
 OUTSTANDING = 4
-T = TypeVar("T")
 
-Url = Annotated[str, typer.Option("--url", help="postgresql://...; that of the settings unless given.")]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", help="NAME=FOLDER: migrations of an application; those of pyproject.toml too."),
@@ -45,10 +41,12 @@ def migrate_(
     """
     wanted = migration_sets(sets or [])
     if dry_run:
-        found = [each for each in _run(url, lambda c: standings(c, wanted)) if each.applied_at is None]
+        found = [
+            each for each in with_connection(url, lambda c: standings(c, wanted)) if each.applied_at is None
+        ]
     else:
         at = url or Settings.read().postgres()
-        found = _run(at, lambda c: migrate(c, wanted, url=at))
+        found = with_connection(at, lambda c: migrate(c, wanted, url=at))
     _print(found, as_json=as_json)
     if not found and not as_json:
         typer.echo("nothing to do")
@@ -58,7 +56,7 @@ def migrate_(
 def status(url: Url = "", sets: Sets = None, *, as_json: Json = False) -> None:
     """List the migrations and when the database got them; exit status 4 when some are outstanding."""
     wanted = migration_sets(sets or [])
-    found = _run(url, lambda c: standings(c, wanted))
+    found = with_connection(url, lambda c: standings(c, wanted))
     _print(found, as_json=as_json)
     raise typer.Exit(OUTSTANDING if any(each.applied_at is None for each in found) else 0)
 
@@ -82,17 +80,6 @@ def migration_sets(named: list[str], project: Path = Path("pyproject.toml")) -> 
         if not place.is_dir():
             raise SettingsError(f"migrations of {name!r}: there is no folder {place}")
     return [MigrationSet(name, folder) for name, folder in found.items()]
-
-
-def _run(url: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-    async def run() -> T:
-        connection = await connect(url or Settings.read().postgres(), name="steadfaust db")
-        try:
-            return await work(connection)
-        finally:
-            await connection.close()
-
-    return asyncio.run(run())
 
 
 def _print(found: list[MigrationStatus], *, as_json: bool) -> None:

@@ -15,16 +15,27 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from streams.cli.workers import At, Json, Who, Why, WorkerAddress, by_whom, find_worker, json_line
+from streams.cli.options import (
+    NOTHING,
+    OPTIONS,
+    REFUSED,
+    UNFINISHED,
+    At,
+    Json,
+    Limit,
+    Why,
+    by_whom,
+    echo,
+    json_line,
+    takes,
+)
+from streams.cli.workers import WorkerAddress, find_worker
 from streams.web.letters.letter_answers import GroupAnswer, merged
 from streams.web.letters.letters import FILTERS
 
 app = typer.Typer(help="Dead letters: list, show, replay, discard.", no_args_is_help=True)
 
 LETTERS = "/api/dead-letters"
-NOTHING = 3
-UNFINISHED = 4
-REFUSED = 1
 #: Between looks at a job's progress or at the groups, in seconds.
 PAUSE = 0.5
 
@@ -43,6 +54,19 @@ Timeout = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Parked letters, too.")]
 
+_OPTIONS = {
+    **OPTIONS,
+    "why": (Why, ""),
+    "where": (Where, None),
+    "rate": (Rate, 200.0),
+    "job": (Job, ""),
+    "timeout": (Timeout, 30.0),
+    "no_wait": (NoWait, False),
+    "force": (Force, False),
+    "dry_run": (DryRun, False),
+    "yes": (Yes, False),
+}
+
 
 def _filter(where: list[str] | None) -> dict[str, str]:
     """The query that `--where` options name; older and newer are ages in seconds."""
@@ -57,7 +81,7 @@ def list_(
     worker: At = "",
     where: Where = None,
     *,
-    limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 50,
+    limit: Limit = 50,
     as_json: Json = False,
 ) -> None:
     """List dead letters."""
@@ -66,7 +90,7 @@ def list_(
     for page in find_worker(worker).pages(LETTERS, {**query, "limit": str(min(limit, 500))}):
         for letter in page["letters"][: limit - printed]:
             printed += 1
-            typer.echo(json_line(letter) if as_json else _line(letter))
+            echo(letter, _letter_line, as_json=as_json)
         if printed >= limit:
             break
     raise typer.Exit(0 if printed else NOTHING)
@@ -126,32 +150,46 @@ def show(letter: str, worker: At = "", *, as_json: Json = False) -> None:
         typer.echo(shown["trace"])
 
 
-def _many(operation: str, ids: list[str] | None, matching: dict[str, str], **asked: Any) -> None:
-    """Ask for an operation about letters that are named, or about all that match, when told how many."""
+def _many(
+    operation: str,
+    ids: list[str] | None,
+    *,
+    worker: str,
+    who: str,
+    timeout: float,
+    no_wait: bool,
+    as_json: bool,
+    where: list[str] | None = None,
+    dry_run: bool = False,
+    yes: bool = True,
+    **given: Any,
+) -> None:
+    """Ask for an operation about letters that are named, or about all that match once the user has agreed to
+    their number.
+    """
+    matching = _filter(where)
     if bool(ids) == bool(matching):
         raise typer.BadParameter("name letters, or say with --where which are meant")
-    worker, yes, dry_run = find_worker(asked.pop("worker")), asked.pop("yes"), asked["dry_run"]
-    as_json = asked.pop("as_json")
-    timeout = 0.0 if asked.pop("no_wait") else asked.pop("timeout")
-    asked.pop("timeout", None)
-    body = {**asked, "operation": operation, "who": by_whom(asked["who"])}
+    address = find_worker(worker)
+    timeout = 0.0 if no_wait else timeout
+    body = {**given, "dry_run": dry_run, "operation": operation, "who": by_whom(who)}
     if ids:
         ids = list(dict.fromkeys(ids))  # the lane answers once for each letter
-        job = worker.post(f"{LETTERS}/operations", {**body, "letters": ids})
+        job = address.post(f"{LETTERS}/operations", {**body, "letters": ids})
         if dry_run or not timeout:
             _tell(job, as_json=as_json)
-        _tell_answers(job, _answers(worker, job, ids, timeout), as_json=as_json)
+        _tell_answers(job, _answers(address, job, ids, timeout), as_json=as_json)
     if not yes and not dry_run:
         trial = {**body, "matching": matching, "dry_run": True}
-        found = _wait(worker, worker.post(f"{LETTERS}/operations", trial))
+        found = _wait(address, address.post(f"{LETTERS}/operations", trial))
         if found["state"] != "done":
             _tell(found, as_json=as_json)
         _print_groups([msgspec.convert(group, GroupAnswer) for group in found["groups"]], as_json=False)
         if not found["matched"]:
             raise typer.Exit(NOTHING)
         typer.confirm(f"{operation} {found['matched']} letters?", abort=True)
-    job = worker.post(f"{LETTERS}/operations", {**body, "matching": matching})
-    _tell(_wait(worker, job, quiet=as_json), as_json=as_json)
+    job = address.post(f"{LETTERS}/operations", {**body, "matching": matching})
+    _tell(_wait(address, job, quiet=as_json), as_json=as_json)
 
 
 def _wait(worker: WorkerAddress, job: dict[str, Any], *, quiet: bool = False) -> dict[str, Any]:
@@ -221,98 +259,33 @@ def _tell(job: dict[str, Any], *, as_json: bool) -> None:
 
 
 @app.command()
-def replay(
-    letters: Ids = None,
-    why: Why = "",
-    who: Who = "",
-    worker: At = "",
-    where: Where = None,
-    rate: Rate = 200.0,
-    job: Job = "",
-    timeout: Timeout = 30.0,
-    *,
-    no_wait: NoWait = False,
-    force: Force = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
+@takes("why who worker where rate job timeout no_wait force dry_run yes as_json", _OPTIONS)
+def replay(letters: Ids = None, **given: Any) -> None:
     """Let the handler that failed try again: before what waits behind, in the order of their sources."""
-    given = {"why": why, "who": who, "worker": worker, "rate": rate, "job": job, "force": force}
-    _many(
-        "replay",
-        letters,
-        _filter(where),
-        dry_run=dry_run,
-        yes=yes,
-        as_json=as_json,
-        timeout=timeout,
-        no_wait=no_wait,
-        **given,
-    )
+    _many("replay", letters, **given)
 
 
 @app.command()
-def discard(
-    letters: Ids = None,
-    why: Why = "",
-    who: Who = "",
-    worker: At = "",
-    where: Where = None,
-    rate: Rate = 200.0,
-    job: Job = "",
-    timeout: Timeout = 30.0,
-    *,
-    no_wait: NoWait = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
+@takes("why who worker where rate job timeout no_wait dry_run yes as_json", _OPTIONS)
+def discard(letters: Ids = None, **given: Any) -> None:
     """Give letters up for good, with a reason; what waits behind them goes on. Also those of which the replay
     waits for a handler that is gone.
     """
-    given = {"why": why, "who": who, "worker": worker, "rate": rate, "job": job}
-    _many(
-        "discard",
-        letters,
-        _filter(where),
-        dry_run=dry_run,
-        yes=yes,
-        as_json=as_json,
-        timeout=timeout,
-        no_wait=no_wait,
-        **given,
-    )
+    _many("discard", letters, **given)
 
 
 @app.command()
+@takes("why who worker job timeout no_wait as_json", _OPTIONS)
 def restore(
     letters: Annotated[list[str], typer.Argument(help="Ids of letters.")],
-    why: Why = "",
-    who: Who = "",
-    worker: At = "",
-    job: Job = "",
-    timeout: Timeout = 30.0,
-    *,
-    no_wait: NoWait = False,
-    as_json: Json = False,
+    **given: Any,
 ) -> None:
     """Take a discard back: the letters are dead again, and can be replayed."""
-    given = {"why": why, "who": who, "worker": worker, "job": job}
-    _many(
-        "restore",
-        letters,
-        {},
-        dry_run=False,
-        yes=True,
-        as_json=as_json,
-        timeout=timeout,
-        no_wait=no_wait,
-        **given,
-    )
+    _many("restore", letters, **given)
 
 
 @app.command()
+@takes("why who worker job timeout no_wait force as_json", _OPTIONS)
 def edit(
     letter: str,
     message: Annotated[Path | None, typer.Option(help="A JSON file of what `show` has as value.")] = None,
@@ -320,18 +293,9 @@ def edit(
     header: Annotated[
         list[str] | None, typer.Option(help="name=value; given once, they replace all.")
     ] = None,
-    why: Why = "",
-    who: Who = "",
-    worker: At = "",
-    job: Job = "",
-    timeout: Timeout = 30.0,
-    *,
-    no_wait: NoWait = False,
-    force: Force = False,
-    as_json: Json = False,
+    **given: Any,
 ) -> None:
     """Replay a letter with another content, under a new id. Off unless the worker has it enabled."""
-    given: dict[str, Any] = {"why": why, "who": who, "worker": worker, "job": job, "force": force}
     if message is not None:
         given["message"] = msgspec.json.decode(message.read_bytes())
     if value is not None:
@@ -339,17 +303,7 @@ def edit(
     if header:
         pairs = [one.partition("=") for one in header]
         given["headers"] = [(name, b64encode(text.encode()).decode()) for name, _, text in pairs]
-    _many(
-        "edit",
-        [letter],
-        {},
-        dry_run=False,
-        yes=True,
-        as_json=as_json,
-        timeout=timeout,
-        no_wait=no_wait,
-        **given,
-    )
+    _many("edit", [letter], **given)
 
 
 # -- printing ---------------------------------------------------------------------------------------------
@@ -364,15 +318,17 @@ def _groups(worker: WorkerAddress, query: dict[str, str]) -> list[GroupAnswer]:
 
 def _print_groups(found: list[GroupAnswer], *, as_json: bool) -> None:
     for group in found:
-        typer.echo(
-            json_line(group)
-            if as_json
-            else f"{group.count:>8}  {group.handler or '-'}  {group.error_type}  {group.place or '-'}"
-            f"  {group.message_type}  {group.oldest} .. {group.newest}  {group.example}"
-        )
+        echo(group, _group_line, as_json=as_json)
 
 
-def _line(letter: dict[str, Any]) -> str:
+def _group_line(group: GroupAnswer) -> str:
+    return (
+        f"{group.count:>8}  {group.handler or '-'}  {group.error_type}  {group.place or '-'}"
+        f"  {group.message_type}  {group.oldest} .. {group.newest}  {group.example}"
+    )
+
+
+def _letter_line(letter: dict[str, Any]) -> str:
     where = f"{letter['topic']}[{letter['partition']}]@{letter['offset']}"
     holds = " holds others" if letter["holds"] else ""
     gone = " (gone)" if letter.get("gone") else ""

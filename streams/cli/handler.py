@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from streams.cli.workers import At, Json, Who, Why, WorkerAddress, by_whom, find_worker, json_line
+from streams.cli.options import OPTIONS, UNFINISHED, At, Json, by_whom, json_line, takes
+from streams.cli.workers import WorkerAddress, find_worker
 from streams.model.operations import HandlerCommand, PauseState
 from streams.web.handlers.awaited_schemas import warning
 from streams.web.handlers.handler_answers import RUNNING, HandlerAnswer, HandlersAnswer
@@ -19,7 +20,6 @@ from streams.web.handlers.handler_answers import RUNNING, HandlerAnswer, Handler
 app = typer.Typer(help="Handlers: list, status, pause, resume, drain.", no_args_is_help=True)
 
 HANDLERS = "/api/handlers"
-UNFINISHED = 4
 #: Between looks at whether a command holds, in seconds.
 PAUSE = 0.5
 #: In which states a command holds.
@@ -31,7 +31,8 @@ _HOLDS = {
 
 Name = Annotated[str, typer.Argument(help="The handler, as `list` shows it.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it holds in all partitions.")]
-Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
+_OPTIONS = {**OPTIONS, "no_wait": (NoWait, False)}
+_OPERATION = "why who worker timeout no_wait as_json"
 
 
 @app.command("list")
@@ -39,7 +40,7 @@ def list_(worker: At = "", *, as_json: Json = False) -> None:
     """List all handlers with their state."""
     found = _ask(find_worker(worker), whole=True)
     for handler in found.handlers:
-        typer.echo(json_line(_plain(handler)) if as_json else _line(handler))
+        typer.echo(json_line(_plain(handler)) if as_json else _handler_line(handler))
     _tell_left_out(found)
 
 
@@ -54,7 +55,7 @@ def status(name: Name, worker: At = "", *, as_json: Json = False) -> None:
         typer.echo(json_line(_plain(handler)))
         _tell_left_out(found)
         return
-    typer.echo(_line(handler))
+    typer.echo(_handler_line(handler))
     more = "" if handler.counted_all else ", and more"
     waiting = ", ".join(f"{count} {reason}" for reason, count in handler.waiting.items()) or "none"
     breakers = ", ".join(f"{state} in {count}" for state, count in handler.breakers.items())
@@ -67,53 +68,38 @@ def status(name: Name, worker: At = "", *, as_json: Json = False) -> None:
 
 
 @app.command()
-def pause(
-    name: Name,
-    why: Why,
-    who: Who = "",
-    worker: At = "",
-    timeout: Timeout = 30.0,
-    *,
-    no_wait: NoWait = False,
-    as_json: Json = False,
-) -> None:
+@takes(_OPERATION, _OPTIONS)
+def pause(name: Name, **given: Any) -> None:
     """Let a handler's messages wait, retries and replays too, until it is resumed; others go on."""
-    _command(HandlerCommand.PAUSE, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+    _command(HandlerCommand.PAUSE, name, **given)
 
 
 @app.command()
-def drain(
-    name: Name,
-    why: Why,
-    who: Who = "",
-    worker: At = "",
-    timeout: Timeout = 600.0,
-    *,
-    no_wait: NoWait = False,
-    as_json: Json = False,
-) -> None:
+@takes(_OPERATION, _OPTIONS, timeout=600.0)
+def drain(name: Name, **given: Any) -> None:
     """Let a handler's new messages wait, work off what waits already, then pause it."""
-    _command(HandlerCommand.DRAIN, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+    _command(HandlerCommand.DRAIN, name, **given)
 
 
 @app.command()
-def resume(
-    name: Name,
-    why: Why,
-    who: Who = "",
-    worker: At = "",
-    timeout: Timeout = 30.0,
-    *,
-    no_wait: NoWait = False,
-    as_json: Json = False,
-) -> None:
+@takes(_OPERATION, _OPTIONS)
+def resume(name: Name, **given: Any) -> None:
     """Let a handler run: what has waited for it is due at once, each key in its order."""
-    _command(HandlerCommand.RESUME, name, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+    _command(HandlerCommand.RESUME, name, **given)
 
 
 def _command(
-    kind: HandlerCommand, name: str, why: str, who: str, worker: str, timeout: float, *, as_json: bool
+    kind: HandlerCommand,
+    name: str,
+    *,
+    why: str,
+    who: str,
+    worker: str,
+    timeout: float,
+    no_wait: bool,
+    as_json: bool,
 ) -> None:
+    timeout = 0 if no_wait else timeout
     asked = find_worker(worker)
     _check_known(asked, name)
     body = {"operation": str(kind), "who": by_whom(who), "why": why}
@@ -172,7 +158,7 @@ def _only(found: HandlersAnswer, name: str) -> HandlerAnswer:
 # -- printing ---------------------------------------------------------------------------------------------
 
 
-def _line(handler: HandlerAnswer) -> str:
+def _handler_line(handler: HandlerAnswer) -> str:
     by = f"  since {handler.since} by {handler.who}: {handler.why}" if handler.since else ""
     open_ = [state for state in handler.breakers if state != "closed"]
     breaker = f"  breaker {'/'.join(open_)}" if open_ else ""

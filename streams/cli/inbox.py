@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from streams.cli.database import DryRun, Url, with_database
-from streams.cli.workers import Json, json_line
+from streams.cli.options import NOTHING, Json, json_line
 from streams.postgres.database import Database
 from streams.postgres.inbox import ConsumerInbox
 from streams.postgres.inbox.consumer_status import ConsumerStatus, Size, consumers, count_old, size, standing
@@ -19,7 +19,6 @@ from streams.units import MIB
 
 app = typer.Typer(help="Consumer inboxes in PostgreSQL: status, cleanup.", no_args_is_help=True)
 
-NOTHING = 3
 
 Consumer = Annotated[str, typer.Argument(help="A consumer's name; none: all of them.")]
 
@@ -33,7 +32,7 @@ def status(consumer: Consumer = "", url: Url = "", *, as_json: Json = False) -> 
             typer.echo(json_line({**each._asdict(), **all_of_it._asdict()}))
     else:
         for each in found:
-            typer.echo(_line(each))
+            typer.echo(_consumer_line(each))
         mib = all_of_it.table_bytes / MIB, all_of_it.index_bytes / MIB
         typer.echo(f"all consumers: {mib[0]:,.1f} MiB of rows, {mib[1]:,.1f} MiB of indexes")
     raise typer.Exit(0 if found else NOTHING)
@@ -87,7 +86,7 @@ async def _cleanup(
     return found
 
 
-def _line(each: ConsumerStatus) -> str:
+def _consumer_line(each: ConsumerStatus) -> str:
     times = "" if each.mean_ms is None else f", mean {each.mean_ms:.1f} ms, p99 {each.p99_ms or 0:.1f} ms"
     oldest = f", oldest {each.oldest:%Y-%m-%d %H:%M:%S}" if each.oldest else ""
     return (

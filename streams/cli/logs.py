@@ -13,11 +13,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from streams.cli.workers import Json, json_line
+from streams.cli.options import NOTHING, Json, echo
 from streams.errors import SteadfaustError
 from streams.settings import Settings
 
-NOTHING = 3
 #: Which fields of a line name what it is about.
 IDS = ("correlation_id", "key", "message_id", "order_id", "saga_id")
 #: What a line begins with; the rest follows as it was written.
@@ -43,7 +42,7 @@ def logs(
         raise typer.BadParameter("of which order? give --order ID")
     found = sorted(of_order(lines(files or _own()), order), key=_time)
     for line in found:
-        typer.echo(json_line(line) if as_json else shown(line))
+        echo(line, shown, as_json=as_json)
     raise typer.Exit(0 if found else NOTHING)
 
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import signal
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
-from streams.cli.slot import slot_json, slot_line
-from streams.cli.workers import Json, json_line
+from streams.cli.database import DryRun, Url, slot_json, slot_line, with_connection
+from streams.cli.options import NOTHING, Json, Limit, json_line
 from streams.errors import SteadfaustError
 from streams.logs import configure_logs
-from streams.postgres.database import Connection, connect
+from streams.postgres.database import Connection
 from streams.postgres.outbox import operations
 from streams.postgres.outbox_owner import why_nobody_relays
 from streams.postgres.replication_slot import SlotLag, slot_lag
@@ -32,12 +31,7 @@ app = typer.Typer(
     help="The outbox in PostgreSQL: relay, status, list, show, republish, cleanup.", no_args_is_help=True
 )
 
-NOTHING = 3
 REFUSED = 4
-T = TypeVar("T")
-
-Url = Annotated[str, typer.Option("--url", help="postgresql://...; that of the settings unless given.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be touched.")]
 
 
 class State(StrEnum):
@@ -97,7 +91,7 @@ def status(url: Url = "", *, as_json: Json = False) -> None:
         return found, slot, await why_nobody_relays(connection, slot) if found.unpublished else ""
 
     warn_at = Settings.read().outbox_slot_warn_bytes
-    found, slot, problem = _run(url, work)
+    found, slot, problem = with_connection(url, work)
     if as_json:
         typer.echo(json_line({**found._asdict(), "slot": slot_json(slot), "problem": problem}))
     else:
@@ -120,11 +114,11 @@ def list_(
     topic: Annotated[str, typer.Option(help="Of this topic alone.")] = "",
     aggregate: Annotated[str, typer.Option(help="Of this aggregate's id alone.")] = "",
     after: Annotated[int, typer.Option(help="Behind this position.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 50,
+    limit: Limit = 50,
     as_json: Json = False,
 ) -> None:
     """List rows: by default those that wait."""
-    rows = _run(
+    rows = with_connection(
         url,
         lambda c: operations.listed(c, state, topic=topic, aggregate=aggregate, after=after, limit=limit),
     )
@@ -134,7 +128,7 @@ def list_(
 @app.command()
 def show(message_id: str, url: Url = "", *, as_json: Json = False) -> None:
     """Show all of a row, by its message's id; the payload is in base64."""
-    row = _run(url, lambda c: operations.shown(c, message_id))
+    row = with_connection(url, lambda c: operations.shown(c, message_id))
     if row is None:
         typer.echo(f"there is no row of the id {message_id}", err=True)
         raise typer.Exit(NOTHING)
@@ -161,7 +155,7 @@ def republish(
     """
     if bool(ids) == failed:
         raise typer.BadParameter("give ids, or --failed")
-    rows = _run(url, lambda c: operations.republish(c, ids or [], failed=failed, dry_run=dry_run))
+    rows = with_connection(url, lambda c: operations.republish(c, ids or [], failed=failed, dry_run=dry_run))
     _print(rows, as_json=as_json)
 
 
@@ -179,22 +173,11 @@ def cleanup(
     """Remove rows that were published long ago, archived ones too, in small steps beside running relays."""
     seconds = (Settings.read().outbox_retention_days if older_than is None else older_than) * DAY
     if dry_run:
-        count = _run(url, lambda c: operations.removable(c, seconds))
+        count = with_connection(url, lambda c: operations.removable(c, seconds))
     else:
-        count = _run(url, lambda c: operations.cleanup(c, seconds, step=step))
+        count = with_connection(url, lambda c: operations.cleanup(c, seconds, step=step))
     did = "would remove" if dry_run else "removed"
     typer.echo(json_line({"rows": count, "dry_run": dry_run}) if as_json else f"{did} {count} rows")
-
-
-def _run(url: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-    async def run() -> T:
-        connection = await connect(url or Settings.read().postgres(), name="steadfaust outbox")
-        try:
-            return await work(connection)
-        finally:
-            await connection.close()
-
-    return asyncio.run(run())
 
 
 def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -9,10 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeVar
 
-import msgspec
 import typer
 
-from streams.cli.workers import Json, json_line
+from streams.cli.options import NOTHING, Json, echo
 from streams.errors import SettingsError
 from streams.model.layout import Layout
 from streams.ports import Cluster
@@ -21,7 +20,6 @@ from streams.settings import Settings
 
 app = typer.Typer(help="Source positions: list, accept.", no_args_is_help=True)
 
-NOTHING = 3
 UNSETTLED = 4
 T = TypeVar("T")
 
@@ -39,7 +37,7 @@ def list_(
     found = _run(lambda layout, cluster: standings(layout, cluster, [topic] if topic else []))
     for standing in found:
         if standing.problem or not problems:
-            typer.echo(json_line(msgspec.to_builtins(standing)) if as_json else _line(standing))
+            echo(standing, _position_line, as_json=as_json)
     if not found:
         raise typer.Exit(NOTHING)
     raise typer.Exit(UNSETTLED if any(standing.problem for standing in found) else 0)
@@ -66,7 +64,7 @@ def accept_(
         return await accept(layout, cluster, topic, numbers, where, dry_run=dry_run)
 
     for each in _run(run):
-        typer.echo(json_line(msgspec.to_builtins(each)) if as_json else _accepted(each))
+        echo(each, _accepted_line, as_json=as_json)
     if not as_json:
         typer.echo(
             "nothing was changed (--dry-run)"
@@ -98,12 +96,12 @@ def _run(work: Callable[[Layout, Cluster], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def _line(standing: Standing) -> str:
+def _position_line(standing: Standing) -> str:
     at = "" if standing.recorded is None else f"  at {standing.recorded}"
     problem = f"  {standing.problem.upper()}" if standing.problem else ""
     return f"{standing.topic}[{standing.partition}]  holds {standing.begin} to {standing.end}{at}{problem}"
 
 
-def _accepted(each: Accepted) -> str:
+def _accepted_line(each: Accepted) -> str:
     goes_on = "" if each.position is None else f"  goes on at {each.position} (was {each.before})"
     return f"{each.topic}[{each.partition}]  is {each.topic_id}{goes_on}"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from streams.cli.database import DryRun, Url, with_database
-from streams.cli.workers import Json, json_line
+from streams.cli.options import NOTHING, Json, Limit, json_line, takes
 from streams.postgres.database import Database
 from streams.postgres.queue.operations import (
     STATES,
@@ -23,12 +23,12 @@ from streams.postgres.queue.operations import (
 
 app = typer.Typer(help="Queues in PostgreSQL: status, list, show, retry, discard.", no_args_is_help=True)
 
-NOTHING = 3
 _PAGE = 1000
 
 Name = Annotated[str, typer.Argument(help="The queue's name.")]
 Numbers = Annotated[list[int] | None, typer.Argument(help="Numbers of jobs; none: all failed ones.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before all failed ones are touched.")]
+_OPTIONS = {"url": (Url, ""), "dry_run": (DryRun, False), "yes": (Yes, False), "as_json": (Json, False)}
 
 
 @app.command()
@@ -56,7 +56,7 @@ def list_(
     queue: Name,
     state: Annotated[str, typer.Option(help=f"Only those: {', '.join(STATES)}.")] = "",
     key: Annotated[str, typer.Option(help="Only those of this key.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 50,
+    limit: Limit = 50,
     url: Url = "",
     *,
     as_json: Json = False,
@@ -70,7 +70,7 @@ def list_(
 
     found = with_database(url, work)
     for job in found:
-        typer.echo(json_line(_shown(job)) if as_json else _line(job))
+        typer.echo(json_line(_shown(job)) if as_json else _job_line(job))
     raise typer.Exit(0 if found else NOTHING)
 
 
@@ -98,39 +98,25 @@ def show(number: int, url: Url = "", *, as_json: Json = False) -> None:
 
 
 @app.command()
-def retry(
-    queue: Name,
-    numbers: Numbers = None,
-    url: Url = "",
-    *,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
+@takes("url dry_run yes as_json", _OPTIONS)
+def retry(queue: Name, numbers: Numbers = None, **given: Any) -> None:
     """Have jobs that failed, or wait for their next try, tried now, with all their tries anew."""
-    _many("retry", queue, numbers, url, dry_run=dry_run, yes=yes, as_json=as_json)
+    _many("retry", queue, numbers, **given)
 
 
 @app.command()
-def discard(
-    queue: Name,
-    numbers: Numbers = None,
-    url: Url = "",
-    *,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> None:
+@takes("url dry_run yes as_json", _OPTIONS)
+def discard(queue: Name, numbers: Numbers = None, **given: Any) -> None:
     """Give jobs up for good; those that were held behind them go on. One that a worker has is left alone."""
-    _many("discard", queue, numbers, url, dry_run=dry_run, yes=yes, as_json=as_json)
+    _many("discard", queue, numbers, **given)
 
 
 def _many(
     operation: str,
     queue: str,
     numbers: list[int] | None,
-    url: str,
     *,
+    url: str,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -182,7 +168,7 @@ def _shown(job: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name != "headers"}
 
 
-def _line(job: dict[str, Any]) -> str:
+def _job_line(job: dict[str, Any]) -> str:
     what = f"{job['kind']} {job['topic']} {job['action']}"
     error = f"  {job['error'][:100]!r}" if job["error"] else ""
     has = f"  at {job['worker']} until {job['until']:%H:%M:%S}" if job["worker"] else ""

@@ -13,21 +13,21 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from streams.cli.workers import At, Json, NoAnswer, Who, Why, WorkerAddress, by_whom, find_worker, json_line
+from streams.cli.options import NOTHING, OPTIONS, REFUSED, UNFINISHED, At, Json, by_whom, json_line, takes
+from streams.cli.workers import NoAnswer, WorkerAddress, find_worker
 from streams.model.operations import RowCommand
 
 app = typer.Typer(
     help="Rows of tables: show, and replace or delete what cannot be read.", no_args_is_help=True
 )
 
-REFUSED, NOTHING, UNFINISHED = 1, 3, 4
 #: Between looks at whether an operation is settled, in seconds.
 PAUSE = 0.2
 
 Table = Annotated[str, typer.Argument(help="The table, as /tables lists it.")]
 Key = Annotated[str, typer.Argument(help="The row's key: that of its messages.")]
 Subkey = Annotated[str, typer.Option("--subkey", help="Of several rows of a key, which one.")]
-Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
+_OPTIONS = {**OPTIONS, "subkey": (Subkey, "")}
 
 
 @app.command()
@@ -57,44 +57,42 @@ def show(
 
 
 @app.command()
+@takes("why subkey who worker timeout", _OPTIONS)
 def replace(
     table: Table,
     key: Key,
     row: Annotated[Path, typer.Option("--row", exists=True, help="A file with the row as JSON.")],
-    why: Why,
-    subkey: Subkey = "",
-    who: Who = "",
-    worker: At = "",
-    timeout: Timeout = 30.0,
+    **given: Any,
 ) -> None:
     """Put another row in the place of one that cannot be read. Then replay the dead letters of its key."""
     try:
         fields = msgspec.json.decode(row.read_bytes(), type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise typer.BadParameter(f"{row} is no JSON object: {error}") from error
-    body = {"operation": str(RowCommand.REPLACE), "row": fields, "who": by_whom(who), "why": why}
-    _mend(find_worker(worker), table, key, subkey, body, timeout)
+    _mend({"operation": str(RowCommand.REPLACE), "row": fields}, table, key, **given)
 
 
 @app.command()
-def delete(
-    table: Table,
-    key: Key,
-    why: Why,
-    subkey: Subkey = "",
-    who: Who = "",
-    worker: At = "",
-    timeout: Timeout = 30.0,
-) -> None:
+@takes("why subkey who worker timeout", _OPTIONS)
+def delete(table: Table, key: Key, **given: Any) -> None:
     """Delete a row that cannot be read. Its handlers then find no row."""
-    body = {"operation": str(RowCommand.DELETE), "who": by_whom(who), "why": why}
-    _mend(find_worker(worker), table, key, subkey, body, timeout)
+    _mend({"operation": str(RowCommand.DELETE)}, table, key, **given)
 
 
 def _mend(
-    asked: WorkerAddress, table: str, key: str, subkey: str, body: dict[str, Any], timeout: float
+    operation: dict[str, Any],
+    table: str,
+    key: str,
+    *,
+    why: str,
+    subkey: str,
+    who: str,
+    worker: str,
+    timeout: float,
 ) -> None:
-    """Ask for it, and wait until the row is no more what it was; Ctrl-C ends the waiting alone."""
+    """Ask for an operation, and wait until the row has changed. Ctrl-C ends the waiting alone."""
+    asked = find_worker(worker)
+    body = {**operation, "who": by_whom(who), "why": why}
     before = _rows(asked, table, key, subkey)
     if not before:
         typer.echo(f"{table} has no such row", err=True)

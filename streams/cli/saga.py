@@ -14,8 +14,21 @@ from urllib.parse import quote
 import msgspec
 import typer
 
+from streams.cli.options import (
+    NOTHING,
+    OPTIONS,
+    REFUSED,
+    UNFINISHED,
+    At,
+    Json,
+    Limit,
+    by_whom,
+    echo,
+    json_line,
+    takes,
+)
 from streams.cli.saga_check import check
-from streams.cli.workers import At, Json, Who, Why, WorkerAddress, by_whom, find_worker, json_line
+from streams.cli.workers import WorkerAddress, find_worker
 from streams.saga.repairs import refusal
 from streams.units import DAY
 from streams.web.sagas.saga_answers import SagaShown
@@ -24,9 +37,6 @@ app = typer.Typer(help="Sagas: list, show, retry, skip, done, cancel, check.", n
 app.command("check")(check)
 
 SAGAS = "/api/sagas"
-REFUSED = 1
-NOTHING = 3
-UNFINISHED = 4
 #: Between looks at whether an operation is settled, in seconds.
 PAUSE = 0.2
 _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
@@ -37,7 +47,8 @@ StepName = Annotated[
     str, typer.Argument(metavar="[STEP]", help="Which step; the only one that waits, unless given.")
 ]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is settled.")]
-Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
+_OPTIONS = {**OPTIONS, "step": (StepName, ""), "no_wait": (NoWait, False)}
+_FOR_STEP = "why step who worker timeout no_wait as_json"
 
 
 @app.command("list")
@@ -49,7 +60,7 @@ def list_(
     ] = "",
     *,
     stalled: Annotated[bool, typer.Option("--stalled", help="Only those that take too long.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 50,
+    limit: Limit = 50,
     as_json: Json = False,
 ) -> None:
     """List sagas, those of choreographies too."""
@@ -61,7 +72,7 @@ def list_(
         left_out |= page["left_out"]
         for saga in page["sagas"][: limit - printed]:
             printed += 1
-            typer.echo(json_line(saga) if as_json else _line(saga))
+            echo(saga, _saga_line, as_json=as_json)
         if printed >= limit:
             break
     for lane, why in left_out.items():
@@ -76,7 +87,7 @@ def show(saga: Ident, worker: At = "", *, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json_line(shown))
         return
-    typer.echo(_line(shown["saga"]))
+    typer.echo(_saga_line(shown["saga"]))
     typer.echo(f"began {shown['saga']['created_at']}, last change {shown['saga']['changed_at']}")
     for step in shown["steps"]:
         typer.echo(_step_line(step))
@@ -91,71 +102,46 @@ def show(saga: Ident, worker: At = "", *, as_json: Json = False) -> None:
 
 
 @app.command()
-def retry(
-    saga: Ident,
-    why: Why,
-    step: StepName = "",
-    who: Who = "",
-    worker: At = "",
-    timeout: Timeout = 30.0,
-    *,
-    no_wait: NoWait = False,
-    as_json: Json = False,
-) -> None:
+@takes(_FOR_STEP, _OPTIONS)
+def retry(saga: Ident, **given: Any) -> None:
     """Ask once more for a step that waits for an operator, or for its compensation."""
-    _operate("retry", saga, step, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+    _operate("retry", saga, **given)
 
 
 @app.command()
-def skip(
-    saga: Ident,
-    why: Why,
-    step: StepName = "",
-    who: Who = "",
-    worker: At = "",
-    timeout: Timeout = 30.0,
-    *,
-    no_wait: NoWait = False,
-    as_json: Json = False,
-) -> None:
+@takes(_FOR_STEP, _OPTIONS)
+def skip(saga: Ident, **given: Any) -> None:
     """Go on without a step that waits for an operator, or without undoing it."""
-    _operate("skip", saga, step, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+    _operate("skip", saga, **given)
 
 
 @app.command()
-def done(
-    saga: Ident,
-    why: Why,
-    step: StepName = "",
-    who: Who = "",
-    worker: At = "",
-    timeout: Timeout = 30.0,
-    *,
-    no_wait: NoWait = False,
-    as_json: Json = False,
-) -> None:
+@takes(_FOR_STEP, _OPTIONS)
+def done(saga: Ident, **given: Any) -> None:
     """Go on as if a step that waits for an operator had been done, or undone: you have done it by hand."""
-    _operate("done", saga, step, why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+    _operate("done", saga, **given)
 
 
 @app.command()
-def cancel(
-    saga: Ident,
-    why: Why,
-    who: Who = "",
-    worker: At = "",
-    timeout: Timeout = 30.0,
-    *,
-    no_wait: NoWait = False,
-    as_json: Json = False,
-) -> None:
+@takes("why who worker timeout no_wait as_json", _OPTIONS)
+def cancel(saga: Ident, **given: Any) -> None:
     """Call a saga off that is not past its pivot: what was done, or may have been, is undone."""
-    _operate("cancel", saga, "", why, who, worker, 0 if no_wait else timeout, as_json=as_json)
+    _operate("cancel", saga, **given)
 
 
 def _operate(
-    operation: str, saga: str, step: str, why: str, who: str, worker: str, timeout: float, *, as_json: bool
+    operation: str,
+    saga: str,
+    *,
+    step: str = "",
+    why: str,
+    who: str,
+    worker: str,
+    timeout: float,
+    no_wait: bool,
+    as_json: bool,
 ) -> None:
+    timeout = 0 if no_wait else timeout
     asked_of = find_worker(worker)
     body = {"operation": operation, "step": step, "who": by_whom(who), "why": why}
     asked = asked_of.post(f"{SAGAS}/{quote(saga, safe='')}/operations", body)
@@ -164,7 +150,7 @@ def _operate(
         typer.echo(json_line({**asked, "settled": entry, "saga": shown["saga"] if shown else saga}))
     elif shown is not None and entry is not None:
         typer.echo(_entry_line(entry))
-        typer.echo(_line(shown["saga"]))
+        typer.echo(_saga_line(shown["saga"]))
     else:
         typer.echo(f"{operation} of {saga} is asked: `steadfaust saga show {saga}` tells what came of it")
     if entry is not None and entry["detail"].startswith(refusal(operation)):
@@ -202,7 +188,7 @@ def _seconds(age: str) -> str:
 # -- printing ---------------------------------------------------------------------------------------------
 
 
-def _line(saga: dict[str, Any]) -> str:
+def _saga_line(saga: dict[str, Any]) -> str:
     stalled = " stalled" if saga["stalled"] else ""
     waits = f"  waits for an operator: {', '.join(saga['waits_for'])}" if saga["waits_for"] else ""
     pending = f"  to come: {', '.join(saga['pending'])}" if saga["pending"] and not waits else ""

@@ -13,9 +13,9 @@ from typing import Annotated, NamedTuple
 import msgspec
 import typer
 
+from streams.cli.options import Json, echo
 from streams.cli.schema_files import BadSchemas, declared, wirings
 from streams.cli.schemas import Folder, Of
-from streams.cli.workers import Json, json_line
 from streams.model.schema_changes import printed
 from streams.saga.engine import SagaHandler
 from streams.saga.outline import Outline, changes, harmless_changes
@@ -56,7 +56,7 @@ def check(of: Of = None, folder: Folder = None, *, write: Write = False, as_json
     place = (folder or Path(told.folder)) / SAGAS
     verdicts = list(judge(outlines(of or list(told.of)), dict(frozen(place)), place, write=write))
     for each in verdicts:
-        typer.echo(json_line(each) if as_json else _line(each))
+        echo(each, _verdict_line, as_json=as_json)
     unfrozen = all(each.state == "new" for each in verdicts)
     if unfrozen and not as_json:
         typer.echo("nothing is frozen: `steadfaust saga check --write` freezes what is deployed")
@@ -125,7 +125,7 @@ def _judged(alike: list[Outline], kept: Frozen | None) -> tuple[str, list[str]]:
     return "waits", changes(kept.outline, alike[0])
 
 
-def _line(of: VersionVerdict) -> str:
+def _verdict_line(of: VersionVerdict) -> str:
     name, what = f"{of.saga}, version {of.version}", "; ".join(of.changes)
     match of.state:
         case "same":

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from streams.cli.options import Json, json_line
 from streams.cli.schema_files import (
     BadSchemas,
     FrozenSchema,
@@ -20,7 +21,6 @@ from streams.cli.schema_files import (
     freeze,
     review,
 )
-from streams.cli.workers import Json, json_line
 
 app = typer.Typer(help="Avro schemas: write (freeze the next version), check.", no_args_is_help=True)
 

@@ -10,10 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from streams.cli.workers import At, Json, find_worker, json_line
-
-NOTHING = 3
-UNFINISHED = 4
+from streams.cli.options import NOTHING, UNFINISHED, At, Json, json_line
+from streams.cli.workers import find_worker
 
 
 def trace(

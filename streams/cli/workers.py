@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from getpass import getuser
-from socket import gethostname
-from typing import Annotated, Any
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import ProxyHandler, Request, build_opener
@@ -30,22 +28,6 @@ PATIENCE = 60.0
 FOR_ALL_LANES = 20.0
 #: Between two tries, in seconds.
 PAUSE = 0.5
-
-
-At = Annotated[str, typer.Option("--worker", help="A worker's address; the first one here unless given.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-Why = Annotated[str, typer.Option("--why", help="The reason, for the log of operations.")]
-Who = Annotated[str, typer.Option("--who", help="By whom; you, unless given.")]
-
-
-def by_whom(who: str) -> str:
-    """The operator's name: as given, or the user who runs this command."""
-    return who or f"{getuser()}@{gethostname()}"
-
-
-def json_line(value: object) -> str:
-    """A line for other programs."""
-    return msgspec.json.encode(value).decode()
 
 
 class NoAnswer(SteadfaustError):

@@ -1,0 +1,67 @@
+"""Options that several commands have, from tables, and how commands print."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from getpass import getuser
+from inspect import Parameter, signature
+from socket import gethostname
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+
+#: Exit statuses. Each group of commands says what it means by them.
+REFUSED, NOTHING, UNFINISHED = 1, 3, 4
+
+At = Annotated[str, typer.Option("--worker", help="A worker's address; the first one here unless given.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+Why = Annotated[str, typer.Option("--why", help="The reason, for the log of operations.")]
+Who = Annotated[str, typer.Option("--who", help="By whom; you, unless given.")]
+Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
+Limit = Annotated[int, typer.Option(min=1, help="So many at most.")]
+
+#: Options of operations by their parameter: the type with its help, and the default.
+OPTIONS: dict[str, tuple[Any, Any]] = {
+    "worker": (At, ""),
+    "why": (Why, Parameter.empty),
+    "who": (Who, ""),
+    "timeout": (Timeout, 30.0),
+    "as_json": (Json, False),
+}
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def takes(
+    names: str, options: Mapping[str, tuple[Any, Any]] = OPTIONS, **defaults: Any
+) -> Callable[[Command], Command]:
+    """Give a command these options of a table in the place of its `**given`, in this order."""
+
+    def with_options(command: Command) -> Command:
+        own = signature(command, eval_str=True)
+        given = [
+            Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=defaults.get(name, default))
+            for name, (kind, default) in ((name, options[name]) for name in names.split())
+        ]
+        *before, _ = own.parameters.values()
+        vars(command)["__signature__"] = own.replace(parameters=[*before, *given])  # which typer reads
+        return command
+
+    return with_options
+
+
+def by_whom(who: str) -> str:
+    """The operator's name: as given, or the user who runs this command."""
+    return who or f"{getuser()}@{gethostname()}"
+
+
+def json_line(value: object) -> str:
+    """A line for other programs."""
+    return msgspec.json.encode(value).decode()
+
+
+def echo(value: T, line: Callable[[T], str], *, as_json: bool) -> None:
+    """Print a value as JSON, or as a line for people."""
+    typer.echo(json_line(value) if as_json else line(value))
