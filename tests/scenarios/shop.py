@@ -17,7 +17,6 @@ from urllib.request import Request, urlopen
 import msgspec
 
 from streams.postgres import MigrationSet
-from streams.postgres.cdc import RelayKind
 from streams.postgres.database import connect
 from tests.postgres import in_a_loop
 from tests.scenarios.world import APP, LANES, PARTITIONS, World, order
@@ -103,10 +102,8 @@ class Shop:
 
 
 @contextmanager
-def relaying(
-    world: World, postgres: str, kind: RelayKind, connect_url: str = "", *, ends: int = 0
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A relay's process for the time of the block; it must end with this code."""
+def relaying(world: World, postgres: str) -> Iterator[None]:
+    """A polling relay's process for the time of the block."""
     environment = {
         **os.environ,
         "STEADFAUST_APP_ID": APP,
@@ -114,14 +111,12 @@ def relaying(
         "STEADFAUST_LANES": str(LANES),
         "STEADFAUST_BOOTSTRAP": world.bootstrap,
         "STEADFAUST_POSTGRES_URL": postgres,
-        "STEADFAUST_OUTBOX": kind,
-        "STEADFAUST_CONNECT_URL": connect_url,
     }
     command = [str(Path(sys.executable).with_name("steadfaust")), "outbox", "relay", "--port", "0"]
     with (world.var / "relay.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        yield process
+        yield
     finally:
         process.terminate()
-        assert process.wait(_ENDS_WITHIN) == ends
+        assert process.wait(_ENDS_WITHIN) == 0

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from agents.messages import OrderPlaced
 from tests.scenarios.desk import steadfaust
-from tests.scenarios.world import PARTITIONS, World, order
+from tests.scenarios.world import World, order
 from tests.waiting import eventually
 
 
@@ -55,32 +53,4 @@ def test_letters_of_all_lanes_are_edited_discarded_and_replayed(world: World, tm
     assert states == {discarded.order_id: "discarded", **{each.order_id: "dead" for each in others}}
     (shown,) = dlq(world, "show", ids[others[0].order_id])
     assert [event["result"].partition(":")[0] for event in shown["history"]] == ["replaying", "failed again"]
-    world.check()
-
-
-@pytest.mark.verify("lane/test_lane_pauses.py")
-def test_a_paused_handler_is_held_through_a_crash(world: World) -> None:
-    handler = "payments.capture"
-    workers = [world.start_worker() for _ in range(2)]
-    world.until_shared(workers)
-    captured = world.ledger()
-    (paused,) = steadfaust(world, "handler", "pause", handler, "--why", "the bank is down")
-    assert (paused["holds_in"], paused["state"]) == (PARTITIONS, "paused")
-    workers[0].signal(signal.SIGKILL)
-    placed = [order(number, "paused")[0] for number in range(5, 13)]
-    world.expected |= {each.order_id: ("confirmed", each.total_cents) for each in placed}
-    world.send([(OrderPlaced(order=each), f"message-{each.order_id}") for each in placed])
-    world.until_shared(workers[1:])
-
-    def status() -> dict[str, Any]:
-        (found,) = steadfaust(world, "handler", "status", handler)
-        return found
-
-    eventually(lambda: status()["waiting"] == {"paused": len(placed)}, "all wait for their payment")
-    assert status()["partitions"] == {"paused": PARTITIONS}
-    assert world.ledger() == captured
-    assert workers[1].events("handler_is_paused")
-    (resumed,) = steadfaust(world, "handler", "resume", handler, "--why", "it is back")
-    assert (resumed["holds_in"], resumed["state"]) == (PARTITIONS, "running")
-    world.until_settled([each.order_id for each in placed])
     world.check()

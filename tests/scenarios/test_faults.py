@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import signal
-import time
 
 import pytest
 
-from tests.scenarios.world import LANES, SESSION_TIMEOUT, Worker, World
+from tests.scenarios.world import LANES, Worker, World
 from tests.waiting import BOUND, eventually
 
 ORDERS = 900
@@ -61,21 +60,6 @@ def test_a_worker_killed_in_mid_load_changes_no_outcome(world: World, after: str
     world.check()
 
 
-@pytest.mark.verify("a zombie: the one with a transaction open stands for it")
-def test_a_worker_stopped_past_its_session_is_fenced(world: World) -> None:
-    survivor, zombie = two_workers(world)
-    ids = load(world, "zombie")
-    zombie.signal(signal.SIGSTOP)
-    assert_in_mid_load(world, ids)
-    eventually(lambda: survivor.lanes() == set(range(LANES)), "the survivor owns all lanes")
-    world.until_settled(ids)
-    zombie.signal(signal.SIGCONT)
-    world.until_shared([survivor, zombie])
-    more = world.place("after-the-zombie", 50)
-    world.until_settled(more)
-    world.check()
-
-
 def test_a_zombie_that_wakes_with_a_transaction_open_is_fenced(world: World) -> None:
     survivor = world.start_worker()
     world.until_shared([survivor])
@@ -94,21 +78,6 @@ def test_a_zombie_that_wakes_with_a_transaction_open_is_fenced(world: World) -> 
     world.check()
 
 
-@pytest.mark.verify("workers that come and go: test_recovering.py stands for it")
-def test_lanes_move_to_an_added_worker_and_back(world: World) -> None:
-    first = world.start_worker()
-    world.until_shared([first])
-    ids = world.place("added", ORDERS)
-    added = world.start_worker()
-    world.until_shared([first, added])
-    world.until_settled(ids)
-    ids = load(world, "removed")
-    assert first.stop() == 0
-    world.until_settled(ids)
-    eventually(lambda: added.lanes() == set(range(LANES)), "the one that is left owns all lanes")
-    world.check()
-
-
 @pytest.mark.parametrize(
     "point", [pytest.param("begun", marks=KILLED), "sent", pytest.param("committed", marks=KILLED)]
 )
@@ -120,20 +89,5 @@ def test_a_worker_killed_in_the_commit_protocol_changes_no_outcome(world: World,
     assert worker.process.wait(BOUND) == -signal.SIGKILL
     assert point in faults.read_text()
     world.start_worker()
-    world.until_settled(ids)
-    world.check()
-
-
-@pytest.mark.verify("a restart in the slot: test_rolling_deploy.py stands for it")
-def test_a_worker_restarted_in_its_slot_keeps_its_lanes(world: World) -> None:
-    keeper, restarted = two_workers(world)
-    before = restarted.lanes()
-    ids = load(world, "restarted")
-    assert restarted.stop() == 0
-    began = time.monotonic()
-    again = world.start_worker()
-    world.until_shared([keeper, again])
-    assert again.lanes() == before
-    assert time.monotonic() - began < SESSION_TIMEOUT + 4
     world.until_settled(ids)
     world.check()

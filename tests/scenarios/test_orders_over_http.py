@@ -9,7 +9,6 @@ from urllib.request import urlopen
 
 import pytest
 
-from streams.postgres.cdc import RelayKind
 from tests.postgres import in_a_loop, migrated
 from tests.scenarios.collector import Collected, collecting
 from tests.scenarios.shop import MIGRATIONS, Shop, relaying
@@ -33,7 +32,7 @@ def chains(spans: list[Collected]) -> set[tuple[str, ...]]:
 @pytest.fixture
 def shop(world: World, postgres_url: str) -> Iterator[Shop]:
     in_a_loop(migrated(postgres_url, MIGRATIONS))
-    with relaying(world, postgres_url, RelayKind.POLL):
+    with relaying(world, postgres_url):
         yield Shop(world, postgres_url)
 
 

@@ -6,31 +6,23 @@ import asyncio
 import signal
 import time
 from collections import Counter, defaultdict
-from typing import Any, NamedTuple
 
 import pytest
 
 from agents.commands import (
-    OrderCommand,
     OrderSagaReply,
     OrderSagaTransition,
-    OrderSubmitted,
-    RefundPayment,
-    ReleaseStock,
 )
 from agents.order_saga import OrderSaga
 from streams.ports import TP
 from streams.runtime.cluster import KafkaCluster
-from tests.scenarios.desk import steadfaust
-from tests.scenarios.world import APP, PARTITIONS, Worker, World, order
+from tests.scenarios.world import APP, PARTITIONS, Worker, World
 from tests.waiting import BOUND, eventually
 
 #: Kills come at this reach of their point, when the first orders are between two steps.
 NTH = 12
 #: Seconds that a hasty worker's sagas wait for a reply, and that the outage lasts.
 HASTE, OUTAGE = 5.0, 6.0
-
-PAUSED = pytest.mark.verify("a step past its deadline: work outside stands for work in rows")
 
 
 def hasty_worker(world: World, timeout: float, **environment: str) -> Worker:
@@ -47,26 +39,6 @@ def told(world: World) -> dict[str, list[OrderSagaTransition]]:
     for record in world.read(OrderSagaTransition.TOPIC):
         found[record.key.decode()].append(codec.decode(record.value, None))
     return found
-
-
-class Replied(NamedTuple):
-    """A reply, and where and when it was written; `time` in epoch seconds."""
-
-    tp: TP
-    offset: int
-    time: float
-    reply: OrderSagaReply
-
-
-def replies(world: World) -> list[Replied]:
-    """What sagas were replied, each partition's in order."""
-    codec = world.codec(OrderSagaReply)
-    return [
-        Replied(
-            TP(each.topic, each.partition), each.offset, each.timestamp / 1000, codec.decode(each.value, None)
-        )
-        for each in world.read(OrderSagaReply.TOPIC)
-    ]
 
 
 def check_told(world: World, ids: list[str]) -> None:
@@ -151,45 +123,4 @@ def test_after_an_outage_past_every_deadline_no_order_is_cancelled(world: World)
     hasty_worker(world, HASTE)
     world.until_settled(ids)
     world.check()  # each as its data calls for
-    check_told(world, ids)
-
-
-@pytest.mark.verify("an outage past every deadline, beside it")
-@pytest.mark.parametrize(
-    ("handler", "reason", "undone"),
-    [
-        pytest.param("inventory-steps.reserve", "timed_out", [], id="work in rows", marks=PAUSED),
-        pytest.param("payment-steps.capture", "expired", [RefundPayment, ReleaseStock], id="outside"),
-    ],
-)
-def test_a_paused_participant_never_begins_after_its_deadline(
-    world: World, handler: str, reason: str, undone: list[type[OrderCommand]]
-) -> None:
-    """Of work in rows that is certain; outside, the compensation overtakes the command, and wins."""
-    hasty_worker(world, 2.0)
-    steadfaust(world, "handler", "pause", handler, "--why", "the shelves are being counted")
-    placed = [order(number, f"paused-{handler}")[0] for number in range(5, 13)]
-    ids = [each.order_id for each in placed]
-    world.expected |= {each.order_id: (reason, each.total_cents) for each in placed}
-    world.send([(OrderSubmitted(order=each), f"message-{each.order_id}") for each in placed])
-    world.until_settled(ids)
-    (status,) = steadfaust(world, "handler", "status", handler)
-    assert status["waiting"] == {"paused": len(ids)}, "the commands wait still"
-    steadfaust(world, "handler", "resume", handler, "--why", "they are counted")
-
-    def outcomes() -> dict[str, list[Any]]:
-        step = "reserve_inventory" if handler.startswith("inventory") else "process_payment"
-        found = defaultdict(list)
-        for each in replies(world):
-            if each.reply.step == step and each.reply.command_id.endswith(":1"):
-                found[each.reply.key].append(each.reply.outcome)
-        return {order_id: found[order_id] for order_id in ids}
-
-    eventually(lambda: all(len(each) >= 3 for each in outcomes().values()), "the commands are answered")
-    answer = "cancelled" if reason == "timed_out" else reason
-    assert set(map(tuple, outcomes().values())) == {("timed_out", answer, "expired")}
-    for kind in (ReleaseStock, RefundPayment):
-        asked = Counter(record.key.decode() for record in world.read(kind.TOPIC))
-        assert [asked[order_id] for order_id in ids] == [int(kind in undone)] * len(ids)
-    world.check()
     check_told(world, ids)

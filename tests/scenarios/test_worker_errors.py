@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
 
 from agents.messages import Order, OrderLine, OrderPlaced
 from tests.scenarios.world import APP, PARTITIONS, World
@@ -84,31 +80,3 @@ def test_a_worker_that_the_group_refuses_stops_and_says_so(world: World) -> None
     worker = world.start_worker(STEADFAUST_SESSION_TIMEOUT="3600")
     assert worker.process.wait(BOUND) == 1
     assert "no longer a member of its group" in worker.events("worker_stops")[0]["error"]
-
-
-@pytest.mark.verify("a stop at a bad moment: test_network.py stands for it")
-def test_a_worker_told_to_end_while_joining_ends_in_order(world: World) -> None:
-    long = {"STEADFAUST_SESSION_TIMEOUT": "90"}
-    frozen = world.start_worker(**long)
-    world.until_shared([frozen])
-    frozen.process.send_signal(signal.SIGSTOP)
-    joining = world.start_worker(**long)
-    eventually(lambda: group_state(world) == "PreparingRebalance", "it waits for the other one to join again")
-    assert joining.stop() == 0
-    assert joining.events("worker_hung_at_shutdown") == []
-
-
-def group_state(world: World) -> str:
-    """What the broker says of the workers' group."""
-
-    async def ask() -> str:
-        admin = AIOKafkaAdminClient(bootstrap_servers=world.bootstrap)
-        await admin.start()
-        try:
-            (answer,) = await admin.describe_consumer_groups([APP])
-            ((_, _, state, *_),) = answer.groups
-            return str(state)
-        finally:
-            await admin.close()
-
-    return asyncio.run(ask())
