@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from benchmarks.compiled import is_compiled, use_compiled
 from benchmarks.machine import describe_machine, seconds_of_additions
 from benchmarks.report import Circumstances, as_json, markdown, merge, plain, put_into, read
 from benchmarks.sections import Context, SectionModule
+from demo.workers import unwind_on_signals
 from streams.errors import SteadfaustError
 
 README = Path(__file__).with_name("README.md")
@@ -54,8 +54,7 @@ def command(
     ] = False,
 ) -> None:
     """Measure, write the numbers to VAR/report.json and the tables to benchmarks/README.md."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+    unwind_on_signals()
     out = sys.stderr if json_output else sys.stdout
     use_compiled(var.absolute(), lambda line: print(line, file=out, flush=True))
     machine = {**describe_machine(), "hot_path": "compiled" if is_compiled() else "not compiled"}
@@ -110,11 +109,6 @@ class Bench:
 
     def _say(self, line: str) -> None:
         print(line, file=self._out, flush=True)
-
-
-def _end(number: int, _frame: object) -> None:
-    """Unwind as Ctrl-C does, so that nothing is left running."""
-    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

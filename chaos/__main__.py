@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-import signal
+import subprocess
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,16 +14,25 @@ import typer
 from rich.console import Console
 
 from chaos.driver import RATE, RunPlan
-from chaos.parts import ChaosPart, run_command
 from chaos.report import encode, markdown, show
+from chaos.rig.waiting import ChaosFailed
 from chaos.run import clear, run_faults
 from chaos.schedule import schedule
+from demo.workers import PROJECT, unwind_on_signals
 from streams.errors import SteadfaustError
 
 _INTERRUPTED = 130
 _SHORT = 180.0
 _LONG = 1800.0
 _SEEDS = 1_000_000
+_ENDS_WITHIN = 60.0
+
+
+class ChaosPart(StrEnum):
+    """What can be run alone with `--only`."""
+
+    FAULTS = "faults"
+    CONTROLS = "controls"
 
 
 def command(
@@ -58,10 +68,9 @@ def command(
 ) -> None:
     """Break workers, brokers, disks and connections under load, then check every order, cent and unit.
 
-    Then show that the check goes red without each protection, and what stock Faust makes of such faults.
+    Then show that the check goes red without each protection.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+    unwind_on_signals()
     chosen = random.randrange(_SEEDS) if seed is None else seed
     length = _LONG if long else seconds
     console = Console(stderr=as_json)
@@ -72,11 +81,11 @@ def command(
             if part is ChaosPart.FAULTS:
                 faults, home = schedule(chosen, length), var.absolute() / part
                 plan = RunPlan(chosen, length, home, faults, called_off, rate)
-                ok, said = _faults(plan, console, report)
+                ok, found = _faults(plan, console, report)
             else:
-                ok, said = run_command(part, var.absolute() / part, as_json=as_json)
+                ok, found = _controls(var.absolute() / part, as_json=as_json)
             passed = passed and ok
-            reports[part] = said
+            reports[part] = found
     except SteadfaustError as error:
         sys.stderr.write(f"error: {error}\nSEED={chosen} repeats the run\n")
         raise typer.Exit(1) from error
@@ -99,9 +108,21 @@ def _faults(plan: RunPlan, console: Console, document: Path | None) -> tuple[boo
     return done.passed, msgspec.Raw(encode(done))
 
 
-def _end(number: int, _frame: object) -> None:
-    """Unwind as Ctrl-C does, so that nothing is left running."""
-    sys.exit(128 + number)
+def _controls(var: Path, *, as_json: bool) -> tuple[bool, msgspec.Raw]:
+    """Run the controls on an empty directory, as a process of their own; returns whether they passed, and
+    their JSON (null unless asked for). Raises ChaosFailed when they could not be run.
+    """
+    command = [sys.executable, "-m", "chaos.controls", "--var", str(var), *(["--json"] if as_json else [])]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE if as_json else None) as process:
+        try:
+            output, _ = process.communicate()
+        except BaseException:  # Ctrl-C has reached it too: it ends what it has started
+            process.terminate()
+            process.wait(_ENDS_WITHIN)
+            raise
+    if process.returncode not in (0, 1):
+        raise ChaosFailed(f"the controls ended with status {process.returncode}: their output says why")
+    return process.returncode == 0, msgspec.Raw(output.strip() if as_json else b"null")
 
 
 if __name__ == "__main__":

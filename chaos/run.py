@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from chaos.check import CheckReport as Checked
+from chaos.check import CheckReport
 from chaos.driver import Driver, RunPlan, stack_of
 from chaos.injection import Say
 from chaos.report import RunReport, encode
@@ -35,17 +34,17 @@ def run_faults(plan: RunPlan, say: Say) -> RunReport:
     _log_to(plan.var / "log" / "driver.log")
     say(f"seed {plan.seed}: {len(plan.faults)} faults over {plan.seconds:.0f} s of load, in {plan.var}")
     with stack_of(plan, say) as stack:
-        told = asyncio.run(Driver(plan, stack, say).run())
+        notes = asyncio.run(Driver(plan, stack, say).run())
         say("the workers have ended; checking, from the input, the topics, the ledger and the disks alone")
-        checked = _check(plan.var)
+        found = checked(plan.var)
     report = RunReport(
-        problems=told.problems,
-        left_out=told.left_out,
+        problems=notes.problems,
+        left_out=notes.left_out,
         seconds=round(time.monotonic() - began, 1),
-        sent=told.sent,
-        again=told.again,
-        run=told.run,
-        checked=checked,
+        sent=notes.sent,
+        again=notes.again,
+        run=notes.run,
+        checked=found,
     )
     (plan.var / REPORT).write_bytes(encode(report))
     return report
@@ -78,21 +77,16 @@ def _log_to(path: Path) -> None:
     )
 
 
-def _check(var: Path) -> Checked:
-    """By a process of its own, which shares nothing with the workers or with us but the directory."""
+def checked(var: Path) -> CheckReport:
+    """What the checker finds, as a process of its own, which shares with us nothing but the directory. Raises
+    ChaosFailed when it cannot look, or not in time.
+    """
+    command = [sys.executable, "-m", "chaos.check", "--var", str(var), "--json"]
     try:
-        ended = subprocess.run(
-            [sys.executable, "-m", "chaos.check", "--var", str(var), "--json"],
-            cwd=PROJECT,
-            env=dict(os.environ),
-            capture_output=True,
-            timeout=_CHECK_WITHIN,
-            check=False,
-            start_new_session=True,
-        )
+        ended = subprocess.run(command, cwd=PROJECT, capture_output=True, timeout=_CHECK_WITHIN, check=False)
     except subprocess.TimeoutExpired:
-        raise ChaosFailed(f"the check did not end within {_CHECK_WITHIN:.0f} s") from None
+        raise ChaosFailed(f"{var}: the check did not end within {_CHECK_WITHIN:.0f} s") from None
     if ended.returncode not in (0, 1) or not ended.stdout:
-        said = ended.stderr.decode(errors="replace").strip().splitlines()
-        raise ChaosFailed(f"the check ended with status {ended.returncode}: {said[-1] if said else ''}")
-    return msgspec.json.decode(ended.stdout, type=Checked)
+        errors = ended.stderr.decode(errors="replace").strip()[-500:]
+        raise ChaosFailed(f"{var}: the check ended with status {ended.returncode}: {errors}")
+    return msgspec.json.decode(ended.stdout, type=CheckReport)

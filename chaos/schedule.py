@@ -18,8 +18,6 @@ from chaos.rig.kinds import (
     ALONE,
     BROKERS,
     COSTS_ATTEMPTS,
-    DELAYS,
-    LASTS,
     OF_ALL,
     OF_BROKERS,
     OF_DATABASE,
@@ -28,10 +26,8 @@ from chaos.rig.kinds import (
     OF_WORKERS,
     POINTS,
     RARE,
-    RATES,
     RECOVERING,
     SLOTS,
-    TAKES,
     WORKERS,
     AfterKill,
     FaultKind,
@@ -104,13 +100,13 @@ class _Dealer:
         """What is dealt next, and about how long it takes."""
         first = self._plan(at, self._next(), calm=calm)
         if self.chance.random() > _TOGETHER:
-            return [first], TAKES[first.kind]
+            return [first], first.kind.takes
         second = self._companion(first)
         if second is None:
-            return [first], TAKES[first.kind]
+            return [first], first.kind.takes
         later = self.chance.uniform(0.5, 3.0)
         beside = self._plan(round(at + later, 1), second, beside=first)
-        return [first, beside], max(TAKES[first.kind], later + TAKES[second]) + 3
+        return [first, beside], max(first.kind.takes, later + second.takes) + 3
 
     def _next(self) -> FaultKind:
         if len(self._slots) < WORKERS:  # with two workers left, the next thing is a third one
@@ -155,8 +151,6 @@ class _Dealer:
     def _plan(
         self, at: float, kind: FaultKind, *, calm: float = 0.0, beside: Planned | None = None
     ) -> Planned:
-        low, high = LASTS.get(kind, (0.0, 0.0))
-        slower, slowest = DELAYS.get(kind, (0.0, 0.0))
         point = self._point(kind)
         after = self._after(kind, alone=beside is None)
         self._once.discard(kind)
@@ -173,10 +167,10 @@ class _Dealer:
             after=after,
             point=point,
             nth=self.chance.randint(1, 2 if point == RECOVERING else 30) if point else 0,
-            seconds=round(self.chance.uniform(low, high), 1),
-            delay=round(self.chance.uniform(slower, slowest), 2),
+            seconds=round(self.chance.uniform(*kind.lasts), 1),
+            delay=round(self.chance.uniform(*kind.delay), 2),
             which=self.chance.randrange(2) if kind in OF_ONE_OF_TWO else 0,
-            rate=round(self.chance.uniform(*RATES[kind]), 2) if kind in RATES else 0.0,
+            rate=round(self.chance.uniform(*kind.rate), 2) if any(kind.rate) else 0.0,
         )
 
     def _point(self, kind: FaultKind) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ from agents.settings import Way
 from demo.drive import DemoPlan
 from demo.purchases import ROWS
 from demo.run import run
+from demo.workers import unwind_on_signals
 from streams.errors import SteadfaustError
 from streams.postgres.outbox_owner import RelayKind
 
@@ -62,8 +62,7 @@ def command(
         relay,
         keep=console.is_terminal if keep is None else keep,
     )
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+    unwind_on_signals()
     try:
         passed = run(plan, console)
     except SteadfaustError as error:
@@ -73,11 +72,6 @@ def command(
         sys.stderr.write("interrupted: all that the demo started has ended\n")
         raise typer.Exit(_INTERRUPTED) from None
     raise typer.Exit(0 if passed else 1)
-
-
-def _end(number: int, _frame: object) -> None:
-    """Unwind as Ctrl-C does, so that nothing is left running."""
-    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,16 @@ _ENDS_WITHIN = 20.0
 _FIRST_PORT = 6066
 
 
+def unwind_on_signals() -> None:
+    """Let SIGTERM and SIGHUP unwind this process as Ctrl-C does, so that nothing is left running."""
+
+    def end(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+
+
 class DemoWorker:
     """A worker process and what its log has said so far."""
 

@@ -7,7 +7,6 @@ the protection that is there for it, which must be red. Exit status 1 when one i
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +15,10 @@ from typing import Annotated
 import msgspec
 import typer
 
-from chaos.controls.control import Control
+from chaos.controls.hasty import Control
 from chaos.controls.scenarios import SCENARIOS, Scenario
-from chaos.controls.trial import Trial, run
-from chaos.controls.verdict import ControlsReport, Played, judge
+from chaos.controls.trial import ControlsReport, Played, Trial, judge, run
+from demo.workers import unwind_on_signals
 from streams.errors import SteadfaustError
 from streams.logs import configure_logs
 
@@ -39,8 +38,7 @@ def command(
 ) -> None:
     """Take away one protection after the other, and see whether the checker notices."""
     configure_logs()  # on standard error: the report may go to the other
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+    unwind_on_signals()
     chosen = [scenario for scenario in SCENARIOS if not only or scenario.control in only]
     try:
         controls = asyncio.run(_play_all(chosen, var.absolute()))
@@ -87,11 +85,6 @@ def _show(scenario: Scenario, played: Played) -> None:
             print(f"        red: {finding.name}: {finding.says}")
         if not trial.red:
             print("        green")
-
-
-def _end(number: int, _frame: object) -> None:
-    """Unwind as Ctrl-C does, so that nothing is left running."""
-    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ from aiokafka import AIOKafkaProducer
 
 from agents import worker
 from agents.settings import OrderSettings
-from chaos.controls.control import CONTROL, Control
-from chaos.controls.hasty import HastyLane
+from chaos.controls.hasty import CONTROL, Control, HastyLane
 from streams.lane import host as lane_host
 from streams.model.choreography import choreography
 from streams.model.layout import dead_letter_topic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 from streams.lane.lane import Lane
@@ -30,3 +31,16 @@ class HastyLane(Lane):
 
         staging.order.take = take_and_write  # type: ignore[assignment, method-assign]  # the mistake
         return session
+
+
+#: Where a worker finds what it has to do without; empty: nothing.
+CONTROL = "CHAOS_CONTROL"
+
+
+class Control(StrEnum):
+    """A protection that is taken away."""
+
+    INBOX_OFF = "inbox_off"
+    FENCING_OFF = "fencing_off"
+    STORE_BEFORE_COMMIT = "store_before_commit"
+    LETTERS_APART = "letters_apart"

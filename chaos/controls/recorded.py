@@ -17,15 +17,14 @@ import msgspec
 from agents.commands import OrderSagaReply, OrderSubmitted, RefundPayment
 from agents.messages import LineReserved, OrderPlaced, ReserveLine
 from chaos.evidence.consequences import SentMessage
-from chaos.evidence.decoding import decoder, split_key
+from chaos.evidence.decoding import Origin, decoder, split_key
 from chaos.evidence.evidence import Evidence
 from chaos.evidence.in_postgres import SOURCE, OrderRow
-from chaos.evidence.origins import Origin
 from chaos.evidence.retry_rows import Retried
 from chaos.evidence.saga_records import CommandRecord, Replied, Said
 from chaos.evidence.stores import Rows
 from chaos.judges.lateness import TIME
-from chaos.judges.timers import TABLE as TIMERS
+from chaos.judges.sagas import TABLE as TIMERS
 from chaos.rig.records import Happened
 from schemas import latest
 

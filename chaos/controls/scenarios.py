@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from chaos.controls.control import Control
+from chaos.controls.hasty import Control
 from chaos.controls.stage import LANES, Stage
 from chaos.rig.records import Happened
 from chaos.rig.waiting import until

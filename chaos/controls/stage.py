@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaProducer
 
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced, StockReceived
-from chaos.controls.control import CONTROL
+from chaos.controls.hasty import CONTROL
 from chaos.rig.fleet import Fleet, FleetWorker
 from chaos.rig.waiting import ChaosFailed, until
 from demo.evidence import make_codec, quiet

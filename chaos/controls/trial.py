@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from pathlib import Path
 
 import msgspec
 
-from chaos.check import CheckReport
+from chaos.controls.hasty import Control
 from chaos.controls.scenarios import Scenario
 from chaos.controls.stage import APP, LANES, ORDERS, PARTITIONS, Stage, staged
 from chaos.rig.commits import CommitWatch
 from chaos.rig.records import COMMITS, RUN, CommitTimes, Happened, RunRecords
-from chaos.rig.waiting import ChaosFailed
+from chaos.run import checked
 from demo.findings import Finding
-from demo.workers import PROJECT
-
-_CHECKED_WITHIN = 120.0
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -49,7 +45,7 @@ async def run(scenario: Scenario, var: Path, *, crippled: bool) -> Trial:
                 await watching
         await stage.fleet.stop_all("the run is over")
         _record(stage, scenario, happened, watch.commits())
-        report = await _check(var)
+        report = await asyncio.to_thread(checked, var)
     return Trial(happened, [each for each in report.findings if not each.passed])
 
 
@@ -86,22 +82,29 @@ def _record(stage: Stage, scenario: Scenario, happened: Happened, commits: Commi
     (stage.var / COMMITS).write_bytes(msgspec.json.encode(commits))
 
 
-async def _check(var: Path) -> CheckReport:
-    """By the checker's own process, as it checks any run."""
-    checker = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "chaos.check", "--var", str(var), "--json"),
-        cwd=PROJECT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario as it is, and with its control. `passed`: the one was green, the other red as it must."""
+
+    control: Control
+    passed: bool
+    intact: Trial
+    crippled: Trial
+
+
+class ControlsReport(msgspec.Struct, frozen=True):
+    """All of them."""
+
+    passed: bool
+    controls: list[Played]
+
+
+def judge(scenario: Scenario, intact: Trial, crippled: Trial) -> Played:
+    """Both had their fault; the one is green; of the other, what the protection is there for is red."""
+    confirmed = bool(intact.happened.confirmed and crippled.happened.confirmed)
+    red = any(each.name == scenario.finds for each in crippled.red)
+    return Played(
+        control=scenario.control,
+        passed=confirmed and not intact.red and red,
+        intact=intact,
+        crippled=crippled,
     )
-    try:
-        async with asyncio.timeout(_CHECKED_WITHIN):
-            output, errors = await checker.communicate()
-    except TimeoutError:
-        checker.kill()
-        await checker.wait()
-        raise ChaosFailed(f"{var}: the checker did not end within {_CHECKED_WITHIN:.0f} s") from None
-    if checker.returncode not in (0, 1):
-        raise ChaosFailed(f"{var}: the checker could not look: {errors.decode(errors='replace')[-500:]}")
-    return msgspec.json.decode(output, type=CheckReport)

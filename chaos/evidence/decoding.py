@@ -6,11 +6,15 @@ All workers of a run write the newest schemas, so nothing has to be resolved.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from hashlib import blake2b
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 import fastavro
+import msgspec
+from aiokafka.partitioner import murmur2
 
 from chaos.evidence.stores import Rows
 from schemas import latest
@@ -55,3 +59,50 @@ def split_key(key: bytes) -> tuple[str, str]:
     """Both parts of a row's key, the first of which begins with its length."""
     ends = _LENGTH + int.from_bytes(key[:_LENGTH], "big")
     return key[_LENGTH:ends].decode(), key[ends:].decode()
+
+
+ID, SOURCE, CAUSATION, TIME = "ce_id", "ce_source", "ce_causationid", "ce_time"
+DATAREF, SHA256, SIZE = "ce_dataref", "claim-sha256", "claim-size"
+
+
+def epoch_seconds(text: str) -> float | None:
+    """A time as RFC 3339 has it; None for what is none."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+#: Headers as they may be in any record.
+AnyHeaders = Sequence[tuple[str, bytes | None]]
+
+
+class Origin(NamedTuple):
+    """Where a record lies."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}] {self.offset}"
+
+
+def content(key: bytes | None, value: bytes | None, headers: AnyHeaders) -> bytes:
+    """A digest of all that a client has sent."""
+    return blake2b(_encode([key, value, list(headers)]), digest_size=16).digest()
+
+
+def origin_in(headers: dict[str, bytes], topic: str, prefix: str) -> Origin:
+    """The record of a topic that a dead letter or a retry says it is, by headers that begin with `prefix`;
+    at -1 when these are missing.
+    """
+    partition, offset = (int(headers.get(f"{prefix}-source-{name}", -1)) for name in ("partition", "offset"))
+    return Origin(topic, partition, offset)
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Of so many partitions."""
+    return int((murmur2(key) & 0x7FFFFFFF) % partitions)

@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING
 
 from agents.commands import OrderSagaTransition
 from agents.messages import DocumentsPacked, LineReleased, PaymentRefunded, ReleaseLine, StockReleased
-from chaos.evidence.bucket import BucketReader
 from chaos.evidence.calls import MESSAGES, NOTES_TOPIC
 from chaos.evidence.consequences import SentMessage
-from chaos.evidence.decoding import decoder
-from chaos.evidence.headers import CAUSATION, ID, SOURCE
+from chaos.evidence.decoding import CAUSATION, ID, SOURCE, Origin, decoder
 from chaos.evidence.in_postgres import DatabaseEvidence, look
 from chaos.evidence.letters import SUFFIX, LetterEvidence, content_of, is_poison, letter
-from chaos.evidence.objects import Referred, StoredObject, referred_in
-from chaos.evidence.origins import Origin
+from chaos.evidence.objects import BucketReader, Referred, StoredObject, referred_in
 from chaos.evidence.plain import Counting, PlainClient, TopicCount
 from chaos.evidence.rebuilt import Compared, Rebuilt, compare
 from chaos.evidence.retry_rows import MARK, Retried, retried

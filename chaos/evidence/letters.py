@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from chaos.evidence.headers import SOURCE
-from chaos.evidence.origins import AnyHeaders, Origin, content, origin_in
+from chaos.evidence.decoding import SOURCE, AnyHeaders, Origin, content, origin_in
 from chaos.evidence.stores import Rows
 from demo.findings import Finding, finding
 from demo.trouble import POISON_SOURCE, Poison

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it exports t
     OffsetSpec,
 )
 
-from chaos.evidence.headers import ID
+from chaos.evidence.decoding import ID
 from demo.findings import Finding, finding
 from streams.ports import TP
 

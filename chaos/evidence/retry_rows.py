@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from chaos.evidence.consequences import SentMessage
-from chaos.evidence.headers import ID
-from chaos.evidence.origins import Origin, origin_in
+from chaos.evidence.decoding import ID, Origin, origin_in
 from chaos.evidence.stores import Rows
 from demo.findings import Finding, finding
 

@@ -19,8 +19,7 @@ from agents.commands import (
     ScheduleShipment,
 )
 from chaos.evidence.consequences import SentMessage
-from chaos.evidence.decoding import decoder, rows_in
-from chaos.evidence.headers import TIME, epoch_seconds
+from chaos.evidence.decoding import TIME, decoder, epoch_seconds, rows_in
 from chaos.evidence.stores import Rows
 
 if TYPE_CHECKING:

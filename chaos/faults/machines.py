@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
-from chaos.machine import CLOCK, DISK, ailment_of
-from chaos.rig.arming import arm, script_of
 from chaos.rig.fleet import FleetWorker
 from chaos.rig.kinds import Planned
 from chaos.rig.records import Happened
 from chaos.rig.waiting import until
+from chaos.rig.worker_faults import CLOCK, DISK, ailment_of, arm, script_of
 
 #: By how many seconds the clock is ahead: more than the hour that brokers bear.
 AHEAD = 7200

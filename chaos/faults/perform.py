@@ -2,53 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
 
 from msgspec import structs
 
-from chaos.faults import brokers, database, edges, machines, object_store, topics, workers
+from chaos.faults import brokers, database, edges, machines, workers
 from chaos.faults.ground import Ground
 from chaos.rig.kinds import FaultKind, Planned
 from chaos.rig.records import Happened
-from chaos.rig.slowness import Slowness
+from streams.local.busy_timeout import Used
 
+_MODULES = (workers, machines, brokers, edges, database)
+#: The function of each kind, by its name.
 _PERFORM: Mapping[FaultKind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
-    FaultKind.KILL_WORKER: workers.kill_worker,
-    FaultKind.KILL_AT_POINT: workers.kill_at_point,
-    FaultKind.FREEZE_WORKER: workers.freeze_worker,
-    FaultKind.FREEZE_AT_POINT: workers.freeze_at_point,
-    FaultKind.CLOCK_AHEAD: machines.clock_ahead,
-    FaultKind.DISK_FULL: machines.disk_full,
-    FaultKind.TOO_MANY_FILES: machines.too_many_files,
-    FaultKind.KILL_BROKER: brokers.kill_broker,
-    FaultKind.RESTART_BROKER: brokers.restart_broker,
-    FaultKind.PAUSE_BROKER: brokers.pause_broker,
-    FaultKind.KILL_COORDINATOR: brokers.kill_coordinator,
-    FaultKind.ROLLING_RESTART: workers.rolling_restart,
-    FaultKind.ROLLING_DEPLOY: workers.rolling_deploy,
-    FaultKind.ADD_WORKER: workers.add_worker,
-    FaultKind.REMOVE_WORKER: workers.remove_worker,
-    FaultKind.NETWORK_CUT: edges.network_cut,
-    FaultKind.NETWORK_BLACKHOLE: edges.network_blackhole,
-    FaultKind.NETWORK_DELAY: edges.network_delay,
-    FaultKind.GATEWAY_DOWN: edges.gateway_down,
-    FaultKind.GATEWAY_DOWN_IN_LOW_TRAFFIC: edges.gateway_down_in_low_traffic,
-    FaultKind.GATEWAY_SLOW: edges.gateway_slow,
-    FaultKind.GATEWAY_LOSES_ANSWERS: edges.gateway_loses_answers,
-    FaultKind.HANDLERS_FAIL: edges.handlers_fail,
-    FaultKind.KILL_RELAY: database.kill_relay,
-    FaultKind.FREEZE_RELAY: database.freeze_relay,
-    FaultKind.KILL_API: database.kill_api,
-    FaultKind.KILL_POSTGRES: database.kill_postgres,
-    FaultKind.SILENT_POSTGRES: database.silent_postgres,
-    FaultKind.LOCK_OUTBOX: database.lock_outbox,
-    FaultKind.S3_DOWN: object_store.s3_down,
-    FaultKind.S3_CUT: object_store.s3_cut,
-    FaultKind.S3_SLOW: object_store.s3_slow,
-    FaultKind.SLEEP_PAST_TOMBSTONES: workers.sleep_past_tombstones,
-    FaultKind.CHANGE_LANES: workers.change_lanes,
-    FaultKind.RECREATE_TOPIC: topics.recreate_topic,
-    FaultKind.OUTAGE: workers.outage,
+    kind: vars(module)[kind] for kind in FaultKind for module in _MODULES if kind in vars(module)
 }
 
 
@@ -60,3 +28,44 @@ async def perform(planned: Planned, ground: Ground) -> Happened:
     slowness = Slowness(lambda: [worker.pid for worker in ground.fleet.alive])
     done = await _PERFORM[planned.kind](planned, ground)
     return structs.replace(done, slowed=round(slowness.factor(), 2))
+
+
+#: However busy the machine was, a time that has a limit counts as no less than a half.
+MOST = 2.0
+
+
+class Slowness:
+    """What the event loops of processes have run and waited since this was made.
+
+    A worker's event loop runs in its main thread, and a stall is that it does not get on: its other threads,
+    which often wait for each other's processor, do not count. Processes that have ended do not count any
+    more, and new ones count from their start.
+    """
+
+    def __init__(self, pids: Callable[[], Iterable[int]], used: Callable[[int], Used] | None = None) -> None:
+        self._pids = pids
+        self._used = used or used_by_main_thread
+        self._before = self._look()
+
+    def factor(self) -> float:
+        """How many times longer they took than with a processor of their own, from 1 to `MOST`."""
+        ran = waited = 0.0
+        for pid, now in self._look().items():
+            before = self._before.get(pid, Used(0.0, 0.0))
+            ran += max(0.0, now.ran - before.ran)
+            waited += max(0.0, now.waited - before.waited)
+        return min(MOST, 1 + waited / ran) if ran > 0 else 1.0
+
+    def _look(self) -> Mapping[int, Used]:
+        return {pid: self._used(pid) for pid in self._pids()}
+
+
+def used_by_main_thread(pid: int) -> Used:
+    """What the main thread of a process has used until now; nothing where the system does not say, or it has
+    ended.
+    """
+    try:
+        running, waiting, *_ = Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()
+    except OSError:
+        return Used(0.0, 0.0)
+    return Used(int(running) / 1e9, int(waiting) / 1e9)

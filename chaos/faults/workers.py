@@ -12,11 +12,11 @@ from msgspec import structs
 
 from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
 from chaos.load.notes import VERSION, NoteMade
-from chaos.rig.arming import arm, log_of, script_of
 from chaos.rig.fleet import FleetWorker, worker_name
 from chaos.rig.kinds import RECOVERING, AfterKill, Planned
 from chaos.rig.records import KILLED_TWICE, Happened
 from chaos.rig.waiting import ChaosFailed, until
+from chaos.rig.worker_faults import arm, log_of, script_of
 
 _HANDLED_WITHIN = 60.0
 

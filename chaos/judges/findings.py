@@ -9,6 +9,7 @@ from hashlib import blake2b
 from agents.gateway.wire import Charged
 from chaos.evidence.calls import OUTSIDE_TOPICS
 from chaos.evidence.consequences import Consequences, SagaCalls, SentMessage, consequences
+from chaos.evidence.decoding import partition_of
 from chaos.evidence.evidence import Evidence
 from chaos.evidence.in_postgres import judge_accepted, judge_outbox, judge_status, nowhere, tracked
 from chaos.evidence.letters import judge_letters, rows_in
@@ -18,16 +19,13 @@ from chaos.evidence.rebuilt import Place
 from chaos.evidence.retry_rows import judge_retries, waiting_in
 from chaos.evidence.saga_records import participations
 from chaos.judges.key_order import effects_of, judge_key_order
-from chaos.judges.lateness import judge_given_back, without
+from chaos.judges.lateness import judge_given_back, judge_waits, without
 from chaos.judges.noted import counted, judge_notes
-from chaos.judges.overtaken import judge_waits
 from chaos.judges.rows import held_in, judge_rows
 from chaos.judges.saga_ways import given_up, way_of
-from chaos.judges.sagas import calls, judge_ends, judge_participants, judge_told
+from chaos.judges.sagas import calls, judge_ends, judge_participants, judge_timers, judge_told, left_in
 from chaos.judges.stalls import judge_stalls, stalls
-from chaos.judges.timers import judge_timers, left_in
 from chaos.load.called_off import is_apart, judge_called_off, without_called_off
-from chaos.load.partitioner import partition_of
 from chaos.rig.records import LARGEST, RunRecords, lanes_of
 from demo import evidence as books
 from demo.findings import Finding, finding

@@ -5,13 +5,17 @@ The demo's check knows of none, so it judges the others. Pure.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
+from itertools import accumulate
+from typing import NamedTuple
 
 from agents.gateway.wire import Charged, Refunded
-from chaos.judges.stalls import healed_at
-from chaos.rig.records import Happened, RunRecords, of_lanes
+from chaos.evidence.calls import BY_TOPIC, NOTHING
+from chaos.judges.key_order import Effect
+from chaos.judges.stalls import Gap, gaps, healed_at
+from chaos.rig.records import CommitTimes, Happened, RunRecords, of_lanes
 from demo import evidence as books
 from demo.findings import Finding, finding
 from demo.purchases import Purchase, order
@@ -127,3 +131,68 @@ def judge_given_back(purchases: Sequence[Purchase], late: Set[str], found: books
 def _order_of(row: Charged | Refunded) -> str:
     operation = row.charge_operation if isinstance(row, Refunded) else row.operation
     return operation.partition(":")[2]
+
+
+#: A lane that commits nothing for longer than this stands still, in seconds.
+STANDS = 5.0
+
+
+class Wait(NamedTuple):
+    """A message that was handled: what it led to first, when its turn had come, and how long it was late."""
+
+    effect: Effect
+    came: float
+    seconds: float
+
+
+def judge_waits(effects: Iterable[Effect], run: RunRecords, commits: CommitTimes) -> Finding:
+    """Hold each wait against the longest fault beside it, or the time for which faults stopped its lane."""
+    longest, late, looked_at = 0.0, [], 0
+    stops = defaultdict(list)
+    for gap in gaps(run, commits):
+        if gap.seconds > STANDS:
+            stops[gap.lane].append(gap)
+    for each in waits(effects):
+        looked_at += 1
+        longest = max(longest, each.seconds)
+        if each.seconds > BOUND:
+            most = _most(each, stops[each.effect.cause.partition % run.lanes], run)
+            if each.seconds > most:
+                late.append(f"{each.effect.cause}, by {each.seconds:.0f} s, and at most by {most:.0f} s")
+    says = f"{looked_at:,} messages, the longest late by {longest:.1f} s"
+    return finding("no message late for longer than a fault lasts", {"late for longer": late}, says)
+
+
+def _most(wait: Wait, stops: Iterable[Gap], run: RunRecords) -> float:
+    ends = wait.came + wait.seconds
+    stood = sum(faulty(max(gap.began, wait.came), min(gap.ended, ends), run) for gap in stops)
+    return at_most(wait.came, ends, run, stood)
+
+
+def waits(effects: Iterable[Effect]) -> Iterator[Wait]:
+    """How late each message was handled, by each of its handlers that led to something."""
+    first: dict[tuple[str, int, str], dict[str, Effect]] = defaultdict(dict)
+    for each in effects:
+        handled = first[each.cause.topic, each.cause.partition, _what(each)]
+        known = handled.setdefault(each.cause.message_id, each)
+        if each.sent.time < known.sent.time:
+            handled[each.cause.message_id] = each
+    for handled in first.values():
+        yield from _of_one_handler(sorted(handled.values(), key=lambda each: each.cause.offset))
+
+
+def _of_one_handler(those: Sequence[Effect]) -> Iterator[Wait]:
+    """Of one partition, in its order. Nobody can say when the turn of the last had come."""
+    behind = list(accumulate((each.sent.time for each in reversed(those)), min))[-2::-1]
+    for each, came in zip(those, behind, strict=False):
+        turn = max(each.cause.time, came)
+        yield Wait(each, turn, max(0.0, each.sent.time - turn))
+
+
+def _what(effect: Effect) -> str:
+    """What a handler leads to, by one name for all that it may choose from."""
+    calls = BY_TOPIC.get(effect.cause.topic, NOTHING)
+    for kinds in calls.one_of:
+        if effect.sent.topic in {kind.TOPIC for kind in kinds}:
+            return kinds[0].TOPIC
+    return effect.sent.topic

@@ -20,9 +20,8 @@ from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced, StockReceived
 from chaos.load.arrivals import arrivals
 from chaos.load.called_off import SUPPLY, Coming, comings
+from chaos.load.clients import ATTACHED, CODECS, producer
 from chaos.load.notes import NOTES_EACH, note, note_id, schema
-from chaos.load.payloads import ATTACHED
-from chaos.load.producers import CODECS, producer
 from chaos.load.shop import Shop
 from chaos.rig.records import LARGEST, Way
 from chaos.rig.waiting import ChaosFailed

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import IO, Self, cast
 from urllib.parse import urlsplit
 
@@ -120,59 +120,41 @@ class ClientNetwork:
 
     # -- faults ---------------------------------------------------------------------------------------
 
-    @contextmanager
-    def cut(self, name: str, broker: int | None = None) -> Iterator[Injected]:
+    def cut(self, name: str, broker: int | None = None) -> AbstractContextManager[Injected]:
         """Close a client's connections to a broker, or to all, and refuse new ones."""
-        with self._fault(LinkFaultKind.CUT, self._links(name, broker)) as fault:
-            yield fault
+        return self._fault(LinkFaultKind.CUT, self._links(name, broker))
 
-    @contextmanager
-    def blackhole(self, name: str, broker: int | None = None) -> Iterator[Injected]:
+    def blackhole(self, name: str, broker: int | None = None) -> AbstractContextManager[Injected]:
         """Let nothing through and close nothing; what was sent arrives late, when this ends."""
-        with self._fault(LinkFaultKind.BLACKHOLE, self._links(name, broker)) as fault:
-            yield fault
+        return self._fault(LinkFaultKind.BLACKHOLE, self._links(name, broker))
 
-    @contextmanager
-    def delay(self, name: str, seconds: float, broker: int | None = None) -> Iterator[Injected]:
+    def delay(self, name: str, seconds: float, broker: int | None = None) -> AbstractContextManager[Injected]:
         """Let everything take so many seconds longer each way."""
-        with self._fault(LinkFaultKind.DELAY, self._links(name, broker), seconds) as fault:
-            yield fault
+        return self._fault(LinkFaultKind.DELAY, self._links(name, broker), seconds)
 
-    @contextmanager
-    def gateway_down(self) -> Iterator[Injected]:
+    def gateway_down(self) -> AbstractContextManager[Injected]:
         """Close all connections to the gateway and refuse new ones."""
-        with self._fault(LinkFaultKind.CUT, self._server_links(GATEWAY)) as fault:
-            yield fault
+        return self._fault(LinkFaultKind.CUT, self._server_links(GATEWAY))
 
-    @contextmanager
-    def gateway_slow(self, seconds: float) -> Iterator[Injected]:
+    def gateway_slow(self, seconds: float) -> AbstractContextManager[Injected]:
         """Let the gateway's answers come so many seconds later."""
-        with self._fault(LinkFaultKind.DELAY, self._server_links(GATEWAY), seconds / 2) as fault:
-            yield fault
+        return self._fault(LinkFaultKind.DELAY, self._server_links(GATEWAY), seconds / 2)
 
-    @contextmanager
-    def gateway_loses_answers(self) -> Iterator[Injected]:
+    def gateway_loses_answers(self) -> AbstractContextManager[Injected]:
         """Let the gateway do what it is asked, and close the connection instead of passing on its answer."""
-        with self._fault(LinkFaultKind.LOSE_ANSWERS, self._server_links(GATEWAY)) as fault:
-            yield fault
+        return self._fault(LinkFaultKind.LOSE_ANSWERS, self._server_links(GATEWAY))
 
-    @contextmanager
-    def postgres_silent(self) -> Iterator[Injected]:
+    def postgres_silent(self) -> AbstractContextManager[Injected]:
         """Let nothing through between the database edge and PostgreSQL, and close nothing."""
-        with self._fault(LinkFaultKind.BLACKHOLE, self._server_links(POSTGRES)) as fault:
-            yield fault
+        return self._fault(LinkFaultKind.BLACKHOLE, self._server_links(POSTGRES))
 
-    @contextmanager
-    def s3_cut(self) -> Iterator[Injected]:
+    def s3_cut(self) -> AbstractContextManager[Injected]:
         """Close all connections to the object store and refuse new ones."""
-        with self._fault(LinkFaultKind.CUT, self._server_links(S3)) as fault:
-            yield fault
+        return self._fault(LinkFaultKind.CUT, self._server_links(S3))
 
-    @contextmanager
-    def s3_slow(self, seconds: float) -> Iterator[Injected]:
+    def s3_slow(self, seconds: float) -> AbstractContextManager[Injected]:
         """Let each part of an exchange with the object store come so many seconds later."""
-        with self._fault(LinkFaultKind.DELAY, self._server_links(S3), seconds / 2) as fault:
-            yield fault
+        return self._fault(LinkFaultKind.DELAY, self._server_links(S3), seconds / 2)
 
     @contextmanager
     def _fault(self, kind: LinkFaultKind, links: list[str], seconds: float = 0.0) -> Iterator[Injected]:

@@ -11,10 +11,8 @@ from dataclasses import replace
 from agents.gateway.client import gateway_client
 from agents.settings import OrderSettings
 from chaos.load.notes import VERSION, schema, whole, with_notes
-from chaos.machine import install_machine
-from chaos.rig.arming import armed_faults
-from chaos.rig.failing import with_failures
 from chaos.rig.kinds import DELETE_RETENTION
+from chaos.rig.worker_faults import armed_faults, install_machine, with_failures
 from streams import BreakerPolicy, Worker
 from streams.model.application import LaneOptions
 

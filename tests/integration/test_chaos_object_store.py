@@ -103,7 +103,7 @@ async def test_a_slow_object_store_lets_nobody_fail(s3: Stack, tmp_path: Path) -
 async def test_an_outage_that_nobody_notices_did_not_happen(
     s3: Stack, tmp_path: Path, kind: FaultKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chaos.faults.object_store.MEETS_WITHIN", 0.2)
+    monkeypatch.setattr("chaos.faults.edges.MEETS_WITHIN", 0.2)
     async with at_work(s3, tmp_path) as (worker, ground):
         worker.log = WorkerLog(tmp_path / "another")
         worker.log.path.touch()

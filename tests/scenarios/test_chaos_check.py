@@ -20,13 +20,13 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.errors import KafkaError
+from chaos.ending import unended
 
 from agents.commands import OrderSagaReply, OrderSagaTransition, OrderSubmitted
 from agents.messages import OrderConfirmed, OrderPlaced
 from chaos.check import CheckReport, check
 from chaos.controls.recorded import BREAKAGES
 from chaos.controls.stage import send_poison
-from chaos.ending import unended
 from chaos.evidence.evidence import Evidence, gather
 from chaos.evidence.in_postgres import look
 from chaos.judges.findings import findings

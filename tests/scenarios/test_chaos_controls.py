@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from chaos.controls.control import Control
-from chaos.controls.verdict import ControlsReport
+from chaos.controls.hasty import Control
+from chaos.controls.trial import ControlsReport
 
 ENDS_WITHIN = 120
 

@@ -13,11 +13,11 @@ from good_sagas import GoodSaga
 from agents.gateway.wire import Charged, Refunded
 from agents.messages import OrderDocumented, OrderPlaced, ReserveLine, StockReceived
 from chaos.evidence.consequences import SentMessage
+from chaos.evidence.decoding import Origin
 from chaos.evidence.evidence import Evidence
 from chaos.evidence.in_postgres import SOURCE, OrderRow, OutboxRecord, tracked
 from chaos.evidence.letters import content_of, letter
 from chaos.evidence.objects import StoredObject, referred_in
-from chaos.evidence.origins import Origin
 from chaos.evidence.plain import Counting
 from chaos.evidence.rebuilt import Compared, Place, Rebuilt
 from chaos.evidence.retry_rows import retried

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.rig.arming import ArmedFaults, arm, log_of, script_of
+from chaos.rig.worker_faults import ArmedFaults, arm, log_of, script_of
 from streams.errors import OutcomeUnknown
 
 

@@ -16,12 +16,12 @@ OF_AGENTS = """
     cancellation commands gateway gateway.cards gateway.wire message_bases messages
 """
 OF_CHAOS = """
-    check evidence evidence.bucket evidence.calls evidence.consequences evidence.decoding
-    evidence.evidence evidence.headers evidence.in_postgres evidence.letters evidence.objects
-    evidence.origins evidence.plain evidence.rebuilt evidence.retry_rows evidence.saga_records
+    check evidence evidence.calls evidence.consequences evidence.decoding
+    evidence.evidence evidence.in_postgres evidence.letters evidence.objects
+    evidence.plain evidence.rebuilt evidence.retry_rows evidence.saga_records
     evidence.stores judges judges.findings judges.key_order judges.lateness judges.noted
-    judges.outcomes judges.overtaken judges.rows judges.saga_ways judges.sagas judges.stalls
-    judges.timers load load.called_off load.partitioner rig rig.records
+    judges.rows judges.saga_ways judges.sagas judges.stalls load load.called_off rig
+    rig.records
 """
 MODULES = {f"agents.{name}" for name in OF_AGENTS.split()} | {f"chaos.{name}" for name in OF_CHAOS.split()}
 #: All that its own modules take from the library: names of errors, a pair of topic and partition, and the
@@ -124,9 +124,8 @@ def test_its_own_statements_are_those_of_the_library() -> None:
     from agents.api.service import SOURCE
     from agents.api.wire import OrderView
     from chaos.evidence import bucket, headers, in_postgres, objects
-    from chaos.evidence.decoding import split_key
+    from chaos.evidence.decoding import partition_of, split_key
     from chaos.judges import timers
-    from chaos.load.partitioner import partition_of
     from streams.claims import claim
     from streams.model import envelope, layout
     from streams.model.row_keys import row_key

@@ -13,8 +13,8 @@ from agents.commands import OrderSubmitted
 from agents.messages import Order, OrderPlaced
 from chaos.evidence.letters import is_poison
 from chaos.load.called_off import is_apart
+from chaos.load.clients import ATTACHED
 from chaos.load.load import Load
-from chaos.load.payloads import ATTACHED
 from chaos.rig.records import LARGEST
 from chaos.rig.waiting import ChaosFailed
 from demo.purchases import attached_bytes, orchestrated, purchases
@@ -69,7 +69,7 @@ def blobs() -> MemoryBlobs:
 @pytest.fixture
 def cluster(blobs: MemoryBlobs, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster(blobs)
-    monkeypatch.setattr("chaos.load.producers.AIOKafkaProducer", cluster)
+    monkeypatch.setattr("chaos.load.clients.AIOKafkaProducer", cluster)
     return cluster
 
 

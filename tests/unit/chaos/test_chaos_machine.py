@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.machine import CLOCK, DISK, HostMachine, ailment_of
-from chaos.rig.arming import arm
+from chaos.rig.worker_faults import CLOCK, DISK, HostMachine, ailment_of, arm
 from streams.errors import StoreUnavailable
 
 

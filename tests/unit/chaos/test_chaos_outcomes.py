@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agents.messages import Order, OrderLine
-from chaos.judges.outcomes import outcome_of
+from chaos.judges.rows import outcome_of
 from demo.purchases import ORDINARY, SHORT, SOLD_OUT, order, outcome, purchases, receipts
 from tables.values import MAX_LINES, MAX_ORDER_BYTES
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from chaos.rig.slowness import Slowness, used_by_main_thread
+from chaos.faults.perform import Slowness, used_by_main_thread
 from streams.local.busy_timeout import Used
 
 Figures = Mapping[int, tuple[float, float]]

@@ -10,8 +10,7 @@ from agents.commands import CapturePayment, OrderSagaReply
 from agents.messages import LineReserved, ReserveLine, StockReserved
 from chaos.evidence.consequences import SentMessage
 from chaos.judges.key_order import effects_of, judge_key_order
-from chaos.judges.lateness import BOUND, at_most, faulty
-from chaos.judges.overtaken import judge_waits, waits
+from chaos.judges.lateness import BOUND, at_most, faulty, judge_waits, waits
 from chaos.rig.records import OUTSIDE_LANES, CommitTimes, Happened, RunRecords
 from demo.findings import Finding
 from streams.model.message import Message

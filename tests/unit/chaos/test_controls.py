@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.controls.scenarios import SCENARIOS
-from chaos.controls.trial import Trial
-from chaos.controls.verdict import judge
+from chaos.controls.trial import Trial, judge
 from chaos.rig.records import Happened
 from demo.findings import Finding
 

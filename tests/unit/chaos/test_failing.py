@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agents.choreographies import stock_first
-from chaos.rig.failing import FAILING, Failing, HandlerFault, failing_file, with_failures, wrapped
+from chaos.rig.worker_faults import FAILING, Failing, HandlerFault, failing_file, with_failures, wrapped
 from streams.model.choreography import choreography, on
 from streams.model.handlers import Service
 from streams.model.message import Message
@@ -77,7 +77,7 @@ def test_the_wiring_stays_what_it_is_but_for_the_functions() -> None:
 
 
 def test_handlers_fail_as_often_as_the_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chaos.rig.failing._LOOK_EVERY", -1.0)
+    monkeypatch.setattr("chaos.rig.worker_faults._LOOK_EVERY", -1.0)
     file = failing_file(tmp_path)
     fail = Failing(file)
     fail()

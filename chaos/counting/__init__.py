@@ -1,1 +1,0 @@
-"""The same faults for the lane and for stock Faust: `python -m chaos.counting --var DIR`."""

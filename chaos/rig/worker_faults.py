@@ -1,0 +1,201 @@
+"""Arming a worker while it runs, so that the fault it is armed with hits one that nobody has disturbed."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+import random
+import time
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from streams.errors import TransientError
+from streams.model.choreography import AnyHandler, Choreography, Route
+from streams.ports import Faults, Store
+from streams.runtime.rocksdb.store import RocksStore, RocksStores
+from streams.runtime.rocksdb.store_errors import store_error
+from streams.runtime.transactions import producer
+from streams.system import NoFaults
+from streams.testing.faults import LOG, SCRIPT, faults_from_environment
+
+#: The environment variable that names the file in which a worker finds its script.
+ARMED = "CHAOS_ARMED"
+
+
+def script_of(var: Path, worker: str) -> Path:
+    """Where a worker looks for its script."""
+    return var / "armed" / worker
+
+
+def log_of(script: Path) -> Path:
+    """Where it writes what it is about to do: a line `point:nth:action pid`."""
+    return script.with_suffix(".log")
+
+
+def arm(script: Path, text: str) -> None:
+    """Write a file that a worker looks for, such as a script `sent:3:kill`: its reaches count from when the
+    worker has found it. What the file says holds until the file is removed.
+    """
+    script.parent.mkdir(parents=True, exist_ok=True)
+    written = script.with_suffix(".new")
+    written.write_text(text)
+    written.replace(script)  # at once: the worker never reads half of it
+
+
+class ArmedFaults:
+    """The faults of a worker that may be armed at any time; until then, none."""
+
+    def __init__(self, script: Path) -> None:
+        self._script = script
+        self._faults: Faults | None = None
+
+    async def reach(self, point: str) -> None:
+        """Called by the lane at each point."""
+        if self._script.exists():
+            text = self._script.read_text()
+            self._script.unlink()
+            self._faults = faults_from_environment({SCRIPT: text, LOG: str(log_of(self._script))})
+        if self._faults is not None:
+            await self._faults.reach(point)
+
+
+def armed_faults() -> Faults:
+    """The faults of this process; none ever, when it was not told where to look."""
+    script = os.environ.get(ARMED)
+    return ArmedFaults(Path(script)) if script else NoFaults()
+
+
+#: The environment variable that names the file; while it is there, handlers fail with the chance it says.
+FAILING = "CHAOS_FAILING"
+_LOOK_EVERY = 0.1
+
+Fail = Callable[[], None]
+
+
+def failing_file(var: Path) -> Path:
+    """The file of a run."""
+    return var / "failing"
+
+
+class HandlerFault(TransientError):
+    """A fault of the run."""
+
+
+class Failing:
+    """Raises HandlerFault now and then while the file is there."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._chance = random.Random(str(file))
+        self._rate = 0.0
+        self._looked = 0.0
+
+    def __call__(self) -> None:
+        """To be called where a handler may fail."""
+        now = time.monotonic()
+        if now - self._looked > _LOOK_EVERY:
+            self._looked = now
+            self._rate = float(self._file.read_text()) if self._file.exists() else 0.0
+        if self._rate and self._chance.random() < self._rate:
+            raise HandlerFault("the run makes handlers fail")
+
+
+def with_failures(wiring: Choreography) -> Choreography:
+    """The same wiring, of which every handler fails when this process is told so; unchanged when it was not
+    told where to look.
+    """
+    file = os.environ.get(FAILING)
+    return wrapped(wiring, Failing(Path(file))) if file else wiring
+
+
+def wrapped(wiring: Choreography, fail: Fail) -> Choreography:
+    """The same wiring, of which every handler may fail before its work and after it."""
+    handlers = {handler.name: _wrapped(handler, fail) for handler in wiring.handlers()}
+    return Choreography(
+        *(
+            Route(route.message, tuple(handlers[each.name] for each in route.handlers), route.inbox)
+            for route in wiring.routes.values()
+        )
+    )
+
+
+def _wrapped(handler: AnyHandler, fail: Fail) -> AnyHandler:
+    function = handler.function
+    if handler.is_async:
+
+        @wraps(function)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            fail()
+            outcome = await function(*args, **kwargs)
+            fail()
+            return outcome
+
+    else:
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            fail()
+            outcome = function(*args, **kwargs)
+            fail()
+            return outcome
+
+    made = copy.copy(handler)
+    made.function = call
+    return made
+
+
+#: The environment variable that names the file.
+MACHINE = "CHAOS_MACHINE"
+CLOCK, DISK = "clock", "disk"
+
+
+def ailment_of(var: Path, worker: str) -> Path:
+    """Where a worker looks for what ails it."""
+    return var / "machines" / worker
+
+
+class HostMachine:
+    """The clock and the disk of this process."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def _said(self, what: str) -> str:
+        try:
+            kind, _, more = self._file.read_text().partition(" ")
+        except FileNotFoundError:
+            return ""
+        return (more or kind) if kind == what else ""
+
+    def time(self) -> float:
+        """Replacement for `time` in the module with which producers stamp records."""
+        return time.time() + float(self._said(CLOCK) or 0)
+
+    def check_disk(self, path: Path) -> None:
+        """Raises what a full disk is to a store."""
+        if self._said(DISK):
+            raise store_error(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+
+
+def install_machine() -> None:
+    """Let this process have such a machine, when it was told where to look."""
+    file = os.environ.get(MACHINE)
+    if not file:
+        return
+    machine = HostMachine(Path(file))
+    vars(producer)["time"] = machine  # all that it asks of the module
+    opens, applies = RocksStores.open, RocksStore.apply
+
+    def open_store(stores: RocksStores, lane: int) -> Store:
+        machine.check_disk(stores.path(lane))
+        return opens(stores, lane)
+
+    def apply(store: RocksStore, *given: Any, **more: Any) -> None:
+        machine.check_disk(store._path)
+        applies(store, *given, **more)
+
+    RocksStores.open = open_store  # type: ignore[method-assign,assignment]
+    RocksStore.apply = apply  # type: ignore[method-assign,assignment]
