@@ -36,7 +36,6 @@ class BenchmarkSection(StrEnum):
     SAGAS = "sagas"
     WORKFLOWS = "workflows"
     RELAY = "relay"
-    ORDERS_API = "orders_api"
 
 
 def command(
@@ -53,7 +52,7 @@ def command(
         bool, typer.Option("--json", help="Print the report as JSON; progress goes to stderr.")
     ] = False,
 ) -> None:
-    """Measure, write the numbers to VAR/report.json and the tables to benchmarks/README.md."""
+    """Measure; write the tables to VAR/report.json and benchmarks/README.md."""
     unwind_on_signals()
     out = sys.stderr if json_output else sys.stdout
     use_compiled(var.absolute(), lambda line: print(line, file=out, flush=True))

@@ -13,8 +13,6 @@ from benchmarks.orders import CUTS, Cut, OrderGround, Pace, milliseconds, order_
 from benchmarks.sections import Context, ReportTable, Section
 from demo.purchases import Purchase, purchases
 
-SECTION = "choreography"
-
 _PER_SECOND = 200
 _NOTE = (
     "Orders are those of the demo, 94 % of which are confirmed; throughput counts all that were settled,"
@@ -83,15 +81,4 @@ def _section(found: Sequence[ChoreographyResult]) -> Section:
             ],
         ),
     ]
-    numbers = [
-        {
-            "partitions": each.cut.partitions,
-            "lanes": each.cut.lanes,
-            "orders_per_second": round(each.pace.rate),
-            "cpu_ms_per_order": round(each.pace.cpu, 2),
-            "worker_peak_mb": round(each.peak / 1e6),
-            "latency_ms_at_200": {"orders": each.latency.messages, **ms},
-        }
-        for each, ms in zip(found, quantiles, strict=True)
-    ]
-    return Section("Choreography", tables, {SECTION: numbers}, [_NOTE])
+    return Section("Choreography", tables, [_NOTE])

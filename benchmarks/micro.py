@@ -28,11 +28,9 @@ from benchmarks.sink import sink
 from streams.local import local_stack
 from streams.model.application import LaneOptions
 
-SECTION = "micro"
 PROJECT = Path(__file__).parents[1]
 TIMEOUT = 240.0
 TITLES = {Format.JSON: "JSON", Format.AVRO: "Avro"}
-KEYS_IN_REPORT = {Format.JSON: "micro", Format.AVRO: "micro_avro"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +146,9 @@ def program(peer: Peer, run: PeerRun, log: Path) -> Iterator[Callable[[], float]
 
 
 def section(peers: Sequence[Peer], rates: Mapping[Format, Rates], amounts: Amounts) -> Section:
-    """What was found, as tables and numbers."""
-    by_format = {KEYS_IN_REPORT[form]: found for form, found in rates.items()}
-    numbers: dict[str, object] = {
-        **{key: _per_seconds(found) for key, found in by_format.items()},
-        "micro_per_cpu_second": {key: _per_cpu_seconds(found) for key, found in by_format.items()},
-        "micro_runs": {key: _all_runs(found) for key, found in by_format.items()},
-    }
+    """A table for each format."""
     tables = [table(peers, found, TITLES[form]) for form, found in rates.items()]
-    return Section("Micro workload", tables, numbers, notes(amounts))
+    return Section("Micro workload", tables, notes(amounts))
 
 
 def notes(amounts: Amounts) -> list[str]:
@@ -212,27 +204,6 @@ def _row(peer: Peer, rates: Rates) -> list[str]:
 def _lane_over(rates: Rates, runs: Sequence[Rate], figure: Callable[[Rate], float]) -> float:
     """A figure of the lane to that of other runs, round by round: the machine changes between rounds."""
     return median(figure(lane) / figure(other) for lane, other in zip(rates[LANE], runs, strict=True))
-
-
-def _per_seconds(rates: Rates) -> dict[str, int]:
-    return {name: round(_per_second(runs)) for name, runs in rates.items()}
-
-
-def _per_cpu_seconds(rates: Rates) -> dict[str, dict[str, float]]:
-    return {
-        name: {
-            "events": round(median(_per_cpu_second(run) for run in runs)),
-            "lane_over_this": round(_lane_over(rates, runs, _per_cpu_second), 2),
-        }
-        for name, runs in rates.items()
-    }
-
-
-def _all_runs(rates: Rates) -> dict[str, list[dict[str, float]]]:
-    return {
-        name: [{"events_per_second": round(run.per_second), "cpu": round(run.cpu, 2)} for run in runs]
-        for name, runs in rates.items()
-    }
 
 
 def _per_second(runs: Sequence[Rate]) -> float:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,7 +25,7 @@ from demo.evidence import make_codec
 from demo.load import SOURCE, receive_stock
 from demo.purchases import Purchase, order
 from demo.workers import PROJECT
-from streams.local import declared, declared_databases, local_stack
+from streams.local import declared, local_stack
 from streams.ports import Record
 from streams.runtime.client import Producer
 
@@ -99,7 +98,6 @@ class OrderGround:
     """Two workers that own all lanes, and stock on the shelves; from `order_ground`, used `async with`.
 
     Attributes:
-        postgres: the URL of its PostgreSQL; empty when it has none.
         broker: the process id of the broker.
     """
 
@@ -108,10 +106,8 @@ class OrderGround:
         bootstrap: str,
         settings: OrderSettings,
         workers: Sequence[BenchmarkWorker],
-        postgres: str = "",
         broker: int = 0,
     ) -> None:
-        self.postgres = postgres
         self.broker = broker
         self._bootstrap = bootstrap
         self._settings = settings
@@ -132,20 +128,6 @@ class OrderGround:
     def settings(self) -> OrderSettings:
         """Those of the application that the workers run."""
         return self._settings
-
-    @property
-    def var(self) -> Path:
-        """The directory of the stack and the workers."""
-        return self._settings.var
-
-    @property
-    def confirmed(self) -> dict[str, float]:
-        """When each order's confirmation was read."""
-        return self._settlements.confirmed
-
-    async def settled(self, orders: Collection[str]) -> float:
-        """Wait until all of these have come to an end; returns when the last one had. Raises NotMeasured."""
-        return await self._settlements.of(orders, self.workers)
 
     @property
     def peak(self) -> int:
@@ -199,11 +181,9 @@ def _paid(ordered: Order, cards: Mapping[str, str]) -> Order:
 
 @contextmanager
 def order_ground(
-    context: Context, cut: Cut, *, databases: bool = False, more: Mapping[str, str] = NOTHING_MORE
+    context: Context, cut: Cut, *, more: Mapping[str, str] = NOTHING_MORE
 ) -> Iterator[OrderGround]:
-    """A local stack with this cut, with PostgreSQL if asked for, and two workers that have been started with
-    `more` in their environment.
-    """
+    """A local stack with this cut, and two workers that were started with `more` in their environment."""
     var = context.var / f"{cut.partitions}-{cut.lanes}"
     environment = {
         "STEADFAUST_VAR": str(var),
@@ -213,9 +193,8 @@ def order_ground(
         **more,
     }
     project = PROJECT / "pyproject.toml"
-    own = declared_databases(project) if databases else ()
     with (
-        local_stack(var, tiered=True, processes=declared(project), databases=own, say=context.say) as stack,
+        local_stack(var, tiered=True, processes=declared(project), say=context.say) as stack,
         ExitStack() as started,
     ):
         workers = [
@@ -223,9 +202,8 @@ def order_ground(
             for number in range(_WORKERS)
         ]
         settings = OrderSettings(var=var, partitions=cut.partitions, lanes=cut.lanes)
-        postgres = stack.url("postgres") if databases else ""
         broker = stack.state.brokers[0].pid
-        yield OrderGround(stack.bootstrap, settings, workers, postgres, broker)
+        yield OrderGround(stack.bootstrap, settings, workers, broker)
 
 
 class Settlements(Follower):

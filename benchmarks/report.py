@@ -1,4 +1,4 @@
-"""Where figures go: the numbers into report.json, the tables into benchmarks/README.md."""
+"""Write the tables of sections into report.json and benchmarks/README.md."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Circumstances:
 
 
 def merge(path: Path, name: str, section: Section, circumstances: Circumstances) -> dict[str, Any]:
-    """Put a section's numbers into the report, beside those of other sections; returns the whole report."""
+    """Put a section's tables into the report, beside those of other sections; returns the whole report."""
     report = read(path)
     measured = {
         "day": circumstances.day,
@@ -41,11 +41,23 @@ def merge(path: Path, name: str, section: Section, circumstances: Circumstances)
         "quick": circumstances.quick,
         "machine": circumstances.machine,
     }
-    report |= section.numbers
+    report[name] = {table.title: [_figures(table, row) for row in table.rows] for table in section.tables}
     report["measured"] = {**report.get("measured", {}), name: measured}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=2) + "\n")
     return report
+
+
+def _figures(table: ReportTable, row: Sequence[str]) -> dict[str, str | float]:
+    """A row by the names of its columns; figures as numbers."""
+    return {name or "name": _figure(cell) for name, cell in zip(table.columns, row, strict=True)}
+
+
+def _figure(cell: str) -> str | float:
+    try:
+        return float(cell.replace(",", ""))
+    except ValueError:
+        return cell
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -11,10 +11,10 @@ The command makes the context, writes the report and the README; a section measu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from streams.errors import SteadfaustError
 
@@ -62,13 +62,11 @@ class Section:
     Attributes:
         title: its heading in benchmarks/README.md.
         tables: in the order of reading.
-        numbers: merged into report.json at the top, `{"growth": {...}}`; plain values that become JSON.
         notes: sentences under the tables: what is compared, what was not measured and why.
     """
 
     title: str
     tables: Sequence[ReportTable]
-    numbers: Mapping[str, Any]
     notes: Sequence[str] = ()
 
 

@@ -54,13 +54,11 @@ async def measure(plan: GrowthPlan) -> PartResult:
             opened = await process.lanes_open(LANES, within=_OPEN_WITHIN)
             recovery = max(lane["seconds"] for lane in opened)
             worker = WorkerAddress(await _address(process))
-            peaks = {"after recovery": process.peak}
             listed = await _timed(_count, worker, _LETTERS, {"limit": str(_PAGE)}, number)
             grouped = await _timed(_count, worker, f"{_LETTERS}/groups", {}, number)
-            peaks["after lists and groups"] = process.peak
             plan.say(f"  listed in {listed:.1f} s, grouped in {grouped:.1f} s, {process.peak / 1e6:,.0f} MB")
             replayed = await _replayed(ground, process, worker, number)
-            peaks["after the replay"] = process.peak
+            peak = process.peak
             plan.say(f"  replayed in {replayed:.0f} s, {process.peak / 1e6:,.0f} MB")
     return _found(
         {
@@ -70,24 +68,19 @@ async def measure(plan: GrowthPlan) -> PartResult:
             "replayed by a filter": (replayed, number // _EVERY),
         },
         number,
-        peaks,
+        peak,
     )
 
 
-def _found(found: Mapping[str, tuple[float, int]], number: int, peaks: Mapping[str, int]) -> PartResult:
+def _found(found: Mapping[str, tuple[float, int]], number: int, peak: int) -> PartResult:
     """By what was done, its seconds and with how many letters; and the most bytes that the worker had."""
     table = ReportTable(
         f"{short(number)} dead letters, one worker (4 lanes)",
         ("", "letters", "seconds", "letters/s"),
         [[name, f"{many:,}", f"{took:,.1f}", f"{many / took:,.0f}"] for name, (took, many) in found.items()],
     )
-    numbers = {
-        "letters": number,
-        "letters_per_second": {name: round(many / took) for name, (took, many) in found.items()},
-        "peak_mb": {when: round(peak / 1e6) for when, peak in peaks.items()},
-    }
-    memory = f"The worker had {max(peaks.values()) / 1e6:,.0f} MB at most."
-    return PartResult(table, {"letters": numbers}, [_NOTE, memory])
+    memory = f"The worker had {peak / 1e6:,.0f} MB at most."
+    return PartResult(table, [_NOTE, memory])
 
 
 def _letters(ground: GrowthGround, number: int) -> Iterator[Packed]:

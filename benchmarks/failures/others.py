@@ -53,8 +53,7 @@ async def measure(plan: GrowthPlan) -> PartResult:
         ("", *next(iter(ms.values()))),
         [[name, *(f"{value:,.0f}" for value in quantiles.values())] for name, quantiles in ms.items()],
     )
-    numbers = {name: {q: round(value, 1) for q, value in each.items()} for name, each in ms.items()}
-    return PartResult(table, {"others": numbers}, [_NOTE])
+    return PartResult(table, [_NOTE])
 
 
 class Steadily:

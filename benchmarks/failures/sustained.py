@@ -56,11 +56,7 @@ async def measure(plan: GrowthPlan) -> PartResult:
         ("", "events/s", "ratio"),
         [[kind, f"{median(found):,.0f}", f"{ratios[kind]:.2f}"] for kind, found in rates.items()],
     )
-    numbers = {
-        kind: {"events_per_second": round(median(found)), "ratio": round(ratios[kind], 2)}
-        for kind, found in rates.items()
-    }
-    return PartResult(table, {"sustained": numbers}, [_NOTE])
+    return PartResult(table, [_NOTE])
 
 
 async def _rate(ground: GrowthGround, worker: BenchmarkWorker, seconds: float) -> float:

@@ -109,4 +109,4 @@ def application(layout: Layout, lane_options: LaneOptions) -> Application:
     return Application(layout, wiring(layout.app_id), json_without_schema, lane_options=lane_options)
 
 
-FAILURES = Workload("benchmarks.failures.worker", application, events_topic)
+FAILURES = Workload("benchmarks.failures.workload", application, events_topic)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from benchmarks.growth.packing import Packed, Packing, fill, packer
-from benchmarks.growth.workload import COUNTS, GROWTH, Count, Workload
+from benchmarks.growth.workload import COUNTS, GROWTH, WORKLOAD, Count, Workload
 from benchmarks.kafka import delete_topics_of
 from benchmarks.rate import Rate
 from benchmarks.sections import NotMeasured
@@ -55,6 +55,7 @@ class GrowthGround:
         self.var = var
         self.name = name
         self._environment = {
+            WORKLOAD: workload.module,
             "STEADFAUST_APP_ID": name,
             "STEADFAUST_BOOTSTRAP": bootstrap,
             "STEADFAUST_PARTITIONS": str(partitions),
@@ -64,16 +65,10 @@ class GrowthGround:
             "STEADFAUST_WEB_PORT": "0",
             **{f"STEADFAUST_{setting}": value for setting, value in more.items()},
         }
-        settings = Settings(
-            app_id=name,
-            partitions=partitions,
-            lanes=lanes,
-            max_message_bytes=int(more.get("MAX_MESSAGE_BYTES", 1_000_000)),
-        )
+        settings = Settings(app_id=name, partitions=partitions, lanes=lanes)
         self.layout = settings.layout()
         self.app = workload.application(self.layout, settings.lane_options())
         self.topic = workload.topic(name)
-        self._module = workload.module
         self.sources = [TP(self.topic, number) for number in range(partitions)]
         self._cluster = KafkaCluster(bootstrap)
         self._workers = 0
@@ -98,7 +93,7 @@ class GrowthGround:
         var = self.var / machine if machine else self.var
         log = self.var / "log" / f"{self.name}-{self._workers}.log"
         environment = {**self._environment, "STEADFAUST_VAR": str(var)}
-        return BenchmarkWorker(self._module, environment, log, web=web)
+        return BenchmarkWorker("benchmarks.lane_worker", environment, log, web=web)
 
     # -- what is there before --------------------------------------------------------------------------
 
@@ -136,13 +131,12 @@ class GrowthGround:
 
     # -- what happens ----------------------------------------------------------------------------------
 
-    def events(self, number: int, *, keys: int, size: int = 0) -> Iterator[Packed]:
-        """Events with new ids, in strides over all keys; each is padded by `size` bytes."""
+    def events(self, number: int, *, keys: int) -> Iterator[Packed]:
+        """Events with new ids, in strides over all keys."""
         stride = coprime(keys)
-        pad = b"x" * size
         for i in range(self._events, self._events + number):
             key = b"k%d" % (i * stride % keys)
-            value = b'{"k":"%s","i":%d,"pad":"%s"}' % (key, i, pad)
+            value = b'{"k":"%s","i":%d}' % (key, i)
             yield self.partition_of(key), key, value, [(ID, b"%d" % i), (SOURCE, _CLIENT)]
         self._events += number
 

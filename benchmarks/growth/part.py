@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -11,8 +12,9 @@ from typing import Any
 
 from benchmarks.growth.ground import GrowthGround
 from benchmarks.rate import Rate
-from benchmarks.sections import ReportTable
+from benchmarks.sections import Context, ReportTable
 from benchmarks.worker_process import BenchmarkWorker
+from streams.local import local_stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,35 +38,44 @@ class GrowthPlan:
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """What a part found: its table, its numbers by name, sentences about them."""
+    """What a part found: its table, and sentences about it."""
 
     table: ReportTable
-    numbers: Mapping[str, Any]
     notes: Sequence[str] = ()
 
 
 Part = Callable[[GrowthPlan], Coroutine[Any, Any, PartResult]]
 
 
-def measured(name: str, part: Part, plan: GrowthPlan) -> PartResult:
-    """Measure a part of a section."""
-    plan.say(name)
-    return asyncio.run(part(plan))
+def measured(context: Context, name: str, parts: Mapping[str, Part]) -> list[PartResult]:
+    """Measure the parts of a section on one broker, one after the other."""
+    # A new topic refuses its first records for a moment; aiokafka logs that for each partition, and retries.
+    logging.getLogger("aiokafka").setLevel(logging.ERROR)
+    with local_stack(context.var, tiered=True, say=context.say) as stack:
+        plan = GrowthPlan(stack.bootstrap, context.var, context.runs, context.quick, context.say)
+        results = []
+        for part, measure in parts.items():
+            context.say(f"{name}: {part}")
+            results.append(asyncio.run(measure(plan)))
+        return results
 
 
 class SettingBursts:
-    """Bursts of one setting, over its runs."""
+    """Bursts of one setting, over its runs.
+
+    Attributes:
+        recovered: rows or ids a second when a worker opened without a local store; 0 where it had none.
+    """
 
     def __init__(self) -> None:
+        self.recovered = 0.0
         self._bursts: list[Rate] = []
         self._peak = 0
 
-    async def take(
-        self, ground: GrowthGround, *workers: BenchmarkWorker, events: int, keys: int, size: int = 0
-    ) -> str:
+    async def take(self, ground: GrowthGround, *workers: BenchmarkWorker, events: int, keys: int) -> str:
         """Measure one, after a tenth of it to warm up; returns what to say of it."""
-        await ground.burst(ground.events(events // 10, keys=keys, size=size), *workers)
-        burst = await ground.burst(ground.events(events, keys=keys, size=size), *workers)
+        await ground.burst(ground.events(events // 10, keys=keys), *workers)
+        burst = await ground.burst(ground.events(events, keys=keys), *workers)
         self._bursts.append(burst)
         self._peak = max(self._peak, *(worker.peak for worker in workers))
         return f"{burst.per_second:,.0f} events/s, {burst.cpu:.1f} s of CPU for 100,000"
@@ -83,14 +94,6 @@ class SettingBursts:
     def peak(self) -> int:
         """The most memory that one worker took, in bytes."""
         return self._peak
-
-    def numbers(self) -> dict[str, float]:
-        """As the report has them."""
-        return {
-            "events_per_second": round(self.rate),
-            "cpu_seconds_per_100000": round(self.cpu, 1),
-            "peak_mb": round(self.peak / 1e6),
-        }
 
     def cells(self) -> list[str]:
         """As a table has them: events/s, CPU, memory."""
@@ -111,8 +114,3 @@ def short(number: int) -> str:
         if number >= size and number % size == 0:
             return f"{number // size} {name}"
     return f"{number:,}"
-
-
-def bursts_by(settings: Iterable[Any]) -> dict[Any, SettingBursts]:
-    """Empty bursts for each setting."""
-    return {setting: SettingBursts() for setting in settings}

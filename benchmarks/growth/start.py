@@ -12,7 +12,7 @@ _CUTS = ((8, 4), (64, 4), (64, 64))
 
 async def measure(plan: GrowthPlan) -> PartResult:
     """With nothing to recover, at the default cut and at larger ones; the application's first start apart."""
-    rows, numbers = [], {}
+    rows = []
     for partitions, lanes in _CUTS:
         cut = f"{partitions} / {lanes}"
         async with plan.ground(f"start-{partitions}-{lanes}", partitions=partitions, lanes=lanes) as ground:
@@ -24,10 +24,9 @@ async def measure(plan: GrowthPlan) -> PartResult:
             plan.say(f"  {cut}: {', '.join(f'{seconds:.2f}' for seconds in taken)} s")
         again = median(taken[1:])
         rows.append([cut, f"{taken[0]:.2f}", f"{again:.2f}"])
-        numbers[f"{partitions}x{lanes}"] = {"first": round(taken[0], 2), "again": round(again, 2)}
     table = ReportTable(
         "From the start of a worker to its first message, in seconds",
         ("partitions / lanes", "first start ever", "later ones"),
         rows,
     )
-    return PartResult(table, {"start": numbers})
+    return PartResult(table)

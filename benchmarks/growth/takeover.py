@@ -32,16 +32,8 @@ async def measure(plan: GrowthPlan) -> PartResult:
             for standbys, (total, after, peak) in found.items()
         ],
     )
-    numbers = {
-        "with_standby" if standbys else "without_standby": {
-            "seconds": round(total, 2),
-            "after_decision_seconds": round(after, 2),
-            "peak_mb": round(peak / 1e6),
-        }
-        for standbys, (total, after, peak) in found.items()
-    }
     notes = ["Takeover: the first commit of every lane of the killed worker, at 100 events/s; one run each."]
-    return PartResult(table, {"takeover": {"rows": rows // 2, **numbers}}, notes)
+    return PartResult(table, notes)
 
 
 async def _takeover(plan: GrowthPlan, standbys: int, rows: int) -> tuple[float, float, int]:

@@ -17,9 +17,12 @@ from streams.model.message import Message, Row
 from streams.model.outcome import Outcome, outcome
 from streams.model.table import Table
 
+#: The environment variable that names the module of a worker's workload.
+WORKLOAD = "BENCH_WORKLOAD"
+
 
 class Workload(NamedTuple):
-    """What workers do: the module of their application, how it is bound, and the topic of its events."""
+    """What workers do: the module that has `application`, that function, and the topic of its events."""
 
     module: str
     application: Callable[[Layout, LaneOptions], Application]
@@ -44,25 +47,23 @@ def wiring(app_id: str) -> Choreography:
     """The workload on the topics of an application."""
 
     class EventMade(Message, frozen=True):
-        """An event; `pad` makes it as large as wanted."""
+        """An event."""
 
         TOPIC: ClassVar[str] = events_topic(app_id)
         k: str
         i: int
-        pad: str = ""
 
         @property
         def key(self) -> str:
             return self.k
 
     class EventCounted(Message, frozen=True):
-        """The event passed on, with all that it carries."""
+        """The event passed on."""
 
         TOPIC: ClassVar[str] = f"{app_id}.event.counted.v1"
         k: str
         i: int
         n: int
-        pad: str = ""
 
         @property
         def key(self) -> str:
@@ -74,7 +75,7 @@ def wiring(app_id: str) -> Choreography:
     def count(event: EventMade, count: Count | None) -> Outcome:
         """Count and pass on."""
         n = 1 if count is None else count.n + 1
-        return outcome(count=Count(n=n), send=[EventCounted(k=event.k, i=event.i, n=n, pad=event.pad)])
+        return outcome(count=Count(n=n), send=[EventCounted(k=event.k, i=event.i, n=n)])
 
     return choreography(on(EventMade, count))
 
@@ -84,4 +85,4 @@ def application(layout: Layout, lane_options: LaneOptions) -> Application:
     return Application(layout, wiring(layout.app_id), json_without_schema, lane_options=lane_options)
 
 
-GROWTH = Workload("benchmarks.growth.worker", application, events_topic)
+GROWTH = Workload("benchmarks.growth.workload", application, events_topic)

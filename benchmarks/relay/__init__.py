@@ -17,7 +17,6 @@ from benchmarks.relay.steady import RATE, steady
 from benchmarks.sections import Context, ReportTable, Section
 from streams.local import Stack, local_stack
 
-SECTION = "relay"
 _MANY = 10_000_000
 
 
@@ -93,7 +92,6 @@ def _section(found: _Found, rows: int, many: int) -> Section:
                 [(name, f"{p50:.1f}", f"{p99:.1f}") for name, (p50, p99) in times.items()],
             ),
         ],
-        {SECTION: {"rows_per_second": rates, "megabytes": most, "p50_and_p99_ms": times}},
         [
             "The memory is that of one polling relay's process, or of Kafka Connect's.",
             f"{many // 100:,} of {many:,} rows wait. This and large payloads were measured once.",

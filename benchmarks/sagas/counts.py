@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agents.choreographies import stock_first
 from agents.commands import OrderSubmitted
@@ -88,17 +88,6 @@ class OrderWrites:
         figures = (sum(self.messages.values()), rows, self.timers, self.commits, self.size)
         return [f"{figure:,}" for figure in figures]
 
-    def numbers(self) -> dict[str, Any]:
-        """As the report has them."""
-        return {
-            "commits": self.commits,
-            "messages": dict(sorted(self.messages.items())),
-            "rows": dict(sorted(self.rows.items())),
-            "timer_changes": self.timers,
-            "bytes": self.size,
-            "saga_row_bytes": self.saga_bytes,
-        }
-
 
 async def measure(plan: GrowthPlan) -> PartResult:
     """Each case once: they do not differ."""
@@ -116,8 +105,7 @@ async def measure(plan: GrowthPlan) -> PartResult:
         f" {_listed(good)} bytes, {sum(good):,} in all; of the one that is not shipped {_listed(bad)}, in all"
         f" {sum(bad):,}. With a full log of {LOG_BOUND} entries it has about {full:,}."
     )
-    numbers: dict[str, Any] = {title: found.numbers() for title, found in counted.items()}
-    return PartResult(table, {"counts": {**numbers, "full_row_bytes": full}}, [_NOTE, said])
+    return PartResult(table, [_NOTE, said])
 
 
 async def count(case: OrderCase) -> OrderWrites:

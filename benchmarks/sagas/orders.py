@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from statistics import median
-from typing import Any
 
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced
@@ -102,18 +101,4 @@ def _section(found: Sequence[SagaResult]) -> Section:
             for name, latency in each.latencies.items()
         ],
     )
-    return Section("", [rates, latencies], {"orders": [_numbers(each) for each in found]}, [_NOTE])
-
-
-def _numbers(found: SagaResult) -> dict[str, Any]:
-    kinds = {
-        name: {
-            "orders_per_second": round(pace.rate),
-            "ratio": round(found.ratio(name), 2),
-            "cpu_ms_per_order": round(pace.cpu, 2),
-            f"latency_ms_at_{_PER_SECOND}": milliseconds(found.latencies[name]),
-        }
-        for name, pace in found.paces.items()
-    }
-    cut = {"partitions": found.cut.partitions, "lanes": found.cut.lanes}
-    return {**cut, "worker_peak_mb": round(found.peak / 1e6), **kinds}
+    return Section("", [rates, latencies], [_NOTE])

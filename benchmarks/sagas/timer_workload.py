@@ -67,4 +67,4 @@ def application(layout: Layout, lane_options: LaneOptions) -> Application:
     return Application(layout, wiring(layout.app_id), json_without_schema, lane_options=lane_options)
 
 
-TIMERS = Workload("benchmarks.sagas.timer_worker", application, events_topic)
+TIMERS = Workload("benchmarks.sagas.timer_workload", application, events_topic)

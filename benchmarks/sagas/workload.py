@@ -4,6 +4,7 @@ until the benchmark speaks for them.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from agents.commands import OrderSagaReply, OrderSagaTransition, OrderSubmitted
@@ -30,13 +31,13 @@ def _with_timeout(saga: Saga, seconds: float) -> Saga:
     return replace(saga, stages=stages)
 
 
-def application(layout: Layout, lane_options: LaneOptions, timeout: float = 30.0) -> Application:
-    """The saga, bound."""
-    saga = _with_timeout(OrderSaga, timeout)
+def application(layout: Layout, lane_options: LaneOptions) -> Application:
+    """The saga, bound; its steps wait for as long as `TIMEOUT` says."""
+    saga = _with_timeout(OrderSaga, float(os.environ.get(TIMEOUT, "30")))
     conduct = orchestrate(saga, service=service, table=ORDER_SAGAS, log=OrderSagaTransition)
     wiring = choreography(on(OrderSubmitted, conduct), on(OrderSagaReply, conduct))
     codecs = avro(latest, Schemas())
     return Application(layout, wiring, codecs, resources={"clock": SystemClock()}, lane_options=lane_options)
 
 
-FLIGHT = Workload("benchmarks.sagas.worker", application, lambda _app_id: OrderSubmitted.TOPIC)
+FLIGHT = Workload("benchmarks.sagas.workload", application, lambda _app_id: OrderSubmitted.TOPIC)

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
 
 from benchmarks.orders import CUTS
 from benchmarks.sections import Context, ReportTable, Section
@@ -24,8 +23,6 @@ from benchmarks.workflows.ours import saga
 from benchmarks.workflows.peers import conducted_by
 from demo.purchases import Purchase, purchases
 from streams.errors import SteadfaustError
-
-SECTION = "workflows"
 
 _QUANTILES = ("p50", "p99")
 _ALIKE = (
@@ -127,8 +124,7 @@ def section(contenders: Sequence[Contender]) -> Section:
     ]
     notes = [*_NOTES, *_slower(contenders)]
     notes += [f"Not measured: {each.title}: {each.failed}." for each in contenders if each.failed]
-    numbers = {each.name: _numbers(each) for each in contenders}
-    return Section("Beside workflow engines", tables, {SECTION: numbers}, notes)
+    return Section("Beside workflow engines", tables, notes)
 
 
 def _burst_row(each: Contender, first: Contender) -> list[str]:
@@ -153,15 +149,3 @@ def _slower(contenders: Sequence[Contender]) -> list[str]:
         return []
     says = f"These would fall behind at {PER_SECOND:g} orders/s here, so theirs is the latency at fewer:"
     return [f"{says} {'; '.join(slow)}."]
-
-
-def _numbers(each: Contender) -> dict[str, Any]:
-    if not each.measured or each.failed:
-        return {"not_measured": each.failed}
-    return {
-        "orders_per_second": round(each.rate),
-        "workers_cpu_ms_per_order": round(each.workers, 2),
-        "servers_cpu_ms_per_order": {name: round(ms, 2) for name, ms in each.servers.items()},
-        f"latency_ms_at_{FEW_PER_SECOND:g}": quantiles(each.of_few),
-        "latency_ms": {"orders_per_second": each.per_second, **quantiles(each.latencies)},
-    }

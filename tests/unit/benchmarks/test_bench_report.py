@@ -16,10 +16,11 @@ FULL = Circumstances(MACHINE, "2026-01-31", runs=3, quick=False)
 MICRO = Section(
     title="Micro workload",
     tables=[ReportTable("JSON", ["", "events/s"], [["the lane", "40,000"], ["stock Faust", "3,000"]])],
-    numbers={"micro": {"lane": 40_000}},
     notes=["Medians."],
 )
-GROWTH = Section("Growth", [], {"growth": {"recovery": 200_000}})
+GROWTH = Section(
+    "Growth", [ReportTable("Recovery", ["rows", "rows/s"], [["1 million", "200,000"], ["0", "-"]])]
+)
 
 
 def test_sections_stand_beside_each_other_in_the_report(tmp_path: Path) -> None:
@@ -27,18 +28,22 @@ def test_sections_stand_beside_each_other_in_the_report(tmp_path: Path) -> None:
     merge(path, "micro", MICRO, FULL)
     merge(path, "growth", GROWTH, FULL)
     found = json.loads(path.read_text())
-    assert found["micro"] == {"lane": 40_000}
-    assert found["growth"] == {"recovery": 200_000}
+    assert found["micro"] == {
+        "JSON": [{"name": "the lane", "events/s": 40_000}, {"name": "stock Faust", "events/s": 3_000}]
+    }
+    assert found["growth"] == {
+        "Recovery": [{"rows": "1 million", "rows/s": 200_000}, {"rows": 0, "rows/s": "-"}]
+    }
     assert set(found["measured"]) == {"micro", "growth"}
 
 
-def test_a_section_measured_again_replaces_its_numbers(tmp_path: Path) -> None:
+def test_a_section_measured_again_replaces_its_tables(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     merge(path, "micro", MICRO, FULL)
-    again = Section("Micro workload", [], {"micro": {"lane": 50_000}})
+    again = Section("Micro workload", [ReportTable("JSON", ["", "events/s"], [["the lane", "50,000"]])])
     merge(path, "micro", again, Circumstances(MACHINE, "2026-02-01", runs=1, quick=True))
     found = read(path)
-    assert found["micro"] == {"lane": 50_000}
+    assert found["micro"] == {"JSON": [{"name": "the lane", "events/s": 50_000}]}
     assert found["measured"]["micro"] == {"day": "2026-02-01", "runs": 1, "quick": True, "machine": MACHINE}
 
 

@@ -163,9 +163,6 @@ def test_a_slower_one_is_measured_at_its_own_rate(context: Context, monkeypatch:
         ["the slow one", "20", "500", "30", "20", "500"],
     ]
     assert found.notes[-1].endswith("so theirs is the latency at fewer: the slow one.")
-    numbers = found.numbers["workflows"]
-    assert numbers["slow"]["latency_ms"]["orders_per_second"] == 30.0
-    assert numbers["fast"]["servers_cpu_ms_per_order"] == {"server": 1.0}
 
 
 def test_a_failure_is_shown_and_others_measured(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +174,6 @@ def test_a_failure_is_shown_and_others_measured(context: Context, monkeypatch: p
     found = workflows.section(both)
     assert list(found.tables[0].rows[1]) == ["the bad one", "-", "-", "-", "-"]
     assert found.notes[-1].startswith("Not measured: the bad one: every order settled exactly once")
-    assert "every order settled" in found.numbers["workflows"]["bad"]["not_measured"]
 
 
 def test_a_failure_of_ours_is_one_of_the_section(context: Context) -> None:
