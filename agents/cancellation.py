@@ -1,6 +1,6 @@
-"""What is said when an order is called off: what a client asks for, and what it hears when it was too late.
+"""Messages about cancelling an order: the client's request, and the refusal when it is too late.
 
-One that is called off in time is told of like any other that comes to nothing: by `OrderCancelled`.
+An order that is cancelled in time ends like any other that fails: by `OrderCancelled`.
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ class CancellationRefused(OrderEvent, frozen=True, kw_only=True):
 
     status: Annotated[
         Literal["pending", "confirmed", "cancelled"],
-        msgspec.Meta(title="OrderStatus", description="What becomes of the order."),
+        msgspec.Meta(title="OrderStatus", description="The order's status."),
     ] = "confirmed"

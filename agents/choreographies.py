@@ -45,7 +45,7 @@ stock_keeping = (
     on(ShipLine,      inventory.ship_line),
 )
 
-#: What comes with an order goes with it, whatever becomes of the order itself.
+#: Files of an order are packed whatever the order's outcome is.
 documents = (
     on(OrderDocumented, shipping.pack),
 )

@@ -1,4 +1,4 @@
-"""What the order saga says and hears: its commands, the reply to all of them, and what it tells of itself."""
+"""The messages of the order saga: its commands, the reply to all of them, and its transitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tables.values import Order
 
 
 class OrderSubmitted(OrderEvent, frozen=True, kw_only=True):
-    """A customer asked for something, and a saga is to see to it: the beginning of an orchestrated order.
+    """A customer placed an order that a saga conducts: the beginning of an orchestrated order.
 
     Attributes:
         attachments: files that came with it, such as a gift picture.

@@ -48,7 +48,7 @@ LinesAction = Literal["reserve", "release", "ship"]
 
 
 class OrderPlaced(OrderEvent, frozen=True, kw_only=True):
-    """A customer asked for something: the beginning of every order.
+    """A customer placed an order: the beginning of every order.
 
     Attributes:
         attachments: files that came with it, such as a gift picture.
@@ -66,13 +66,13 @@ class OrderConfirmed(OrderEvent, frozen=True, kw_only=True):
 
 
 class OrderCancelled(FailedOrderEvent, frozen=True, kw_only=True):
-    """The order comes to nothing: its other end. One that no service takes is told without its lines."""
+    """The order is cancelled: its other end. An order that no service takes comes without its lines."""
 
     TOPIC = "orders.order.cancelled.v1"
 
 
 class OrderDocumented(Documents, frozen=True, kw_only=True):
-    """An order came with files, for whoever ships it."""
+    """An order came with files, for shipping."""
 
     TOPIC = "orders.order.documented.v1"
 
@@ -187,10 +187,10 @@ class StockReleased(OrderEvent, frozen=True, kw_only=True):
 
 
 class ReservationSettled(OrderEvent, frozen=True, kw_only=True):
-    """All of the stock has answered, for an order whose stock was commanded: whoever commanded it is told.
+    """All of the stock has answered, for an order whose stock was commanded: the reply to that command.
 
     Attributes:
-        status: what has come of the command.
+        status: the command's result.
         reason: a word for programs when it is refused, such as `out_of_stock`.
     """
 

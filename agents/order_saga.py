@@ -1,14 +1,14 @@
 """The order's way as a saga: one place says what happens in which order, and how each step is undone.
 
 Each command is sent after the reply to the one before. A step that is refused (too little stock, a declined
-card, a country that nobody ships to) was not done: what was done before it is undone, the last of it first,
-each after the reply to the one before; then the order is cancelled. So it is when a step fails, or nothing is
-heard of it for `timeout` seconds; but it may have been done all the same, so it is undone itself, before the
-others, and a success that is told later changes nothing.
+card, a country without delivery) was not done: what was done before it is undone, the last of it first,
+each after the reply to the one before; then the order is cancelled. So it is when a step fails, or has no
+reply within `timeout` seconds; but it may have been done all the same, so it is undone itself, before the
+others, and a late success changes nothing.
 
 Once the shipment is known to be scheduled, the pivot, there is no way back; `CancelShipment` is for one that
-was not heard of. A compensation is tried again, ten times over half an hour. One that keeps failing leaves
-the saga `failed`: the order is not settled, and what was to be undone after it still stands, until an
+had no reply. A compensation is tried again, ten times over half an hour. One that keeps failing leaves
+the saga `failed`: the order is not settled, and its other compensations wait, until an
 operator has it retried, skipped or marked as done (`steadfaust saga`).
 """
 
@@ -76,7 +76,7 @@ order_saga = orchestrate(
 # fmt: off
 
 #: Which handlers take which message. The same workers run a choreography, for placed orders, and its handlers
-#: keep the stock of each SKU: they are asked by `stock_steps`, and settle an order's reservation.
+#: keep the stock of each SKU: `stock_steps` sends them commands, and settles an order's reservation.
 orchestrated = (
     on(OrderSubmitted,     orders.open, order_saga),
     on(OrderSagaReply,     order_saga),

@@ -1,4 +1,4 @@
-"""Choreographed orders as sagas: what orders has heard of each, and what is still to come."""
+"""Choreographed orders as sagas: the events that orders has had of each, and what is still to come."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class OrderSettings(Settings):
         description="header with the authenticated caller, which a proxy sets: each has keys of its own",
     )
     api_projection: bool = Field(
-        default=True, description="whether the orders API also takes over what became of orders"
+        default=True, description="whether the orders API also takes over the ends of orders"
     )
     idempotency_hours: float = Field(
         default=24.0, gt=0, description="how long the answer to an idempotency key is kept"

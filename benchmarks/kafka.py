@@ -120,7 +120,9 @@ async def check_output(
     Counts are left alone when nothing has `counted`. Raises NotMeasured.
     """
     check = OutputCheck(form, events, counted=counted)
-    async with _consumer(bootstrap) as plain:  # one that reads committed is not told of open transactions
+    async with _consumer(
+        bootstrap
+    ) as plain:  # another reader gets no ends of open transactions
         ends = await plain.end_offsets(_partitions(topic))
     options = {"isolation_level": "read_committed", "max_partition_fetch_bytes": 1 << 23}
     async with _consumer(bootstrap, **options) as consumer:
@@ -177,7 +179,7 @@ class OutputCheck:
 async def _consumer(bootstrap: str, **options: Any) -> AsyncIterator[Any]:
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, **options)
     await consumer.start()
-    # Its tasks begin now: stopping one that has not begun ends whoever stops it with a CancelledError.
+    # Its tasks begin now: stopping a consumer that has not begun cancels its caller.
     await asyncio.sleep(0)
     try:
         yield consumer

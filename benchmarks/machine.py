@@ -64,8 +64,8 @@ def _processor() -> str:
 
 
 def _java_version() -> str:
-    said = subprocess.run([str(java()), "-version"], capture_output=True, text=True, check=True)
-    return said.stderr.split('"')[1]
+    version = subprocess.run([str(java()), "-version"], capture_output=True, text=True, check=True)
+    return version.stderr.split('"')[1]
 
 
 def _kernel() -> str:

@@ -67,7 +67,7 @@ def measure(context: Context) -> Section:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where peers run: the broker, a directory, and who hears of progress."""
+    """Where peers run: the broker, a directory, and where progress is printed."""
 
     bootstrap: str
     var: Path

@@ -39,7 +39,7 @@ DEFAULT = (
 
 
 class Case(NamedTuple):
-    """A run: how it is called, what becomes of published rows, and what is changed of the table."""
+    """A run: its name, what a relay does with published rows, and the change to the table."""
 
     name: str
     after: After

@@ -1,7 +1,7 @@
 """How long each page of the web view takes among many rows: `python -m benchmarks.pages [--rows 1000000]`.
 
 One worker of the order application has recovered so many orders, 1 % of which are stalled, and a dead letter
-for each hundredth. What is shown is asked for over HTTP, one page after the other, and read to its end.
+for each hundredth. The pages are fetched over HTTP, one after the other, and read to their end.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ def partition_of(name: bytes, layout: Layout) -> int:
     return (murmur2(name) & 0x7FFFFFFF) % layout.partitions
 
 
-def pages(count: int, asked: int) -> dict[str, str]:
-    """What is asked for the n-th time, by what it is."""
-    some = key(random.Random(asked).randrange(count))
+def pages(count: int, visit: int) -> dict[str, str]:
+    """The paths of the n-th visit, by the name of the page."""
+    some = key(random.Random(visit).randrange(count))
     return {
         "overview": "/",
         "tables": "/tables",
@@ -121,7 +121,7 @@ def pages(count: int, asked: int) -> dict[str, str]:
         "dead letters of a handler": "/dead-letters/letters?handler=payments.capture",
         "handlers": "/handlers",
         "a handler": "/handlers/payments.capture",
-        "search, an order of today": f"/timeline?q={purchases(20)[asked % 20].order_id}",
+        "search, an order of today": f"/timeline?q={purchases(20)[visit % 20].order_id}",
         "search, an old order": f"/timeline?q={some}",
         "topics": "/topics",
         "a topic": f"/topics/{OrderPlaced.TOPIC}",
@@ -218,10 +218,10 @@ async def measure(url: str, worker: BenchmarkWorker, count: int, times: int) -> 
         print(f"indexed after {time.monotonic() - began:.0f} s\n\n| page | median | longest | CPU |")
         print("| --- | ---: | ---: | ---: |", flush=True)
         for name in pages(count, 0):
-            for asked in range(3):
-                await visitor.timed(pages(count, -1 - asked)[name])
+            for visit in range(3):
+                await visitor.timed(pages(count, -1 - visit)[name])
             busy = worker.cpu_seconds
-            took = [await visitor.timed(pages(count, asked)[name]) for asked in range(times)]
+            took = [await visitor.timed(pages(count, visit)[name]) for visit in range(times)]
             report(name, took, worker.cpu_seconds - busy)
         busy = worker.cpu_seconds
         took = await visitor.next_pages(times)
@@ -230,7 +230,7 @@ async def measure(url: str, worker: BenchmarkWorker, count: int, times: int) -> 
 
 def command(
     rows: Annotated[int, typer.Option(min=1000)] = 1_000_000,
-    times: Annotated[int, typer.Option(min=2, help="How often each page is asked for.")] = 20,
+    times: Annotated[int, typer.Option(min=2, help="How often each page is fetched.")] = 20,
 ) -> None:
     """Measure the pages of a worker with so many rows in a table."""
     with tempfile.TemporaryDirectory() as home:

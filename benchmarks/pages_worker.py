@@ -6,6 +6,6 @@ from streams.web.overview import samples
 
 samples.SHARE_BEHIND = 0.9
 
-from agents.worker import app  # noqa: E402 - after it was told so
+from agents.worker import app  # noqa: E402 - after the setting
 
 __all__ = ["app"]

@@ -34,7 +34,7 @@ _IN_HAND = 100
 class WorkAsked(Message, frozen=True, kw_only=True):
     """A job of each of the three."""
 
-    TOPIC = "bench.work.asked.v1"
+    TOPIC = "bench.work.requested.v1"
     number: int
     customer: str
 

@@ -72,7 +72,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def put_into(text: str, name: str, content: str) -> str:
-    """The text with what stands between the section's markers replaced.
+    """The text with the content between the section's markers replaced.
 
     Raises:
         NotMeasured: the markers are not there.
@@ -86,7 +86,7 @@ def put_into(text: str, name: str, content: str) -> str:
 
 
 def markdown(section: Section, circumstances: Circumstances) -> str:
-    """A section as it stands in the README."""
+    """A section as Markdown."""
     plural = "s" if circumstances.runs != 1 else ""
     blocks = [f"## {section.title}"]
     blocks += ["\n".join([f"**{table.title}**", "", *_markdown_rows(table)]) for table in section.tables]

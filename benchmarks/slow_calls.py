@@ -50,7 +50,7 @@ def measure(context: Context) -> Section:
 
 
 def _of(context: Context, case: _Case) -> Latency:
-    # A single attempt has all the time of a call: its answer is waited for, not asked for again.
+    # A single attempt has all the time of a call, so that the call is not repeated.
     more = {"STEADFAUST_GATEWAY_ATTEMPTS": "1", **case.environment}
     seconds = 8 if context.quick else 30
     bought = purchases(2 * _PER_SECOND * seconds)

@@ -28,7 +28,7 @@ _IDLE_SHARE = 0.15
 
 
 class BenchmarkWorker:
-    """`faust -A <module> worker`, from entering to leaving a `with`; then it is told to end, and killed if
+    """`faust -A <module> worker`, from entering to leaving a `with`; then it gets SIGTERM, and SIGKILL if
     it does not.
 
     Attributes:
@@ -156,7 +156,7 @@ class BenchmarkWorker:
         await self.until(lambda: len(self.lanes()) == lanes, f"it has {lanes} open lanes", within=within)
 
     async def lanes_open(self, lanes: int, *, within: float = 600.0) -> list[dict[str, Any]]:
-        """Wait until so many lanes have opened; returns what each said of it."""
+        """Wait until so many lanes have opened; returns their events."""
         await self.until(
             lambda: len(self.events("lane_opened")) >= lanes, f"{lanes} open lanes", within=within
         )

@@ -68,7 +68,7 @@ def judge_retries(purchases: Sequence[Purchase], retries: Sequence[Retry], settl
     }
     troubled = sum(outages(purchase) > 0 for purchase in purchases)
     by_tier = ", ".join(f"{found[tier]:,} in tier {tier}" for tier in TIERS)
-    says = f"{troubled:,} cards call for an unavailable gateway; put off: {by_tier}"
+    says = f"{troubled:,} cards call for an unavailable gateway; postponed: {by_tier}"
     return finding("every retry took its turn and came to an end", wrong, says)
 
 
@@ -100,7 +100,7 @@ def judge_sagas(purchases: Sequence[Purchase], sagas: Mapping[str, SagaRow]) -> 
     }
     wrong = {
         "without a saga": sorted(owed.keys() - sagas.keys()),
-        "with a saga that nobody asked for": sorted(sagas.keys() - owed.keys()),
+        "with a saga and submitted by no client": sorted(sagas.keys() - owed.keys()),
         "ended otherwise": [
             f"{name} is {sagas[name].status}, not {end}"
             for name, end in ends.items()

@@ -163,7 +163,7 @@ class Drive:
             self._say(f"worker 1 is started again as pid {self._workers.start(1).process.pid}")
 
     def _watch_over(self) -> None:
-        """Others take over what a worker leaves; with nobody left, or nothing moving, it is over."""
+        """Others take over what a worker leaves; without a worker, or without progress, it is over."""
         self.died += self._workers.report_deaths()
         _ = self._stack.state  # raises when the stack has gone down
         left = f"{self.tally.orders - self.tally.settled:,} orders are not settled"

@@ -26,7 +26,7 @@ _ENDS_WITHIN = 20.0
 
 
 class Urls(NamedTuple):
-    """Where the APIs are, by what becomes of orders there."""
+    """Where the APIs are, by the way of their orders."""
 
     placed: str
     submitted: str
@@ -82,7 +82,7 @@ class DemoEdge:
         self._say(f"the orders API answers on {placed.url} and {submitted.url}")
 
     def _given(self, way: str, *, projection: str) -> dict[str, str]:
-        """One of them takes what became of orders into PostgreSQL; more would share it."""
+        """One of them writes the ends of orders into PostgreSQL; more would share that."""
         own = {"STEADFAUST_ORDERS_WAY": way, "STEADFAUST_API_PROJECTION": projection}
         return {**self._environment, **own}
 

@@ -124,7 +124,7 @@ _LONGEST = 10
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """A message that says what became of an order: `outcome` is `confirmed`, or why it was cancelled."""
+    """A message that ends an order: `outcome` is `confirmed`, or why it was cancelled."""
 
     message_id: str
     order: Order
@@ -145,11 +145,11 @@ class DemoEvidence:
         unhandled: messages not handled yet, by topic or by the handler for which they wait.
         dead_letters: every one.
         poison: how often each poisonous record was sent, by key.
-        retries: every time that a message was put off.
+        retries: each time that a message was postponed.
         packed: name and SHA-256 of each file that is in a parcel, by order, each time that it was packed.
         references: payloads that are not in their records.
         tracked: what the orders table on Kafka says of each order: `confirmed`, or why it was cancelled.
-        in_postgres: the same, as PostgreSQL has it; None: nobody has looked.
+        in_postgres: the same, as PostgreSQL has it; None: not read.
     """
 
     settlements: list[Settlement] = field(default_factory=list)

@@ -47,7 +47,7 @@ class DeadLetter(NamedTuple):
 
 
 class Retry(NamedTuple):
-    """A record of a retry topic: a message was put off by so many tiers for one of its handlers."""
+    """A record of a retry topic: a message was postponed by so many tiers for one of its handlers."""
 
     tier: int
     key: str
@@ -84,7 +84,7 @@ def dead_letter(key: bytes | None, headers: Mapping[str, bytes]) -> DeadLetter:
 
 
 async def retries(bootstrap: Bootstrap, topics: Iterable[str]) -> list[Retry]:
-    """Every retry of messages of these topics that was put off."""
+    """Every retry of messages of these topics that was postponed."""
     of = {retry_topic(topic, tier): (topic, tier) for topic, tier in product(topics, TIERS)}
     async with TopicReader(bootstrap, of) as reader:
         return [

@@ -1,4 +1,4 @@
-"""The ground that a demo stands on: its own directory, empty at the start, and the stack in it."""
+"""The directory of a demo, empty at the start, and the stack in it."""
 
 from __future__ import annotations
 

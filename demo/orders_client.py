@@ -54,12 +54,12 @@ class OrdersClient:
         headers = {"Content-Type": "application/json", "Idempotency-Key": f"placed-{order.order_id}"}
         deadline = time.monotonic() + _ANSWERED_WITHIN
         while True:
-            status, said = await self._ask(f"{url}/orders", body, headers)
-            if status == _ACCEPTED or (status == _CONFLICT and "order-exists" in said):  # an earlier demo's
+            status, text = await self._ask(f"{url}/orders", body, headers)
+            if status == _ACCEPTED or (status == _CONFLICT and "order-exists" in text):  # an earlier demo's
                 return
-            waits = status in (0, _UNAVAILABLE) or (status == _CONFLICT and "key-in-flight" in said)
+            waits = status in (0, _UNAVAILABLE) or (status == _CONFLICT and "key-in-flight" in text)
             if not waits or time.monotonic() > deadline:
-                raise DemoFailed(f"the orders API answered {status} to order {order.order_id}: {said}")
+                raise DemoFailed(f"the orders API answered {status} to order {order.order_id}: {text}")
             await asyncio.sleep(_AGAIN_AFTER)
 
     async def _ask(self, url: str, body: bytes, headers: dict[str, str]) -> tuple[int, str]:

@@ -30,7 +30,7 @@ _PLAIN_EVERY = 2.0
 
 @dataclass
 class OrderCounts:
-    """Counts of orders; each order counts once, however often it is said to be settled.
+    """Counts of orders; each order counts once, however many settlements it has.
 
     `earlier` orders had come to an end before this run: its rate is not about them, nor about the first
     `warm_up` orders that it places.
@@ -183,7 +183,7 @@ class View:
             self._live.stop()
 
     def update(self, pids: Iterable[int], *, last: bool = False) -> None:
-        """Show how it stands, with the workers that are alive."""
+        """Show the counts, with the workers that are alive."""
         row = self._row(pids)
         if self._live is not None:
             table = Table(*row, box=None, padding=(0, 2, 0, 0), header_style="dim")

@@ -29,8 +29,8 @@ SHORT = tuple(f"cd-{number:03d}" for number in range(491, 496))
 SOLD_OUT = tuple(f"cd-{number:03d}" for number in range(496, 501))
 
 MOST_LINES = 3
-SPARE = 10  # pieces of an ordinary SKU that nobody asks for, so that the shelves do not end empty
-SHORT_LINE = 2  # pieces asked of a SKU that has one
+SPARE = 10  # pieces of an ordinary SKU that no order needs, so that the shelves do not end empty
+SHORT_LINE = 2  # pieces ordered of a SKU that has one
 
 #: Bytes of an attachment. Of every thousand orders these have one of just so many, in a short run too.
 SMALLEST, LARGEST = 10, 5_000_000
@@ -115,7 +115,7 @@ def attachments(purchase: Purchase, share: float, largest: int = LARGEST) -> tup
     if not (size := attached_bytes(purchase, share, largest)):
         return ()
     name, content_type = _FILES[draw(row, "file", len(_FILES))]
-    # Chance by the row number: the same bytes wherever they are asked for.
+    # Chance by the row number: the same bytes in each process.
     return (Attachment(name=name, content_type=content_type, data=Random(row).randbytes(size)),)
 
 
@@ -152,13 +152,13 @@ def receipts() -> Sequence[StockReceived]:
 
 
 def _lines(purchase: Purchase, *, scarce: bool) -> Iterator[OrderLine]:
-    """A scarce line stands beside ordinary ones where there are units for both: these must be given back."""
+    """A scarce line is beside ordinary ones where there are units for both: these must be given back."""
     units = purchase.units
     if scarce:
         some = SHORT if units >= SHORT_LINE else SOLD_OUT
-        asked = min(units, SHORT_LINE)
-        yield OrderLine(sku=some[draw(purchase.row, "scarce", len(some))], units=asked)
-        units -= asked
+        short = min(units, SHORT_LINE)
+        yield OrderLine(sku=some[draw(purchase.row, "scarce", len(some))], units=short)
+        units -= short
     if not units:
         return
     lines = min(units, MOST_LINES)

@@ -22,7 +22,7 @@ class DemoReport(msgspec.Struct, frozen=True, omit_defaults=True):
             half of them at most, and 99 of a hundred, in seconds.
         killed: pids of workers that the demo killed on request.
         relay: who brought the outbox to Kafka, poll or cdc.
-        died: how many workers ended without being told to.
+        died: how many workers ended by themselves.
         error: why the run was given up; there is no verdict then.
     """
 
@@ -81,7 +81,7 @@ def _rows(report: DemoReport, verdict: Verdict) -> list[tuple[str, str]]:
         ("pieces received", f"{found.received:,}"),
         ("pieces on hand", f"{found.on_hand:,}"),
         ("pieces shipped", f"{found.shipped:,}"),
-        *((f"put off, {tier}", f"{count:,}") for tier, count in sorted(found.put_off.items())),
+        *((f"postponed, {tier}", f"{count:,}") for tier, count in sorted(found.put_off.items())),
         *((f"dead letters, {error}", f"{count:,}") for error, count in sorted(found.dead_letters.items())),
         ("payloads by reference", f"{found.by_reference:,}"),
         ("  bytes of them", f"{found.by_reference_bytes:,}"),

@@ -51,7 +51,7 @@ def run(plan: DemoPlan, console: Console) -> bool:
                 report = _report(drive, verdict=_check(plan, settings))
             except SteadfaustError as error:
                 _report(drive, error=str(error)).write(plan.var / REPORT)
-                if plan.keep:  # what failed is what somebody wants to look at
+                if plan.keep:  # for a look at what failed
                     say(f"error: {error}")
                     _stay(workers, say)
                 raise
@@ -88,8 +88,8 @@ def _check(plan: DemoPlan, settings: Mapping[str, str]) -> Verdict:
     except subprocess.TimeoutExpired:
         raise DemoFailed(f"the check did not end within {_CHECK_WITHIN:.0f} s") from None
     if ended.returncode not in (0, 1) or not ended.stdout:
-        said = ended.stderr.decode(errors="replace").strip().splitlines()
-        raise DemoFailed(f"the check ended with status {ended.returncode}: {said[-1] if said else ''}")
+        errors = ended.stderr.decode(errors="replace").strip().splitlines()
+        raise DemoFailed(f"the check ended with status {ended.returncode}: {errors[-1] if errors else ''}")
     return msgspec.json.decode(ended.stdout, type=Verdict)
 
 
@@ -116,7 +116,7 @@ def _report(drive: Drive, *, verdict: Verdict | None = None, error: str = "") ->
 
 
 def _stay(workers: Workers, say: Say) -> None:
-    """Leave everything up for whoever wants to look around."""
+    """Leave everything up, to look around."""
     for worker in workers.alive:
         say(f"worker {worker.number} (pid {worker.process.pid}): {workers.address(worker)}")
     say("Kafka, the gateway and the workers stay up until Ctrl-C")

@@ -1,7 +1,7 @@
-"""What goes wrong with the demo's orders, and what must become of it: pure, from a purchase and nothing else.
+"""What goes wrong with the demo's orders, and what must come of it: pure, from a purchase and nothing else.
 
 Some cards find the gateway unavailable a few times, and must be charged all the same. Beside the orders come
-a few records that nobody can handle, and each must become a dead letter for the reason given here.
+a few undecodable records, and each must become a dead letter for the reason given here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streams.ports import Outgoing
 #: One order in so many has a card for which the gateway is unavailable, up to so many times.
 UNAVAILABLE_ONE_IN = 100
 MOST_OUTAGES = 5
-#: Failures after which a charge is tried again at once; after each further one it is put off.
+#: Failures after which a charge is tried again at once; after each further one it is postponed.
 _AT_ONCE = 2
 #: After one order in so many comes a poisonous record.
 POISON_EVERY = 75
@@ -76,7 +76,7 @@ _ERRORS = {
 
 
 class Poison(NamedTuple):
-    """A record that is to become a dead letter, whole, once, without having reached a handler.
+    """A record that must become a dead letter, whole, once, without having reached a handler.
 
     Attributes:
         kind: what is wrong with it.

@@ -36,7 +36,7 @@ def unwind_on_signals() -> None:
 
 
 class DemoWorker:
-    """A worker process and what its log has said so far."""
+    """A worker process and the events of its log so far."""
 
     def __init__(self, number: int, log: Path, environment: Mapping[str, str]) -> None:
         self.number = number
@@ -128,7 +128,7 @@ class Workers:
         return set().union(*(worker.opened for worker in self.running.values()))
 
     def report_deaths(self) -> int:
-        """Say which workers have ended without being told to, each once; returns how many were found."""
+        """Report the workers that have ended by themselves, each once; returns how many were found."""
         found = 0
         for worker in self.running.values():
             pid = worker.process.pid
@@ -175,7 +175,7 @@ _RETRIES = {
 
 def environment(var: Path, **more: str) -> dict[str, str]:
     """Of this process, so that settings reach the workers, but for where Kafka and the gateway are, and for
-    how the gateway is asked again.
+    how often the gateway's client asks again.
     """
     own = {"STEADFAUST_BOOTSTRAP", "STEADFAUST_GATEWAY_URL"}
     inherited = {name: value for name, value in os.environ.items() if name not in own}

@@ -1,4 +1,4 @@
-"""`orders`, by order id: what became of each order, and how it came to that."""
+"""`orders`, by order id: the status of each order, and its history."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrackedOrder(Row, frozen=True, kw_only=True):
-    """An order and what became of it. Confirmed and cancelled are final.
+    """An order and its status. Confirmed and cancelled are final.
 
     Attributes:
-        order: what was asked for.
+        order: as the customer placed it.
         status: whether it is settled, and how.
         reason: why it was cancelled; empty otherwise.
-        history: what happened to it, in the order in which orders heard of it.
+        history: its events, in the order in which orders handled them.
     """
 
     order: Order

@@ -14,9 +14,9 @@ class Payment(Row, frozen=True, kw_only=True):
     """The payment of one order.
 
     Attributes:
-        status: what became of it.
+        status: the payment's status.
         cents: what was captured, in cents; 0 when no money moved.
-        charge_id: the payment gateway's name for the charge; empty when it was not asked.
+        charge_id: the payment gateway's name for the charge; empty when there was no request.
         reason: why the card was declined; empty otherwise.
     """
 

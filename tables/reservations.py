@@ -22,8 +22,7 @@ class Reservation(Row, frozen=True, kw_only=True):
 
     Attributes:
         order: the order it is about.
-        commanded: whether a command has asked for it, so that it is answered by a reply; else events tell
-            of it.
+        commanded: whether a command began it, so that it is answered by a reply; else by events.
     """
 
     order: Order
@@ -34,7 +33,7 @@ class ReservationLine(Row, frozen=True, kw_only=True):
     """What the stock has answered last for one SKU of an order; there is none before it has.
 
     Attributes:
-        status: how it stands.
+        status: the line's status.
     """
 
     status: Annotated[
@@ -46,7 +45,7 @@ class Tally(Row, frozen=True, kw_only=True):
     """How far an order's stock has come, counted in SKUs.
 
     Attributes:
-        status: how it stands.
+        status: the tally's status.
         skus: how many SKUs the order has.
         awaited: answers of the stock that are still to come.
         refused: SKUs that were refused.
@@ -66,7 +65,7 @@ class Tally(Row, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, skus: int) -> Tally:
-        """All of them asked for."""
+        """All of them requested."""
         return cls(status="asked", skus=skus, awaited=skus)
 
     @property

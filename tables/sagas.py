@@ -1,4 +1,4 @@
-"""`order-sagas`, by order id: how each orchestrated order stands. `<service>-steps`, by order id and step:
+"""`order-sagas`, by order id: the state of each orchestrated order. `<service>-steps`, by order id and step:
 the service's part in it.
 """
 

@@ -16,7 +16,7 @@ HoldStatus = Literal["reserved", "refused", "released", "shipped"]
 
 
 class StockContradiction(PermanentError):
-    """What is asked of the stock contradicts what was done with it before."""
+    """A command contradicts what was done with the stock before."""
 
 
 class StockLevel(Row, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Hold(Row, frozen=True, kw_only=True):
 
     Attributes:
         units: how many pieces it is about, at least 1.
-        status: how it stands.
+        status: the hold's status.
     """
 
     units: SumOfUnits

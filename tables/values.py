@@ -33,7 +33,7 @@ SumOfUnits = Annotated[int, msgspec.Meta(ge=1, le=MAX_LINES * MAX_UNITS)]
 #: An order's id or a SKU: the key of messages and rows, never empty.
 Key = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
-#: A word or two that nobody looks into here.
+#: A word or two without meaning for the services.
 Text = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
@@ -76,10 +76,10 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What the customer asked for; it never changes.
+    """The order as the customer placed it; it never changes.
 
     Attributes:
-        order_id: the order's id, given by whoever placed it.
+        order_id: the order's id, given by its client.
         customer: the customer's id.
         lines: what is wanted; a SKU may be on several lines.
         total_cents: the price of all of it in cents; 0 when it costs nothing.

@@ -47,15 +47,15 @@ class FirstStep(NamedTuple):
 
     refusal: str = ""
     cancelled: bool = False
-    rows: dict[str, OrderWay] = {}  # noqa: RUF012 - nobody changes it
+    rows: dict[str, OrderWay] = {}  # noqa: RUF012 - never changed
 
 
-#: Of a step that is not a first one: nobody asks.
+#: Of a step that is not a first one, and needs no entry.
 NO_ENTRY = FirstStep()
 
 
 def enter(ways: Rows[OrderWay], wanted: Way) -> FirstStep:
-    """A first step of an order that has come the `wanted` way; whoever is first writes it down for all."""
+    """A first step of an order that has come the `wanted` way; the first service records it for all."""
     way = ways("")
     if way is None:
         return FirstStep(rows={"": OrderWay(way=wanted)})

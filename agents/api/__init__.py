@@ -1,1 +1,1 @@
-"""The orders API: orders over HTTP into PostgreSQL, by its outbox to Kafka, and what became of them back."""
+"""The orders API: orders over HTTP into PostgreSQL, by its outbox to Kafka, and their ends back."""

@@ -19,20 +19,20 @@ from tables.values import Attachment, Order, OrderLine
 _encode = msgspec.json.Encoder().encode
 
 
-def begin(asked: PlaceOrder, key: str, *, orders_way: OrdersWay, now: datetime) -> Placing:
-    """The order that is asked for, under the client's id or a new one."""
-    order_id = asked.order_id or str(uuid_utils.uuid7())
+def begin(request: PlaceOrder, key: str, *, orders_way: OrdersWay, now: datetime) -> Placing:
+    """The order of a request, under the client's id or a new one."""
+    order_id = request.order_id or str(uuid_utils.uuid7())
     order = Order(
         order_id=order_id,
-        customer=asked.customer,
-        lines=tuple(OrderLine(sku=line.sku, units=line.units) for line in asked.lines),
-        total_cents=asked.total_cents,
-        card=asked.card,
-        country=asked.country,
+        customer=request.customer,
+        lines=tuple(OrderLine(sku=line.sku, units=line.units) for line in request.lines),
+        total_cents=request.total_cents,
+        card=request.card,
+        country=request.country,
     )
     files = tuple(
         Attachment(name=file.name, content_type=file.content_type, data=file.data)
-        for file in asked.attachments
+        for file in request.attachments
     )
     way = way_of(order_id, orders_way)
     begins = OrderPlaced if way == "placed" else OrderSubmitted
@@ -41,15 +41,15 @@ def begin(asked: PlaceOrder, key: str, *, orders_way: OrdersWay, now: datetime) 
         status="pending",
         reason="",
         cancellation="none",
-        customer=asked.customer,
-        country=asked.country,
-        total_cents=asked.total_cents,
+        customer=request.customer,
+        country=request.country,
+        total_cents=request.total_cents,
         way=way,
         created_at=now,
         updated_at=now,
-        lines=asked.lines,
+        lines=request.lines,
     )
-    return Placing(key, digest(asked), begins(order=order, attachments=files), view)
+    return Placing(key, digest(request), begins(order=order, attachments=files), view)
 
 
 def way_of(order_id: str, orders_way: OrdersWay) -> Literal["placed", "submitted"]:
@@ -61,6 +61,6 @@ def way_of(order_id: str, orders_way: OrdersWay) -> Literal["placed", "submitted
     return "placed" if is_placed else "submitted"
 
 
-def digest(asked: PlaceOrder) -> bytes:
+def digest(request: PlaceOrder) -> bytes:
     """The same for the same request, however its JSON is written."""
-    return blake2b(_encode(asked), digest_size=16).digest()
+    return blake2b(_encode(request), digest_size=16).digest()

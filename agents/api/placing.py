@@ -85,7 +85,7 @@ class Overloaded(TransientError):
 
 
 class AnswerOverdue(TransientError):
-    """PostgreSQL takes too long; what was asked for may be done all the same."""
+    """PostgreSQL takes too long; the order may be placed all the same."""
 
 
 class Refuse(Protocol):
@@ -144,20 +144,20 @@ class OrderPlacing:
         while self._waiting:
             _fail([self._waiting.popleft()], Overloaded("the server ends"))
 
-    async def place(self, asked: Placing) -> PlacingAnswer:
+    async def place(self, placing: Placing) -> PlacingAnswer:
         """Place the order, or find what its key was answered.
 
         Raises KeyInFlight, KeyReused, Overloaded; TooLarge for an order that no topic takes. After
-        AnswerOverdue and DatabaseUnavailable nobody knows whether it was placed: its key will tell.
+        AnswerOverdue and DatabaseUnavailable the order may be placed or not: a request with its key tells.
         """
-        if asked.key in self._keys:
-            raise KeyInFlight(asked.key)
+        if placing.key in self._keys:
+            raise KeyInFlight(placing.key)
         if len(self._waiting) >= self.most_waiting:
             raise Overloaded(f"{len(self._waiting)} requests wait")
         answer: asyncio.Future[PlacingAnswer] = asyncio.get_running_loop().create_future()
-        self._keys.add(asked.key)
-        answer.add_done_callback(lambda _: self._keys.discard(asked.key))
-        self._waiting.append((asked, answer))
+        self._keys.add(placing.key)
+        answer.add_done_callback(lambda _: self._keys.discard(placing.key))
+        self._waiting.append((placing, answer))
         self._work.release()
         try:
             async with asyncio.timeout(self._patience):
@@ -170,21 +170,21 @@ class OrderPlacing:
             await self._work.acquire()
             batch: list[tuple[Placing, asyncio.Future[PlacingAnswer]]] = []
             while self._waiting and len(batch) < MOST_AT_ONCE:
-                asked, answer = self._waiting.popleft()
+                placing, answer = self._waiting.popleft()
                 if not answer.done():  # its client has not waited so long
-                    batch.append((asked, answer))
+                    batch.append((placing, answer))
             if batch:
                 await self._answer(batch)
 
     async def _answer(self, batch: list[tuple[Placing, asyncio.Future[PlacingAnswer]]]) -> None:
         try:
-            found = await self._transact([asked for asked, _ in batch])
+            found = await self._transact([placing for placing, _ in batch])
         except TransientError as error:
             _fail(batch, error)
         except asyncio.CancelledError:
             _fail(batch, Overloaded("the server ends"))
             raise
-        except Exception as error:  # noqa: BLE001 - whoever asked gets it
+        except Exception as error:  # noqa: BLE001 - each request gets it
             if len(batch) == 1:
                 _fail(batch, error)
                 return
@@ -201,34 +201,37 @@ class OrderPlacing:
         ):
             rows = await connection.fetch(SQL["place"], *_columns(batch), self._keep)
             found: list[PlacingAnswer | Exception] = []
-            for asked, row in zip(batch, rows, strict=True):
+            for placing, row in zip(batch, rows, strict=True):
                 if row["placed"]:
                     # Two for one order id seem placed here. The outbox takes no second message of a name: all
                     # is rolled back, and each is tried alone.
                     tx.publish(
-                        asked.message, asked.message_id, aggregate_type=AGGREGATE, traceparent=asked.trace
+                        placing.message,
+                        placing.message_id,
+                        aggregate_type=AGGREGATE,
+                        traceparent=placing.trace,
                     )
-                    found.append(PlacingAnswer(202, asked.order_id, _encode(asked.view)))
+                    found.append(PlacingAnswer(202, placing.order_id, _encode(placing.view)))
                 elif row["claimed"]:
-                    found.append(await self._taken(connection, asked))
+                    found.append(await self._taken(connection, placing))
                 elif row["free"]:
-                    found.append(await self._known(connection, asked))
+                    found.append(await self._known(connection, placing))
                 else:
-                    found.append(KeyInFlight(asked.key))
+                    found.append(KeyInFlight(placing.key))
         return found
 
-    async def _taken(self, connection: Connection, asked: Placing) -> PlacingAnswer:
+    async def _taken(self, connection: Connection, placing: Placing) -> PlacingAnswer:
         """There is an order of that id: this is the key's answer from now on."""
-        answer = PlacingAnswer(409, asked.order_id, self._refuse(asked.order_id))
-        await connection.execute(SQL["refuse"], asked.key, answer.status, answer.body)
+        answer = PlacingAnswer(409, placing.order_id, self._refuse(placing.order_id))
+        await connection.execute(SQL["refuse"], placing.key, answer.status, answer.body)
         return answer
 
-    async def _known(self, connection: Connection, asked: Placing) -> PlacingAnswer | Exception:
-        row = await connection.fetchrow(SQL["answered"], asked.key)
+    async def _known(self, connection: Connection, placing: Placing) -> PlacingAnswer | Exception:
+        row = await connection.fetchrow(SQL["answered"], placing.key)
         if row is None:  # it expired this moment
-            return KeyInFlight(asked.key)
-        if row["digest"] != asked.digest:
-            return KeyReused(asked.key)
+            return KeyInFlight(placing.key)
+        if row["digest"] != placing.digest:
+            return KeyReused(placing.key)
         return PlacingAnswer(row["status"], row["order_id"], row["answer"], replayed=True)
 
 

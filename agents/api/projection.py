@@ -1,4 +1,4 @@
-"""What became of orders, from Kafka into PostgreSQL: each event once, and an ended order stays so."""
+"""Writes the ends of orders from Kafka into PostgreSQL: each event once; an ended order stays ended."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from streams.runtime.kafka.dead_letter_writer import DeadLetterWriter, Unreadabl
 
 log = structlog.get_logger(__name__)
 
-#: What tells of an order's end, and what its client hears when it would have called it off too late.
-TOLD: tuple[type[OrderEvent], ...] = (OrderConfirmed, OrderCancelled, CancellationRefused)
+#: Events that end an order, and the refusal of a late cancellation.
+END_EVENTS: tuple[type[OrderEvent], ...] = (OrderConfirmed, OrderCancelled, CancellationRefused)
 CONSUMER = "orders-projection"
 #: Between attempts while something does not answer, in seconds: doubled up to the most.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
-#: All of these pass, or somebody must see to them: until then the projection stands, and says why.
-_STANDS = (ClusterUnavailable, TopicMismatch, TransientError, UnknownSchema)
+#: The projection waits for these to pass, or for an operator, and says why it waits.
+_WAITS_FOR = (ClusterUnavailable, TopicMismatch, TransientError, UnknownSchema)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -45,7 +45,7 @@ class Projection:
 
     Attributes:
         standing: why it does not go on now; empty while it does.
-        skipped: records that nobody can read, which are dead letters now.
+        skipped: undecodable records, which are dead letters now.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Projection:
         self._inbox = ConsumerInbox(database, CONSUMER, metrics=metrics, keep_payloads=False)
         self._schemas = Schemas()
         make = avro(latest, self._schemas)
-        self._kinds = {kind.TOPIC: make(kind, kind.TOPIC) for kind in TOLD}
+        self._kinds = {kind.TOPIC: make(kind, kind.TOPIC) for kind in END_EVENTS}
         self.standing = "it has not joined its group yet"
         self.skipped = 0
 
@@ -79,21 +79,21 @@ class Projection:
                             await self.take(records)
                             await reader.commit()
                         self.standing, pause = "", _FIRST_PAUSE
-            except _STANDS as error:
+            except _WAITS_FOR as error:
                 self.standing = str(error)
                 log.warning("projection_stands", error=str(error), again_in=pause)
             except Exception as error:
-                self.standing = f"nobody expected this: {error!r}"
+                self.standing = f"unexpected error: {error!r}"
                 log.exception("projection_stands", again_in=pause)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def take(self, records: Sequence[Record]) -> None:
-        """Write what these tell, in one transaction; what was written before does nothing. What nobody can
-        read is a dead letter by then.
+        """Write these events in one transaction; an event that was written before has no effect. An
+        undecodable record is a dead letter by then.
 
         Raises DatabaseUnavailable, ClusterUnavailable when dead letters cannot be written, and UnknownSchema
-        when nobody has announced a writer's schema.
+        when the announcements lack a writer's schema.
         """
         events, messages, unreadable = [], {}, []
         for record in records:

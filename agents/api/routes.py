@@ -106,17 +106,17 @@ async def place_order(
     orders_way: NamedDependency[OrdersWay],
     caller: NamedDependency[str],
 ) -> Response[bytes]:
-    """Place an order. It is taken when this is answered, and the order's status tells what becomes of it."""
+    """Place an order. The answer means that it is stored; the order's status has its end."""
     if not _KEY.fullmatch(idempotency_key):
         raise problem(422, "invalid", "Idempotency-Key: give 1 to 255 visible ASCII characters")
     # A key has no space: two callers never have one name together.
     name = f"{caller} {idempotency_key}" if caller else idempotency_key
-    asked = begin(data, name, orders_way=orders_way, now=datetime.now(UTC))
-    if why := asked.message.order.refusal():
+    placed = begin(data, name, orders_way=orders_way, now=datetime.now(UTC))
+    if why := placed.message.order.refusal():
         raise problem(422, "invalid", f"no service takes this order: {why}", reason=why)
     try:
-        with publishing(request, asked.message.TOPIC, asked.message_id) as handed:
-            answer = await placing.place(asked._replace(trace=handed.traceparent))
+        with publishing(request, placed.message.TOPIC, placed.message_id) as handed:
+            answer = await placing.place(placed._replace(trace=handed.traceparent))
             handed.done = answer.status == 202 and not answer.replayed
     except KeyInFlight:
         raise problem(
@@ -135,7 +135,7 @@ async def place_order(
 
 @get("/orders/{order_id:str}", responses=_answers(None, 404))
 async def get_order(order_id: FromPath[str], orders: NamedDependency[Orders]) -> OrderView:
-    """An order, and what became of it."""
+    """An order and its status."""
     order = await orders.find(order_id)
     if order is None:
         raise _no_order(order_id)
@@ -147,7 +147,7 @@ async def list_orders(
     orders: NamedDependency[Orders],
     status: Annotated[Status | None, QueryParameter(description="Only orders of this status.")] = None,
     after: Annotated[
-        str | None, QueryParameter(description="What the page before said.", pattern=f"^[0-9]{{1,18}}{END}")
+        str | None, QueryParameter(description="`next` of the page before.", pattern=f"^[0-9]{{1,18}}{END}")
     ] = None,
     limit: Annotated[int, QueryParameter(ge=1, le=_MOST_OF_A_PAGE, description="Orders at most.")] = 100,
 ) -> OrderPage:
@@ -225,7 +225,7 @@ def create_api(
     limit: RateLimit,
     caller_header: str = "",
 ) -> RequestRules:
-    """The application, on what it needs. `caller_header` has who is authenticated; empty: nobody says."""
+    """The application, on what it needs. `caller_header` names the authenticated caller; empty: none."""
 
     def given(value: Any) -> Provide:
         give: Callable[[], Any] = lambda: value  # noqa: E731
@@ -250,7 +250,7 @@ def create_api(
         openapi_config=OpenAPIConfig(
             title="Orders",
             version="1",
-            description="Place orders, see what became of them, call them off.",
+            description="Place orders, read their status, cancel them.",
             path="/docs",
             render_plugins=[PlainPage(path="/")],
         ),

@@ -1,4 +1,4 @@
-"""The orders API as a whole: made of settings, run in whoever's event loop."""
+"""The orders API as a whole: made of settings, run in the event loop of its process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SOURCE = "orders-api"
 
 
 class OrdersApi:
-    """Serves the orders API while it is entered, and has what became of orders written beside it.
+    """Serves the orders API while it is entered, and writes the ends of orders beside it.
 
     It starts without PostgreSQL and Kafka, too: `/health` tells what is missing.
 

@@ -55,7 +55,7 @@ class PlaceOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class OrderSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """An order in a list, and what became of it. `reason` is why it was cancelled."""
+    """An order in a list, and its status. `reason` is why it was cancelled."""
 
     order_id: str
     status: Status

@@ -31,7 +31,7 @@ class Behaviour:
     Attributes:
         decline: the reason for which it is declined; empty when it is accepted.
         outages: how often an operation is turned away (503) before it is done.
-        answer_lost: the charge is made, and whoever asked first never hears of it.
+        answer_lost: the charge is made, and the first request gets no answer.
         delay: seconds until the charge is answered.
     """
 

@@ -150,11 +150,11 @@ class HttpGateway:
                 return read(answer)
             except msgspec.MsgspecError as error:
                 raise Unanswered(f"{operation}: the answer is not understood: {error}") from error
-        said = answer[:_SHOWN].decode(errors="replace")
+        detail = answer[:_SHOWN].decode(errors="replace")
         if status == _TOO_MANY_REQUESTS or status >= 500:
-            raise Unanswered(f"{operation}: {status} {said}")
+            raise Unanswered(f"{operation}: {status} {detail}")
         kind = _refused(answer) if status in _MALFORMED else GatewayRefused
-        raise kind(operation, status, said)
+        raise kind(operation, status, detail)
 
     @property
     def _session(self) -> aiohttp.ClientSession:

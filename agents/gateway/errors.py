@@ -7,10 +7,10 @@ from streams.errors import SteadfaustError, TransientError
 
 
 class GatewayRefused(PermanentError):
-    """The gateway will never do this as asked: the request is wrong, or contradicts what was done before.
+    """The gateway will never do this: the request is wrong, or contradicts what was done before.
 
     Attributes:
-        operation: the business operation that was asked for.
+        operation: the business operation of the request.
         status: the HTTP status of the answer.
         body: the answer's body, which says why.
     """
@@ -30,8 +30,8 @@ class GatewayUnavailable(TransientError):
     """No answer came in the time allowed. The operation may have been done: ask again under the same name.
 
     Attributes:
-        operation: the business operation that was asked for.
-        attempts: how many times it was asked.
+        operation: the business operation of the request.
+        attempts: how many requests were made.
         seconds: how long that took in total.
         last: what went wrong last; None when not even one attempt ended.
     """

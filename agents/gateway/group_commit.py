@@ -30,7 +30,7 @@ class GroupCommit:
         return await answer
 
     async def close(self) -> None:
-        """Finish what was asked for, then end the thread. The ledger stays open."""
+        """Finish the requests that wait, then end the thread. The ledger stays open."""
         if self._writer is not None:
             await self._writer
         self._thread.shutdown()
@@ -49,5 +49,5 @@ class GroupCommit:
                         waiting.set_exception(error)
                 continue
             for (_, waiting), answer in zip(batch, answers, strict=True):
-                if not waiting.done():  # whoever asked may have hung up; the ask is done all the same
+                if not waiting.done():  # the client may have hung up; its request is done all the same
                     waiting.set_result(answer)

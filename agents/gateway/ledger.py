@@ -46,10 +46,10 @@ _TOTALS = "SELECT status, count(*), sum(cents) FROM operations GROUP BY status"
 
 
 class LedgerAnswer:
-    """What became of one ask.
+    """The result of one request.
 
     Attributes:
-        row: the operation as it stands in the ledger, or why nothing was done.
+        row: the operation's row in the ledger, or why nothing was done.
         first: True when this very ask did it, False when it had been done before.
     """
 
@@ -176,10 +176,10 @@ def _row(columns: tuple[int, str, str, str, str, int, str, str, str]) -> Row:
     return Charged(f"ch_{position}", operation, outcome, reason, cents, card, done_at)
 
 
-def _conflict(operation: str, done: Row, asked: str) -> Refusal:
+def _conflict(operation: str, done: Row, request: str) -> Refusal:
     if isinstance(done, Charged):
         before = f"{done.status}, a charge of {done.cents} cents to {done.card}"
     else:
         before = f"a refund of {done.charge_operation}"
-    detail = f"{operation} is already done: {before}. It cannot also {asked}: use another operation"
+    detail = f"{operation} is already done: {before}. It cannot also {request}: use another operation"
     return Refusal("operation_conflict", detail)

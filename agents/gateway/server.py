@@ -57,7 +57,7 @@ class GatewayServer:
         self._stopping = asyncio.Event()
 
     def application(self) -> web.Application:
-        """The aiohttp application; its cleanup finishes what was asked for and closes the ledger."""
+        """The aiohttp application; its cleanup finishes the requests that wait and closes the ledger."""
         app = web.Application(middlewares=[_errors_are_json], client_max_size=16 * 1024)
         app.router.add_post("/charges", self._charge)
         app.router.add_post("/voids", self._void)
@@ -147,7 +147,7 @@ async def _errors_are_json(
     except sqlite3.Error as error:
         _log.exception("%s %s: the ledger failed, nothing was done", request.method, request.path)
         return _refused(Refusal("ledger_unavailable", f"{type(error).__name__}: {error}"))
-    except Exception as error:  # noqa: BLE001 - logged whole, and the caller is told in JSON
+    except Exception as error:  # noqa: BLE001 - logged whole, and answered as JSON
         _log.exception("%s %s failed", request.method, request.path)
         return _refused(Refusal("failed", f"{type(error).__name__}: {error}"))
 

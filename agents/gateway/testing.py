@@ -26,14 +26,14 @@ class FakeGateway:
 
     Attributes:
         done: what was done, by operation.
-        asked: every operation asked for, in order, repeats and failures included.
+        requested: every operation, in the order of the requests, repeats and failures included.
         down: set it, and every request ends in GatewayUnavailable with nothing done.
     """
 
     def __init__(self, *, attempts: int = 5) -> None:
         """A gateway whose callers are patient for `attempts` attempts in each call."""
         self.done: dict[str, Charge | Refund] = {}
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.down = False
         self._attempts = attempts
         self._outages: dict[str, int] = {}
@@ -98,7 +98,7 @@ class FakeGateway:
         return self.done.get(operation)
 
     def _heard(self, operation: str) -> None:
-        self.asked.append(operation)
+        self.requested.append(operation)
         if self.down:
             raise GatewayUnavailable(operation, self._attempts, 0.0, Unanswered("the gateway is down"))
 
@@ -127,16 +127,16 @@ class GatewayProcess:
     """
 
     def __init__(self, var: Path, *, start_within: float = 20.0) -> None:
-        """Start it and wait for its address; RuntimeError with what it said when there is none in time."""
+        """Start it and wait for its address. Raises RuntimeError with its first line if that is none."""
         environment = os.environ | {"PORT": "0", "STEADFAUST_VAR": str(var)}
         command = [sys.executable, "-m", "agents.gateway"]
         self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         self.pid = self._process.pid
-        said = self._first_line(start_within)
-        if not said.startswith("gateway: http://"):
+        line = self._first_line(start_within)
+        if not line.startswith("gateway: http://"):
             self.kill()
-            raise RuntimeError(f"the gateway did not start within {start_within} s; it said {said!r}")
-        self.url = said.split()[1]
+            raise RuntimeError(f"the gateway did not start within {start_within} s; it printed {line!r}")
+        self.url = line.split()[1]
 
     def __enter__(self) -> Self:
         return self

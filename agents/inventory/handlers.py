@@ -60,7 +60,7 @@ def split_order(
     """Ask for the order's stock, SKU by SKU."""
     del reservation  # it is written only
     if tally is not None:
-        return nothing("its stock was asked for before")
+        return nothing("its stock was requested before")
     if reason := event.order.refusal():
         return nothing(f"orders cancels it: {reason}")
     entry = enter(way, "placed") if isinstance(event, OrderPlaced) else NO_ENTRY
@@ -122,7 +122,7 @@ def release(
     had: Rows[ReservationLine],
     reservation: Rows[Reservation],
 ) -> Outcome:
-    """Give back what the order has, and what it has asked for or would ask for."""
+    """Release the order's stock, and any of it that is requested or will be."""
     if tally is not None and not tally.may_give_back:
         return nothing(f"there is nothing to give back: {tally.status}")
     tally, releases = given_back(event.order, tally, had)
@@ -143,11 +143,11 @@ def gather_released(
     given_up = had is not None and had.status in ("refused", "released")
     if tally is None or tally.status not in ("refused", "releasing") or given_up:
         return nothing(f"{line.sku} was not being released")
-    told = ReservationLine(status="released")
+    line_row = ReservationLine(status="released")
     tally = tally.answered("released")
     if tally.awaited:
-        return outcome(tally=tally, had=told)
-    return outcome(tally=tally.now("released"), had=told, send=[released(known(reservation, line))])
+        return outcome(tally=tally, had=line_row)
+    return outcome(tally=tally.now("released"), had=line_row, send=[released(known(reservation, line))])
 
 
 @service.handler(sends=[ShipLine, HandleLines], tally=RESERVATION_TALLIES)
@@ -177,7 +177,7 @@ def receive(event: StockReceived, stock: StockLevel | None) -> Outcome:
 
 @service.handler(sends=[LineReserved, LineRefused], stock=STOCK, hold=HOLD)
 def reserve_line(command: ReserveLine, stock: StockLevel | None, hold: Hold | None) -> Outcome:
-    """Set the pieces aside, all or none. Asked again, it only says how it stands."""
+    """Set the pieces aside, all or none. A repeated command gets the same answer."""
     if hold is not None:
         return outcome(send=[answer(command, hold)], note=f"already {hold.status}")
     if stock is None or stock.on_hand < command.units:
@@ -189,16 +189,16 @@ def reserve_line(command: ReserveLine, stock: StockLevel | None, hold: Hold | No
 
 @service.handler(sends=[LineReleased], stock=STOCK, hold=HOLD)
 def release_line(command: ReleaseLine, stock: StockLevel | None, hold: Hold | None) -> Outcome:
-    """Give the pieces back. If it comes before they are asked for, its mark has them refused later."""
-    told = LineReleased.to(command)
+    """Release the pieces. A release that comes first leaves a mark, by which the reservation is refused."""
+    answer = LineReleased.to(command)
     match hold:
         case None | Hold(status="refused"):
-            return outcome(hold=Hold(units=command.units, status="released"), send=[told])
+            return outcome(hold=Hold(units=command.units, status="released"), send=[answer])
         case Hold(status="reserved"):
             stock = (stock or StockLevel()).release(hold.units)
-            return outcome(stock=stock, hold=hold.now("released"), send=[told])
+            return outcome(stock=stock, hold=hold.now("released"), send=[answer])
         case Hold(status="released"):
-            return outcome(send=[told], note="already released")
+            return outcome(send=[answer], note="already released")
     raise StockContradiction(
         f"{command.sku} of order {command.order_id} cannot be released: it is {hold.status}"
     )

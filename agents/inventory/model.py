@@ -1,5 +1,5 @@
 """What inventory says: its commands for the lines of an order, the stock's answer to them, and what has come
-of an order's reservation, as an event or to whoever commanded it.
+of an order's reservation, as an event or as the reply to a command.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COMMANDS: Mapping[LinesAction, type[LineCommand]] = {
 
 
 def no_answers(sku: str) -> ReservationLine | None:
-    """Of an order of which the stock has said nothing yet, or nothing that matters."""
+    """Of an order for which the stock has not answered yet, or not in a way that matters."""
     del sku
     return None
 
@@ -69,15 +69,15 @@ def line_commands(
 
 
 def given_back(order: Order, tally: Tally | None, had: Rows[ReservationLine]) -> tuple[Tally, list[Message]]:
-    """What an order that gives back what it has, has asked for or would ask for comes to: its tally, and the
-    commands.
+    """The tally and the commands of an order that releases its stock, and any of it that is requested or
+    will be.
     """
     tally = tally or Tally.of(len(order.skus()))
     return tally.giving_back("releasing"), commands("release", order, had)
 
 
 def answer(command: ReserveLine, hold: Hold) -> LineReserved | LineRefused:
-    """What the order is told of its hold, the first time and every time it asks."""
+    """The stock's answer to an order's command, the same for each repetition."""
     match hold.status:
         case "reserved" | "shipped":
             return LineReserved.to(command)

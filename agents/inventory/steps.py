@@ -1,4 +1,4 @@
-"""Inventory's part in the order saga: the same reservations, asked for by command and answered by reply.
+"""Inventory's part in the order saga: the same reservations, by command and reply.
 
 The answer comes later: the stock answers by SKU, and what is gathered of it is the reply.
 """
@@ -20,7 +20,7 @@ from tables.reservations import (
 )
 from tables.sagas import INVENTORY_STEPS
 
-#: Why a step is refused for an order of which the stock was asked for another way.
+#: Why a step is refused for an order whose stock was requested another way.
 ASKED_BEFORE = "asked_before"
 
 service = Service("inventory-steps")
@@ -55,7 +55,7 @@ def release(
     had: Rows[ReservationLine],
     reservation: Rows[Reservation],
 ) -> Answer:
-    """Give back what the order has, and what it has asked for."""
+    """Release the order's stock, requested stock included."""
     if tally is not None and not tally.may_give_back:
         return done()
     tally, releases = given_back(command.order, tally, had)
@@ -68,7 +68,7 @@ def answer(event: ReservationSettled, participation: Participation | None) -> Ou
     """All of the stock has answered: so has inventory."""
     waits_for = "undoing" if event.status == "released" else "working"
     if participation is None or participation.status != waits_for:
-        return nothing("nobody waits for it any more")
+        return nothing("no command waits for it any more")
     match event.status:
         case "reserved":
             participation = participation.answered("done")

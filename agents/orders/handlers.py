@@ -68,7 +68,7 @@ def open(  # noqa: A001 - read as orders.open
 
 @service.handler(sends=[StopShipment, OrderSagaRepair, CancellationRefused], tracked=ORDERS, way=ORDER_WAYS)
 def call_off(command: RequestCancellation, tracked: TrackedOrder | None, way: OrderWay | None) -> Outcome:
-    """Have the order undone by whoever sees to it, if it is not past its pivot. If this comes before the
+    """Have its saga or shipping undo the order, if it is not past its pivot. If this comes before the
     order, its mark has it cancelled when it comes.
     """
     had = way or OrderWay()

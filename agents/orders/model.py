@@ -1,4 +1,4 @@
-"""What an order's history says of an event, which way an order goes, and who is told to stop it."""
+"""How orders reads an event: its entry in the history, the way of its order, and who stops it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_placed(tracked: TrackedOrder) -> bool:
 
 
 def refused(event: OrderEvent, cancelled: OrderCancelled, time: str) -> TrackedOrder:
-    """The row of an order that no service takes: nobody else will tell orders of it."""
+    """The row of an order that no service takes: no other event will come of it."""
     tracked = TrackedOrder(order=cancelled.order).noted(entry(event, time)).noted(entry(cancelled, time))
     return tracked.cancelled(cancelled.reason)
 
@@ -45,8 +45,8 @@ def began(tracked: TrackedOrder) -> Way:
 
 
 def answer(way: Way, tracked: TrackedOrder) -> list[Message]:
-    """What comes of calling off an order that goes this way. Of one that is not settled, whoever sees to it
-    is told: they know whether it is past its pivot.
+    """The messages of cancelling an order that goes this way. If it is not settled, its saga or shipping
+    gets the request: they know whether it is past its pivot.
     """
     order = tracked.order
     if tracked.status == "cancelled":

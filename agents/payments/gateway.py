@@ -15,15 +15,15 @@ INVALID = "invalid_charge"
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """What the gateway did about one charge: the card was charged, or its bank said no.
+    """The result of one charge: the card was charged, or its bank refused.
 
     Attributes:
         charge_id: the gateway's own name for it; empty when it was `invalid_charge`.
-        operation: the business operation it was asked under.
+        operation: the business operation of the charge.
         status: `captured` or `declined`. Either is final.
         reason: why it was declined (`card_declined`, `unknown_card`, `voided`, `invalid_charge`); empty when
             captured.
-        cents: the amount asked for; it moved only if captured.
+        cents: the amount of the request; it moved only if captured.
     """
 
     charge_id: str
@@ -43,7 +43,7 @@ class Refund(msgspec.Struct, frozen=True):
 
     Attributes:
         refund_id: the gateway's own name for it.
-        operation: the business operation it was asked under.
+        operation: the business operation of the refund.
         charge_operation: the operation of the charge that was given back.
         status: always `refunded`.
         cents: the amount given back, all of the charge.

@@ -37,10 +37,10 @@ async def capture(
     if entry.refusal:
         return nothing(entry.refusal)
     payment = await charge(order, gateway)
-    told: Message = PaymentCaptured(order=order, cents=payment.cents)
+    sent: Message = PaymentCaptured(order=order, cents=payment.cents)
     if payment.status == "failed":
-        told = PaymentFailed(order=order, reason=payment.reason)
-    return outcome(payment=payment, way=entry.rows, send=[told])
+        sent = PaymentFailed(order=order, reason=payment.reason)
+    return outcome(payment=payment, way=entry.rows, send=[sent])
 
 
 async def charge(order: Order, gateway: Gateway) -> Payment:
@@ -73,7 +73,7 @@ async def refund(
 
 
 async def called_back(order: Order, gateway: Gateway) -> Payment | None:
-    """The order's payment, given back, of a capture of which nobody has heard; None: there was none, and will
+    """The order's payment, refunded, of a capture without a known answer; None: there was none, and will
     be none. A charge that is still on its way to the gateway is declined there.
     """
     operation = capture_operation(order)

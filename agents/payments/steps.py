@@ -24,7 +24,7 @@ async def capture(command: CapturePayment, payment: Payment | None, *, gateway: 
 
 @participant.compensation(payment=PAYMENTS)
 async def refund(command: RefundPayment, payment: Payment | None, *, gateway: Gateway) -> Answer:
-    """Give back what was captured, also by a try of which nobody has heard; one that is still on its way to
+    """Refund what was captured, also by an attempt without a known answer; a charge still on its way to
     the gateway is declined there.
     """
     if command.order.total_cents == 0:

@@ -25,7 +25,7 @@ _AT_ONCE = 20_000
 #: The filter matches every so many letters.
 _EVERY = 10
 _PAGE = 500
-#: Operations in a second that are asked for: more than a lane can do, so what it can do is measured.
+#: Operations a second of the replay: more than a lane can do, so that its own speed is measured.
 _RATE = 20_000.0
 _MATCHING = {"error_type": TransientError.__name__}
 _OPEN_WITHIN = 600.0
@@ -134,7 +134,7 @@ async def _replayed(
 ) -> float:
     """Seconds from the command until every event that the filter matches has come out, and no other."""
     matching = range(0, number, _EVERY)
-    asked = {
+    request = {
         "operation": "replay",
         "who": "benchmarks",
         "why": "the outside answers",
@@ -142,7 +142,7 @@ async def _replayed(
         "rate": _RATE,
     }
     began = time.perf_counter()
-    job = (await asyncio.to_thread(worker.post, f"{_LETTERS}/operations", asked))["job"]
+    job = (await asyncio.to_thread(worker.post, f"{_LETTERS}/operations", request))["job"]
     async with asyncio.timeout(_REPLAYED_WITHIN):
         state = await _ended(worker, f"{_LETTERS}/jobs/{job}")
         if state["state"] != "done" or state["asked"] != len(matching):

@@ -57,7 +57,7 @@ async def measure(plan: GrowthPlan) -> PartResult:
 
 
 class Steadily:
-    """Sends at a steady rate, and sees what becomes of the events that are to be counted."""
+    """Sends at a steady rate, and waits for the events that count."""
 
     def __init__(self, ground: GrowthGround, worker: BenchmarkWorker, counted: Counted) -> None:
         self._ground = ground
@@ -78,8 +78,8 @@ class Steadily:
                 bad = event(self._ground, self._number(), b"poisoned", ALWAYS if place == 0 else 0)
                 group.append((self._ground.topic, bad))
             if calls:
-                asked = self._number()  # each of a key of its own: none waits behind another
-                group.append(call(self._ground, asked, b"c%d" % asked, fails))
+                own_call = self._number()  # each of a key of its own: none waits behind another
+                group.append(call(self._ground, own_call, b"c%d" % own_call, fails))
             groups.append(group)
         moments = await send_steadily(self._ground, groups, _PER_SECOND)
         await self._counted.each_once(numbers, self._worker)

@@ -28,7 +28,7 @@ def counted_topic(app_id: str) -> str:
 
 def calls_topic(app_id: str) -> str:
     """Where messages come from that a handler calls the outside for."""
-    return f"{app_id}.call.asked.v1"
+    return f"{app_id}.call.made.v1"
 
 
 class FailingHandler(Message, frozen=True):
@@ -80,7 +80,7 @@ def wiring(app_id: str) -> Choreography:
             return self.k
 
     class CallAsked(FailingHandler, frozen=True):
-        """Something for which the outside is called, in vain `fails` times."""
+        """Something for which the outside is called; `fails` calls fail."""
 
         TOPIC: ClassVar[str] = calls_topic(app_id)
 

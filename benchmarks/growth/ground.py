@@ -87,7 +87,7 @@ class GrowthGround:
 
     def worker(self, *, machine: str = "", web: bool = False) -> BenchmarkWorker:
         """A worker process, not started; on another `machine` it finds no store of an earlier one. With `web`
-        it can be asked.
+        it serves its pages.
         """
         self._workers += 1
         var = self.var / machine if machine else self.var
@@ -188,7 +188,7 @@ class GrowthGround:
         return await self._cluster.end_offsets(tps)
 
     async def positions(self, tps: Iterable[TP]) -> dict[TP, int]:
-        """Where the group stands; partitions of which nothing is handled are left out."""
+        """The group's positions; partitions of which nothing is handled are left out."""
         return await self._cluster.committed(self.name, tps)
 
 

@@ -1,6 +1,6 @@
 """The order as a workflow of DBOS: `worker` conducts what is in the queue, `send FILE RATE` puts it there.
 
-What changes rows is a plain step: it can be asked again, so the order needs no second record of it, which a
+What changes rows is a plain step: it can be repeated, so the order needs no second record of it, which a
 transaction of DBOS would write beside the step's.
 """
 
@@ -72,18 +72,18 @@ def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
     try:
         connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
-        said = answer.read()
+        body_of_answer = answer.read()
     except (http.client.HTTPException, OSError):
         local.gateway = None
         connection.close()
         raise
     if answer.status not in (200, 201):
-        raise RuntimeError(f"the gateway answered {answer.status}: {said[:200]!r}")
-    done: dict[str, Any] = json.loads(said)
+        raise RuntimeError(f"the gateway answered {answer.status}: {body_of_answer[:200]!r}")
+    done: dict[str, Any] = json.loads(body_of_answer)
     return done
 
 
-# A gateway that does not answer is asked again, as the other contenders do.
+# A request without an answer is repeated, as the other contenders do.
 RETRIED: dict[str, Any] = {"retries_allowed": True, "max_attempts": 10}
 
 
@@ -144,7 +144,7 @@ def conduct(order: dict[str, Any]) -> str:
 
 
 def work() -> None:
-    """Conduct orders until the process is told to end."""
+    """Conduct orders until the process gets SIGTERM."""
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())

@@ -33,7 +33,7 @@ from benchmarks.peers.shop import (
 
 QUEUE = "orders"
 CONNECTIONS = 16
-#: Workflows whose beginning a sender has asked for and not heard of, at most.
+#: Workflows that a sender begins at once, at most.
 AT_ONCE = 100
 CONNECTED_WITHIN = 60.0
 #: As long as a step of the project's saga may take.
@@ -135,7 +135,7 @@ async def connected(shop: PeerShop) -> Client:
 
 
 async def work(shop: PeerShop) -> None:
-    """Conduct orders until the process is told to end."""
+    """Conduct orders until the process gets SIGTERM."""
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

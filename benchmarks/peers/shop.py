@@ -1,7 +1,7 @@
 """The participants of the order that workflow engines conduct, the same for each of them.
 
 Stock, shipping and the order's end are functions of PostgreSQL, one round trip and one transaction each;
-asked again, they do nothing. Payments are the gateway's: it does each operation once. This module needs
+repeated, they do nothing. Payments are the gateway's: it does each operation once. This module needs
 nothing but Python: it runs in the peers' environment and in the project's.
 """
 
@@ -102,12 +102,12 @@ class PeerShop:
 
 
 def shop_from_environment() -> PeerShop:
-    """What the benchmark has told this process."""
+    """The shop of this process, from its environment."""
     return PeerShop(**json.loads(os.environ["BENCH_SHOP"]))
 
 
 def charge_of(order: dict[str, Any]) -> dict[str, Any]:
-    """What the gateway is asked for, under the order's own operation."""
+    """The request to the gateway, under the order's own operation."""
     operation = f"capture:{order['order_id']}"
     return {"operation": operation, "cents": order["cents"], "card": order["card"]}
 

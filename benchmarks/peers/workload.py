@@ -1,4 +1,4 @@
-"""What all peers do: the events, their two formats, what a program is told about its run, and how its
+"""What all peers do: the events, their two formats, how a program gets its run, and how its
 collector is set.
 
 Programs run in environments of their own, so this needs nothing but orjson and fastavro.
@@ -82,7 +82,7 @@ def tune_collector() -> None:
 
 @dataclass(frozen=True, slots=True)
 class PeerRun:
-    """What a program is told.
+    """The run of a program.
 
     Attributes:
         name: names its group, its state and its transactional ids; another one for each run.

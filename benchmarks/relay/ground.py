@@ -100,7 +100,7 @@ async def copy(connection: Connection, topic: str, rows: int, *, one_waits_of: i
 
 
 async def new_topic(stack: Stack) -> str:
-    """A topic that nobody has used."""
+    """A new topic."""
     topic = f"bench.burst-{time.monotonic_ns()}.v1"
     await create(stack.bootstrap, topic)
     return topic

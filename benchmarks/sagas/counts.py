@@ -100,12 +100,12 @@ async def measure(plan: GrowthPlan) -> PartResult:
     good, bad = (counted[title].saga_bytes for title in ("orchestrated, confirmed", CASES[-1].title))
     full = full_row_bytes(counted[CASES[-1].title].saga)
     plan.say(f"  a saga's row: {good}, {bad}; with a full log {full} bytes")
-    said = (
+    sizes = (
         "The saga's row is written whole with each transition: of the order that is confirmed"
         f" {_listed(good)} bytes, {sum(good):,} in all; of the one that is not shipped {_listed(bad)}, in all"
         f" {sum(bad):,}. With a full log of {LOG_BOUND} entries it has about {full:,}."
     )
-    return PartResult(table, [_NOTE, said])
+    return PartResult(table, [_NOTE, sizes])
 
 
 async def count(case: OrderCase) -> OrderWrites:

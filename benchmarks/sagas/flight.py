@@ -50,7 +50,7 @@ _NOTE = (
     "In flight: the order's saga by itself, with its Avro schemas, in one worker of 4 lanes; its participants"
     f" are elsewhere, and silent. {_AT_ONCE:,} begin at a time, and the next when they have; then the"
     " benchmark answers for all participants, step by step and as many at a time. After that as many begin"
-    " all at once, and nobody answers: each times out after {timeout:.0f} s and asks for its compensation,"
+    " all at once, without answers: each times out after {timeout:.0f} s and asks for its compensation,"
     " which is answered. That row's seconds are from the first deadline to the last end; deadlines come at"
     " the pace at which the sagas began. Every saga was checked to have sent each command, and its end, once."
     " MB is resident memory once the worker rests, the most until then beside it: a burst"
@@ -85,8 +85,8 @@ async def measure(plan: GrowthPlan) -> PartResult:
         ("", "seconds", "sagas/s", "MB", "most MB"),
         [stage.cells() for stage in stages],
     )
-    said = f"The last of those that timed out had asked for its compensation {late:.1f} s after its deadline."
-    return PartResult(table, [_NOTE.format(timeout=timeout), said])
+    last = f"The last of those that timed out requested its compensation {late:.1f} s after its deadline."
+    return PartResult(table, [_NOTE.format(timeout=timeout), last])
 
 
 async def fly(plan: GrowthPlan, sizes: Sequence[int], timeout: float) -> tuple[list[FlightStage], float]:
@@ -149,14 +149,14 @@ class Flight:
 
     async def time_out(self, numbers: range) -> float:
         """Have these time out, and answer their compensations as they come; returns how long after the last
-        deadline the last of them had asked for it, in seconds.
+        deadline the last of them requested it, in seconds.
         """
         last, give_up = self._begun + self._timeout, time.monotonic() + self._timeout + _SEEN_WITHIN
         answered: set[int] = set()
         while len(answered) < len(numbers):
-            if asked := self.seen.numbers(ReleaseStock) - answered:
-                await self._send_replies(sorted(asked), "reserve_inventory", attempt=2)
-                answered |= asked
+            if waiting := self.seen.numbers(ReleaseStock) - answered:
+                await self._send_replies(sorted(waiting), "reserve_inventory", attempt=2)
+                answered |= waiting
             if time.monotonic() > give_up:
                 raise NotMeasured(f"{len(numbers) - len(answered):,} sagas did not time out")
             await asyncio.sleep(_ANSWER_EVERY)
@@ -168,8 +168,8 @@ class Flight:
         return late
 
     async def _send_replies(self, numbers: Sequence[int], step: str, *, attempt: int) -> None:
-        said = replies(self._ground, numbers, step, attempt=attempt)
-        await fill(self._ground.bootstrap, OrderSagaReply.TOPIC, said, at_once=len(numbers))
+        records = replies(self._ground, numbers, step, attempt=attempt)
+        await fill(self._ground.bootstrap, OrderSagaReply.TOPIC, records, at_once=len(numbers))
 
     async def rests(self, title: str, sagas: int, seconds: float) -> None:
         """Note a stage, once the worker rests."""
@@ -241,6 +241,6 @@ def replies(ground: GrowthGround, numbers: Iterable[int], step: str, *, attempt:
     for number in numbers:
         saga = f"order:{name_of(number)}"
         command = f"{saga}:{step}:{attempt}"
-        said = OrderSagaReply(saga_id=saga, step=step, command_id=command, outcome="success")
-        key = said.key.encode()
-        yield ground.partition_of(key), key, encode(said), [(ID, command.encode()), (SOURCE, _CLIENT)]
+        reply = OrderSagaReply(saga_id=saga, step=step, command_id=command, outcome="success")
+        key = reply.key.encode()
+        yield ground.partition_of(key), key, encode(reply), [(ID, command.encode()), (SOURCE, _CLIENT)]

@@ -64,8 +64,8 @@ async def _measure(context: Context, cut: Cut, ground: OrderGround) -> SagaResul
             await ground.latency(some(_PER_SECOND * warm), kind, _PER_SECOND)
         for _ in range(context.runs):
             for name, kind in _KINDS.items():
-                said = await ground.burst(some(burst), kind, paces[name])
-                context.say(f"  {name}: {said}")
+                progress = await ground.burst(some(burst), kind, paces[name])
+                context.say(f"  {name}: {progress}")
         for name, kind in _KINDS.items():
             latencies[name] = await ground.latency(some(_PER_SECOND * seconds), kind, _PER_SECOND)
             context.say(f"  {name}: {milliseconds(latencies[name])} ms")

@@ -17,7 +17,7 @@ NAME = "t"
 
 
 def rang_topic(app_id: str) -> str:
-    """Where messages of timers go; nobody handles them."""
+    """The topic of timers' messages, which has no handler."""
     return f"{app_id}.timer.rang.v1"
 
 
@@ -50,11 +50,11 @@ def wiring(app_id: str) -> Choreography:
     service = Service("timing")
 
     @service.handler(sends=(TimerRang,))
-    def take(asked: TimerAsked) -> Outcome:
+    def take(message: TimerAsked) -> Outcome:
         """Do as it says."""
-        match asked.ask:
+        match message.ask:
             case "set":
-                return outcome(timers=[Timer(NAME, asked.due, TimerRang(k=asked.k, due=asked.due))])
+                return outcome(timers=[Timer(NAME, message.due, TimerRang(k=message.k, due=message.due))])
             case "cancel":
                 return outcome(cancel=[NAME])
         return nothing("neither")

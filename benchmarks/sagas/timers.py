@@ -62,8 +62,8 @@ async def measure(plan: GrowthPlan) -> PartResult:
             for size, trial in trials.items():
                 with trial.ground.worker() as worker:
                     await worker.lanes_open(_LANES)
-                    said = await trial.run(worker, burst, steady)
-                plan.say(f"  {size:,} timers wait: {said}")
+                    progress = await trial.run(worker, burst, steady)
+                plan.say(f"  {size:,} timers wait: {progress}")
     return _found(trials)
 
 
@@ -125,15 +125,15 @@ class TimerTrial:
         for cost, seconds in costs:
             self._seconds[cost].append(seconds)
         self.peak = max(self.peak, worker.peak)
-        said = ", ".join(f"{cost} {seconds * 1e6:.1f} us" for cost, seconds in costs)
-        return f"{said}, late by {self.late.p99 * 1000:.0f} ms (p99)"
+        progress = ", ".join(f"{cost} {seconds * 1e6:.1f} us" for cost, seconds in costs)
+        return f"{progress}, late by {self.late.p99 * 1000:.0f} ms (p99)"
 
     def _new(self, number: int) -> range:
         self._keys += number
         return range(self._keys - number, self._keys)
 
     async def _burst(self, worker: BenchmarkWorker, keys: range, ask: str, due: float = 0.0) -> float:
-        rate = await self.ground.burst(asked(self.ground, keys, ask, due), worker)
+        rate = await self.ground.burst(timer_messages(self.ground, keys, ask, due), worker)
         return 1 / rate.per_second
 
     async def _ring(self, worker: BenchmarkWorker, rung: Rung, keys: range) -> float:
@@ -150,7 +150,7 @@ class TimerTrial:
         messages = [
             [(self.ground.topic, packed)]
             for key, due in dues.items()
-            for packed in asked(self.ground, [key], "set", due)
+            for packed in timer_messages(self.ground, [key], "set", due)
         ]
         await send_steadily(self.ground, messages, _PER_SECOND)
         await rung.each_once(keys)
@@ -203,7 +203,7 @@ def name_of(number: int) -> str:
     return f"k{number}"
 
 
-def asked(ground: GrowthGround, keys: Iterable[int], ask: str, due: float) -> Iterator[Packed]:
+def timer_messages(ground: GrowthGround, keys: Iterable[int], ask: str, due: float) -> Iterator[Packed]:
     """Messages that ask for something about the timers of these keys."""
     for number in keys:
         key = name_of(number).encode()

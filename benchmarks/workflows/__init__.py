@@ -30,11 +30,11 @@ _ALIKE = (
     " charged by the sandbox gateway over HTTP, the shipment is scheduled, and what was done is undone where"
     " one of these is refused. One contender runs at a time, everything of it anew in each run; after a"
     " smaller burst to warm up come a burst, all submitted at once (8,000 orders, of the engines 1,500), and"
-    " a steady rate. Then what became of orders, money and stock is held against what the orders call for, as"
+    " a steady rate. Then the ends of orders, money and stock are held against what the orders call for, as"
     " the demo does. Ratios are the medians of those of bursts of the same run."
 )
 _PARTICIPANTS = (
-    "Of the engines each step is one function of PostgreSQL, which can be asked again, or a request to the"
+    "Of the engines each step is one function of PostgreSQL, which can be repeated, or a request to the"
     " gateway. Of the saga the services are handlers with rows of their own. Its time ends when a reader of"
     " committed records has the order's end, the engines' just before its row is committed. Processor time is"
     " counted until the last workflow, or message, is done; the sender's and the gateway's is left out."

@@ -66,7 +66,7 @@ class Conducted(Protocol):
         """Of those that are confirmed, from when each was due to its end. Raises NotMeasured."""
 
     async def evidence(self) -> DemoEvidence:
-        """What became of orders, money and stock."""
+        """The ends of orders, money and stock."""
 
 
 #: Starts a contender in an empty directory.
@@ -153,7 +153,7 @@ def steady_rate(settled_per_second: float) -> float:
 
 
 async def judged(conducted: Conducted, submitted: Sequence[Purchase]) -> None:
-    """Hold what became of all orders against what their data call for, as the demo's check does.
+    """Hold the ends of all orders against what their data call for, as the demo's check does.
 
     Raises:
         NotMeasured: something does not add up.

@@ -111,8 +111,8 @@ class Temporal:
     async def left(self, connection: Connection, server: Serving) -> int:
         """As the protocol says."""
         del connection
-        said = await self._ask(server.address, "workflow", "count", "--query", "ExecutionStatus = 'Running'")
-        return int(said.split()[-1])
+        count = await self._ask(server.address, "workflow", "count", "--query", "ExecutionStatus = 'Running'")
+        return int(count.split()[-1])
 
     async def _answers(self, server: PeerProcess, address: str) -> None:
         """Wait until its namespace is there. Raises NotMeasured."""
@@ -134,10 +134,10 @@ class Temporal:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        said, complained = await process.communicate()
+        output, errors = await process.communicate()
         if process.returncode:
-            raise NotMeasured(f"temporal {words[0]} {words[1]}: {complained.decode().strip()[-300:]}")
-        return said.decode()
+            raise NotMeasured(f"temporal {words[0]} {words[1]}: {errors.decode().strip()[-300:]}")
+        return output.decode()
 
 
 def engines_python(say: Callable[[str], None]) -> Path:

@@ -1,4 +1,4 @@
-"""The participants that the engines share, as the benchmark sees them: tables, and what became of all."""
+"""The participants that the engines share, as the benchmark sees them: tables, and the ends of orders."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from agents.api.projection import TOLD, Projection
+from agents.api.projection import END_EVENTS, Projection
 from agents.messages import OrderConfirmed
 from agents.settings import OrderSettings
 from streams.errors import ClusterUnavailable
@@ -38,7 +38,7 @@ def postgres_url(orders_url: str) -> str:
 @pytest.fixture
 async def bootstrap(guarded: str) -> str:
     """Not of the broker that all share: lanes' tests have topics of these names there, cut otherwise."""
-    return await with_topics(guarded, *(kind.TOPIC for kind in TOLD))
+    return await with_topics(guarded, *(kind.TOPIC for kind in END_EVENTS))
 
 
 async def send(bootstrap: str, *records: Plain) -> None:

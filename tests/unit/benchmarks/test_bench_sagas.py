@@ -13,7 +13,7 @@ from benchmarks.growth.ground import GrowthGround
 from benchmarks.sagas.counts import CASES, count, full_row_bytes
 from benchmarks.sagas.flight import STEPS, SeenSagas, name_of, replies, submitted
 from benchmarks.sagas.timer_workload import TIMERS, rang_topic
-from benchmarks.sagas.timers import Rung, asked, waiting_timers
+from benchmarks.sagas.timers import Rung, timer_messages, waiting_timers
 from benchmarks.sagas.workload import FLIGHT
 from benchmarks.sections import NotMeasured
 from streams.model.envelope import ID
@@ -53,7 +53,7 @@ def test_each_message_about_a_timer_is_handled_as_it_asks(tmp_path: Path) -> Non
     (handler,) = route.handlers
     outcomes = []
     for ask in ("set", "cancel", "neither"):
-        ((_, _, value, headers),) = asked(made, [7], ask, NOW)
+        ((_, _, value, headers),) = timer_messages(made, [7], ask, NOW)
         outcomes.append(handler.call(route.codec.decode(value, None)))
         assert dict(headers)[ID] == f"k7-{ask}".encode()
     assert [(len(each.timers), list(each.cancel)) for each in outcomes] == [(1, []), (0, ["t"]), (0, [])]
