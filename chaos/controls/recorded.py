@@ -24,7 +24,7 @@ from chaos.evidence.retry_rows import Retried
 from chaos.evidence.saga_records import CommandRecord, Replied, Said
 from chaos.evidence.stores import Rows
 from chaos.judges.lateness import TIME
-from chaos.judges.sagas import TABLE as TIMERS
+from chaos.judges.sagas import TIMERS_TABLE as TIMERS
 from chaos.rig.records import Happened
 from schemas import latest
 

@@ -160,7 +160,7 @@ def judge_participants(
     return finding("every participant as its saga ended", wrong, says)
 
 
-TABLE = "_timers"
+TIMERS_TABLE = "_timers"
 _PREFIX = 2  # bytes of a local key that are its partition
 #: Seconds in which a timer that is due rings, beside the time in which faults hold up its lane.
 RINGS_WITHIN = 20.0
@@ -169,7 +169,7 @@ RINGS_WITHIN = 20.0
 def left_in(tables: Iterable[Mapping[str, Rows]]) -> Iterator[str]:
     """The timers that wait, in the state of every lane: whose, and for which key and step."""
     for lane in tables:
-        for key in lane.get(TABLE, {}):
+        for key in lane.get(TIMERS_TABLE, {}):
             handler, _, rest = key[_PREFIX:].partition(b"\0")
             yield " ".join((handler.decode(), *split_key(rest)))
 

@@ -123,9 +123,9 @@ def test_its_names_are_those_of_the_application() -> None:
 def test_its_own_statements_are_those_of_the_library() -> None:
     from agents.api.service import SOURCE
     from agents.api.wire import OrderView
-    from chaos.evidence import bucket, headers, in_postgres, objects
+    from chaos.evidence import decoding, in_postgres, objects
     from chaos.evidence.decoding import partition_of, split_key
-    from chaos.judges import timers
+    from chaos.judges import sagas
     from streams.claims import claim
     from streams.model import envelope, layout
     from streams.model.row_keys import row_key
@@ -133,12 +133,12 @@ def test_its_own_statements_are_those_of_the_library() -> None:
     from streams.staging.changes import TIMERS
     from tables.orders import ORDERS
 
-    assert (headers.ID, headers.SOURCE) == (envelope.ID, envelope.SOURCE)
-    assert (headers.CAUSATION, headers.TIME) == (envelope.CAUSATION, envelope.TIME)
-    assert (headers.DATAREF, headers.SHA256, headers.SIZE) == (claim.DATAREF, claim.SHA256, claim.SIZE)
+    assert (decoding.ID, decoding.SOURCE) == (envelope.ID, envelope.SOURCE)
+    assert (decoding.CAUSATION, decoding.TIME) == (envelope.CAUSATION, envelope.TIME)
+    assert (decoding.DATAREF, decoding.SHA256, decoding.SIZE) == (claim.DATAREF, claim.SHA256, claim.SIZE)
     assert objects.PREFIX == claim.PREFIX
-    assert (bucket.BUCKET, bucket.KEYS) == (LOCAL_BUCKET, LOCAL_KEYS)
-    assert timers.TABLE == TIMERS
+    assert (objects.BUCKET, objects.KEYS) == (LOCAL_BUCKET, LOCAL_KEYS)
+    assert sagas.TIMERS_TABLE == TIMERS
     assert (SOURCE, ORDERS.name) == (in_postgres.SOURCE, in_postgres.TABLE)
     assert "unknown" in get_args(get_type_hints(OrderView)["way"])
     assert split_key(row_key(b"o-1", b"cd-001")) == ("o-1", "cd-001")
