@@ -120,9 +120,7 @@ async def check_output(
     Counts are left alone when nothing has `counted`. Raises NotMeasured.
     """
     check = OutputCheck(form, events, counted=counted)
-    async with _consumer(
-        bootstrap
-    ) as plain:  # another reader gets no ends of open transactions
+    async with _consumer(bootstrap) as plain:  # another reader gets no ends of open transactions
         ends = await plain.end_offsets(_partitions(topic))
     options = {"isolation_level": "read_committed", "max_partition_fetch_bytes": 1 << 23}
     async with _consumer(bootstrap, **options) as consumer:
