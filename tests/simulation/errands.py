@@ -324,7 +324,7 @@ class ErrandsPart(HandlersPart):
         partition = run.app.layout.partition_of(message.k.encode())
         for worker in run.workers:
             if worker is not None and worker.process is process and process is not None:
-                lane = worker.host.lanes.get(run.app.layout.lane_of(partition))
+                lane = worker.host.lanes.get(process.layout.lane_of(partition))
                 gate = lane.gates.get(handler) if lane is not None else None
                 if gate is not None and prefix_of(partition) in gate.held:
                     self._held.append(f"{handler} has {message!r}")

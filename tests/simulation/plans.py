@@ -70,6 +70,7 @@ def plan_of(seed: int) -> Plan:
         shapes.append(shape)
         steps += some
     letters_hold = any(getattr(shape, "holds", False) for shape in shapes)
+    steps += _cuts(seed, partitions, machines)
     steps = skewed(seed, machines, steps, options, letters_hold=letters_hold)
     return Plan(
         seed,
@@ -163,6 +164,15 @@ def _topics(seed: int) -> list[Step]:
 def _deploys(seed: int) -> list[Step]:
     rng = Random(f"{seed} deploys")
     return _some(rng, rng.choice((0, 0, 0, 1, 3)), deploys.kinds(rng, VERSIONS))
+
+
+def _cuts(seed: int, partitions: int, machines: int) -> list[Step]:
+    """In one run of ten the number of lanes changes, perhaps twice."""
+    rng = Random(f"{seed} lanes")
+    if rng.random() > 0.1 or partitions == 1:
+        return []
+    times = [rng.uniform(0.5, 40) for _ in range(rng.choice((1, 2)))]
+    return [Step(at, "lanes", deploys.cuts(rng, partitions, machines)) for at in times]
 
 
 def _some(rng: Random, number: int, kinds: Mapping[str, Callable[[], tuple[Any, ...]]]) -> list[Step]:

@@ -23,6 +23,12 @@ def kinds(rng: Random, versions: Sequence[Changes]) -> Mapping[str, Callable[[],
     }  # fmt: skip
 
 
+def cuts(rng: Random, partitions: int, machines: int) -> tuple[Any, ...]:
+    """What makes another number of lanes from a seed: how many, when, and which worker is frozen."""
+    frozen = rng.choice((None, None, rng.randrange(machines)))
+    return rng.randint(1, partitions), rng.choice((0.5, 4.0, 12.0)), frozen, rng.choice((11.0, 20.0, 40.0))
+
+
 class Deploys(Part):
     """Those of a run. A version is made of the one that was planned: what it does not change is as it was."""
 
@@ -48,6 +54,16 @@ class Deploys(Part):
                 run.do_kill(number, 0, gap)
             else:
                 run.later(number * gap, run.do_restart, number, 0.5)
+
+    def do_lanes(self, lanes: int, gap: float, frozen: int | None, seconds: float) -> None:
+        """All workers end, but for one that is frozen for some seconds, and start with other lanes."""
+        run = self.run
+        run.recut(lanes)
+        for number in range(len(run.machines)):
+            if number == frozen:
+                run.do_freeze(number, seconds)
+            else:
+                run.do_kill(number, 0, gap)
 
     def do_roll_back(self, how: str, gap: float) -> None:
         """The version before is there again."""

@@ -113,7 +113,7 @@ class HandlersPart(Part):
         self._until = self.run.clock.now() + HORIZON
 
     def _is_current(self, process: Process, key: bytes) -> bool:
-        layout = self.run.app.layout
+        layout = process.layout
         producer = process.producers.get(layout.transactional_id(layout.lane_of(layout.partition_of(key))))
         return process.is_alive and producer is not None and producer.is_current
 

@@ -58,6 +58,7 @@ class Judged(Protocol):
     group: Group
     machines: list[Machine]
     workers: list[SimulatedWorker | None]
+    lanes: int
     owned: list[list[int]]
     app_tables: set[str]
     removed: list[Removed]
@@ -126,7 +127,7 @@ def missing(run: Judged) -> list[str]:
                 return [f"{worker.name} has not heard of the last assignment"]
             if worker.not_its_own:
                 return [f"{worker.name} still ends lanes that others have: {worker.not_its_own}"]
-    left = [f"lane {n} is {lanes.get(n, 'nowhere')}" for n in range(run.plan.lanes) if lanes.get(n) != "open"]
+    left = [f"lane {n} is {lanes.get(n, 'nowhere')}" for n in range(run.lanes) if lanes.get(n) != "open"]
     positions = run.cluster.groups.get(run.app.layout.app_id, {})
     for topic in run.app.sources:
         if topic not in run.cluster.ids:
@@ -175,7 +176,7 @@ def _stores(run: Judged) -> list[Finding]:
     for machine, worker, lanes in zip(run.machines, run.workers, run.owned, strict=True):
         for lane in lanes:
             rebuilt: dict[str, dict[bytes, bytes]] = {}
-            store = machine.stores.open(lane)
+            store = machine.directory(run.app.layout.lanes).open(lane)
             producer = worker and worker.process.producers.get(run.app.layout.transactional_id(lane))
             is_fenced = bool(run.deleted) and not (producer and producer.is_current)
             for tp, table in changelog_partitions(run.app, lane).items():

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
 from streams.errors import ClusterUnavailable, OutcomeUnknown, TransientError
+from streams.model.layout import Layout
 from streams.ports import TP, Batch, Outgoing, Reader, Transactions
 from streams.testing.clients import FakeTransactions
 from streams.testing.cluster import FakeCluster
 from streams.testing.loop import LoopClock, SimulatedLoop
-from streams.testing.store import MemoryStores
+from streams.testing.store import MemoryStore, MemoryStores
 
 T = TypeVar("T")
+
+#: More lanes than any run has.
+_APART = 100
 
 #: How long a request waits for its answer on a network that says nothing, in seconds.
 PATIENCE = 15.0
@@ -37,8 +41,9 @@ def running_process() -> Process | None:
 class Process:
     """A worker process: what it started ends with it."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, layout: Layout) -> None:
         self.machine = machine
+        self.layout = layout
         self.is_alive = True
         #: The producers that it has started last, by transactional id.
         self.producers: dict[str, FakeTransactions] = {}
@@ -64,6 +69,34 @@ class Process:
         self.is_alive = False
         for task in list(self._tasks):
             task.cancel()
+
+
+class Directory:
+    """The stores of one number of lanes on a disk: another cut puts other partitions into a lane."""
+
+    def __init__(self, stores: MemoryStores, lanes: int) -> None:
+        self._stores = stores
+        self._first = lanes * _APART
+
+    def open(self, lane: int) -> MemoryStore:
+        """As the disk's."""
+        return self._stores.open(self._first + lane)
+
+    def kept(self) -> tuple[int, ...]:
+        """The lanes of which there is a store."""
+        return tuple(n - self._first for n in self._stores.kept() if 0 <= n - self._first < _APART)
+
+    def crash(self, lane: int, *, lose_batches: int = 0) -> None:
+        """As the disk's."""
+        self._stores.crash(self._first + lane, lose_batches=lose_batches)
+
+    def damage(self, lane: int) -> None:
+        """As the disk's."""
+        self._stores.damage(self._first + lane)
+
+    def destroy(self, lane: int) -> None:
+        """As the disk's."""
+        self._stores.destroy(self._first + lane)
 
 
 def own_tasks(loop: SimulatedLoop) -> None:
@@ -109,6 +142,10 @@ class Machine:
         alive = self.process is not None and self.process.is_alive
         return alive and not (self.is_frozen or self.is_cut_off or self.is_refused or self.is_deaf)
 
+    def directory(self, lanes: int) -> Directory:
+        """Where the stores of this number of lanes are."""
+        return Directory(self.stores, lanes)
+
     def freeze(self) -> None:
         """Stop the process, as a SIGSTOP does."""
         self.is_frozen = True
@@ -119,12 +156,10 @@ class Machine:
         self.is_frozen = False
         self._goes.set()
 
-    def kill(self, lanes: Collection[int], *, lose_batches: int = 0) -> None:
-        """Kill the process. A power failure also takes the last writes of each lane's store."""
+    def kill(self) -> None:
+        """Kill the process. Its stores are open until they crash."""
         if self.process is not None:
             self.process.kill()
-        for lane in lanes:
-            self.stores.crash(lane, lose_batches=lose_batches)
         self.process = None
         self.thaw()
 
@@ -217,7 +252,7 @@ class Network:
     """The cluster as one process has it: each request takes its time, and may never be answered.
 
     `reach` is called with the name of each request that is made outside a transaction, before it is made;
-    `opens` when a lane begins to open.
+    `opens` with the id of each producer that is about to be made.
     """
 
     def __init__(
@@ -226,7 +261,7 @@ class Network:
         machine: Machine,
         process: Process,
         reach: Callable[[str], Awaitable[None]] = _unheard,
-        opens: Callable[[], None] = lambda: None,
+        opens: Callable[[str], object] = bool,
     ) -> None:
         self._opens = opens
         self._cluster = cluster
@@ -261,7 +296,7 @@ class Network:
 
     def transactions(self, transactional_id: str) -> Transactions:
         """A producer that is not started yet."""
-        self._opens()
+        self._opens(transactional_id)
         return _Producer(self, self._cluster.transactions(transactional_id), transactional_id)
 
     async def reader(self) -> Reader:

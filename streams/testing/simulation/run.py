@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from streams.claims.checks import ClaimChecks
 from streams.dead_letters.row import letter_id
-from streams.errors import MembershipLost
+from streams.errors import LayoutMismatch, MembershipLost
 from streams.model.application import Application, LaneOptions
-from streams.model.choreography import Route, choreography
+from streams.model.choreography import Choreography, Route, choreography
 from streams.model.codecs import MakeCodec, json_without_schema
 from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.layout import Layout
@@ -67,7 +67,9 @@ class Run:
         self.parts = [shape.part(self) for shape in plan.shapes]
         #: The tables that any version of the application has had.
         self.app_tables: set[str] = set()
-        self.app = self._application(self.parts, plan.options)
+        #: The number of lanes that workers start with from now on; whether it was another one before.
+        self.lanes, self.is_recut = plan.lanes, False
+        self.app = self._application(self._wiring(), LaneOptions(**plan.options))
         #: When a worker was started last.
         self.started_at = 0.0
         declared = declare(self.app, replication=1)
@@ -106,13 +108,17 @@ class Run:
         #: No worker starts any more.
         self.is_over = False
 
-    def _application(self, parts: Sequence[Part], options: Mapping[str, Any]) -> Application:
+    def _wiring(self) -> Choreography:
+        return choreography(*(route for part in self.parts for route in part.routes()))
+
+    def _application(self, wiring: Choreography, options: LaneOptions) -> Application:
+        parts = self.parts
         app = Application(
-            Layout(APP, self.plan.partitions, self.plan.lanes),
-            choreography(*(route for part in parts for route in part.routes())),
+            Layout(APP, self.plan.partitions, self.lanes),
+            wiring,
             next((part.codecs for part in parts if part.codecs is not None), json_without_schema),
             resources={name: each for part in parts for name, each in part.resources().items()},
-            lane_options=LaneOptions(**options),
+            lane_options=options,
             claims=next((found for part in parts if (found := part.claims()) is not None), None),
         )
         self.app_tables |= set(app.changelogs.values())
@@ -122,7 +128,13 @@ class Run:
         """Workers that start from now on have another version of the application."""
         for part, shape in zip(self.parts, shapes, strict=True):
             part.deployed(shape)
-        self.app = self._application(self.parts, options)
+        self.app = self._application(self._wiring(), LaneOptions(**options))
+
+    def recut(self, lanes: int) -> None:
+        """Workers that start from now on have another number of lanes."""
+        self.is_recut |= lanes != self.lanes
+        self.lanes = lanes
+        self.app = self._application(self.app.wiring, self.app.lane_options)
 
     def note(self, event: str, **more: Any) -> None:
         """A line of the trace."""
@@ -131,13 +143,17 @@ class Run:
             self.trace.append(f"{self.seconds():9.3f} {event} {told}".rstrip())
 
     def fatal(self, worker: SimulatedWorker, error: BaseException) -> None:
-        """A worker ends. Only a clone of its machine is a reason: it starts again as somebody else."""
-        if not isinstance(error, MembershipLost):
+        """A worker ends. A clone of its machine is a reason: it starts again under another name. Another
+        number of lanes is one, too.
+        """
+        is_cloned = isinstance(error, MembershipLost)
+        if not (is_cloned or (self.is_recut and isinstance(error, LayoutMismatch))):
             self.findings.append(Finding("a worker ends unasked", f"{worker.name}: {error!r}"))
             return
         self.note("ends", machine=worker.name, why=error)
-        self.operations += 1
-        worker.machine.name = f"m-{self.operations}"
+        if is_cloned:
+            self.operations += 1
+            worker.machine.name = f"m-{self.operations}"
         self.later(0.0, self._start_again, worker, 3.0)
 
     async def go(self) -> None:
@@ -163,7 +179,9 @@ class Run:
             for task in (deciding, *self._tasks):
                 task.cancel()
             for machine in self.machines:
-                machine.kill(range(self.plan.lanes))
+                machine.kill()
+                for lane in machine.stores.kept():
+                    machine.stores.crash(lane)
             await asyncio.sleep(0)
         for part in self.parts:
             await part.finish()
@@ -224,7 +242,10 @@ class Run:
         self.started_at = self.loop.time()
         self.workers[number] = worker
         self.note("started", machine=worker.name)
-        self.group.join(worker)
+        if any(step.kind == "lanes" for step in self.plan.steps):
+            worker.process.spawn(worker.look_and_join())
+        else:
+            self.group.join(worker)
 
     def later(self, after: float, what: Any, *args: Any) -> None:
         """Do something after so many seconds."""
@@ -299,8 +320,8 @@ class Run:
         self.do_kill(number, 0, back)
         if self.machines[number].process is None:
             self.machines[number].stores.trouble = ""
-            for lane in range(self.plan.lanes):
-                self.machines[number].stores.destroy(lane)
+            for lane in range(self.lanes):
+                self.machines[number].directory(self.lanes).destroy(lane)
 
     def do_freeze(self, number: int, seconds: float) -> None:
         """A worker stands still, and knows nothing of it."""
@@ -379,8 +400,8 @@ class Run:
         """A worker is killed, and its stores cannot be read any more."""
         self.do_kill(number, 0, back)
         if self.machines[number].process is None:
-            for lane in range(self.plan.lanes):
-                self.machines[number].stores.damage(lane)
+            for lane in range(self.lanes):
+                self.machines[number].directory(self.lanes).damage(lane)
 
     def do_refusal(self, seconds: float) -> None:
         """The broker takes nothing of what is written."""

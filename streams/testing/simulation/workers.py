@@ -7,12 +7,13 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from streams.errors import LayoutMismatch, MembershipLost
+from streams.errors import ClusterUnavailable, LayoutMismatch, MembershipLost
 from streams.lane.host import LaneHost
 from streams.model.application import Application
 from streams.policy.assignment import Assignment, Member
 from streams.policy.fitness import Fitness
 from streams.ports import Ports
+from streams.positions.cuts import Cuts
 from streams.testing.cluster import FakeCluster
 from streams.testing.simulation.group import Group
 from streams.testing.simulation.machines import Machine, Network, Process
@@ -68,22 +69,27 @@ class SimulatedWorker:
         self.name = f"{machine.name}-{layout.lanes}"
         self.machine = machine
         self.app = app
-        self.process = machine.process = Process(machine)
+        self.process = machine.process = Process(machine, layout)
         self._group = group
         self._given = Assignment()
         self._generation = -1
         self._is_sure = False
-        self._kept = machine.stores.kept()
+        self._stores = machine.directory(layout.lanes)
+        self._kept = self._stores.kept()
         self._unfit = self._asked = False
         self._taken: deque[float] = deque(maxlen=TAKEN)
         self._end_with = fatal
         network = Network(cluster, machine, self.process, points.reach, self._opens)
-        self.host = LaneHost(app, Ports(network, machine.stores, machine.clock, points), self._fatal)
+        ports = Ports(network, self._stores, machine.clock, points)
+        self._cuts = Cuts(layout, network)
+        self.host = LaneHost(app, ports, self._fatal, cuts=self._cuts)
         self.process.spawn(self._hand_over())
 
-    def _opens(self) -> None:
-        """A lane begins to open: it would fence an owner that may be the right one."""
-        if not self._is_sure:
+    def _opens(self, transactional_id: str) -> None:
+        """A lane begins to open: it would fence an owner that may be the right one. Those under another
+        number of lanes are not: an opening fences them, too.
+        """
+        if not self._is_sure and transactional_id.endswith(f"-of-{self.app.layout.lanes}"):
             self._fatal(AssertionError("a lane begins to open while membership is unsure"))
 
     def _fatal(self, error: BaseException) -> None:
@@ -113,6 +119,16 @@ class SimulatedWorker:
             self.name,
             self._unfit,
         )
+
+    async def look_and_join(self) -> None:
+        """Join when the newest number of lanes is known, as `streams.runtime.faust.app` does."""
+        while True:
+            try:
+                await self._cuts.look()
+            except ClusterUnavailable:
+                await self.machine.clock.sleep(1.0)
+            else:
+                return self._group.join(self)
 
     def unsure(self) -> None:
         """A rebalance has begun."""
@@ -174,4 +190,6 @@ class SimulatedWorker:
 
     def kill(self, *, lose_batches: int = 0) -> None:
         """Kill it, as a SIGKILL or a power failure does."""
-        self.machine.kill([*self.host.lanes, *self.host.standbys], lose_batches=lose_batches)
+        self.machine.kill()
+        for lane in [*self.host.lanes, *self.host.standbys]:
+            self._stores.crash(lane, lose_batches=lose_batches)
