@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
 
 from streams.testing.simulation.coverage import Strike, table, unmet
 from streams.testing.simulation.play import run
@@ -35,22 +37,27 @@ def main() -> int:
         metavar="NAME",
         help="a table: these controls, or all, each with the first seed that finds it",
     )
+    parser.add_argument("--json", action="store_true", help="with --controls: a line of JSON for each")
     parser.add_argument(
         "--coverage", action="store_true", help="which fault has struck in which state of a lane"
     )
-    asked = parser.parse_args()
+    options = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # sets have an order then, the same each time
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
-    if asked.controls is not None:
-        return print_controls(asked.controls or [name for name in CONTROLS if name], asked.seeds)
-    with CONTROLS[asked.control].off():
-        if asked.seed is not None:
-            return one(asked.seed, CONTROLS[asked.control], smaller=asked.shrink)
-        if asked.coverage:
-            return print_coverage(asked.seeds)
+    if options.controls is not None:
+        names = options.controls or [name for name in CONTROLS if name]
+        return print_controls(names, options.seeds, as_json=options.json)
+    with CONTROLS[options.control].off():
+        if options.seed is not None:
+            return one(options.seed, CONTROLS[options.control], smaller=options.shrink)
+        if options.coverage:
+            return print_coverage(options.seeds)
         return many(
-            asked.seeds, CONTROLS[asked.control], until_found=asked.until_found, having=set(asked.having)
+            options.seeds,
+            CONTROLS[options.control],
+            until_found=options.until_found,
+            having=set(options.having),
         )
 
 
@@ -85,7 +92,7 @@ def many(seeds: str, control: Control, *, until_found: bool, having: set[str]) -
             continue
         if (found := control.finding(run(plan).findings)) is not None:
             failed += 1
-            print(seed, found.invariant, found.where[:300], sep=": ")
+            print(seed, found.invariant, found.where[:300], sep=": ", flush=True)
             if until_found:
                 break
     print(f"seeds {seeds}, {failed} failed, {time.process_time() - began:.1f} s")
@@ -104,26 +111,56 @@ def print_coverage(seeds: str) -> int:
     return bool(never)
 
 
-def search(name: str, seeds: str) -> tuple[str, int | None, str]:
-    """The first seed that finds a control, and by which invariant."""
-    control = CONTROLS[name]
+class Searched(NamedTuple):
+    """The result of a search for a control.
+
+    Attributes:
+        seed: the first one that finds it; None: none does.
+        invariant: what does not hold.
+        crash: the first run that the judge, or the control, could not bear, with its error; empty: none.
+    """
+
+    control: str
+    about: str
+    seed: int | None
+    invariant: str
+    crash: str
+
+
+def search(name: str, seeds: str) -> Searched:
+    """The first seed that finds a control, and by which invariant. A run that ends with an error finds
+    nothing.
+    """
+    control, crash = CONTROLS[name], ""
     with control.off():
         for seed in seeds_of(seeds):
-            if (found := control.finding(run(control.plan_of(seed)).findings)) is not None:
-                return name, seed, found.invariant
-    return name, None, ""
+            try:
+                found = control.finding(run(control.plan_of(seed)).findings)
+            except Exception as error:  # noqa: BLE001 - the table names it, and goes on
+                crash = crash or f"seed {seed}: {error!r}"
+                continue
+            if found is not None:
+                return Searched(name, control.about, seed, found.invariant, crash)
+    return Searched(name, control.about, None, "", crash)
 
 
-def print_controls(names: list[str], seeds: str) -> int:
-    """The table of controls, by two processes."""
+def print_controls(names: list[str], seeds: str, *, as_json: bool) -> int:
+    """The table of controls, by two processes. Returns 1 where one was not found, or a run ended with an
+    error.
+    """
     missed = 0
-    print("| control | without it | seed | what does not hold |")
-    print("|---|---|---|---|")
+    if not as_json:
+        print("| control | without it | seed | what does not hold |")
+        print("|---|---|---|---|")
     with ProcessPoolExecutor(max_workers=2) as pool:
-        for name, seed, invariant in pool.map(search, names, [seeds] * len(names)):
-            missed += seed is None
-            where = "not found" if seed is None else str(seed)
-            print(f"| {name} | {CONTROLS[name].about} | {where} | {invariant} |", flush=True)
+        for each in pool.map(search, names, [seeds] * len(names)):
+            missed += each.seed is None or bool(each.crash)
+            if as_json:
+                print(json.dumps(each._asdict()), flush=True)
+                continue
+            where = "not found" if each.seed is None else str(each.seed)
+            crashed = f" **a run ends with an error** {each.crash}" if each.crash else ""
+            print(f"| {each.control} | {each.about} | {where} | {each.invariant}{crashed} |", flush=True)
     return bool(missed)
 
 

@@ -266,7 +266,7 @@ class ErrandsPart(HandlersPart):
         names = [name for name in self.blobs.names if name.startswith(PREFIX)]
         if names:
             name = names[number % len(names)]
-            self._damaged.setdefault(name, self._object(name))
+            self._damaged.setdefault(name, self.blobs._objects[name].data)
             self.blobs.alter(name, b"?")
 
     def end_faults(self) -> None:
@@ -380,11 +380,12 @@ class ErrandsPart(HandlersPart):
                 if claim is not None and claim.name not in self.blobs.names:
                     yield Finding("what a message refers to is there", claim.name)
 
-    def _payload(self, record: Record) -> bytes:
+    def _payload(self, record: Record) -> bytes | None:
         claim = claim_in(dict(record.headers)) if self._checks is not None else None
         if claim is None:
             return super()._payload(record)
-        return self._damaged.get(claim.name) or self._object(claim.name)
+        there = self.blobs._objects.get(claim.name)
+        return self._damaged.get(claim.name) or (there.data if there is not None else None)
 
     # -- objects --------------------------------------------------------------------------------------
 
@@ -392,9 +393,6 @@ class ErrandsPart(HandlersPart):
         for name, data in self._damaged.items():
             self.blobs.alter(name, data)
         self._damaged.clear()
-
-    def _object(self, name: str) -> bytes:
-        return self.blobs._objects[name].data
 
     def _put(self, name: str, data: bytes) -> None:
         coroutine = MemoryBlobs.put(_Quiet(self.blobs), name, data, "application/json")  # type: ignore[arg-type]

@@ -140,11 +140,12 @@ class HandlersPart(Part):
             for record in self.run.cluster.visible(topic):
                 place, value = (topic, identity_of(record)), self._payload(record)
                 at_home = self.run.app.layout.partition_of(record.key or b"") == record.partition
-                if at_home and not (repeats and place in seen):
+                if value is not None and at_home and not (repeats and place in seen):
                     seen.add(place)
                     yield Logged(place[1], codec.decode(value, None), value)
 
-    def _payload(self, record: Record) -> bytes:
+    def _payload(self, record: Record) -> bytes | None:
+        """The bytes of its message; None: they are gone, and nothing can be said of it."""
         return record.value or b""
 
     def _unhandled(self) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple, Protocol
@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from streams.dead_letters.row import Letter, decode_letter
 from streams.lane.recovery import changelog_partitions
 from streams.model.application import Application
+from streams.model.layout import dead_letter_topic
 from streams.model.row_keys import split_row_key
 from streams.ports import TP, Record
 from streams.staging.changes import (
@@ -30,6 +31,11 @@ from streams.testing.simulation.workers import SimulatedWorker
 
 #: Tables that may have what is recognised as stale when it comes up, or that no changelog has.
 _STALE = {TIMERS_BY_DUE, QUEUES_BY_DUE, DEAD_LETTERS_BY_AGE, COPY_OF}
+
+
+#: Headers of a dead letter that say where its message is, and which handler has given it up.
+_PLACE = ("dlq-source-topic", "dlq-source-partition", "dlq-source-offset", "dlq-handler")
+_Place = tuple[str, int, int, str]
 
 
 class Removed(NamedTuple):
@@ -143,7 +149,7 @@ def missing(run: Judged) -> list[str]:
 def judge(run: Judged) -> list[Finding]:
     """What does not hold, when all is settled."""
     found = [each for part in run.parts for each in part.judge()]
-    return [*found, *_positions(run), *_stores(run)]
+    return [*found, *_positions(run), *_stores(run), *_dead_letters(run)]
 
 
 def _positions(run: Judged) -> list[Finding]:
@@ -165,6 +171,30 @@ def _positions(run: Judged) -> list[Finding]:
     if group != recorded:
         return [Finding("positions agree", f"group {group}, changelog {recorded}")]
     return []
+
+
+def _dead_letters(run: Judged) -> list[Finding]:
+    """A topic of dead letters has one record for each time that a handler has given up a message."""
+    if run.deleted:
+        return []  # offsets of topics that were made again name other messages
+    given_up: Counter[_Place] = Counter()
+    for topic in sorted(run.cluster.ids):
+        for record in run.cluster.visible(topic) if topic.endswith(dead_letter_topic("")) else ():
+            headers = {name: value.decode() for name, value in record.headers if name in _PLACE}
+            topic_of, partition, offset, handler = (headers[name] for name in _PLACE)
+            given_up[topic_of, int(partition), int(offset), handler] += 1
+    wanted: Counter[_Place] = Counter(dict.fromkeys(given_up, 1))
+    for letter in letters_in(run).values():
+        wanted[letter.topic, letter.partition, letter.offset, letter.handler] = 1
+    for record in run.cluster.visible(run.app.layout.operations_log):
+        entry = json.loads(record.value or b"")
+        if entry["operation"] == "replayed" and entry["result"] != "succeeded":
+            wanted[entry["topic"], entry["partition"], entry["offset"], entry["handler"]] += 1
+    return [
+        Finding("what is given up is one dead letter", f"{place}: {given_up[place]} of {number}")
+        for place, number in wanted.items()
+        if given_up[place] != number
+    ]
 
 
 def _stores(run: Judged) -> list[Finding]:
