@@ -96,7 +96,8 @@ class Summary(msgspec.Struct, array_like=True, frozen=True):
 
 class Letter(Summary, array_like=True, frozen=True):
     """A dead letter with its contents. A header's value may be None, as it may be in any record. `edited`
-    says that an operator has changed the message since a handler gave it up: it has another id.
+    says that an operator has changed the message since a handler gave it up: it has another id. `stamped`
+    says that its key has its timestamp: a letter of a former topic has the same place.
     """
 
     value: bytes | None
@@ -104,6 +105,7 @@ class Letter(Summary, array_like=True, frozen=True):
     trace: str
     history: list[Event]
     edited: bool = False
+    stamped: bool = False
 
     @property
     def is_raw(self) -> bool:
@@ -124,24 +126,34 @@ _decode_summary = msgspec.msgpack.Decoder(Summary).decode
 # -- names ------------------------------------------------------------------------------------------------
 
 
-def letter_key(key: bytes | None, handler: str, topic: str, offset: int, added: int | None = None) -> bytes:
+def letter_key(
+    key: bytes | None,
+    handler: str,
+    topic: str,
+    offset: int,
+    added: int | None = None,
+    stamp: int | None = None,
+) -> bytes:
     """The changelog key of a letter's row. `added` is the number of a partition that somebody has added: its
-    letters lie among those of another one, which has the same offsets.
+    letters lie among those of another one, which has the same offsets. `stamp` is the record's, of a letter
+    that shares its place with one of a topic that was deleted.
     """
     key = key or b""
     if len(key) > MAX_KEY_IN_ID:
         key = blake2b(key, digest_size=16).digest()
     place = offset.to_bytes(8, "big") + (b"" if added is None else added.to_bytes(4, "big"))
+    place += b"" if stamp is None else stamp.to_bytes(8, "big", signed=True)
     return row_key(key, b"%b\0%b\0%b" % (handler.encode(), topic.encode(), place))
 
 
-def key_of(letter: Summary, partitions: int = MOST_PARTITIONS) -> bytes:
+def key_of(letter: Letter, partitions: int = MOST_PARTITIONS) -> bytes:
     """The changelog key of a letter's row, in an application of so many partitions."""
     added = None if letter.partition < partitions else letter.partition
-    return letter_key(letter.key, letter.handler, letter.topic, letter.offset, added)
+    stamp = letter.timestamp if letter.stamped else None
+    return letter_key(letter.key, letter.handler, letter.topic, letter.offset, added, stamp)
 
 
-def local_key(letter: Summary, partitions: int = MOST_PARTITIONS) -> bytes:
+def local_key(letter: Letter, partitions: int = MOST_PARTITIONS) -> bytes:
     """The local key of a letter's row, in an application of so many partitions."""
     return store_key(letter.partition % partitions, key_of(letter, partitions))
 
@@ -223,6 +235,7 @@ def failed_again(before: Letter, again: Letter, *, now_ms: int, max_replays: int
         replays=replays,
         history=remember(before.history, event),
         edited=before.edited,
+        stamped=before.stamped,
     )
 
 

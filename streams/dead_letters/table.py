@@ -5,6 +5,7 @@ replayed, and succeeds.
 from __future__ import annotations
 
 import structlog
+from msgspec.structs import replace
 
 from streams.dead_letters.bursts import Bursts
 from streams.dead_letters.record import ROOM, dead_letter
@@ -161,6 +162,10 @@ class DeadLetters:
             queue=holds,
         )
         before = self.get(local_key(letter, self._partitions))
+        if before is not None and before.timestamp != letter.timestamp:
+            # That one is of a topic that was deleted and created again: both are kept.
+            letter = replace(letter, stamped=True)
+            before = self.get(local_key(letter, self._partitions))
         if before is None or before.state is not LetterState.REPLAYING:
             return [self.set(letter)], []
         letter = failed_again(before, letter, now_ms=now_ms, max_replays=self._max_replays)
@@ -168,13 +173,20 @@ class DeadLetters:
 
     def succeeded(self, record: Record, handler: str, now: float) -> tuple[list[Change], list[Send]]:
         """A replay has done it: its row goes, so that rows are what is left to do; the log has the rest."""
-        added = None if record.partition < self._partitions else record.partition
-        key = letter_key(record.key, handler, record.topic, record.offset, added)
-        local = store_key(record.partition % self._partitions, key)
-        letter = self.get(local)
+        letter = self._letter_of(record, handler)
         if letter is None:
             return [], []
         return [self.remove(letter)], [self._ended(letter, now, "succeeded")]
+
+    def _letter_of(self, record: Record, handler: str) -> Letter | None:
+        """The letter of a record, and not one of a former topic's record with its place."""
+        added = None if record.partition < self._partitions else record.partition
+        for stamp in (None, record.timestamp):
+            key = letter_key(record.key, handler, record.topic, record.offset, added, stamp)
+            letter = self.get(store_key(record.partition % self._partitions, key))
+            if letter is not None and letter.timestamp == record.timestamp:
+                return letter
+        return None
 
     def _ended(self, letter: Letter, now: float, result: str) -> Send:
         asked = letter.history[-2 if result != "succeeded" else -1 :][:1]

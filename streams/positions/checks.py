@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import structlog
 
+from streams.errors import ClusterUnavailable, PositionLost
 from streams.model.application import Application
 from streams.model.layout import LANE
 from streams.ports import TP, Cluster, Identity, Store
@@ -85,8 +86,10 @@ def first_positions(app: Application, store: Store, positions: Mapping[TP, int])
 
 
 async def lane_rows(cluster: Cluster, tps: Iterable[TP]) -> dict[TP, dict[bytes, bytes]]:
-    """Positions and identities that lane changelogs have, by their changelog keys, read to their ends. Raises
-    TimeoutError when nothing comes for STALLED seconds.
+    """Positions and identities that lane changelogs have, by their changelog keys, read to their ends.
+
+    Raises TimeoutError when nothing comes for STALLED seconds, and ClusterUnavailable when a changelog is
+    cut, or made again, while it is read: then it is to be read anew.
     """
     begins, ends = await cluster.begin_offsets(tps), await cluster.end_offsets(tps)
     rows: dict[TP, dict[bytes, bytes]] = {tp: {} for tp in tps}
@@ -95,7 +98,10 @@ async def lane_rows(cluster: Cluster, tps: Iterable[TP]) -> dict[TP, dict[bytes,
     try:
         await reader.assign(todo)
         while any(reader.position(tp) < ends[tp] for tp in todo):
-            batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=STALLED)
+            try:
+                batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=STALLED)
+            except PositionLost as error:
+                raise ClusterUnavailable(f"a lane changelog was cut while it was read: {error}") from error
             if not batches:
                 raise TimeoutError(f"no record for {STALLED:g} s of {sorted(todo)}")
             for batch in batches:

@@ -15,6 +15,7 @@ from streams.errors import QueueFull, RowUnreadable, TooLarge, UnknownSchema
 from streams.model.application import BoundHandler
 from streams.model.envelope import FINGERPRINT, RECORD_OVERHEAD
 from streams.policy.breaker import BreakerState
+from streams.ports import Record
 from streams.retry.crowds import Crowds
 from streams.retry.gate import HandlerGate
 from streams.retry.queue import (
@@ -323,9 +324,14 @@ class Waiting:
                 message = self.queues.message(local, number)
             except RowUnreadable:
                 continue
-            if message.letter and (message.topic, message.offset) == (letter.topic, letter.offset):
+            if message.letter and _origin(message) == _origin(letter.record):
                 return number
         return None
+
+
+def _origin(of: Record) -> tuple[str, int, int, int]:
+    """Which record it was: a topic that was deleted and created again had others at the same offsets."""
+    return of.topic, of.partition, of.offset, of.timestamp
 
 
 def _reasons(queue: Queue) -> list[Reason]:

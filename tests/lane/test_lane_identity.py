@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from lane_checker import check, check_store, counts
+from lane_desk import Broken, letter_ids, letters, operated, operation
 from lane_scenes import counter, handled, some, stopped
 from lane_workloads import Workload
 from lane_worlds import FakeWorld, World
@@ -13,6 +16,7 @@ from streams.errors import LayoutMismatch, PositionLost, TopicRecreated
 from streams.lane.housekeeping import HOUSEKEEPING
 from streams.lane.standby import Standby
 from streams.model.layout import LANE
+from streams.model.operations import LetterCommand
 from streams.ports import TP
 from streams.positions.review import At, accept, standings
 
@@ -29,6 +33,35 @@ async def refused(world: World, match: str, **options: object) -> None:
     with pytest.raises(TopicRecreated, match=match):
         await lane.ended()
     assert lane.handled == 0
+
+
+async def test_letters_of_both_topics_of_a_name_stay_apart(fake: FakeWorld) -> None:
+    """Both are of a record with the same key at the same offset."""
+    work = await counter(fake, partitions=1)
+    work.hooks.before = bug = Broken(("a", 0), ("a", 7))
+    for number in (0, 7):
+        await fake.post(fake.event(work, "a", number))
+        lane = await fake.open()
+        await fake.until(lambda lane=lane: lane.lane.counters.dead_letters == 1)
+        await fake.settled(work.source)
+        if number == 0:
+            await lane.stop()
+            await fake.clock.advance(1)
+            await fake.recreate(work.source)
+            await accept(fake.app.layout, fake.cluster, work.source, [0])
+    former, latter = await letter_ids(fake)
+    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, former))
+    await fake.until(lambda: lane.lane.counters.dead_letters == 2)
+    assert [letter.replays for letter in await letters(fake)] == [1, 0]
+    bug.mend()
+    again = (operation(fake, LetterCommand.REPLAY, each, operation_id=each) for each in (former, latter))
+    await operated(fake, lane, *again)
+    await fake.until(lambda: lane.lane.counters.replayed == 2)
+    await fake.settled(fake.app.layout.operations)
+    assert await letters(fake) == []
+    assert await counts(fake) == {"a": 2}
+    await lane.stop()
+    await check_store(fake)
 
 
 @pytest.mark.parametrize("longer", [False, True], ids=["shorter than before", "longer than before"])
@@ -106,6 +139,29 @@ async def test_a_standby_waits_until_a_new_changelog_is_accepted(
     await fake.until(task.done)
     await handled(fake, work, some(fake, work, range(3, 4)))
     await check_store(fake)
+
+
+async def test_a_lane_changelog_cut_while_read_is_read_again(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = await has_counted(fake)
+    await fake.recreate(changelog := fake.app.layout.changelog("counts"))
+    await accept(fake.app.layout, fake.cluster, changelog, [0])
+    lane_changelog = TP(fake.app.layout.changelog(LANE), 0)
+    ask, cuts = fake.cluster.end_offsets, []
+
+    async def cut_then(tps: Iterable[TP]) -> dict[TP, int]:
+        """The lane changelog alone: then it is to be read as a whole."""
+        ends = await ask(tps)
+        if [*tps] == [lane_changelog] and not cuts:
+            cuts.append(1)
+            fake.cluster.truncate(lane_changelog, 1)
+        return ends
+
+    monkeypatch.setattr(fake.cluster, "end_offsets", cut_then)
+    await handled(fake, work, some(fake, work, range(3, 4)))
+    assert cuts
+    assert await counts(fake) == dict.fromkeys("abcd", 1)
 
 
 async def test_no_old_store_goes_with_a_lane_changelog_made_anew(fake: FakeWorld) -> None:

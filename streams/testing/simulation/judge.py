@@ -166,7 +166,7 @@ def _positions(run: Judged) -> list[Finding]:
     # A topic that was made again with fewer partitions leaves some behind.
     group = {tp: at for tp, at in positions.items() if run.cluster.log_if_there(tp) is not None}
     if run.app.layout.changelog("lane") in run.deleted:
-        # Where a version stood whose topics this one does not read is gone with it: the group alone knows.
+        # The position in a topic that this version does not read is gone with it: the group alone has that.
         group = {tp: at for tp, at in group.items() if tp in recorded or tp.topic in run.app.sources}
     if group != recorded:
         return [Finding("positions agree", f"group {group}, changelog {recorded}")]

@@ -276,7 +276,9 @@ def test_what_is_no_id_is_refused(text: str) -> None:
 
 def test_two_letters_never_share_a_row() -> None:
     places = [("h", "t", 1), ("h", "t", 2), ("h", "u", 1), ("i", "t", 1), ("", "t", 1)]
-    assert len({letter_key(key, *place) for place in places for key in (b"a", b"b", b"")}) == 15
+    more: list[tuple[int | None, ...]] = [(None, None), (7, None), (None, 1), (None, -1), (7, 1)]
+    keys = {letter_key(key, *place, *add) for place in places for key in (b"a", b"b", b"") for add in more}
+    assert len(keys) == 75
 
 
 @given(
