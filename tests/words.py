@@ -37,17 +37,17 @@ STRUCK = (
 #: How often they may occur, in code, comments and pages. These numbers only fall.
 CEILINGS = {
     ".": 3,
-    "agents": 158,
-    "benchmarks": 107,
-    "chaos": 448,
-    "demo": 39,
+    "agents": 1,
+    "benchmarks": 1,
+    "chaos": 414,
+    "demo": 0,
     "docs": 207,
     "examples": 0,
     "ops": 0,
     "schemas": 0,
-    "streams": 996,
-    "tables": 23,
-    "tests": 1951,
+    "streams": 986,
+    "tables": 4,
+    "tests": 1935,
 }
 
 WORD = re.compile(r"\b(?:" + "|".join(each.replace(" ", r"\s+") for each in STRUCK) + r")\b", re.IGNORECASE)

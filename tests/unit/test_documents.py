@@ -119,7 +119,7 @@ def test_a_promise_without_a_row_is_found(extra: str) -> None:
 
 #: What a world of a lane's test runs on: `world` is the fake broker and Kafka, `fake` the first alone.
 REAL_FIXTURES = {"world", "kafka"}
-REAL_FOLDERS = ("tests/contract/", "tests/scenarios/", "tests/integration/")
+REAL_FOLDERS = ("tests/browser/", "tests/contract/", "tests/integration/", "tests/scenarios/")
 
 
 @cache

@@ -1,18 +1,13 @@
-"""When a breaker lets calls through; and whatever happens, it does as a model that keeps every call."""
+"""When a breaker lets calls through."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streams.errors import SettingsError
-from streams.policy.breaker import BUCKETS, Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
-from tests.effort import examples
+from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
 
 NOW = 1_700_000_010.0  # where a bucket begins
 POLICY = BreakerPolicy(
@@ -90,6 +85,14 @@ def test_probes_that_never_report_make_room_for_others() -> None:
     assert breaker.acquire(NOW + 70) is None
 
 
+def test_a_call_that_was_not_made_makes_room_for_another() -> None:
+    breaker = opened()
+    probes = [allowed(breaker, NOW + 10) for _ in range(3)]
+    breaker.give_back(probes[0])
+    allowed(breaker, NOW + 10)
+    assert breaker.acquire(NOW + 10) is None
+
+
 def test_a_lane_that_opens_again_forgets_its_probes() -> None:
     breaker = opened()
     dropped = [allowed(breaker, NOW + 10) for _ in range(3)]
@@ -164,139 +167,3 @@ def test_callers_with_an_earlier_clock_count_as_well() -> None:
 def test_a_policy_that_cannot_work_is_refused_when_made(wrong: dict[str, float], told: str) -> None:
     with pytest.raises(SettingsError, match=told):
         BreakerPolicy(**wrong)  # type: ignore[arg-type]  # the table holds fields of all types
-
-
-@dataclass
-class Call:
-    """What the model keeps of a call: when it began, when it ended (0: it has not) and how."""
-
-    permit: Permit
-    epoch: int
-    began: int
-    ended: int = 0
-    ok: bool = False
-
-
-class BreakerAgainstEveryCall(RuleBasedStateMachine):
-    """The model keeps every call and asks all of them each time; the breaker only counts.
-
-    Times are whole seconds and a bucket is one second wide, so that nothing is rounded.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.policy = BreakerPolicy(
-            window=BUCKETS,
-            minimum=3,
-            failure_rate=0.5,
-            open_for=4,
-            max_open_for=13,
-            probes=2,
-            probe_timeout=5,
-        )
-        self.breaker = Breaker(self.policy)
-        self.now = 1000
-        self.calls: list[Call] = []
-        self.state, self.epoch = BreakerState.CLOSED, 0
-        self.opened_at, self.openings = 0, 0  # openings: since a probe has last succeeded
-
-    def become(self, state: BreakerState) -> None:
-        self.state, self.epoch = state, self.epoch + 1
-
-    def of_this_state(self) -> list[Call]:
-        return [each for each in self.calls if each.epoch == self.epoch]
-
-    def ended(self) -> list[Call]:
-        return [each for each in self.of_this_state() if each.ended]
-
-    def under_way(self) -> list[Call]:
-        """Probes that still take a place."""
-        young = self.now - self.policy.probe_timeout
-        return [each for each in self.of_this_state() if not each.ended and each.began > young]
-
-    def time_open(self) -> float:
-        doubled: float = self.policy.open_for * 2 ** (self.openings - 1)
-        return min(doubled, self.policy.max_open_for)
-
-    @rule(seconds=st.integers(1, 14))
-    def wait(self, seconds: int) -> None:
-        self.now += seconds
-
-    @rule()
-    def ask(self) -> None:
-        permit = self.breaker.acquire(self.now)
-        if self.state is BreakerState.OPEN and self.now >= self.opened_at + self.time_open():
-            self.become(BreakerState.HALF_OPEN)
-        full = self.state is BreakerState.HALF_OPEN and len(self.under_way()) >= self.policy.probes
-        assert (permit is not None) is (self.state is not BreakerState.OPEN and not full)
-        if permit is not None:
-            self.calls.append(Call(permit, self.epoch, self.now))
-
-    @precondition(lambda self: any(not each.ended for each in self.calls))
-    @rule(data=st.data(), ok=st.booleans())
-    def end(self, data: st.DataObject, ok: bool) -> None:
-        """Any call, one of an earlier state or a lost probe as well."""
-        ending = data.draw(st.sampled_from([each for each in self.calls if not each.ended]))
-        ending.ended, ending.ok = self.now, ok
-        self.breaker.record(ending.permit, ok=ok, now=self.now)
-        if ending.epoch != self.epoch:
-            return
-        if self.state is BreakerState.CLOSED:
-            self.ended_closed()
-        else:
-            self.ended_half_open(ok=ok)
-
-    @precondition(lambda self: any(not each.ended for each in self.calls))
-    @rule(data=st.data())
-    def give_back(self, data: st.DataObject) -> None:
-        """As if it had never been asked for; one of an earlier state as well."""
-        given = data.draw(st.sampled_from([each for each in self.calls if not each.ended]))
-        self.breaker.give_back(given.permit)
-        self.calls.remove(given)
-
-    def ended_closed(self) -> None:
-        start = self.now - self.policy.window
-        recent = [each.ok for each in self.ended() if each.ended > start]
-        if len(recent) >= self.policy.minimum and recent.count(False) * 2 >= len(recent):
-            self.open()
-
-    def ended_half_open(self, *, ok: bool) -> None:
-        if not ok:
-            self.open()
-            return
-        self.openings = 0
-        if len(self.ended()) == self.policy.probes:
-            self.become(BreakerState.CLOSED)
-
-    def open(self) -> None:
-        self.become(BreakerState.OPEN)
-        self.opened_at = self.now
-        self.openings += 1
-
-    @rule()
-    def reopen_lane(self) -> None:
-        """The lane is dropped, and with it what was under way; messages wait in the one that opens."""
-        self.breaker = Breaker(self.policy)
-        self.breaker.start_half_open(self.now)
-        self.calls.clear()
-        self.become(BreakerState.HALF_OPEN)
-        self.openings = 0
-
-    @invariant()
-    def in_the_same_state(self) -> None:
-        assert self.breaker.state is self.state
-
-    @invariant()
-    def says_when_to_ask_again(self) -> None:
-        """Never so late that a message waits for nothing; never a time at which the answer is still no."""
-        if self.state is BreakerState.OPEN:
-            assert self.breaker.allowed_from == self.opened_at + self.time_open()
-        elif self.state is BreakerState.HALF_OPEN and len(self.under_way()) == self.policy.probes:
-            first = min(each.began for each in self.under_way())
-            assert self.breaker.allowed_from == first + self.policy.probe_timeout
-        else:
-            assert self.breaker.allowed_from <= self.now
-
-
-BreakerAgainstEveryCall.TestCase.settings = settings(stateful_step_count=60, max_examples=examples(100))
-TestBreakerAgainstEveryCall = BreakerAgainstEveryCall.TestCase
