@@ -18,7 +18,7 @@ from agents.gateway.retries import GatewayRetries
 from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded, Refusal, VoidAsk
 from agents.payments.gateway import INVALID, Charge, Refund
 from agents.settings import OrderSettings
-from streams.tracing.current import current_traceparent
+from streams.tracing.span import current_traceparent
 
 T = TypeVar("T")
 

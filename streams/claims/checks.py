@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from cachetools import LRUCache
 
 from streams.claims.claim import (
     AVRO,
@@ -18,7 +23,6 @@ from streams.claims.claim import (
     is_due,
     verify,
 )
-from streams.claims.limits import BytesCache, BytesInFlight
 from streams.ports import Blob, Blobs
 from streams.units import MIB
 
@@ -170,3 +174,88 @@ class ClaimChecks:
                 verify(claim, data)
         self.cache.put(claim, data)
         return data
+
+
+#: What a cached payload takes beside its bytes: its key, of which the longest are names of objects, and
+#: objects of Python.
+OVERHEAD = 2048
+
+
+class _Waiter(NamedTuple):
+    amount: int
+    turn: asyncio.Future[None]
+
+
+class BytesInFlight:
+    """At most `limit` bytes at a time over all who share it; first come, first served.
+
+    What is larger than the limit counts as all of it, so that it goes alone instead of waiting for ever. A
+    large one that waits lets none behind it pass, so that it does not wait for ever either.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        self._waiting: deque[_Waiter] = deque()
+
+    @property
+    def waiters(self) -> int:
+        """How many wait for their turn."""
+        return len(self._waiting)
+
+    @asynccontextmanager
+    async def of(self, size: int) -> AsyncIterator[None]:
+        """Hold so many bytes for the length of an `async with`."""
+        amount = min(size, self.limit)
+        await self._acquire(amount)
+        try:
+            yield
+        finally:
+            self._release(amount)
+
+    async def _acquire(self, amount: int) -> None:
+        if not self._waiting and self.held + amount <= self.limit:
+            self.held += amount
+            return
+        waiter = _Waiter(amount, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiter)
+        try:
+            await waiter.turn
+        except asyncio.CancelledError:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+                self._wake()  # it may have been the large one that held back the others
+            else:
+                self._release(amount)  # its turn came together with the cancellation
+            raise
+
+    def _release(self, amount: int) -> None:
+        self.held -= amount
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting and self.held + self._waiting[0].amount <= self.limit:
+            waiter = self._waiting.popleft()
+            self.held += waiter.amount
+            if not waiter.turn.done():
+                waiter.turn.set_result(None)
+
+
+class BytesCache(LRUCache[Hashable, bytes]):
+    """Byte strings by key, at most `limit` bytes of them; those used longest ago go first. Each counts
+    OVERHEAD bytes more than it has, so that many small ones are bounded too.
+    """
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit, getsizeof=_counted)
+
+    def put(self, key: Hashable, data: bytes) -> None:
+        """Keep the bytes, unless they alone are over the limit."""
+        if _counted(data) <= self.maxsize:
+            self[key] = data
+        else:
+            self.pop(key, None)
+
+
+def _counted(data: bytes) -> int:
+    return len(data) + OVERHEAD

@@ -25,7 +25,7 @@ from streams.postgres.cdc import (
     outbox_owner,
 )
 from streams.postgres.cdc.connector import connector_settings, worker_properties
-from streams.postgres.cdc.ending import end
+from streams.postgres.cdc.lifecycle import end
 from streams.postgres.cdc.relay import STEP
 from streams.postgres.errors import ConnectBusy, ConnectUnavailable
 from streams.postgres.relay import After

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import shlex
 import sys
+import tomllib
+from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +18,6 @@ import typer
 from streams.cli import (
     cdc,
     claims,
-    compiling,
     db,
     dlq,
     handler,
@@ -27,9 +32,11 @@ from streams.cli import (
     stack,
     trace,
 )
-from streams.cli.environment import check_environment
-from streams.errors import SteadfaustError
+from streams.environment import check_names
+from streams.errors import SettingsError, SteadfaustError
 from streams.logs import configure_logs
+from streams.runtime.compiling import HOT, compile_into
+from streams.settings import Settings
 
 app = typer.Typer(
     name="steadfaust",
@@ -38,6 +45,54 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def check_environment(project: Path = Path("pyproject.toml")) -> None:
+    """Raise SettingsError for names in this process's environment that are no settings, for commands. An
+    application's own are in the class that `settings` names in [tool.steadfaust] of the project; a command
+    that runs where there is none lets names pass that are not like any it knows.
+    """
+    kind, declared = Settings, False
+    if project.exists():
+        tool = tomllib.loads(project.read_text()).get("tool", {})
+        if named := tool.get("steadfaust", {}).get("settings"):
+            kind, declared = _named(str(named), project), True
+    check_names(os.environ, kind.model_fields, complete=declared)
+
+
+def _named(text: str, project: Path) -> type[Settings]:
+    module, _, name = text.partition(":")
+    sys.path.insert(0, str(project.parent.absolute()))
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        said = f"{project}, `settings` in [tool.steadfaust] is {text!r}"
+        raise SettingsError(f"{said}, which cannot be had ({error}): name it module:Class") from error
+    finally:
+        sys.path.pop(0)
+    if not (isinstance(found, type) and issubclass(found, Settings)):
+        raise SettingsError(
+            f"{project}, `settings` in [tool.steadfaust] is {text!r}: that is no class of Settings"
+        )
+    return found
+
+
+def compile_hot_path(
+    *,
+    into: Annotated[
+        Path, typer.Option(help="Where the compiled copy goes; what is there is replaced.")
+    ] = Path("build/compiled"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the environment as JSON.")] = False,
+) -> None:
+    """Compile the hot path with mypyc, and say how to start workers that use it. Does nothing when these
+    sources are compiled already. Needs a C compiler and mypy.
+    """
+    environment = compile_into(into.absolute())
+    if as_json:
+        typer.echo(json.dumps(environment))
+        return
+    typer.echo(f"compiled {', '.join(HOT)} into {into}; run workers in this directory with", err=True)
+    typer.echo(" ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items()))
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
@@ -61,7 +116,7 @@ app.command()(stack.up)
 app.command()(stack.down)
 app.command()(stack.status)
 app.command("logs")(logs.logs)
-app.command("compile")(compiling.compile_hot_path)
+app.command("compile")(compile_hot_path)
 app.command()(trace.trace)
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(handler.app, name="handler")

@@ -8,19 +8,17 @@ from collections.abc import Sequence
 
 import asyncpg
 import structlog
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 
 from streams.errors import text_of
 from streams.postgres.database import Database
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.migrations import newer_database
-from streams.postgres.outbox.metrics import OutboxGauges
 from streams.postgres.outbox.operations import OutboxStatus, status
 from streams.postgres.outbox_owner import RelayKind, cdc_beginnings, outbox_owner, why_nobody_relays
 from streams.postgres.queue.metrics import QueueGauges
 from streams.postgres.queue.operations import QueueStatus, queue_standings
 from streams.postgres.replication_slot import WARN_AT_BYTES, SlotLag, slot_lag
-from streams.postgres.slot_metrics import SlotGauges
 
 log = structlog.get_logger(__name__)
 
@@ -123,3 +121,63 @@ def trouble_of(queue: QueueStatus) -> str:
     if queue.oldest_ready > OLDEST:
         reasons.append(f"a job of {queue.queue} has waited for a worker for {queue.oldest_ready:.0f} s")
     return "; ".join(reasons)
+
+
+class OutboxGauges:
+    """Gauges of the table, which a registry takes once; every process that looks tells them alike.
+
+    `outbox_unpublished_rows`, `outbox_oldest_unpublished_seconds`, `outbox_failed_rows` and
+    `outbox_table_bytes`.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._unpublished = Gauge("outbox_unpublished_rows", "Rows that wait: the lag.", registry=registry)
+        self._oldest = Gauge(
+            "outbox_oldest_unpublished_seconds", "Age of the oldest row that waits.", registry=registry
+        )
+        self._failed = Gauge("outbox_failed_rows", "Rows that a broker has refused.", registry=registry)
+        self._bytes = Gauge("outbox_table_bytes", "The table and its indexes on the disk.", registry=registry)
+
+    def sampled(self, status: OutboxStatus) -> None:
+        """State of the table."""
+        self._unpublished.set(status.unpublished)
+        self._oldest.set(status.oldest_seconds)
+        self._failed.set(status.failed)
+        self._bytes.set(status.table_bytes)
+
+
+class SlotGauges:
+    """Gauges of the slot, which a registry takes once; every process that looks tells them alike.
+
+    `outbox_slot_active`, `_lost`, `_behind_bytes`, `_retained_bytes`, `_warn_bytes`, all 0 without one, and
+    `outbox_slot_beginnings`.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._active = Gauge("outbox_slot_active", "1: a connector reads the slot.", registry=registry)
+        self._lost = Gauge(
+            "outbox_slot_lost", "1: the server has dropped log that was not read.", registry=registry
+        )
+        self._behind = Gauge(
+            "outbox_slot_behind_bytes", "Log that the connector has not confirmed.", registry=registry
+        )
+        self._retained = Gauge(
+            "outbox_slot_retained_bytes", "Log that the server keeps for the slot.", registry=registry
+        )
+        self._warn_at = Gauge(
+            "outbox_slot_warn_bytes", "Log kept from which on the slot warns.", registry=registry
+        )
+        self._beginnings = Gauge(
+            "outbox_slot_beginnings",
+            "How often change data capture has begun with the table, at a new slot.",
+            registry=registry,
+        )
+
+    def sampled(self, slot: SlotLag | None, beginnings: int) -> None:
+        """The slot's state, None if there is none; and how often it was made anew."""
+        self._beginnings.set(beginnings)
+        self._active.set(slot is not None and slot.active)
+        self._lost.set(slot is not None and slot.is_lost)
+        self._behind.set(slot.behind if slot else 0)
+        self._retained.set(slot.retained if slot else 0)
+        self._warn_at.set(slot.warns_from if slot else 0)

@@ -8,14 +8,68 @@ import hashlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import boto3
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from streams.claims.checks import ClaimChecks
 from streams.errors import BlobMissing, BlobsUnavailable
 from streams.ports import Blob
-from streams.s3.options import S3Options
+from streams.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """How to reach a bucket. Times in seconds.
+
+    Attributes:
+        bucket: its name.
+        endpoint: URL of a store that is not Amazon's; empty: Amazon's.
+        access_key: with `secret_key` what requests are signed with; empty: what boto3 finds by itself.
+        region: empty: what boto3 finds by itself, or us-east-1 when there is an endpoint.
+        connect_timeout: for a connection to come about.
+        read_timeout: for the next bytes of an answer.
+        timeout: for a whole request, waiting for a free thread included.
+        threads: requests at a time.
+    """
+
+    bucket: str
+    endpoint: str = ""
+    access_key: str = ""
+    secret_key: str = field(default="", repr=False)
+    region: str = ""
+    connect_timeout: float = 2.0
+    read_timeout: float = 5.0
+    timeout: float = 30.0
+    threads: int = 8
+
+    def client(self) -> Any:
+        """A boto3 client, which threads may share."""
+        config = Config(
+            connect_timeout=self.connect_timeout,
+            read_timeout=self.read_timeout,
+            # A lane decides what is tried again, and when; retries in here would only hide an outage from it.
+            retries={"total_max_attempts": 1},
+            max_pool_connections=self.threads,
+            # Stores of others refuse or miss the checksums that boto3 adds of itself; we verify digests.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            # A bucket in the host name needs a wildcard in DNS, which few stores of one's own have.
+            s3={"addressing_style": "path"} if self.endpoint else {},
+        )
+        return boto3.session.Session().client(
+            "s3",
+            endpoint_url=self.endpoint or None,
+            aws_access_key_id=self.access_key or None,
+            aws_secret_access_key=self.secret_key or None,
+            region_name=self.region or ("us-east-1" if self.endpoint else None),
+            config=config,
+        )
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -155,3 +209,38 @@ def _delete(client: Any, bucket: str, names: Sequence[str]) -> None:
     errors = client.delete_objects(Bucket=bucket, Delete=wanted).get("Errors", [])
     if refused := [each for each in errors if each["Code"] not in _MISSING]:
         raise ClientError({"Error": refused[0]}, "DeleteObjects")
+
+
+def blobs_of(settings: Settings) -> S3Blobs | None:
+    """The bucket that settings name; None when there is no object store. Whoever asks closes it."""
+    where = settings.bucket()
+    if where is None:
+        return None
+    return S3Blobs(
+        S3Options(
+            where.name,
+            where.endpoint,
+            access_key=where.access_key,
+            secret_key=where.secret_key,
+            region=where.region,
+        )
+    )
+
+
+@asynccontextmanager
+async def claim_checks(settings: Settings) -> AsyncIterator[ClaimChecks | None]:
+    """The claim checks of a worker or a client, for as long as it runs; None without an object store."""
+    blobs = blobs_of(settings)
+    if blobs is None:
+        yield None
+        return
+    try:
+        yield ClaimChecks(
+            blobs,
+            bucket=blobs.bucket,
+            threshold=settings.claim_threshold,
+            max_in_flight_bytes=settings.claim_bytes_in_flight,
+            cache_bytes=settings.claim_cache_bytes,
+        )
+    finally:
+        await blobs.close()

@@ -8,6 +8,7 @@ from time import time_ns
 from typing import TypeAlias
 
 from streams.errors import text_of
+from streams.logs import HANDLED
 from streams.tracing.context import TraceContext, new_span_id
 
 Attribute: TypeAlias = str | int | bool | float
@@ -101,3 +102,9 @@ class Span:
     def log_ids(self) -> dict[str, str]:
         """What names it in the log."""
         return {"trace_id": f"{self.context.trace_id:032x}", "span_id": f"{self.context.span_id:016x}"}
+
+
+def current_traceparent() -> str:
+    """The `traceparent` for a call that a handler makes; empty where its attempt is not recorded."""
+    span = getattr(HANDLED.get(), "span", None)
+    return span.header.decode() if isinstance(span, Span) else ""

@@ -20,8 +20,7 @@ from streams.ports import TP
 from streams.positions.declared import TopicSpec
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka import fetch_sessions
-from streams.runtime.kafka.fetch_by_id import FetchRequest_v13
-from streams.runtime.kafka.fetch_sessions import FetchSession, SessionFetch, Sessions
+from streams.runtime.kafka.fetch_sessions import FetchRequest_v13, FetchSession, SessionFetch, Sessions
 from streams.runtime.kafka.reader import KafkaReader
 from streams.runtime.kafka.topics import KafkaTopics
 

@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 
 from streams.postgres import Connection, Database, Job, QueueOptions, QueueWorker
 from streams.postgres.cdc import CdcRelay, ConnectorStatus, TaskStatus
+from streams.postgres.cdc.lifecycle import ensure_publication
 from streams.postgres.cdc.marking import Marking
-from streams.postgres.cdc.publication import ensure_publication
 from streams.postgres.database import connect
 from streams.postgres.errors import StatementRefused
 from streams.postgres.outbox_owner import RelayKind, claim_outbox

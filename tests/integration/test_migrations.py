@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from streams.cli.main import app
 from streams.errors import SettingsError
 from streams.postgres import LIBRARY, Connection, Database, MigrationSet, migrate
-from streams.postgres.cdc.publication import ensure_publication
+from streams.postgres.cdc.lifecycle import ensure_publication
 from streams.postgres.database import connect, without_password
 from streams.postgres.errors import DatabaseUnavailable, MigrationError, StatementRefused
 from streams.postgres.migrations import applying, standings

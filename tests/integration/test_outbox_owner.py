@@ -9,7 +9,7 @@ import pytest
 
 from streams.postgres import Connection, Database
 from streams.postgres.cdc import RelayKind, claim_outbox, hand_over, outbox_owner, slot_lag
-from streams.postgres.cdc.publication import ensure_publication
+from streams.postgres.cdc.lifecycle import ensure_publication
 from streams.postgres.errors import DatabaseUnavailable, OutboxOwned
 from streams.postgres.relay import RelayOptions
 from streams.postgres.relay.session import RelaySession

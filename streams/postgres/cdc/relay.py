@@ -11,11 +11,10 @@ import asyncpg
 import structlog
 
 from streams.postgres.advice import advice
-from streams.postgres.cdc.beginning import begin_again
 from streams.postgres.cdc.connect import STOPPED, Connect, ConnectorStatus, TaskStatus
 from streams.postgres.cdc.connector import connector_settings
+from streams.postgres.cdc.lifecycle import begin_again, ensure_publication
 from streams.postgres.cdc.marking import LOCK_WAIT, Marking
-from streams.postgres.cdc.publication import ensure_publication
 from streams.postgres.database import REFUSING, Connection, Database
 from streams.postgres.errors import StatementRefused
 from streams.postgres.outbox_owner import RelayKind, claim_outbox

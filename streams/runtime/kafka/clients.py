@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import structlog
 from aiokafka import client
-from aiokafka.errors import KafkaError, KafkaTimeoutError
+from aiokafka.consumer import fetcher, group_coordinator
+from aiokafka.errors import KafkaError, KafkaTimeoutError, NotEnoughReplicasError
+from aiokafka.producer import sender
 
 from streams.brokers import Bootstrap, Brokers
 from streams.errors import ClusterUnavailable, TopicMismatch
 from streams.ports import TP
 from streams.runtime.kafka.connections import connect, telling
 from streams.runtime.kafka.security import client_arguments
-from streams.runtime.kafka.throttled_logs import throttle_logs
 from streams.runtime.shares import MOST
 from streams.units import MIB
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
-client.create_conn = connect
-client.AIOKafkaClient.bootstrap = telling(client.AIOKafkaClient.bootstrap)
-throttle_logs()
-
 _ASK_AGAIN = 0.05
+#: Between lines that say the same, in seconds.
+INTERVAL = 10.0
+#: Between lines about missing replicas, in seconds.
+REPLICAS_INTERVAL = 60.0
+_MOST = 1000
 
 Producer = Literal["newest", "v1"]
 
@@ -167,3 +171,51 @@ async def require_partitions(client: Any, tps: Collection[TP], timeout: float) -
 def _unknown(client: Any, tps: Iterable[TP]) -> list[TP]:
     partitions_for_topic = client.cluster.partitions_for_topic
     return [tp for tp in tps if tp.partition not in (partitions_for_topic(tp.topic) or ())]
+
+
+class Throttled(logging.Filter):
+    """Lets a line through, and those alike only after `interval` seconds."""
+
+    def __init__(self, interval: float, alike: Callable[[logging.LogRecord], Hashable | None]) -> None:
+        """`alike` tells which lines are; None: this line is like no other."""
+        super().__init__()
+        self._interval = interval
+        self._alike = alike
+        self._quiet_until: dict[Hashable, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is to be written."""
+        key = self._alike(record)
+        if key is None:
+            return True
+        now = time.monotonic()
+        if now < self._quiet_until.get(key, 0.0):
+            return False
+        if len(self._quiet_until) >= _MOST:
+            self._quiet_until.clear()
+        self._quiet_until[key] = now + self._interval
+        return True
+
+
+def _text(record: logging.LogRecord) -> str:
+    return record.getMessage()
+
+
+def _not_enough_replicas(record: logging.LogRecord) -> str | None:
+    """It comes with many a transaction, while the broker verifies a partition, once for each partition. Only
+    one that does not go away tells of replicas that are really missing.
+    """
+    known = isinstance(record.args, tuple) and NotEnoughReplicasError in record.args
+    return "not enough replicas" if known else None
+
+
+def throttle_logs() -> None:
+    """Filter the loggers of aiokafka's clients."""
+    sender.log.addFilter(Throttled(REPLICAS_INTERVAL, _not_enough_replicas))
+    for module in (client, fetcher, group_coordinator, sender):
+        module.log.addFilter(Throttled(INTERVAL, _text))
+
+
+client.create_conn = connect
+client.AIOKafkaClient.bootstrap = telling(client.AIOKafkaClient.bootstrap)
+throttle_logs()

@@ -15,8 +15,15 @@ from aiokafka.protocol.commit import OffsetFetchRequest
 from streams.brokers import Bootstrap
 from streams.ports import TP, Identity, OpenTransaction
 from streams.runtime.kafka.clients import KafkaOptions, ask, close_within, require_partitions
-from streams.runtime.kafka.open_transactions import DescribeProducers, ListTransactions, first_open, ids_in
-from streams.runtime.kafka.stable_offsets import UNSTABLE, StableOffsets, positions_in
+from streams.runtime.kafka.protocol import (
+    UNSTABLE,
+    DescribeProducers,
+    ListTransactions,
+    StableOffsets,
+    first_open,
+    ids_in,
+    positions_in,
+)
 from streams.runtime.kafka.topic_ids import TopicIdsRequest, identity_in
 
 T = TypeVar("T")

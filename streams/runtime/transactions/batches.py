@@ -10,7 +10,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from streams.errors import TooLarge
 from streams.ports import TP, Outgoing
 from streams.runtime.kafka.clients import KafkaOptions
-from streams.runtime.transactions.requests import Owner
+from streams.runtime.transactions.requests import Owner, TransactionAnswer
 
 _FORMAT = 2
 _UNCOMPRESSED = 0
@@ -63,3 +63,32 @@ def pack(
 def _builder(size: int) -> Any:
     # magic, compression, transactional, producer id, epoch, first sequence number, size
     return DefaultRecordBatchBuilder(_FORMAT, _UNCOMPRESSED, 1, _UNKNOWN, _UNKNOWN, 0, size)
+
+
+#: After the highest number comes 0.
+_NUMBERS = 2**31
+
+
+class ProducerSequences:
+    """An owner and the numbers of its records. They count within an epoch."""
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self._next: dict[TP, int] = {}
+
+    def next(self, tp: TP) -> int:
+        """The number of the next record."""
+        return self._next.get(tp, 0)
+
+    def written(self, tp: TP, records: int) -> None:
+        """The partition's leader has so many more."""
+        self._next[tp] = (self.next(tp) + records) % _NUMBERS
+
+    def renew(self, outcome: TransactionAnswer) -> None:
+        """The transaction has ended. Where that raised the epoch, or gave a new producer id since epochs are
+        used up, numbers begin at 0 again.
+        """
+        if outcome.producer_id < 0:
+            return
+        self.owner = Owner(self.owner.transactional_id, outcome.producer_id, outcome.epoch)
+        self._next.clear()

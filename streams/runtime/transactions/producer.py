@@ -22,14 +22,13 @@ from streams.brokers import Bootstrap
 from streams.ports import TP, Outgoing
 from streams.runtime.kafka.clients import KafkaOptions, require_partitions
 from streams.runtime.transactions import requests
-from streams.runtime.transactions.batches import PackedBatch, pack
+from streams.runtime.transactions.batches import PackedBatch, ProducerSequences, pack
 from streams.runtime.transactions.codes import FENCED, error_of, moved, passes, pause
 from streams.runtime.transactions.limits import Limits
 from streams.runtime.transactions.link import BrokerLink, Coordinator
 from streams.runtime.transactions.questions import describe_limit, describe_transaction
 from streams.runtime.transactions.refusals import clock_wrong, is_of_the_clock, is_too_large, too_large
 from streams.runtime.transactions.requests import V1, Owner, TransactionProtocol, WrittenBatch
-from streams.runtime.transactions.sequences import ProducerSequences
 from streams.runtime.transactions.steps import Steps
 
 log = structlog.get_logger(__name__)

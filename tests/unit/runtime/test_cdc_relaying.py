@@ -11,7 +11,7 @@ import pytest
 from streams.errors import ClusterUnavailable, TransientError
 from streams.postgres.errors import DatabaseUnavailable, StatementRefused
 from streams.postgres.relay import RelayCounts
-from streams.runtime import cdc
+from streams.runtime import relay
 
 
 class Connector:
@@ -83,10 +83,10 @@ class Counts(RelayCounts):
 
 
 async def looks(monkeypatch: pytest.MonkeyPatch, connector: Connector, kafka: Kafka) -> Counts:
-    monkeypatch.setattr(cdc, "CdcRelay", lambda *_, **__: connector)
-    monkeypatch.setattr(cdc, "STEP", 0.01)
+    monkeypatch.setattr(relay, "CdcRelay", lambda *_, **__: connector)
+    monkeypatch.setattr(relay, "STEP", 0.01)
     counts = Counts()
-    relaying: Any = cdc.CdcRelaying(None, Connect(), kafka, counts=counts)  # type: ignore[arg-type]
+    relaying: Any = relay.CdcRelaying(None, Connect(), kafka, counts=counts)  # type: ignore[arg-type]
     connector.stop = relaying.stop
     await relaying.run()
     return counts

@@ -11,8 +11,7 @@ from streams.brokers import Brokers, Peers
 from streams.errors import SettingsError
 from streams.model.layout import Layout
 from streams.runtime.faust.membership import static_member_id
-from streams.runtime.faust.own_address import reached_at, url_of
-from streams.runtime.faust.slots import take_slot
+from streams.runtime.faust.slots import reached_at, take_slot, url_of
 from streams.settings import Settings
 
 TOKEN = "a-token-of-this-application"

@@ -12,7 +12,7 @@ from streams.errors import ClusterUnavailable
 from streams.ports import TP
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.kafka.metadata import Metadata
-from streams.runtime.kafka.stable_offsets import UNSTABLE, StableOffsets, positions_in
+from streams.runtime.kafka.protocol import UNSTABLE, StableOffsets, positions_in
 
 VERSIONS = {9: (1, 10)}  # of Kafka 4
 NOT_COORDINATOR = 16

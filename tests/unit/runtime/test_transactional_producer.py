@@ -15,6 +15,7 @@ from aiokafka.errors import KafkaConnectionError, UnknownError
 from streams.errors import ClockWrong, Fenced, OutcomeUnknown, RecordRefused, Refused
 from streams.ports import TP, Outgoing
 from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.transactions.batches import ProducerSequences
 from streams.runtime.transactions.codes import error_of, passes, pause
 from streams.runtime.transactions.limits import Limits
 from streams.runtime.transactions.link import BrokerLink
@@ -29,7 +30,6 @@ from streams.runtime.transactions.requests import (
     TransactionProtocol,
     WrittenBatch,
 )
-from streams.runtime.transactions.sequences import ProducerSequences
 
 PRODUCE, VERSIONS, INIT, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS = 0, 18, 22, 24, 25, 26, 28
 NOT_LEADER, NOT_COORDINATOR, CONCURRENT, NOT_ENOUGH = 6, 16, 51, 19

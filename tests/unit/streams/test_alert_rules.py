@@ -11,15 +11,13 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
-from streams.postgres.outbox.metrics import OutboxGauges
 from streams.postgres.outbox.operations import OutboxStatus
 from streams.postgres.queue.metrics import QueueGauges, QueueMetrics
 from streams.postgres.queue.operations import QueueStatus
 from streams.postgres.relay import RelayMetrics
 from streams.postgres.relay.options import SHARDS
 from streams.postgres.replication_slot import SlotLag
-from streams.postgres.slot_metrics import SlotGauges
-from streams.postgres.watch import OLDEST
+from streams.postgres.watch import OLDEST, OutboxGauges, SlotGauges
 from streams.units import MIB
 
 OPS = Path(__file__).parents[3] / "ops"

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streams.claims.limits import OVERHEAD, BytesCache, BytesInFlight
+from streams.claims.checks import OVERHEAD, BytesCache, BytesInFlight
 from tests.effort import examples
 
 LIMIT = 10

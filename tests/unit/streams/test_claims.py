@@ -9,9 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streams.claims.checks import ClaimChecks
+from streams.claims.checks import OVERHEAD, ClaimChecks
 from streams.claims.claim import BadReference, Claim, claim_of, with_claim
-from streams.claims.limits import OVERHEAD
 from streams.errors import BlobAltered, BlobMissing, BlobsUnavailable, PermanentError, TransientError
 from streams.testing.blobs import MemoryBlobs
 from tests.effort import examples
