@@ -69,6 +69,8 @@ def plan_of(seed: int) -> Plan:
         shape, some = SUBJECTS[subject](rng)
         shapes.append(shape)
         steps += some
+    if subjects[0] == "sagas":
+        steps += sagas_part.deploys(seed, shapes[0].has)
     letters_hold = any(getattr(shape, "holds", False) for shape in shapes)
     steps += _cuts(seed, partitions, machines)
     steps = skewed(seed, machines, steps, options, letters_hold=letters_hold)

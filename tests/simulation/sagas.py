@@ -2,7 +2,7 @@
 seed. Rows say what was done to an account, and in which order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
@@ -261,12 +261,12 @@ class Features:
     retry: int
 
 
-def definition(has: Features) -> Saga:
+def definition(has: Features, version: int = 1) -> Saga:
     """The saga of these features."""
     of = family(has.same_key)
     again = Backoff(has.retry, 1.0)
     often: dict[str, Any] = {"timeout": has.timeout, "retry": again, "retry_compensation": Backoff(2, 1.0)}
-    made = saga(NAME, started_by=of.wanted)
+    made = saga(NAME, started_by=of.wanted, version=version)
     if has.local:
         made = made.local("limit", _limit)
     made = made.step("reserve", of.reserve, compensate=of.release, reply=Reserved, **often)
@@ -295,12 +295,13 @@ def _limit(facts: Facts) -> Refusal | None:
     return Refusal("too much") if facts["amount"] > MOST else None
 
 
-def transfers(has: Features, gateway: Gateway, now: Callable[[], float]) -> list[Route]:
-    """The wiring of a seed."""
-    of = family(has.same_key)
+def transfers(versions: Sequence[Saga], gateway: Gateway, now: Callable[[], float]) -> list[Route]:
+    """The wiring of these definitions: the participants are those that any of them needs."""
+    of = next(each for each in map(family, (False, True)) if each.wanted is versions[0].started_by)
     conductor = orchestrate(
-        definition(has), service=Service("transfers"), table=TRANSFERS, log=of.transition, repairs=of.repair
+        *versions, service=Service("transfers"), table=TRANSFERS, log=of.transition, repairs=of.repair
     )
+    needed = {kind for version in versions for step in version.steps() for kind in step.commands}
     tell = Service("transfers")
 
     @tell.handler(row=ENDS)
@@ -314,16 +315,16 @@ def transfers(has: Features, gateway: Gateway, now: Callable[[], float]) -> list
         on(of.repair, conductor, inbox=True),
         on(of.done, note_end),
         on(of.cancelled, note_end),
-        *_accounts(has, of, gateway),
+        *(route for route in _accounts(of, gateway) if route.message in needed),
     ]
-    if has.hold:
+    if of.hold in needed:
         routes += _gateway(of, gateway)
-    if has.review:
+    if of.review in needed:
         routes += _reviews(of, gateway, now)
     return routes
 
 
-def _accounts(has: Features, of: Family, gateway: Gateway) -> list[Route]:
+def _accounts(of: Family, gateway: Gateway) -> list[Route]:
     steps = Participant(Service("accounts"), ACCOUNT_STEPS)
 
     def does(
@@ -356,17 +357,14 @@ def _accounts(has: Features, of: Family, gateway: Gateway) -> list[Route]:
         return done(Reserved(kept.balance), account=kept)
 
     does_it, undoes = steps.command, steps.compensation
-    routes = [
+    return [
         does(of.reserve, "reserve", reserve, does_it),
         does(of.release, "release", moved("release", +1, -1), undoes),
         does(of.charge, "charge", moved("charge", 0, -1), does_it),
         does(of.credit, "credit", moved("credit", +1), does_it),
+        does(of.refund, "refund", moved("refund", 0, +1), undoes),
+        does(of.debit, "debit", moved("debit", -1), undoes),
     ]
-    if has.pivot != "charge":
-        routes.append(does(of.refund, "refund", moved("refund", 0, +1), undoes))
-    if has.pivot == "none":
-        routes.append(does(of.debit, "debit", moved("debit", -1), undoes))
-    return routes
 
 
 def _gateway(of: Family, gateway: Gateway) -> list[Route]:

@@ -7,20 +7,33 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 import msgspec
 
 from streams.model.choreography import Route
+from streams.saga.definition import Saga
 from streams.saga.messages import RepairOperation, saga_id
 from streams.saga.state import SagaRow
 from streams.saga.views import orchestrated
+from streams.testing.simulation.deploys import HOW
 from streams.testing.simulation.judge import in_log, letters_in, rows
 from streams.testing.simulation.plan import Finding, Step
 from streams.testing.simulation.run import Part, Run
-from tests.simulation.sagas import ACCOUNTS, ENDS, NAME, START, TRANSFERS, Account, Features, Gateway, Told
+from tests.simulation.sagas import (
+    ACCOUNTS,
+    ENDS,
+    NAME,
+    START,
+    TRANSFERS,
+    Account,
+    Features,
+    Gateway,
+    Told,
+    definition,
+)
 from tests.simulation.sagas import family as family_of
 from tests.simulation.sagas import transfers as lines_of
 
@@ -33,18 +46,32 @@ IDS, NAMES = ("t0", "t1", "t2", "t3", "t4"), ("ann", "bob", "cat")
 
 @dataclass(frozen=True)
 class Transfers:
-    """What a plan has of transfers."""
+    """What a plan has of transfers.
+
+    Attributes:
+        has, version: of new sagas.
+        before: other definitions that workers have, with their versions.
+    """
 
     has: Features
+    version: int = 1
+    before: tuple[tuple[Features, int], ...] = ()
 
     def part(self, run: Run) -> TransfersPart:
         """The part of a run."""
-        return TransfersPart(run, self.has)
+        return TransfersPart(run, self)
+
+    def definitions(self) -> list[Saga]:
+        """The definitions, the one of new sagas first."""
+        found: dict[tuple[int, str], Saga] = {}
+        for has, version in ((self.has, self.version), *self.before):
+            made = definition(has, version)
+            found.setdefault((version, made.digest), made)
+        return list(found.values())
 
 
-def plan(rng: Random) -> tuple[Transfers, list[Step]]:
-    """Transfers of a seed, and what operators do."""
-    has = Features(
+def _features(rng: Random) -> Features:
+    return Features(
         same_key=rng.random() < 0.4,
         local=rng.random() < 0.3,
         hold=rng.choice(("", "alone", "together")),
@@ -53,7 +80,11 @@ def plan(rng: Random) -> tuple[Transfers, list[Step]]:
         timeout=rng.choice((2.0, 5.0, 20.0)),
         retry=rng.choice((0, 0, 1, 2)),
     )
-    steps = []
+
+
+def plan(rng: Random) -> tuple[Transfers, list[Step]]:
+    """Transfers of a seed, and what operators do."""
+    has, steps = _features(rng), []
     ids = IDS[: rng.choice((1, 2, 5))]
     for own in ids:
         source, target = (own, own) if has.same_key else rng.sample(NAMES, 2)
@@ -73,24 +104,56 @@ def plan(rng: Random) -> tuple[Transfers, list[Step]]:
     return Transfers(has), steps
 
 
+def deploys(seed: int, has: Features) -> list[Step]:
+    """In half of the runs workers get another definition: under a new version beside the former one or
+    without it, or under the same version; or the same one with other patience. Or they go back.
+    """
+    rng = Random(f"{seed} definitions")
+    steps = []
+    for _ in range(rng.choice((0, 0, 1, 1, 2))):
+        new = replace(_features(rng), same_key=has.same_key)
+        shape = rng.choice((
+            Transfers(new, 2, ((has, 1),)), Transfers(new, 2, ((has, 1),)), Transfers(new), Transfers(new, 2),
+            Transfers(replace(has, timeout=new.timeout, retry=new.retry)),
+        ))  # fmt: skip
+        changes = tuple(vars(shape).items())
+        what = changes, rng.choice(HOW), rng.choice((0.5, 4.0, 12.0))
+        steps.append(Step(rng.uniform(0.5, 35), "deploy", what))
+        if rng.random() < 0.3:
+            steps.append(Step(steps[-1].at + rng.choice((3.0, 15.0)), "roll_back", what[1:]))
+    return steps
+
+
 class TransfersPart(Part):
     """The transfers of a run."""
 
-    def __init__(self, run: Run, has: Features) -> None:
+    def __init__(self, run: Run, shape: Transfers) -> None:
         super().__init__(run)
-        self._has = has
-        self._of = family_of(has.same_key)
+        self._shapes = [shape]
+        self._of = family_of(shape.has.same_key)
         self._gateway = Gateway(run.outside)
         self._by_hand: set[str] = set()
         self._repairs = 0
 
     def routes(self) -> Sequence[Route]:
         """The saga's and its participants'."""
-        return lines_of(self._has, self._gateway, self.run.here.now)
+        return lines_of(self._shapes[-1].definitions(), self._gateway, self.run.here.now)
 
     def resources(self) -> Mapping[str, Any]:
         """Sagas have deadlines."""
         return {"clock": self.run.here}
+
+    def deployed(self, shape: Transfers) -> None:
+        """Another version begins."""
+        self._shapes.append(shape)
+
+    def mend(self) -> bool:
+        """Each saga finds the definition that it began with."""
+        if len(self._shapes) == 1:
+            return False
+        before = tuple((shape.has, shape.version) for shape in self._shapes)
+        self.deployed(Transfers(before[-1][0], 3, before))
+        return True
 
     # -- steps ----------------------------------------------------------------------------------------
 
@@ -177,7 +240,8 @@ class TransfersPart(Part):
             total += account.balance + sum(account.held.values())
             signs = {"charge": 1, "refund": -1, "credit": -1, "debit": 1}
             total += sum(signs.get(what, 0) * amounts.get(saga, 0) for saga, what in account.entries)
-            if account.balance < 0 and self._has.pivot != "none":  # it is taken back after it was spent
+            # Without a pivot it is taken back after it was spent.
+            if account.balance < 0 and all(each.has.pivot != "none" for each in self._shapes):
                 yield Finding("no account is overdrawn", str(account))
         if total != START * len(accounts):
             yield Finding("money is conserved", f"{total} of {START * len(accounts)}: {accounts}")

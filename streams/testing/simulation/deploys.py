@@ -77,6 +77,9 @@ class Deploys(Part):
     def end_faults(self) -> None:
         """The last deploy goes through."""
         run = self.run
+        mended = [part.mend() for part in run.parts]
+        if any(mended):
+            run.rewire()
         for number, worker in enumerate(run.workers):
             if worker is not None and worker.app is not run.app:
                 run.do_kill(number, 0, 0.5)

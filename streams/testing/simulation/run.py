@@ -128,7 +128,11 @@ class Run:
         """Workers that start from now on have another version of the application."""
         for part, shape in zip(self.parts, shapes, strict=True):
             part.deployed(shape)
-        self.app = self._application(self._wiring(), LaneOptions(**options))
+        self.rewire(LaneOptions(**options))
+
+    def rewire(self, options: LaneOptions | None = None) -> None:
+        """Workers that start from now on have what the parts have now."""
+        self.app = self._application(self._wiring(), options or self.app.lane_options)
 
     def recut(self, lanes: int) -> None:
         """Workers that start from now on have another number of lanes."""
@@ -500,6 +504,13 @@ class Part:
 
     def end_faults(self) -> None:
         """From now on nothing goes wrong any more."""
+
+    def deployed(self, shape: Any) -> None:
+        """A version with another shape begins."""
+
+    def mend(self) -> bool:
+        """Have a version that all can go on with, if the last one is none; whether it is another one."""
+        return False
 
     async def finish(self) -> None:
         """All is settled, and no worker runs any more."""
