@@ -13,7 +13,7 @@ COPY requirements.txt pyproject.toml setup.py README.md LICENSE ./
 RUN sed -e '/--hash=/d' -e 's/ \\$//' requirements.txt > versions.txt
 
 COPY streams streams
-RUN pip install --constraint versions.txt --editable . mypy setuptools \
+RUN pip install --constraint versions.txt --editable ".[orders]" mypy setuptools \
     && STEADFAUST_COMPILED=1 pip wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 FROM python:3.11.13-slim-bookworm
@@ -21,7 +21,7 @@ FROM python:3.11.13-slim-bookworm
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /app
 COPY --from=build /build/versions.txt /build/dist/ /tmp/
-RUN pip install --constraint /tmp/versions.txt /tmp/steadfaust-*.whl \
+RUN pip install --constraint /tmp/versions.txt "$(ls /tmp/steadfaust-*.whl)[orders]" \
     && useradd --system --uid 10001 --home-dir /var/lib/steadfaust --create-home steadfaust
 # The application is no part of the library. `pyproject.toml` says where its migrations and settings are.
 COPY pyproject.toml ./

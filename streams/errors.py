@@ -13,6 +13,20 @@ class SettingsError(SteadfaustError):
     """A setting is missing, or two of them contradict each other; the application does not start."""
 
 
+class MissingExtra(SteadfaustError, ImportError):
+    """A part of the library lacks an optional dependency; the message names the extra that has it."""
+
+
+def missing_extra(extra: str, part: str, error: ModuleNotFoundError) -> ImportError:
+    """The error to raise where a part of the library could not import a package.
+
+    Of our own modules it is the one that is given.
+    """
+    if (error.name or "").partition(".")[0] == "streams":
+        return error
+    return MissingExtra(f"{part} need {error.name}: pip install 'steadfaust[{extra}]'")
+
+
 class WiringError(SteadfaustError):
     """A choreography names a handler, message or resource that does not fit; raised at import or start."""
 

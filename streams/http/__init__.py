@@ -5,17 +5,22 @@ Litestar and uvicorn are met here and in the application's own interface alone.
 
 from __future__ import annotations
 
-from streams.http.bodies import StrictJson
-from streams.http.document import describe_structs
-from streams.http.health import Check, Health, Report
-from streams.http.limits import RateLimit
-from streams.http.operations import metrics_handler, operations_app
-from streams.http.page import PlainPage
-from streams.http.problems import problem, problem_body, problem_handlers
-from streams.http.requests import Requests, request_id, traceparent
-from streams.http.rules import RequestRules
-from streams.http.server import HttpServer
-from streams.http.traced import Publishing, Traced, publishing
+from streams.errors import missing_extra
+
+try:
+    from streams.http.bodies import StrictJson
+    from streams.http.document import describe_structs
+    from streams.http.health import Check, Health, Report
+    from streams.http.limits import RateLimit
+    from streams.http.operations import metrics_handler, operations_app
+    from streams.http.page import PlainPage
+    from streams.http.problems import problem, problem_body, problem_handlers
+    from streams.http.requests import Requests, request_id, traceparent
+    from streams.http.rules import RequestRules
+    from streams.http.server import HttpServer
+    from streams.http.traced import Publishing, Traced, publishing
+except ModuleNotFoundError as error:
+    raise missing_extra("web", "A worker's pages and operations", error) from error
 
 __all__ = [
     "Check",

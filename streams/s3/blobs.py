@@ -8,18 +8,19 @@ import hashlib
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import boto3
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
-
-from streams.claims.checks import ClaimChecks
-from streams.errors import BlobMissing, BlobsUnavailable
+from streams.errors import BlobMissing, BlobsUnavailable, missing_extra
 from streams.ports import Blob
-from streams.settings import Settings
+
+try:
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
+except ModuleNotFoundError as error:
+    raise missing_extra("s3", "Payloads in S3", error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,38 +210,3 @@ def _delete(client: Any, bucket: str, names: Sequence[str]) -> None:
     errors = client.delete_objects(Bucket=bucket, Delete=wanted).get("Errors", [])
     if refused := [each for each in errors if each["Code"] not in _MISSING]:
         raise ClientError({"Error": refused[0]}, "DeleteObjects")
-
-
-def blobs_of(settings: Settings) -> S3Blobs | None:
-    """The bucket that settings name; None when there is no object store. Whoever asks closes it."""
-    where = settings.bucket()
-    if where is None:
-        return None
-    return S3Blobs(
-        S3Options(
-            where.name,
-            where.endpoint,
-            access_key=where.access_key,
-            secret_key=where.secret_key,
-            region=where.region,
-        )
-    )
-
-
-@asynccontextmanager
-async def claim_checks(settings: Settings) -> AsyncIterator[ClaimChecks | None]:
-    """The claim checks of a worker or a client, for as long as it runs; None without an object store."""
-    blobs = blobs_of(settings)
-    if blobs is None:
-        yield None
-        return
-    try:
-        yield ClaimChecks(
-            blobs,
-            bucket=blobs.bucket,
-            threshold=settings.claim_threshold,
-            max_in_flight_bytes=settings.claim_bytes_in_flight,
-            cache_bytes=settings.claim_cache_bytes,
-        )
-    finally:
-        await blobs.close()

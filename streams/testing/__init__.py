@@ -4,20 +4,43 @@ stores, a clock, and faults at chosen points.
 No Kafka, RocksDB or network. What services import is named here.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.broker import Fault
 from streams.testing.clock import ManualClock
 from streams.testing.cluster import FakeCluster
 from streams.testing.faults import ScriptedFaults, faults_from_environment
-from streams.testing.inbox import MemoryInbox
 from streams.testing.log import FakeRecord
-from streams.testing.outbox import MemoryOutbox, MemoryPublisher
 from streams.testing.pump import World, run_choreography
-from streams.testing.queue import MemoryQueue
 from streams.testing.sagas import SagaUnderTest, cancelled, error, expired, given_saga, refused, success
 from streams.testing.simulation.handlers import SimulatedWorld
 from streams.testing.simulation.users import Send, SimulationFailed, simulate
 from streams.testing.store import MemoryStore, MemoryStores
+
+if TYPE_CHECKING:
+    from streams.testing.inbox import MemoryInbox
+    from streams.testing.outbox import MemoryOutbox, MemoryPublisher
+    from streams.testing.queue import MemoryQueue
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Import what stands in for PostgreSQL when it is asked for. Raises MissingExtra."""
+        if name in _OF_POSTGRES:
+            from importlib import import_module
+
+            return getattr(import_module(f"streams.testing.{_OF_POSTGRES[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_OF_POSTGRES = {
+    "MemoryInbox": "inbox",
+    "MemoryOutbox": "outbox",
+    "MemoryPublisher": "outbox",
+    "MemoryQueue": "queue",
+}
 
 __all__ = [
     "FakeCluster",

@@ -16,7 +16,7 @@ from typing import Any
 import faust
 import structlog
 
-from streams.errors import LayoutMismatch, MembershipLost, SettingsError, SteadfaustError
+from streams.errors import LayoutMismatch, MembershipLost, MissingExtra, SettingsError, SteadfaustError
 from streams.lane.host import LaneHost
 from streams.logs import configure_logs
 from streams.model.application import Application
@@ -33,7 +33,6 @@ from streams.runtime.faust.membership import Membership, MembershipTransport, st
 from streams.runtime.faust.open_files import shortage
 from streams.runtime.faust.process import EXIT_FAILED, WorkerProcess
 from streams.runtime.faust.slots import LOOPBACK, Slot, free_port, reached_at, take_slot, url_of
-from streams.runtime.faust.web import LaneWeb
 from streams.runtime.kafka.access import broker_urls, until_brokers_answer
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.kafka.operations import OperationsProducer
@@ -179,6 +178,11 @@ class LaneApp(faust.App):
         return MembershipTransport(self.conf.broker_consumer, self)
 
     def _new_web(self) -> Any:
+        try:
+            from streams.runtime.faust.web import LaneWeb  # wiring does without the packages of its pages
+        except MissingExtra as error:
+            raise SystemExit(f"error: {error}") from error
+
         return LaneWeb(self)
 
     async def on_start(self) -> None:

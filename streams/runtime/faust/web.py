@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from faust.web.drivers.aiohttp import Web
 
 from streams.brokers import Peers
-from streams.errors import ClusterUnavailable, SettingsError
+from streams.errors import ClusterUnavailable, MissingExtra, SettingsError
 from streams.http import HttpServer
 from streams.lane.host import LaneHost
 from streams.lane.lane import Lane
@@ -19,7 +19,6 @@ from streams.lane.standby import Standby
 from streams.model.application import Application
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
-from streams.postgres.database_status import database_answer, outbox_rows
 from streams.runtime.announcements import Announcements
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.faust.process import WorkerProcess
@@ -253,7 +252,8 @@ class _View:
     async def database(self) -> DatabaseAnswer:
         try:
             url = self._app.steadfaust.postgres()
-        except SettingsError as error:
+            from streams.postgres.database_status import database_answer
+        except (SettingsError, MissingExtra) as error:
             return DatabaseAnswer(missing=str(error))
         try:
             async with asyncio.timeout(READ):
@@ -264,8 +264,11 @@ class _View:
     async def outbox_rows(self, published: Mapping[str, float]) -> OutboxRows:
         try:
             url = self._app.steadfaust.postgres()
+            from streams.postgres.database_status import outbox_rows
         except SettingsError:
             return OutboxRows()
+        except MissingExtra as error:
+            return OutboxRows(missing=str(error))
         try:
             async with asyncio.timeout(READ):
                 return await outbox_rows(url, published)
