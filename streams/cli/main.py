@@ -15,25 +15,9 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import (
-    cdc,
-    claims,
-    db,
-    dlq,
-    handler,
-    inbox,
-    logs,
-    outbox,
-    positions,
-    queue,
-    rows,
-    saga,
-    schemas,
-    stack,
-    trace,
-)
+from streams.cli import claims, dlq, handler, logs, positions, rows, saga, schemas, stack, trace
 from streams.environment import check_names
-from streams.errors import SettingsError, SteadfaustError
+from streams.errors import MissingExtra, SettingsError, SteadfaustError
 from streams.logs import configure_logs
 from streams.runtime.compiling import HOT, compile_into
 from streams.settings import Settings
@@ -112,6 +96,19 @@ def _options(
         check_environment()
 
 
+def _of_databases(name: str) -> None:
+    """Add a group of commands that asks PostgreSQL; without asyncpg, one that says what to install."""
+    try:
+        app.add_typer(import_module(f"streams.cli.{name}").app, name=name)
+    except MissingExtra as error:
+        missing = error
+        anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+        @app.command(name, help=str(missing).replace("[", r"\["), context_settings=anything)
+        def _refuse() -> None:
+            raise missing
+
+
 app.command()(stack.up)
 app.command()(stack.down)
 app.command()(stack.status)
@@ -122,12 +119,10 @@ app.add_typer(dlq.app, name="dlq")
 app.add_typer(handler.app, name="handler")
 app.add_typer(saga.app, name="saga")
 app.add_typer(claims.app, name="claims")
-app.add_typer(db.app, name="db")
-app.add_typer(inbox.app, name="inbox")
-app.add_typer(outbox.app, name="outbox")
-app.add_typer(cdc.app, name="cdc")
+for each in ("db", "inbox", "outbox", "cdc"):
+    _of_databases(each)
 app.add_typer(positions.app, name="positions")
-app.add_typer(queue.app, name="queue")
+_of_databases("queue")
 app.add_typer(rows.app, name="rows")
 app.add_typer(schemas.app, name="schemas")
 
