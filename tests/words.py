@@ -45,9 +45,9 @@ CEILINGS = {
     "examples": 0,
     "ops": 0,
     "schemas": 0,
-    "streams": 986,
+    "streams": 985,
     "tables": 4,
-    "tests": 1935,
+    "tests": 1933,
 }
 
 WORD = re.compile(r"\b(?:" + "|".join(each.replace(" ", r"\s+") for each in STRUCK) + r")\b", re.IGNORECASE)

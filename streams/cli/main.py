@@ -97,7 +97,7 @@ def _options(
 
 
 def _of_databases(name: str) -> None:
-    """Add a group of commands that asks PostgreSQL; without asyncpg, one that says what to install."""
+    """Add a group of commands that needs PostgreSQL; without asyncpg, one that says what to install."""
     try:
         app.add_typer(import_module(f"streams.cli.{name}").app, name=name)
     except MissingExtra as error:

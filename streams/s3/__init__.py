@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import boto3 when a bucket is asked for: a worker without one does without. Raises MissingExtra."""
+        """Import boto3 when a bucket is used: a worker without one does without. Raises MissingExtra."""
         if name in __all__:
             from streams.s3 import blobs
 

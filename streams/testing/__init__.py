@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import what stands in for PostgreSQL when it is asked for. Raises MissingExtra."""
+        """Import the fakes of PostgreSQL when they are used. Raises MissingExtra."""
         if name in _OF_POSTGRES:
             from importlib import import_module
 
