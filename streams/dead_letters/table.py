@@ -171,12 +171,15 @@ class DeadLetters:
         letter = failed_again(before, letter, now_ms=now_ms, max_replays=self._max_replays)
         return [self.set(letter)], [self._ended(letter, now, letter.history[-1].result)]
 
-    def succeeded(self, record: Record, handler: str, now: float) -> tuple[list[Change], list[Send]]:
-        """A replay has done it: its row goes, so that rows are what is left to do; the log has the rest."""
+    def succeeded(self, entry: Entry, record: Record, handler: str, now: float) -> None:
+        """Remove the row of a letter whose message was handled: rows are what is left to do. The log of
+        operations has the rest.
+        """
+        self.staging.counters.replayed += 1
         letter = self._letter_of(record, handler)
-        if letter is None:
-            return [], []
-        return [self.remove(letter)], [self._ended(letter, now, "succeeded")]
+        if letter is not None:
+            self.staging.put(entry, [self.remove(letter)])
+            entry.sends.append(self._ended(letter, now, "succeeded"))
 
     def _letter_of(self, record: Record, handler: str) -> Letter | None:
         """The letter of a record, and not one of a former topic's record with its place."""

@@ -16,7 +16,7 @@ from streams.model.codecs import decode_row
 from streams.model.row_keys import row_key
 from streams.ports import Clock
 from streams.retry.admit import may_run, requeue_by_order_key
-from streams.retry.failures import Failures
+from streams.retry.failures import failed
 from streams.retry.gate import UNASKED
 from streams.retry.waiting import Waiting
 from streams.staging.area import StagingArea
@@ -36,7 +36,6 @@ class Attempts:
         self.clock = clock
         self.spans = spans
         self._gates = waiting.gates
-        self._failures = Failures(waiting)
         self._outcomes = waiting.outcomes
         self._staging = waiting.staging
         self._turns = Turns(waiting.staging.counters)
@@ -61,7 +60,7 @@ class Attempts:
                     if error is not None:
                         straight = False
                         attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
-                        if self._is_tried_again(attempt, error, began):
+                        if self._settle(attempt, error, began):
                             self._try_until_decided(attempt)
                 elif (attempt := self._past_the_gate(arrival, handler, inbox_key)) is not None:
                     self._try_until_decided(attempt)
@@ -108,7 +107,7 @@ class Attempts:
         attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
         if self._gates[handler.name].clear and arrival.error is None:
             return attempt
-        return attempt if may_run(self._failures, attempt, self.clock.now()) else None
+        return attempt if may_run(self.waiting, attempt, self.clock.now()) else None
 
     def _try_until_decided(self, attempt: Attempt) -> None:
         """Call a sync handler until it succeeds, or its message waits or is given up. Raises NeedsUpload."""
@@ -116,7 +115,7 @@ class Attempts:
         while again:
             began, now = perf_counter(), self.clock.now()
             error = self._once(arrival, attempt.handler, attempt.inbox_key, attempt.attempts, now)
-            again = self._is_tried_again(attempt, error, began)
+            again = self._settle(attempt, error, began)
 
     async def _try_in_background(self, attempt: Attempt) -> None:
         """As `_try_until_decided`, where the attempt takes time."""
@@ -139,9 +138,9 @@ class Attempts:
                         arrival.span.failed(error)
                         _end_span(arrival, "cancelled")
                     raise
-                again = self._is_tried_again(attempt, error, began)
+                again = self._settle(attempt, error, began)
             else:
-                again = self._is_tried_again(attempt, None, began)
+                again = self._settle(attempt, None, began)
 
     def _once(
         self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, attempts: int, now: float
@@ -179,13 +178,13 @@ class Attempts:
     async def _fetch(self, attempt: Attempt) -> bool:
         """Fetch the payload of a message. False: with it, the message waits behind others of its order."""
         await self.payloads.fetch(attempt.arrival)
-        return not requeue_by_order_key(self._failures, attempt, self.clock.now())
+        return not requeue_by_order_key(self.waiting, attempt, self.clock.now())
 
-    def _is_tried_again(self, attempt: Attempt, error: BaseException | None, began: float) -> bool:
-        """Whether the handler tries again at once after an attempt that ended with `error`; None: success."""
+    def _settle(self, attempt: Attempt, error: BaseException | None, began: float) -> bool:
+        """Settle an attempt that ended with `error`; None: success. True: the handler tries again at once."""
         arrival, seconds, now = attempt.arrival, perf_counter() - began, self.clock.now()
         if error is None:
-            self._failures.succeeded(attempt, seconds, now)
+            self.waiting.succeeded(attempt, seconds, now)
             if arrival.span is not None:
                 _end_span(arrival)
             return False
@@ -195,7 +194,7 @@ class Attempts:
             measures.failed.add(seconds)
         if not isinstance(error, Exception):
             error = TransientError("something that it waited for was cancelled")
-        again = self._failures.failed(attempt, error, now)
+        again = failed(self.waiting, attempt, error, now)
         if arrival.span is not None:
             _end_span(arrival, "failed")
         return again

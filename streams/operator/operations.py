@@ -158,10 +158,7 @@ class Operations:
             self._letters.write(entry, route, record, error, letter.handler, now, holds=letter.queue)
             return ""
         self._waiting.release(arrival.entry, letter, now)
-        changes, logged = self._letters.succeeded(letter.record, letter.handler, now)
-        self._staging.put(arrival.entry, changes)
-        arrival.entry.sends.extend(logged)
-        self._staging.counters.replayed += 1
+        self._letters.succeeded(arrival.entry, letter.record, letter.handler, now)
         arrival.route, arrival.record, arrival.envelope, arrival.handlers = (
             route,
             letter.record,

@@ -8,26 +8,26 @@ from __future__ import annotations
 from streams.errors import MessageExpired, SchemaNeverAnnounced, UnknownSchema
 from streams.model.envelope import rfc3339
 from streams.policy.breaker import BreakerState
-from streams.retry.failures import Failures
-from streams.retry.queue import Reason, WaitingMessage, is_replay, queue_of_key, queue_of_order
+from streams.retry.failures import give_up
+from streams.retry.queue import Reason, queue_of_key, queue_of_order
 from streams.retry.waiting import CannotWait, Waiting
 from streams.staging.arrival import Arrival, Attempt
 
 
-def may_run(failures: Failures, attempt: Attempt, now: float) -> bool:
+def may_run(waiting: Waiting, attempt: Attempt, now: float) -> bool:
     """Whether a handler may see a message now, where something waits or the gate is shut. The attempt has its
     permit then. Else the message waits, or was given up.
     """
     arrival = attempt.arrival
     try:
         if isinstance(arrival.error, UnknownSchema):
-            _await_schema(failures, attempt, arrival.error, now)
+            _await_schema(waiting, attempt, arrival.error, now)
             return False
         if arrival.queue:
-            return _admit_head(failures, attempt, now)
-        return _admit_new(failures.waiting, attempt, now)
+            return _admit_head(waiting, attempt, now)
+        return _admit_new(waiting, attempt, now)
     except CannotWait as full:
-        failures.give_up_waiting(attempt, full, now)
+        give_up(waiting, attempt, full, now)
         return False
 
 
@@ -65,18 +65,18 @@ def _will_be_tried(waiting: Waiting, local: bytes) -> bool:
     return queue is not None and queue.reason in (Reason.RETRY, Reason.SCHEMA)
 
 
-def _admit_head(failures: Failures, attempt: Attempt, now: float) -> bool:
+def _admit_head(waiting: Waiting, attempt: Attempt, now: float) -> bool:
     """Whether the handler may see the head of a queue. Else it waits, or was given up."""
     arrival = attempt.arrival
-    if is_overtaken(failures.waiting, attempt):
+    if is_overtaken(waiting, attempt):
         return False
     if arrival.error is not None:
-        failures.give_up(attempt, arrival.error, now)
+        give_up(waiting, attempt, arrival.error, now)
         return False
     if arrival.permit is None:
         return False
     attempt.permit = arrival.permit
-    return not requeue_by_order_key(failures, attempt, now)
+    return not requeue_by_order_key(waiting, attempt, now)
 
 
 def is_overtaken(waiting: Waiting, attempt: Attempt) -> bool:
@@ -94,14 +94,13 @@ def is_overtaken(waiting: Waiting, attempt: Attempt) -> bool:
     return True
 
 
-def requeue_by_order_key(failures: Failures, attempt: Attempt, now: float) -> bool:
+def requeue_by_order_key(waiting: Waiting, attempt: Attempt, now: float) -> bool:
     """Whether a message has to wait behind others of its ordering key, which is known only with its payload.
     Until it has that, it holds back all of its message key. Its permit goes back: nothing was tried with it.
     """
     arrival, handler = attempt.arrival, attempt.handler
     if handler.order_by is None or arrival.message is None:
         return False
-    waiting = failures.waiting
     gate, unsorted = waiting.gates[handler.name], queue_of_key(arrival, handler)
     if arrival.queue not in (b"", unsorted):
         return False
@@ -112,30 +111,30 @@ def requeue_by_order_key(failures: Failures, attempt: Attempt, now: float) -> bo
     try:
         waiting.requeue_behind(attempt, local, now)
     except CannotWait as full:
-        failures.give_up_waiting(attempt, full, now)
+        give_up(waiting, attempt, full, now)
         return True
     if arrival.queue:
         waiting.leave(attempt, now)
     return True
 
 
-def _await_schema(failures: Failures, attempt: Attempt, unknown: UnknownSchema, now: float) -> None:
+def _await_schema(waiting: Waiting, attempt: Attempt, unknown: UnknownSchema, now: float) -> None:
     """Let a message wait that cannot be decoded yet, with all later ones of its message key: its ordering key
     is not known. Give it up when it has waited for too long, or has expired. Raises CannotWait.
     """
-    arrival, handler, waiting = attempt.arrival, attempt.handler, failures.waiting
+    arrival, handler = attempt.arrival, attempt.handler
     if arrival.queue and is_overtaken(waiting, attempt):
         return
     gate, local = waiting.gates[handler.name], queue_of_key(arrival, handler)
     if not arrival.queue and local in gate.queues:
         waiting.requeue_behind(attempt, local, now)
         return
-    record, patience = arrival.record, waiting.options.schema_patience
-    since = record.waits_since if isinstance(record, WaitingMessage) else now
-    deadline = None if is_replay(record) else arrival.envelope.deadline
+    patience = waiting.options.schema_patience
+    since = arrival.taken if arrival.queue else now
+    deadline = None if arrival.is_replay else arrival.envelope.deadline
     if (over := _why_over(unknown, since, deadline, patience, now)) is not None:
         gate.unread.forget(arrival.queue)
-        failures.give_up(attempt, over, now)
+        give_up(waiting, attempt, over, now)
         return
     due = since + patience if deadline is None else min(since + patience, deadline + 0.001)
     if arrival.queue:
@@ -145,7 +144,7 @@ def _await_schema(failures: Failures, attempt: Attempt, unknown: UnknownSchema, 
         return
     else:
         waiting.begin(attempt, Reason.SCHEMA, due, now)
-    gate.unread.add(arrival.queue or local, record.topic, unknown.fingerprint.encode(), since)
+    gate.unread.add(arrival.queue or local, arrival.record.topic, unknown.fingerprint.encode(), since)
 
 
 def _why_over(

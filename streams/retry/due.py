@@ -186,6 +186,7 @@ class DueHeads:
         entry.head = (local, queue.head)
         arrival = Arrival(entry, route, waiting, Envelope(waiting), None, waiting.waits_since)
         arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts
+        arrival.is_replay = waiting.letter
         arrival.handlers = ((handler, None),)
         try:
             if self._staging.refusals and (refused := self._staging.refusals.of(entry)) is not None:

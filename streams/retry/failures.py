@@ -1,4 +1,4 @@
-"""A handler has failed, or sees a message no longer: each end of the message is here (docs/adr/0009).
+"""What follows a failed attempt: again at once, later, or the end of the message (docs/adr/0009).
 
 `policy.retry` decides, `failed` applies the decision: one `match` has all ends. Times are epoch seconds.
 """
@@ -25,10 +25,9 @@ from streams.policy.retry import (
 )
 from streams.ports import TP, Outgoing
 from streams.retry.gate import HandlerGate
-from streams.retry.queue import Reason, WaitingMessage, is_replay, ms
+from streams.retry.queue import Reason, ms
 from streams.retry.waiting import CannotWait, Waiting
 from streams.staging.arrival import Arrival, Attempt
-from streams.staging.changes import Change
 from streams.staging.keys import name_in
 
 log = structlog.get_logger(__name__)
@@ -50,158 +49,122 @@ class ProbeFailed(NamedTuple):
     delay: float = 0.0
 
 
-class Failures:
-    """What follows an attempt, for one lane."""
+def failed(waiting: Waiting, attempt: Attempt, error: Exception, now: float) -> bool:
+    """Decide what follows a failed attempt. True: the handler tries again at once, with a new permit; else
+    the message waits, or has ended.
+    """
+    gate = waiting.gates[attempt.handler.name]
+    decision, error = _decided(waiting, attempt, error, now)
+    try:
+        match decision:
+            case TryAgain():
+                held = attempt.arrival.entry.prefix in gate.held
+                permit = None if held else gate.breaker.acquire(now)
+                if permit is not None:
+                    attempt.permit = permit
+                    gate.retried(0)
+                    return True
+                waiting.wait(attempt, Reason.PAUSED if held else Reason.BREAKER, now, now, error)
+            case WaitForVersion():
+                attempt.attempts -= 1
+                local = waiting.wait(attempt, Reason.RETRY, now + decision.delay, now, error)
+                if not decision.soon:
+                    gate.not_yet[local] = text_of(error)
+            case ProbeFailed():
+                waiting.postpone(attempt, Reason.BREAKER, now, tried=now)
+            case PutOff():
+                attempt.attempts -= 1
+                waiting.postpone(attempt, Reason.RETRY, decision.due, tried=now)
+            case Later():
+                waiting.wait(attempt, Reason.RETRY, decision.due, now, error)
+                waiting.staging.counters.retries += 1
+                gate.retried(decision.tier)
+                mirror_to_retry_topic(attempt, error, decision)
+            case GiveUp() | Expired():
+                give_up(waiting, attempt, error, now)
+    except CannotWait as full:
+        give_up(waiting, attempt, full, now)
+    return False
 
-    def __init__(self, waiting: Waiting) -> None:
-        self.waiting = waiting
-        self._gates = waiting.gates
-        self._staging = waiting.staging
-        self._letters = waiting.letters
 
-    def succeeded(self, attempt: Attempt, seconds: float, now: float) -> None:
-        """An attempt has succeeded after so many seconds. A message that had waited leaves its queue."""
-        arrival, handler = attempt.arrival, attempt.handler
-        self._gates[handler.name].handled(attempt.permit, seconds, now)
-        if not arrival.queue:
-            return
-        self.waiting.leave(attempt, now)
-        if is_replay(arrival.record):
-            changes, logged = self._letters.succeeded(arrival.record, handler.name, now)
-            self._staging.put(arrival.entry, changes)
-            arrival.entry.sends.extend(logged)
-            self._staging.counters.replayed += 1
+def give_up(waiting: Waiting, attempt: Attempt, error: Exception, now: float) -> None:
+    """End a message with a failure reply of its handler, or as a dead letter. The next of its ordering key
+    has its turn; where the handler's policy holds it back, after an operator has settled the letter. No queue
+    is held by a message that had no room to wait: `error` is CannotWait.
+    """
+    may_hold, may_reply = attempt.handler.retry.hold_while_dead, True
+    if isinstance(error, CannotWait):
+        may_hold, may_reply, error = False, error.may_reply, error.why
+    if may_reply and _is_answered(waiting, attempt, error, now):
+        waiting.end_turn(attempt, now)
+    else:
+        holds = waiting.end_turn(attempt, now, hold=may_hold)
+        waiting.letters.give_up(attempt, error, now, holds=name_in(holds))
 
-    def failed(self, attempt: Attempt, error: Exception, now: float) -> bool:
-        """Whether the handler tries again at once, with a new permit; else the message waits or ended."""
-        waiting, gate = self.waiting, self._gates[attempt.handler.name]
-        decision, error = self._decided(attempt, error, now)
-        try:
-            match decision:
-                case TryAgain():
-                    held = attempt.arrival.entry.prefix in gate.held
-                    permit = None if held else gate.breaker.acquire(now)
-                    if permit is not None:
-                        attempt.permit = permit
-                        gate.retried(0)
-                        return True
-                    waiting.wait(attempt, Reason.PAUSED if held else Reason.BREAKER, now, now, error)
-                case WaitForVersion():
-                    attempt.attempts -= 1
-                    local = waiting.wait(attempt, Reason.RETRY, now + decision.delay, now, error)
-                    if not decision.soon:
-                        gate.not_yet[local] = text_of(error)
-                case ProbeFailed():
-                    waiting.postpone(attempt, Reason.BREAKER, now, tried=now)
-                case PutOff():
-                    attempt.attempts -= 1
-                    waiting.postpone(attempt, Reason.RETRY, decision.due, tried=now)
-                case Later():
-                    waiting.wait(attempt, Reason.RETRY, decision.due, now, error)
-                    self._staging.counters.retries += 1
-                    gate.retried(decision.tier)
-                    mirror_to_retry_topic(attempt, error, decision)
-                case GiveUp() | Expired():
-                    self.give_up(attempt, error, now)
-        except CannotWait as full:
-            self.give_up_waiting(attempt, full, now)
+
+def _decided(
+    waiting: Waiting, attempt: Attempt, error: Exception, now: float
+) -> tuple[Decision | WaitForVersion | ProbeFailed, Exception]:
+    """What follows a failure, and the error because of which it does. The breaker counts the failure."""
+    arrival, policy = attempt.arrival, attempt.handler.retry
+    gate, patience = waiting.gates[attempt.handler.name], waiting.options.schema_patience
+    waited = now - arrival.taken if arrival.queue else 0.0
+    if isinstance(error, RowSchemaUnknown) and waited >= patience:
+        error = RowUnreadable(f"{error}. It was waited for over {patience:g} s")
+    kind = classify(error, policy)
+    if isinstance(error, NotYet):  # the outside is not to blame, and the try does not count
+        # Schemas are announced before rows are written with them: the row can be read in a moment.
+        soon = isinstance(error, RowSchemaUnknown)
+        pause = min(max(1.0, waited), NOT_YET_PAUSE) if soon else NOT_YET_PAUSE
+        gate.record(attempt.permit, ok=True, now=now)
+        note_failure(gate, attempt, error, kind, "NotYet", pause)
+        return WaitForVersion(pause, soon), error
+    gate.not_yet.pop(arrival.queue, None)
+    if isinstance(error, DataError) and kind is FailureKind.PERMANENT:
+        gate.give_back(attempt.permit, now=now)
+    else:
+        gate.record(attempt.permit, ok=kind is FailureKind.PERMANENT, now=now)
+    if gate.away and arrival.queue and kind is not FailureKind.PERMANENT:
+        # A probe that failed while nothing shows that the outside is back.
+        attempt.attempts -= 1
+        note_failure(gate, attempt, error, kind, "probe failed")
+        return ProbeFailed(), error
+    deadline = None if arrival.is_replay else arrival.deadline
+    away = _away(waiting, arrival, gate, now)
+    decision = decide(kind, attempt.attempts, policy=policy, now=now, deadline=deadline, away=away)
+    delay = decision.delay if isinstance(decision, Later | PutOff) else 0.0
+    note_failure(gate, attempt, error, kind, type(decision).__name__, delay)
+    return decision, error
+
+
+def _away(waiting: Waiting, arrival: Arrival, gate: HandlerGate, now: float) -> float | None:
+    """Pause before the next try of a message while no message of its handler has succeeded since its last
+    try, in seconds; None: one has, this is its first try, or it has waited for too long already.
+    """
+    if arrival.is_replay:
+        return None  # a replay must fail visibly: nobody can settle its letter meanwhile
+    if not arrival.queue or now > arrival.taken + waiting.options.outage_patience:
+        return None
+    queue = waiting.queues.get(arrival.queue)
+    if queue is None or not queue.tried_ms or ms(gate.last_success) > queue.tried_ms:
+        return None
+    return gate.breaker.policy.max_open_for
+
+
+def _is_answered(waiting: Waiting, attempt: Attempt, error: Exception, now: float) -> bool:
+    """Whether the handler replies that the message failed. It does not reply to a replay, which an operator
+    has requested, nor to a message whose payload was not fetched.
+    """
+    arrival, handler = attempt.arrival, attempt.handler
+    if handler.on_give_up is None or arrival.message is None or arrival.is_replay:
         return False
-
-    def _decided(
-        self, attempt: Attempt, error: Exception, now: float
-    ) -> tuple[Decision | WaitForVersion | ProbeFailed, Exception]:
-        """What follows a failure, and the error because of which it does. The breaker has heard of it."""
-        arrival, policy = attempt.arrival, attempt.handler.retry
-        gate, patience = self._gates[attempt.handler.name], self.waiting.options.schema_patience
-        if isinstance(error, RowSchemaUnknown) and _waited(arrival, now) >= patience:
-            error = RowUnreadable(f"{error}. It was waited for over {patience:g} s")
-        kind = classify(error, policy)
-        if isinstance(error, NotYet):  # the outside is not to blame, and the try does not count
-            # Schemas are announced before rows are written with them: the row can be read in a moment.
-            soon = isinstance(error, RowSchemaUnknown)
-            pause = min(max(1.0, _waited(arrival, now)), NOT_YET_PAUSE) if soon else NOT_YET_PAUSE
-            gate.record(attempt.permit, ok=True, now=now)
-            note_failure(gate, attempt, error, kind, "NotYet", pause)
-            return WaitForVersion(pause, soon), error
-        gate.not_yet.pop(arrival.queue, None)
-        if isinstance(error, DataError) and kind is FailureKind.PERMANENT:
-            gate.give_back(attempt.permit, now=now)
-        else:
-            gate.record(attempt.permit, ok=kind is FailureKind.PERMANENT, now=now)
-        if gate.away and arrival.queue and kind is not FailureKind.PERMANENT:
-            # A probe that failed while nothing shows that the outside is back.
-            attempt.attempts -= 1
-            note_failure(gate, attempt, error, kind, "probe failed")
-            return ProbeFailed(), error
-        deadline = None if is_replay(arrival.record) else arrival.deadline
-        away = self._away(arrival, gate, now)
-        decision = decide(kind, attempt.attempts, policy=policy, now=now, deadline=deadline, away=away)
-        delay = decision.delay if isinstance(decision, Later | PutOff) else 0.0
-        note_failure(gate, attempt, error, kind, type(decision).__name__, delay)
-        return decision, error
-
-    def _away(self, arrival: Arrival, gate: HandlerGate, now: float) -> float | None:
-        """Pause before the next try of a message while no message of its handler has succeeded since its last
-        try, in seconds; None: one has, this is its first try, or it has waited for too long already.
-        """
-        record = arrival.record
-        if is_replay(record):
-            return None  # a replay fails visibly: nobody can settle its letter meanwhile
-        patience = self.waiting.options.outage_patience
-        if not isinstance(record, WaitingMessage) or now > record.waits_since + patience:
-            return None
-        queue = self.waiting.queues.get(arrival.queue)
-        if queue is None or not queue.tried_ms or ms(gate.last_success) > queue.tried_ms:
-            return None
-        return gate.breaker.policy.max_open_for
-
-    def give_up_waiting(self, attempt: Attempt, full: CannotWait, now: float) -> None:
-        """Give up a message that has no room to wait, so that no queue can be held behind its dead letter."""
-        self.give_up(attempt, full.why, now, may_hold=False, may_reply=full.may_reply)
-
-    def give_up(
-        self,
-        attempt: Attempt,
-        error: Exception,
-        now: float,
-        *,
-        may_hold: bool = True,
-        may_reply: bool = True,
-    ) -> None:
-        """End a message with a failure reply of its handler, or as a dead letter. The next of its ordering
-        key has its turn; where the handler's policy holds it back, when an operator has settled the letter.
-        """
-        queue: bytes = b""
-        changes: list[Change] = []
-        if not may_reply or not self._is_answered(attempt, error, now):
-            if may_hold and attempt.handler.retry.hold_while_dead:
-                queue, changes = self.waiting.held(attempt, now)
-            self._letters.give_up(attempt, error, now, holds=name_in(queue))
-        if queue:
-            self.waiting.hold(attempt, queue, changes)
-        elif attempt.arrival.queue:
-            self.waiting.leave(attempt, now)
-
-    def _is_answered(self, attempt: Attempt, error: Exception, now: float) -> bool:
-        """Whether the handler replies that the message failed. It does not reply to a replay, which an
-        operator has requested, nor to a message whose payload was not fetched.
-        """
-        arrival, handler = attempt.arrival, attempt.handler
-        if handler.on_give_up is None or arrival.message is None or is_replay(arrival.record):
-            return False
-        try:
-            reply = handler.on_give_up(arrival.message, error)
-            self.waiting.outcomes.stage(arrival, handler, reply, attempt.inbox_key, now)
-        except Exception:
-            log.exception("reply_on_give_up_failed", handler=handler.name, action="it is a dead letter")
-            return False
-        return True
-
-
-def _waited(arrival: Arrival, now: float) -> float:
-    """Seconds for which a message has waited."""
-    record = arrival.record
-    return now - record.waits_since if isinstance(record, WaitingMessage) else 0.0
+    try:
+        reply = handler.on_give_up(arrival.message, error)
+        waiting.outcomes.stage(arrival, handler, reply, attempt.inbox_key, now)
+    except Exception:
+        log.exception("reply_on_give_up_failed", handler=handler.name, action="it is a dead letter")
+        return False
+    return True
 
 
 def note_failure(

@@ -204,11 +204,6 @@ def message_of(record: Record, now_ms: int, *, letter: bool = False) -> WaitingM
     )
 
 
-def is_replay(record: Record) -> bool:
-    """Whether an operator has a message tried again: it is a dead letter."""
-    return isinstance(record, WaitingMessage) and record.letter
-
-
 # -- what becomes of a queue ------------------------------------------------------------------------------
 
 
@@ -324,7 +319,6 @@ def without_head(local: bytes, before: Queue, after: Queue | None) -> list[Chang
 
 
 def begin_with(
-    local: bytes,
     attempt: Attempt,
     reason: Reason,
     due: float,
@@ -332,11 +326,12 @@ def begin_with(
     *,
     letter: bool = False,
     tried: float = 0.0,
-) -> list[Change]:
-    """The changes that begin a queue with a message."""
+) -> tuple[bytes, list[Change]]:
+    """The local key of the queue in which a message would wait, and the changes that begin it."""
+    local = queue_of_order(attempt.arrival, attempt.handler)
     message = message_of(attempt.arrival.record, ms(now), letter=letter)
     queue = begin(reason, due_ms=ms(due), attempts=attempt.attempts, size=message.size, tried_ms=ms(tried))
-    return with_message(local, queue, queue.first, message)
+    return local, with_message(local, queue, queue.first, message)
 
 
 # -- which queue ---------------------------------------------------------------------------------------
@@ -349,12 +344,13 @@ def queue_of_key(arrival: Arrival, handler: BoundHandler) -> bytes:
 
 def queue_of_order(arrival: Arrival, handler: BoundHandler) -> bytes:
     """The local key of the queue in which a message would wait."""
-    order = b""
-    if handler.order_by is not None and arrival.message is not None:
-        try:
-            order = handler.order_by(arrival.message).encode()
-        except Exception:
-            log.exception("order_by_failed", handler=handler.name, action="it is ordered by its key")
+    if handler.order_by is None or arrival.message is None:
+        return queue_of_key(arrival, handler)
+    try:
+        order = handler.order_by(arrival.message).encode()
+    except Exception:
+        log.exception("order_by_failed", handler=handler.name, action="it is ordered by its key")
+        order = b""
     if len(order) > MAX_ORDER_BYTES:
         order = blake2b(order, digest_size=16).digest()
     return arrival.entry.prefix + queue_name(handler.name_bytes, arrival.record.key or b"", order)

@@ -25,7 +25,6 @@ from streams.retry.queue import (
     append,
     begin_with,
     handler_of,
-    is_replay,
     message_of,
     ms,
     put_off,
@@ -137,8 +136,7 @@ class Waiting:
         """Begin a queue with a message, which waits until it is due. Returns its local key. Raises
         CannotWait: because of `error`, with which its handler failed, if there is one.
         """
-        local = queue_of_order(attempt.arrival, attempt.handler)
-        changes = begin_with(local, attempt, reason, due, now, tried=tried)
+        local, changes = begin_with(attempt, reason, due, now, tried=tried)
         gate = self.gates[attempt.handler.name]
         if local in gate.queues:  # only where `order_by` returns another key than a moment ago
             self.requeue_behind(attempt, local, now)
@@ -157,7 +155,7 @@ class Waiting:
         if queue is None:
             unreadable = RowUnreadable(f"it is to wait in the queue {name_in(local)!r}, which cannot be read")
             raise CannotWait(unreadable, may_reply=False)
-        letter = is_replay(arrival.record)
+        letter = arrival.is_replay
         message = message_of(arrival.record, ms(now), letter=letter)
         if letter:  # its place is before them, as if its ordering key had been known from the start
             longer = replayed(queue, message.size, ms(now))
@@ -219,7 +217,7 @@ class Waiting:
         local = arrival.queue
         queue = self.queues.get(local)
         assert queue is not None
-        rest = advance(queue, message_of(arrival.record, 0).size, ms(now))
+        rest = advance(queue, arrival.entry.size, ms(now))
         self.staging.put(arrival.entry, without_head(local, queue, rest))
         gate.running.discard(local)
         gate.not_yet.pop(local, None)
@@ -228,29 +226,42 @@ class Waiting:
         elif local in gate.crowds:
             self.crowds.note(gate, local, rest, now)
 
-    def held(self, attempt: Attempt, now: float) -> tuple[bytes, list[Change]]:
-        """The local key of the queue that is to wait behind a dead letter, and its changes for `hold`; empty
-        where the message cannot be the head of a queue.
+    def succeeded(self, attempt: Attempt, seconds: float, now: float) -> None:
+        """Count an attempt that has succeeded, and how long it took. A message that had waited leaves its
+        queue; of a replay, the dead letter goes.
         """
         arrival, handler = attempt.arrival, attempt.handler
+        self.gates[handler.name].handled(attempt.permit, seconds, now)
         if arrival.queue:
-            queue = self.queues.get(arrival.queue)
+            self.leave(attempt, now)
+        if arrival.is_replay:
+            self.letters.succeeded(arrival.entry, arrival.record, handler.name, now)
+
+    def end_turn(self, attempt: Attempt, now: float, *, hold: bool = False) -> bytes:
+        """Let the next message of a queue have its turn, after one that was given up. With `hold`, all of its
+        ordering key wait behind its dead letter. Returns the local key of the queue that does; empty: none.
+        """
+        arrival, handler = attempt.arrival, attempt.handler
+        local = arrival.queue
+        if hold and local:
+            queue = self.queues.get(local)
             assert queue is not None
             dead = put_off(queue, Reason.DEAD, due_ms=0, attempts=attempt.attempts)
             message = message_of(arrival.record, ms(now), letter=True)
-            return arrival.queue, with_message(arrival.queue, dead, dead.head, message)
-        local = queue_of_order(arrival, handler)
-        changes = begin_with(local, attempt, Reason.DEAD, 0.0, now, letter=True)
-        if local in self.gates[handler.name].queues or self.too_large(changes):  # the former: see `begin`
-            return b"", []
-        return local, changes
-
-    def hold(self, attempt: Attempt, local: bytes, changes: list[Change]) -> None:
-        """Let a queue wait behind a dead letter."""
-        gate = self.gates[attempt.handler.name]
-        self.staging.put(attempt.arrival.entry, changes)
+            changes = with_message(local, dead, dead.head, message)
+        elif hold:
+            local, changes = begin_with(attempt, Reason.DEAD, 0.0, now, letter=True)
+            if local in self.gates[handler.name].queues or self.too_large(changes):  # the former: see `begin`
+                return b""
+        else:
+            if local:
+                self.leave(attempt, now)
+            return b""
+        self.staging.put(arrival.entry, changes)
+        gate = self.gates[handler.name]
         gate.add(local)
         gate.running.discard(local)
+        return local
 
     def replay(self, arrival: Arrival, handler: BoundHandler, letter: Letter, now: float) -> str:
         """Insert a replay before messages that are not replays. Returns why not; empty when it is staged."""

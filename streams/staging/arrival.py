@@ -59,6 +59,7 @@ class Arrival:
         "envelope",
         "error",
         "handlers",
+        "is_replay",
         "message",
         "number",
         "operation",
@@ -92,6 +93,8 @@ class Arrival:
         #: come in.
         self.queue = b""
         self.number = 0
+        #: Whether an operator has requested the run: the message is a dead letter.
+        self.is_replay = False
         #: What an operator asks for instead of a message: carried out when it is its key's turn.
         self.operation: PendingOperation | None = None
         #: Of the head of a queue: what its handler may run with, and how often it has tried it before.
