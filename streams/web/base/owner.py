@@ -13,8 +13,7 @@ from streams.units import MIB
 from streams.web.base.answers import FoundAnswer
 from streams.web.base.asking import READ
 from streams.web.base.loopback import peer_origin
-from streams.web.base.refusal import ErrorAnswer
-from streams.web.base.view import Problem
+from streams.web.base.view import ErrorAnswer, Problem
 
 A = TypeVar("A", bound=msgspec.Struct)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from streams.errors import PositionLost, TopicMismatch
 from streams.lane.measures import LaneMeasures
 from streams.lane.state import LaneState
@@ -19,6 +21,14 @@ from streams.staging.unreadable import Unreadable
 from streams.web.base.database_answers import DatabaseAnswer, OutboxRows
 from streams.web.base.scans import Question, Scan
 from streams.web.base.windows import LogRange, ReadPage, TopicFacts, Window
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True):
+    """What a worker says where it has no answer: a word for programs, a sentence for people."""
+
+    error: str
+    detail: str
+
 
 #: States in which a lane's store holds what was last committed. In the others it may still be filling up.
 READABLE = (LaneState.OPEN, LaneState.QUARANTINED)

@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from streams.lane.state import LaneState
 from streams.policy.breaker import BreakerState
 from streams.saga.engine import IGNORED_FOR, SagaHandler
+from streams.staging.measures import Distribution
 from streams.web.base.view import READABLE, LaneView, WorkerView
-from streams.web.metrics.families import counter, distribute, gauge, histogram
+
+PREFIX = "steadfaust_"
+
+
+def gauge(name: str, says: str, *labels: str) -> GaugeMetricFamily:
+    """A number that rises and falls."""
+    return GaugeMetricFamily(PREFIX + name, says, labels=labels)
+
+
+def counter(name: str, says: str, *labels: str) -> CounterMetricFamily:
+    """A number that only grows; its name gets `_total`."""
+    return CounterMetricFamily(PREFIX + name, says, labels=labels)
+
+
+def histogram(name: str, says: str, *labels: str) -> HistogramMetricFamily:
+    """A distribution."""
+    return HistogramMetricFamily(PREFIX + name, says, labels=labels)
+
+
+def distribute(family: HistogramMetricFamily, labels: Sequence[str], found: Distribution) -> None:
+    """Add a distribution: a bucket of Prometheus has all that are smaller, too."""
+    bounds = [*map(str, found.bounds), "+Inf"]
+    buckets = list(zip(bounds, map(float, accumulate(found.counts)), strict=True))
+    family.add_metric(labels, buckets, sum_value=found.total)
 
 
 class _Of(NamedTuple):

@@ -6,10 +6,9 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from streams.web.base.view import Problem
 from streams.web.handlers.handler_answers import AskHandler, HandlersAnswer
 from streams.web.handlers.handlers import ask_handler, list_handlers
-from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest
+from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest, from_form
 
 _decode_ask = msgspec.json.Decoder(AskHandler).decode
 
@@ -26,14 +25,10 @@ async def _operate(request: WebRequest) -> msgspec.Struct:
 
 async def _settle(request: WebRequest, fields: dict[str, str]) -> str:
     """Ask a handler for what a form says, and lead back to its page."""
-    wanted = {name: fields.get(name, "") for name in ("operation", "who", "why")}
-    try:
-        ask = msgspec.convert(wanted, AskHandler)
-    except msgspec.ValidationError as error:
-        raise Problem(400, "bad_request", str(error)) from error
+    ask = from_form(fields, AskHandler, "operation", "who", "why")
     handler = request.names["handler"]
-    told = await ask_handler(request.view, handler, ask)
-    return f"/handlers/{quote(handler, safe='')}?{urlencode({'asked': told.operation})}"
+    done = await ask_handler(request.view, handler, ask)
+    return f"/handlers/{quote(handler, safe='')}?{urlencode({'asked': done.operation})}"
 
 
 ROUTES = (

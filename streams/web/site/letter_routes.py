@@ -16,21 +16,9 @@ from streams.web.letters.letter_answers import (
 from streams.web.letters.letters import group_letters, list_letters, show_letter
 from streams.web.letters.operation_answers import settled
 from streams.web.site import letter_pages
-from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest
+from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest, asks
 
 _decode_ask = msgspec.json.Decoder(Ask).decode
-
-
-async def _letters(request: WebRequest) -> msgspec.Struct:
-    return await list_letters(request.view, request.query, **request.asker(LettersAnswer))
-
-
-async def _groups(request: WebRequest) -> msgspec.Struct:
-    return await group_letters(request.view, request.query, **request.asker(GroupsAnswer))
-
-
-async def _letter(request: WebRequest) -> msgspec.Struct:
-    return await show_letter(request.view, request.names["letter"], **request.asker(LetterShown))
 
 
 async def _answer(request: WebRequest) -> msgspec.Struct:
@@ -67,14 +55,14 @@ async def _letters_page(request: WebRequest) -> msgspec.Struct:
 
 
 ROUTES = (
-    Read("/dead-letters", _letters),
-    Read("/dead-letters/groups", _groups),
+    Read("/dead-letters", asks(list_letters, LettersAnswer)),
+    Read("/dead-letters/groups", asks(group_letters, GroupsAnswer)),
     Read("/dead-letters/jobs", _jobs),
     ApiOperation("/dead-letters/operations", _operate),
     Read("/dead-letters/jobs/{job}", _job),
     ApiOperation("/dead-letters/jobs/{job}/stop", _stop),
     Read("/dead-letters/audit", _audit, "letter_audit.html"),
-    Read("/dead-letters/{letter}", _letter),
+    Read("/dead-letters/{letter}", asks(show_letter, LetterShown, "letter")),
     Read("/dead-letters/{letter}/answer", _answer),
     # The pages, which show all lanes together.
     Read("/dead-letters", _groups_page, "letter_groups.html", json=None),

@@ -20,13 +20,12 @@ from streams.web.base.view import WorkerView
 from streams.web.overview.overview import overview, readiness
 from streams.web.site import (
     handler_routes,
+    history_routes,
     letter_routes,
     login,
     overview_routes,
     saga_routes,
-    search_routes,
     table_routes,
-    topic_routes,
 )
 from streams.web.site.pages import json_response
 from streams.web.site.site import Route, Site, static
@@ -44,8 +43,7 @@ ROUTES: tuple[Route, ...] = (
     *saga_routes.ROUTES,
     *letter_routes.ROUTES,
     *handler_routes.ROUTES,
-    *search_routes.ROUTES,
-    *topic_routes.ROUTES,
+    *history_routes.ROUTES,
     *login.ROUTES,
 )
 

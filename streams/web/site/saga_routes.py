@@ -1,27 +1,122 @@
-"""Addresses of sagas, and what operators ask of them."""
+"""The page of sagas: counts by status, those that need attention, then the list that was requested."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from streams.web.base.view import Problem
-from streams.web.sagas.saga_answers import AskSaga, SagasAnswer, SagaShown
-from streams.web.sagas.saga_counts import COUNTS_PATH
+from streams.web.base.lane_rows import Query
+from streams.web.base.view import Problem, WorkerView
+from streams.web.overview.flow import PATIENCE
+from streams.web.overview.flow_answers import WorkerPart
+from streams.web.sagas.saga_answers import AskSaga, SagaAnswer, SagasAnswer, SagaShown
+from streams.web.sagas.saga_counts import COUNTS_PATH, CountsAnswer, StatusLine, lines
 from streams.web.sagas.sagas import SAGAS_PATH, ask_saga, list_sagas, show_saga
-from streams.web.site.saga_pages import sagas_over_time, sagas_page
-from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest
+from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest, asks, from_form
+
+#: So many sagas that need attention come before the others.
+MOST_FIRST = 20
+_ASKS = ("status", "stalled", "older", "cursor")
+
+
+class SagasPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Sagas of all workers.
+
+    Attributes:
+        counts: how many there are of each status, `counted` seconds ago or later; None: not counted yet.
+        first: those that wait for an operator or take too long; only where nothing else is asked for.
+        found: what is asked for.
+        lines: how many there were in the last hour, as far as workers remember.
+        untold: workers that did not send their counts.
+    """
+
+    counts: dict[str, int]
+    stalled: int
+    counted: float | None
+    first: list[SagaAnswer]
+    found: SagasAnswer
+    lines: list[StatusLine] = []
+    untold: list[str] = []
+
+
+class OverTime(msgspec.Struct, frozen=True, kw_only=True):
+    """The lines of that page alone."""
+
+    lines: list[StatusLine]
+    untold: list[str]
+
+
+async def sagas_over_time(request: WebRequest) -> OverTime | CountsAnswer:
+    """How many sagas there were; another worker gets the counts of this one alone."""
+    own = request.overviews.saga_counts()
+    if request.asked_by is not None:
+        return own
+    told, untold = await over_time(request.view, own, request.asker(CountsAnswer)["ask"])
+    return OverTime(lines=told, untold=untold)
+
+
+async def sagas_page(request: WebRequest) -> SagasPage:
+    """The page. Raises Problem."""
+    workers = (await request.overviews.answer()).workers
+    counts, stalled, counted = counted_by(workers)
+    first: list[SagaAnswer] = []
+    if not any(request.query.get(name) for name in _ASKS):
+        for wanted, there in (({"status": "failed"}, counts.get("failed")), ({"stalled": "1"}, stalled)):
+            if there:
+                query = {**wanted, "limit": str(MOST_FIRST)}
+                some = await list_sagas(request.view, query, **request.asker(SagasAnswer))
+                known = {each.id for each in first}
+                first += [each for each in some.sagas if each.id not in known]
+    found = await list_sagas(request.view, request.query, **request.asker(SagasAnswer))
+    ask = request.asker(CountsAnswer)["ask"]
+    told, untold = await over_time(request.view, request.overviews.saga_counts(), ask)
+    return SagasPage(
+        counts=counts,
+        stalled=stalled,
+        counted=counted,
+        first=first,
+        found=found,
+        lines=told,
+        untold=untold,
+    )
+
+
+def counted_by(workers: list[WorkerPart]) -> tuple[dict[str, int], int, float | None]:
+    """Sagas by status, those that take too long, and the age of the oldest count in seconds."""
+    counts: Counter[str] = Counter()
+    for each in workers:
+        counts.update(each.sagas)
+    ages = [each.counted for each in workers if each.counted is not None]
+    return dict(counts), sum(each.stalled for each in workers), max(ages, default=None)
+
+
+async def over_time(
+    view: WorkerView, own: CountsAnswer, ask: Callable[[str, str, Query], Awaitable[Any]]
+) -> tuple[list[StatusLine], list[str]]:
+    """Of all workers that answer, and the others: silent ones, and those of a version that does not count."""
+    known = {*view.assignment.owners.values(), *view.assignment.members}
+    others = sorted(url for url in known if url and url != view.url)
+    answers = await asyncio.gather(*(_asked(url, ask) for url in others))
+    told = [each for each in answers if each is not None]
+    untold = [url for url, each in zip(others, answers, strict=True) if each is None]
+    return lines([own, *told], int(view.now() // 60)), untold
+
+
+async def _asked(url: str, ask: Callable[[str, str, Query], Awaitable[Any]]) -> CountsAnswer | None:
+    with suppress(TimeoutError, Problem):  # the overview says why
+        async with asyncio.timeout(PATIENCE):
+            found: CountsAnswer = await ask(url, COUNTS_PATH, {})
+            return found
+    return None
+
 
 _decode_ask = msgspec.json.Decoder(AskSaga).decode
-
-
-async def _sagas(request: WebRequest) -> msgspec.Struct:
-    return await list_sagas(request.view, request.query, **request.asker(SagasAnswer))
-
-
-async def _saga(request: WebRequest) -> msgspec.Struct:
-    return await show_saga(request.view, request.names["saga"], **request.asker(SagaShown))
 
 
 async def _operate(request: WebRequest) -> msgspec.Struct:
@@ -31,22 +126,18 @@ async def _operate(request: WebRequest) -> msgspec.Struct:
 
 async def _repair(request: WebRequest, fields: dict[str, str]) -> str:
     """Ask a saga for what a form says, and lead back to its page."""
-    wanted = {name: fields.get(name, "") for name in ("operation", "who", "why", "step")}
-    try:
-        ask = msgspec.convert(wanted, AskSaga)
-    except msgspec.ValidationError as error:
-        raise Problem(400, "bad_request", str(error)) from error
+    ask = from_form(fields, AskSaga, "operation", "who", "why", "step")
     ident = request.names["saga"]
-    told = await ask_saga(request.view, ident, ask, ask=request.asker(SagaShown)["ask"])
-    said = urlencode({"asked": f"{told.operation} {told.step}".strip()})
-    return f"/sagas/{quote(ident, safe='')}?{said}"
+    done = await ask_saga(request.view, ident, ask, ask=request.asker(SagaShown)["ask"])
+    query = urlencode({"asked": f"{done.operation} {done.step}".strip()})
+    return f"/sagas/{quote(ident, safe='')}?{query}"
 
 
 ROUTES = (
-    Read("/sagas", _sagas),
+    Read("/sagas", asks(list_sagas, SagasAnswer)),
     Read("/sagas", sagas_page, "sagas.html", json=None),
     Read(COUNTS_PATH.removeprefix("/api"), sagas_over_time),
-    Read("/sagas/{saga}", _saga, "saga.html"),
+    Read("/sagas/{saga}", asks(show_saga, SagaShown, "saga"), "saga.html"),
     Form("/sagas/{saga}", _repair),
     ApiOperation(f"{SAGAS_PATH.removeprefix('/api')}/{{saga}}/operations", _operate),
 )

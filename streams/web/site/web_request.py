@@ -110,6 +110,28 @@ class WebRequest:
 Answer = Callable[[WebRequest], Awaitable[msgspec.Struct]]
 
 
+def asks(
+    answer: Callable[..., Awaitable[msgspec.Struct]], kind: type[msgspec.Struct], name: str = ""
+) -> Answer:
+    """An answer about the query, or about the part `name` of the path, which may come from another worker as
+    a struct of this kind.
+    """
+
+    async def answer_to(request: WebRequest) -> msgspec.Struct:
+        subject = request.names[name] if name else request.query
+        return await answer(request.view, subject, **request.asker(kind))
+
+    return answer_to
+
+
+def from_form(fields: Mapping[str, str], kind: type[T], *names: str) -> T:
+    """A struct with these fields of a form. Raises Problem 400."""
+    try:
+        return msgspec.convert({name: fields.get(name, "") for name in names}, kind)
+    except msgspec.ValidationError as error:
+        raise Problem(400, "bad_request", str(error)) from error
+
+
 class FormPage(NamedTuple):
     """A page to show instead of leading to another one: a form that goes on."""
 

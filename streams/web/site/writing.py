@@ -12,9 +12,8 @@ from litestar.response.base import ASGIResponse
 
 from streams.model.personal import masked, personal_fields
 from streams.web.base.access import Role, Visitor
-from streams.web.base.refusal import ErrorAnswer
 from streams.web.base.sessions import KNOWN, KNOWN_LASTS, LASTS, SESSION
-from streams.web.base.view import Problem, WorkerView
+from streams.web.base.view import ErrorAnswer, Problem, WorkerView
 from streams.web.site.pages import json_response, page_response
 from streams.web.site.requests import AnyRequest, query_of, shown_path
 from streams.web.site.web_request import CSRF, Act, FormPage, LoginRedirect, WebRequest

@@ -18,8 +18,16 @@ from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
 from streams.model.personal import masked, personal_fields
 from streams.web.base import access as access_module
-from streams.web.base.access import Access, Incoming, Role
-from streams.web.base.login_throttle import AT_ONCE, EVERY, LoginThrottle, client_of, network_of
+from streams.web.base.access import (
+    AT_ONCE,
+    EVERY,
+    Access,
+    Incoming,
+    LoginThrottle,
+    Role,
+    client_of,
+    network_of,
+)
 from streams.web.base.loopback import peer_origin
 from streams.web.base.sessions import LASTS, SESSION, EndedSessions, opened
 from streams.web.base.view import Problem

@@ -8,7 +8,7 @@ from web_workers import NOW, Browser, FakeWorker
 from streams.web.base.owner import ASKED_BY
 from streams.web.base.view import Problem
 from streams.web.sagas.saga_counts import KEPT, CountRing, CountsAnswer, lines
-from streams.web.site.saga_pages import over_time
+from streams.web.site.saga_routes import over_time
 
 NOW_MINUTE = int(NOW // 60)
 

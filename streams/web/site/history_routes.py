@@ -1,4 +1,4 @@
-"""Addresses of topics and of their records. All are only read."""
+"""Addresses of the search, of a key's timeline, of topics and their records, and of the database edge."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ import msgspec
 
 from streams.errors import ClusterUnavailable
 from streams.web.base.view import Kept
+from streams.web.history.holdings import KEY_PATH, held
+from streams.web.history.search import look_into, only_thing
+from streams.web.history.timeline_answers import KeyAnswer
 from streams.web.history.topics import browse_topic, known_topics, list_topics, show_record
-from streams.web.site.web_request import Read, WebRequest
+from streams.web.site.web_request import Read, WebRequest, asks
 
 _TOPICS = "topics"
+
+
+async def _of_key(request: WebRequest) -> msgspec.Struct:
+    return await held(request.view, request.query.get("key", ""), **request.asker(KeyAnswer))
+
+
+async def _database(request: WebRequest) -> msgspec.Struct:
+    return await request.view.database()
 
 
 async def _topics(request: WebRequest) -> msgspec.Struct:
@@ -30,7 +41,14 @@ async def _record(request: WebRequest) -> msgspec.Struct:
     return await show_record(request.view, names["topic"], names["partition"], names["offset"])
 
 
+_found = asks(look_into, KeyAnswer)
+
 ROUTES = (
+    # Goes straight to the one thing that it finds.
+    Read("/search", _found, "timeline.html", onward=only_thing, unasked="search.html"),
+    Read("/timeline", _found, "timeline.html", json=None, unasked="search.html"),
+    Read(KEY_PATH.removeprefix("/api"), _of_key),
+    Read("/outbox", _database, "outbox.html"),
     Read("/topics", _topics, "topics.html"),
     Read("/topics/{topic}", _topic, "topic.html"),
     Read("/topics/{topic}/{partition}/{offset}", _record, "record.html"),
