@@ -110,7 +110,7 @@ def _faults(plan: RunPlan, console: Console, document: Path | None) -> tuple[boo
 
 def _controls(var: Path, *, as_json: bool) -> tuple[bool, msgspec.Raw]:
     """Run the controls on an empty directory, as a process of their own; returns whether they passed, and
-    their JSON (null unless asked for). Raises ChaosFailed when they could not be run.
+    their JSON (null without `as_json`). Raises ChaosFailed when they could not be run.
     """
     command = [sys.executable, "-m", "chaos.controls", "--var", str(var), *(["--json"] if as_json else [])]
     with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE if as_json else None) as process:

@@ -41,7 +41,7 @@ from streams.s3 import claim_checks
 
 LAYOUT = Layout("chaos", PARTITIONS, LANES)
 SESSION_TIMEOUT = 6.0
-#: Messages a second, unless told otherwise; less in a run that is so long that the purchases would not last.
+#: Messages a second by default; fewer in a run that is so long that the purchases would not last.
 RATE = 40.0
 _SPARE = 1.05  # each purchase makes 1.15 messages, and faults may take a little longer than planned
 _LONGEST_SCENE = 60.0
@@ -143,11 +143,11 @@ class Driver:
                 with suppress(asyncio.CancelledError):
                     await watching
             await self._end_workers(fleet, edge)
-            told = self._told(fleet, ground.layout, await edge.stop("the end of the run"))
+            notes = self._notes(fleet, ground.layout, await edge.stop("the end of the run"))
         (self._plan.var / REQUESTS).write_bytes(msgspec.json.encode(self._requests))
-        (self._plan.var / RUN).write_bytes(msgspec.json.encode(told.run))
+        (self._plan.var / RUN).write_bytes(msgspec.json.encode(notes.run))
         (self._plan.var / COMMITS).write_bytes(msgspec.json.encode(watch.commits()))
-        return told
+        return notes
 
     def _settings(self) -> dict[str, str]:
         return {
@@ -266,7 +266,7 @@ class Driver:
                 how = "hung" if worker.hung else f"ended with {worker.exit_code}"
                 self._problems.append(f"{worker.name} {how} at the end: {worker.log.path}")
 
-    def _told(self, fleet: Fleet, layout: Layout, edge: list[ProcessEnd]) -> DriverNotes:
+    def _notes(self, fleet: Fleet, layout: Layout, edge: list[ProcessEnd]) -> DriverNotes:
         run = RunRecords(
             seed=self._plan.seed,
             app_id=LAYOUT.app_id,

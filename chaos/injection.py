@@ -87,13 +87,13 @@ class Injection:
         began = time.time()
         try:
             done = await self._perform(planned, self._ground)
-            said = done.confirmed
+            confirmed = done.confirmed
         except SteadfaustError as error:
             self.problems.append(f"{planned.kind} at {began - self._began:.0f} s: {error}")
             done = Happened(kind=planned.kind, target=_target(planned), began=began, ended=None, confirmed="")
-            said = f"NOT CONFIRMED: {error}"
+            confirmed = f"NOT CONFIRMED: {error}"
         self.happened.append(done)
-        self._say(f"{self.elapsed:5.0f} s  {done.kind} {done.target}: {said}")
+        self._say(f"{self.elapsed:5.0f} s  {done.kind} {done.target}: {confirmed}")
 
     async def _until(self, elapsed: float) -> None:
         await asyncio.sleep(max(0.0, elapsed - self.elapsed))

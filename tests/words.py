@@ -39,9 +39,10 @@ CEILINGS = {
     ".": 3,
     "agents": 1,
     "benchmarks": 1,
-    "chaos": 414,
+    "chaos": 0,
     "demo": 0,
-    "docs": 207,
+    "docs": 1,
+    "docs/adr": 3,
     "examples": 0,
     "ops": 0,
     "schemas": 0,
@@ -75,9 +76,15 @@ def counted(paths: Iterable[str]) -> dict[str, Counter[str]]:
     for path in paths:
         if path in APART:
             continue
-        area = path.split("/")[0] if "/" in path else "."
-        found.setdefault(area, Counter()).update(words_of((ROOT / path).read_text()))
+        found.setdefault(_area(path), Counter()).update(words_of((ROOT / path).read_text()))
     return found
+
+
+def _area(path: str) -> str:
+    """The folder at the top; the decisions, of which old ones stay, are by themselves."""
+    if path.startswith("docs/adr/"):
+        return "docs/adr"
+    return path.split("/")[0] if "/" in path else "."
 
 
 def lowered(source: str, counts: dict[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""A negative control that runs on real brokers and in the simulation."""
+"""The controls, and the one of them that the simulation runs, too."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from chaos.evidence.decoding import Origin, decoder, split_key
 from chaos.evidence.evidence import Evidence
 from chaos.evidence.in_postgres import SOURCE, OrderRow
 from chaos.evidence.retry_rows import Retried
-from chaos.evidence.saga_records import CommandRecord, Replied, Said
+from chaos.evidence.saga_records import CommandRecord, Replied, SagaMessages
 from chaos.evidence.stores import Rows
 from chaos.judges.lateness import TIME
 from chaos.judges.sagas import TIMERS_TABLE as TIMERS
@@ -60,10 +60,10 @@ class Breakage:
 
 
 def lose_a_reply(evidence: Evidence) -> None:
-    """The saga hears nothing of a step, and stands still."""
-    said = _a_saga(evidence)
-    lost = next(each for each in said.replied if each.outcome == "success")
-    said.replied.remove(lost)
+    """The saga gets no reply to a step, and does not go on."""
+    saga = _a_saga(evidence)
+    lost = next(each for each in saga.replies if each.outcome == "success")
+    saga.replies.remove(lost)
     evidence.messages.remove(lost.sent)
 
 
@@ -82,24 +82,24 @@ def hold_a_command(evidence: Evidence) -> None:
 
 def compensate_again(evidence: Evidence) -> None:
     """A payment is given back a second time."""
-    said, asked = _undone(evidence)
-    reply = next(each for each in said.replied if each.command_id == asked.command_id)
-    said.replied.append(reply._replace(sent=_again(evidence, reply.sent)))
+    saga, command = _undone(evidence)
+    reply = next(each for each in saga.replies if each.command_id == command.command_id)
+    saga.replies.append(reply._replace(sent=_again(evidence, reply.sent)))
 
 
 def compensate_nothing(evidence: Evidence) -> None:
     """A payment is kept, though its order was cancelled after it."""
-    said, asked = _undone(evidence)
-    those = [each for each in said.replied if each.command_id == asked.command_id]
-    said.asked.remove(asked)
+    saga, command = _undone(evidence)
+    those = [each for each in saga.replies if each.command_id == command.command_id]
+    saga.commands.remove(command)
     for each in those:
-        said.replied.remove(each)
-    for sent in (asked.sent, *(each.sent for each in those)):
+        saga.replies.remove(each)
+    for sent in (command.sent, *(each.sent for each in those)):
         evidence.messages.remove(sent)
 
 
 def lose_a_retry(evidence: Evidence) -> None:
-    """A message was put off and never tried again."""
+    """A message was postponed and never tried again."""
     effect = _an_effect(evidence)
     cause = next(each for each in evidence.messages if each.message_id == effect.cause)
     origin = Origin(cause.topic, cause.partition, cause.offset)
@@ -108,7 +108,7 @@ def lose_a_retry(evidence: Evidence) -> None:
 
 
 def retry_behind_its_key(evidence: Evidence) -> None:
-    """A message was put off, and the next one of its key was handled meanwhile."""
+    """A message was postponed, and the next one of its key was handled meanwhile."""
     cause_of = {each.message_id: each for each in evidence.messages if each.topic == ReserveLine.TOPIC}
     first: dict[tuple[str, int], SentMessage] = {}
     for each in sorted(evidence.messages, key=lambda each: each.offset):
@@ -125,17 +125,19 @@ def retry_behind_its_key(evidence: Evidence) -> None:
 
 def never_ring(evidence: Evidence) -> None:
     """A command was long without a reply, and its saga did not ask after it."""
-    said, asked = _asked(evidence)
-    said.asked[said.asked.index(asked)] = asked._replace(decided=asked.decided - _STUCK * 10)
+    saga, command = _first_command(evidence)
+    saga.commands[saga.commands.index(command)] = command._replace(decided=command.decided - _STUCK * 10)
 
 
 def ring_twice(evidence: Evidence) -> None:
     """A deadline rings, and at once again."""
-    said, asked = _asked(evidence)
+    saga, command = _first_command(evidence)
     for number in range(2):
-        at = asked.decided + TIME + number
-        sent = asked.sent._replace(topic=OrderSagaReply.TOPIC, offset=_AGAIN + number, message_id=f"{number}")
-        said.replied.append(Replied(sent, asked.command_id, "timed_out", at, at))
+        at = command.decided + TIME + number
+        sent = command.sent._replace(
+            topic=OrderSagaReply.TOPIC, offset=_AGAIN + number, message_id=f"{number}"
+        )
+        saga.replies.append(Replied(sent, command.command_id, "timed_out", at, at))
 
 
 def leave_a_timer(evidence: Evidence) -> None:
@@ -197,7 +199,7 @@ def double_an_order(evidence: Evidence) -> None:
 
 
 def tell_another_status(evidence: Evidence) -> None:
-    """PostgreSQL has not heard what became of an order."""
+    """PostgreSQL has an older status of an order."""
     orders = evidence.database.orders
     stored = _stored(evidence)
     orders[orders.index(stored)] = stored._replace(status="pending")
@@ -232,34 +234,34 @@ BREAKAGES = (
 )
 
 
-def _a_saga(evidence: Evidence) -> Said:
+def _a_saga(evidence: Evidence) -> SagaMessages:
     """One of which all steps succeeded."""
     return next(
-        said
-        for said in evidence.sagas.by_order.values()
-        if said.asked and all(each.outcome == "success" for each in said.replied)
+        saga
+        for saga in evidence.sagas.by_order.values()
+        if saga.commands and all(each.outcome == "success" for each in saga.replies)
     )
 
 
-def _asked(evidence: Evidence) -> tuple[Said, CommandRecord]:
-    said = _a_saga(evidence)
-    return said, said.asked[0]
+def _first_command(evidence: Evidence) -> tuple[SagaMessages, CommandRecord]:
+    saga = _a_saga(evidence)
+    return saga, saga.commands[0]
 
 
-def _undone(evidence: Evidence) -> tuple[Said, CommandRecord]:
+def _undone(evidence: Evidence) -> tuple[SagaMessages, CommandRecord]:
     """A saga that has given a payment back, and its command for that."""
     return next(
-        (said, asked)
-        for said in evidence.sagas.by_order.values()
-        for asked in said.asked
-        if asked.sent.topic == RefundPayment.TOPIC
+        (saga, command)
+        for saga in evidence.sagas.by_order.values()
+        for command in saga.commands
+        if command.sent.topic == RefundPayment.TOPIC
     )
 
 
 def _replies(evidence: Evidence) -> Iterator[Replied]:
-    for said in evidence.sagas.by_order.values():
-        asked = {each.sent.message_id for each in said.asked}
-        yield from (each for each in said.replied if each.sent.cause in asked)
+    for saga in evidence.sagas.by_order.values():
+        commands = {each.sent.message_id for each in saga.commands}
+        yield from (each for each in saga.replies if each.sent.cause in commands)
 
 
 def _stored(evidence: Evidence) -> OrderRow:

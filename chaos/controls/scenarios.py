@@ -19,8 +19,8 @@ _HAPPENS_WITHIN = 60.0
 _SESSION_TIMEOUT = 6.0
 #: A worker that comes back within it has the same lanes, on a machine under whatever load.
 _LONG_SESSION_TIMEOUT = 60.0
-#: How long a zombie stands still: until another has opened its lanes, but not as long as a transaction may
-#: take (15 s): without fencing, those that it has open hold up whoever takes its lanes.
+#: How long a zombie is frozen: until another has opened its lanes, but not as long as a transaction may
+#: take (15 s): without fencing, its open transactions hold up the next owner of its lanes.
 _ZOMBIE_AT_LEAST = _SESSION_TIMEOUT + 2.0
 _ZOMBIE_AT_MOST = 13.0
 
@@ -77,7 +77,7 @@ async def _freeze(stage: Stage) -> Happened:
         return frozen > (_ZOMBIE_AT_LEAST if heir.open_lanes == every else _ZOMBIE_AT_MOST)
 
     await until(done, "the zombie's time is over", within=_ZOMBIE_AT_MOST + 1.0)
-    stood_still, taken = process.status() == psutil.STATUS_STOPPED, heir.lanes == every
+    was_frozen, taken = process.status() == psutil.STATUS_STOPPED, heir.lanes == every
     mark = zombie.log.mark()
     zombie.thaw()
     ended = time.time()
@@ -86,19 +86,19 @@ async def _freeze(stage: Stage) -> Happened:
         f"{zombie.name} is a member again",
         within=_HAPPENS_WITHIN,
     )
-    frozen = f"stood still at {_point(stage)} for {ended - began:.1f} s"
+    frozen = f"was frozen at {_point(stage)} for {ended - began:.1f} s"
     return Happened(
         kind="freeze_at_point",
         target=zombie.name,
         began=began,
         ended=ended,
-        confirmed=f"{frozen}, {heir.name} had its lanes" if stood_still and taken else "",
+        confirmed=f"{frozen}, {heir.name} had its lanes" if was_frozen and taken else "",
     )
 
 
 async def _kill(stage: Stage) -> Happened:
     victim = stage.faulty
-    victim.told = "it kills itself, by its script"
+    victim.expected = "it kills itself, by its script"
     had = victim.lanes
     await until(lambda: not victim.alive, f"{victim.name} kills itself", within=_HAPPENS_WITHIN)
     began = time.time()
@@ -131,7 +131,7 @@ SCENARIOS = (
     ),
     Scenario(
         Control.FENCING_OFF,
-        "a worker stands still in a commit until another has its lanes, then goes on",
+        "a worker is frozen in a commit until another has its lanes, then goes on",
         copies=1,
         script="begun:8:stop",
         play=_freeze,

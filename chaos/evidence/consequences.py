@@ -55,12 +55,12 @@ class SagaCalls:
 
     Attributes:
         leads_on: ids of the replies that a saga has gone on by; the others lead to nothing.
-        unheard: ids of messages whose answer may have come too late for anybody to be told.
+        unanswered: ids of messages whose answer may have come too late to have an effect.
         questions: ids of those after commands: they are answered, or the command is.
     """
 
     leads_on: Set[str] = frozenset()
-    unheard: Set[str] = frozenset()
+    unanswered: Set[str] = frozenset()
     questions: Set[str] = frozenset()
 
 
@@ -102,8 +102,8 @@ def consequences(
         for each in messages
         if each.topic not in OUTSIDE_TOPICS and each.cause not in known
     ]
-    lacking = tuple(f"{each.what} lacks {_said(each.less)}" for each in differences if each.less)
-    too_many = tuple(f"{each.what} has {_said(each.more)} too many" for each in differences if each.more)
+    lacking = tuple(f"{each.what} lacks {_listed(each.less)}" for each in differences if each.less)
+    too_many = tuple(f"{each.what} has {_listed(each.more)} too many" for each in differences if each.more)
     amiss = frozenset(message_id for each in differences for message_id in each.ids)
     return Consequences(len(distinct), lacking, too_many, tuple(orphans), amiss)
 
@@ -143,8 +143,8 @@ class _Links:
             if one.topic == HandleLines.TOPIC:
                 continue
             each = one._replace(cause=parts.get(one.cause, one.cause))
-            # A saga's deadlines are replies too, caused by what the saga has heard: they are no answers.
-            rings = each.topic == OrderSagaReply.TOPIC and self.topic_of.get(each.cause) in _HEARD
+            # A saga's deadlines are replies too, caused by the saga's last message: they are no answers.
+            rings = each.topic == OrderSagaReply.TOPIC and self.topic_of.get(each.cause) in _SAGA_INPUT
             if each.topic not in OUTSIDE_TOPICS and not rings:
                 self.caused[each.cause].append(each)
             if each.topic in _BY_ORDER:
@@ -155,8 +155,8 @@ class _Links:
                 self.called_back[releasing[each.cause]].add(each.key)
 
 
-#: What sagas hear.
-_HEARD = frozenset({OrderSubmitted.TOPIC, OrderSagaReply.TOPIC})
+#: The topics that sagas handle.
+_SAGA_INPUT = frozenset({OrderSubmitted.TOPIC, OrderSagaReply.TOPIC})
 _RESERVING, _RELEASING = "reserving", "releasing"
 _BY_ORDER = {LineReserved.TOPIC: _RESERVING, LineRefused.TOPIC: _RESERVING, LineReleased.TOPIC: _RELEASING}
 _BY_SKU = frozenset({ReserveLine.TOPIC, ReleaseLine.TOPIC, ShipLine.TOPIC})
@@ -187,7 +187,7 @@ def _calls(each: SentMessage, marks: Counter[Mark], found: _Links, sagas: SagaCa
         return NOTHING
     if each.message_id in sagas.questions:
         return ANSWER if marks else NOTHING
-    if not marks and each.message_id in sagas.unheard:
+    if not marks and each.message_id in sagas.unanswered:
         return NOTHING
     if each.topic == ReserveStock.TOPIC and (OrderSagaReply.TOPIC, "") in marks:
         return ANSWER  # it came too late, or could not be done
@@ -257,5 +257,5 @@ def _name(topic: str) -> str:
     return NAMES.get(topic, topic)
 
 
-def _said(marks: Counter[Mark]) -> str:
+def _listed(marks: Counter[Mark]) -> str:
     return " and ".join(f"{_name(topic)} {key}".rstrip() for topic, key in sorted(marks.elements()))

@@ -1,6 +1,7 @@
-"""Values of messages and rows as plain data, by the schema files alone and not by the library's codecs.
+"""Values, keys and headers of messages and rows as published, without the library's codecs.
 
-All workers of a run write the newest schemas, so nothing has to be resolved.
+They are stated a second time on purpose: a mistake in how lanes write them would otherwise be made on both
+sides of the comparison. All workers of a run write the newest schemas, so nothing has to be resolved.
 """
 
 from __future__ import annotations

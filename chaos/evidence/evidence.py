@@ -61,7 +61,7 @@ class Evidence:
         ends: high watermarks of every partition in the cluster.
         books: what the demo's check looks at; None while transactions are open, and all below is empty.
         messages: every message of the application, but what sagas tell of themselves.
-        sagas: what they and their participants have said.
+        sagas: messages of sagas and their participants.
         compensations: how often each was done, by its topic and what was compensated.
         committed: the group's positions.
         rebuilt: the tables by their changelogs.
@@ -73,7 +73,7 @@ class Evidence:
         referred: objects that messages refer to.
         objects: those in the object store.
         parcels: packed files: the order, the message's value, and the object that it refers to instead.
-        requests: what clients asked the orders API for.
+        requests: clients' requests to the orders API.
         database: what PostgreSQL has.
         counts: records by topic, as they were read here; `counts_again`, as another client reads them.
     """
@@ -127,7 +127,7 @@ async def gather(var: Path, *, ended_within: float = ENDED_WITHIN) -> Evidence:
 
 
 async def _messages(run: RunRecords, plain: PlainClient, found: Evidence) -> None:
-    """All that topics have; those of changelogs are compacted meanwhile, so nobody can count them twice."""
+    """All that topics have; changelogs are compacted meanwhile, so two counts of them may differ."""
     topics = [kind.TOPIC for kind in MESSAGES]
     if any(tp.topic == NOTES_TOPIC for tp in found.ends):
         topics.append(NOTES_TOPIC)
@@ -136,7 +136,7 @@ async def _messages(run: RunRecords, plain: PlainClient, found: Evidence) -> Non
     async for record in _records(run, [*topics, OrderSagaTransition.TOPIC, *beside]):
         counting.add(record.topic, record.headers)
         if record.topic == OrderSagaTransition.TOPIC:
-            found.sagas.hear(record)
+            found.sagas.take_transition(record)
         elif record.topic in topics:
             _take(record, found)
         else:

@@ -27,7 +27,7 @@ SOURCE = "orders-api"
 TABLE = "orders"
 _BEGINS = frozenset({OrderPlaced.TOPIC, OrderSubmitted.TOPIC})
 _CALLS_OFF = RequestCancellation.TOPIC
-#: How an order is told that did not come by the API.
+#: The `way` of an order that did not come by the API.
 _OTHERS = "unknown"
 _ORDERS = "SELECT id, way, status, reason, cancellation FROM orders ORDER BY position"
 _OUTBOX = "SELECT id, aggregate_id, topic, published_at IS NOT NULL FROM outbox ORDER BY position"
@@ -97,8 +97,8 @@ def judge_accepted(
             copies += 1
     rows = Counter(each.order_id for each in database.orders)
     placed = {each.order_id for each in database.orders if each.way != _OTHERS}
-    asked = {each.order_id: each for each in requests}
-    accepted = {order_id for order_id, each in asked.items() if each.accepted}
+    requested = {each.order_id: each for each in requests}
+    accepted = {order_id for order_id, each in requested.items() if each.accepted}
     called_off = {each.key for each in messages if (each.source, each.topic) == (SOURCE, _CALLS_OFF)}
     wrong = {
         "accepted and not in PostgreSQL": sorted(accepted - placed),
@@ -106,14 +106,14 @@ def judge_accepted(
         "without an answer, and on one side only": sorted((placed ^ begun.keys()) - accepted),
         "on Kafka under two names": sorted(order_id for order_id, names in begun.items() if len(names) > 1),
         "in PostgreSQL twice": sorted(order_id for order_id, times in rows.items() if times > 1),
-        "called off, and nobody on Kafka knows": sorted(
+        "called off, and not on Kafka": sorted(
             order_id
-            for order_id, each in asked.items()
+            for order_id, each in requested.items()
             if each.called_off == ACCEPTED and order_id not in called_off
         ),
-        "that nobody asked for": sorted((placed | begun.keys()) - asked.keys()),
+        "without a request": sorted((placed | begun.keys()) - requested.keys()),
     }
-    unanswered = asked.keys() - accepted
+    unanswered = requested.keys() - accepted
     says = (
         f"{len(accepted):,} accepted over HTTP, {len(unanswered):,} not ({len(unanswered & placed):,} of them"
         f" are there); {copies - len(begun):,} came twice under one name"

@@ -105,13 +105,15 @@ def judge_letters(
     missing = [each for each in plan if content(*each.record) not in arrived]
     wrong = {
         "of the plan in no topic": [f"{each.kind}: {each.record.key!r}" for each in missing],
-        "poisonous records that nobody planned": [str(o) for o, each in poison.items() if each not in errors],
+        "poisonous records that are not planned": [
+            str(o) for o, each in poison.items() if each not in errors
+        ],
         **_against(poison, errors, letters, "dead letters"),
         **_against(poison, errors, rows, "rows"),
     }
     kinds = Counter(each.kind.value for each in plan)
-    told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
-    says = f"{len(poison):,} poisonous records ({told}), {len(letters):,} dead letters, {len(rows):,} rows"
+    by_kind = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "none"
+    says = f"{len(poison):,} poisonous records ({by_kind}), {len(letters):,} dead letters, {len(rows):,} rows"
     return finding("every poisonous record a dead letter once, and nothing else", wrong, says)
 
 
@@ -125,7 +127,7 @@ def _against(
     for each in letters:
         came = poison.get(each.origin)
         if came is None:
-            wrong[f"{what} of what is no poison"].append(f"{each.origin} by {each.handler or 'nobody'}")
+            wrong[f"{what} of other records"].append(f"{each.origin} by {each.handler or 'no handler'}")
         elif each.content != came:
             wrong[f"{what} not as they came"].append(str(each.origin))
         elif (each.handler, each.error) != ("", errors.get(came)):

@@ -1,4 +1,4 @@
-"""Whether each object that something refers to is there, byte for byte, and named by a row: pure."""
+"""The object store as a client of S3 sees it, and whether each payload is there, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The cluster by a client that shares no code with the library, nor with the one it is built on: librdkafka.
 
-It says what is in topics where the library's own reader must not be the only one asked.
+The checker reads by it where the library's own reader must not be the only source.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ class PlainClient:
     def ends(self, tps: Iterable[TP], *, committed: bool = False) -> dict[TP, int]:
         """High watermarks; with `committed`, up to where no transaction is open."""
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        asked = {TopicPartition(*tp): _LATEST for tp in tps}
-        answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=_ANSWERS_WITHIN)
+        wanted = {TopicPartition(*tp): _LATEST for tp in tps}
+        answers = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=_ANSWERS_WITHIN)
         return {TP(tp.topic, tp.partition): answer.result().offset for tp, answer in answers.items()}
 
     def positions(self, group: str) -> dict[TP, int]:
         """What a group has committed."""
-        asked = [ConsumerGroupTopicPartitions(group)]
-        answers = self._admin.list_consumer_group_offsets(asked, request_timeout=_ANSWERS_WITHIN)
+        wanted = [ConsumerGroupTopicPartitions(group)]
+        answers = self._admin.list_consumer_group_offsets(wanted, request_timeout=_ANSWERS_WITHIN)
         found = answers[group].result().topic_partitions
         return {TP(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 

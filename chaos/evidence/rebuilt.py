@@ -101,7 +101,7 @@ def _source(key: bytes) -> TP:
 
 
 class Place(StrEnum):
-    """Where a copy stands beside its changelogs, by its own positions."""
+    """How far a copy is, compared with its changelogs, by its own positions."""
 
     AT_END = "at the end"
     BEHIND = "behind"

@@ -1,4 +1,4 @@
-"""Whether what was put off was put off once for each attempt, and came to its end: pure.
+"""Whether each message that was postponed was postponed once for each attempt, and came to its end: pure.
 
 A record of a retry topic shows a message that waits. It is written in the transaction in which the message
 begins to wait, so a hop that is there twice was made twice.
@@ -87,7 +87,7 @@ def judge_retries(
     ended = [each for each in hops if (each.handler, each.origin) not in waiting]
     wrong = {
         "of no message that is there": [str(e) for e in hops if ids.get(e.origin) != e.message_id],
-        "put off twice after one attempt": [
+        "postponed twice after one attempt": [
             f"attempt {attempt} of {handler} at {message_id}"
             for (handler, message_id, attempt), times in attempts.items()
             if times > 1

@@ -1,4 +1,4 @@
-"""What sagas and their participants have said, read from the topics and tables, by order."""
+"""What sagas and their participants have saga, read from the topics and tables, by order."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Replied(NamedTuple):
 
 
 class SagaHistory(NamedTuple):
-    """What a saga has told of itself."""
+    """A transition that a saga has recorded."""
 
     number: int
     step: str
@@ -81,28 +81,28 @@ class SagaHistory(NamedTuple):
 
 
 @dataclass
-class Said:
-    """All that was said of one order's saga, each topic's in its order.
+class SagaMessages:
+    """All that was saga of one order's saga, each topic's in its order.
 
     Attributes:
-        questions: after commands of which nothing was heard in time.
+        questions: messages after commands that had no reply in time.
     """
 
-    asked: list[CommandRecord] = field(default_factory=list)
+    commands: list[CommandRecord] = field(default_factory=list)
     questions: list[CommandRecord] = field(default_factory=list)
-    replied: list[Replied] = field(default_factory=list)
-    told: list[SagaHistory] = field(default_factory=list)
+    replies: list[Replied] = field(default_factory=list)
+    transitions: list[SagaHistory] = field(default_factory=list)
 
 
 class SagaRecords:
     """Takes records as they are read.
 
     Attributes:
-        by_order: what was said, by order id.
+        by_order: what was saga, by order id.
     """
 
     def __init__(self) -> None:
-        self.by_order: dict[str, Said] = defaultdict(Said)
+        self.by_order: dict[str, SagaMessages] = defaultdict(SagaMessages)
 
     def take(self, record: Record, sent: SentMessage) -> None:
         """A message of the application, of which most have nothing to do with sagas."""
@@ -110,19 +110,19 @@ class SagaRecords:
         decided = epoch_seconds(dict(record.headers).get(TIME, b"").decode()) or time
         if (decode := _commands.get(record.topic)) is not None:
             command = decode(record.value or b"")
-            said = self.by_order[sent.key]
-            whose = said.questions if 0 < command["expires"] < decided else said.asked
+            saga = self.by_order[sent.key]
+            whose = saga.questions if 0 < command["expires"] < decided else saga.commands
             whose.append(CommandRecord(sent, command["command_id"], time, decided))
         elif record.topic == OrderSagaReply.TOPIC:
             reply = _reply(record.value or b"")
             replied = Replied(sent, reply["command_id"], reply["outcome"], time, decided)
-            self.by_order[sent.key].replied.append(replied)
+            self.by_order[sent.key].replies.append(replied)
 
-    def hear(self, record: Record) -> None:
+    def take_transition(self, record: Record) -> None:
         """A record of the topic of transitions."""
         entry = _transition(record.value or b"")
-        told = SagaHistory(entry["number"], entry["step"], entry["before"], entry["after"])
-        self.by_order[(record.key or b"").decode()].told.append(told)
+        history = SagaHistory(entry["number"], entry["step"], entry["before"], entry["after"])
+        self.by_order[(record.key or b"").decode()].transitions.append(history)
 
 
 def participations(tables: Iterable[Mapping[str, Rows]]) -> Iterator[tuple[str, str, str]]:

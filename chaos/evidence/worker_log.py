@@ -1,4 +1,4 @@
-"""What a worker's log has said so far: JSON lines, among lines of Faust and aiokafka."""
+"""The events of a worker's log: JSON lines, among lines of Faust and aiokafka."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WorkerLog:
         return frozenset(self._opened)
 
     def mark(self) -> int:
-        """Where the log stands now, for `events`."""
+        """The log's end now, for `events`."""
         self._follow()
         return len(self._events)
 
@@ -50,7 +50,7 @@ class WorkerLog:
         self._read += len(whole)
         for line in whole.splitlines():
             if line.startswith(b"{"):
-                with suppress(ValueError):  # a line of somebody else that looks like ours
+                with suppress(ValueError):  # a line of another library that looks like ours
                     self._learn(json.loads(line))
 
     def _learn(self, event: Event) -> None:

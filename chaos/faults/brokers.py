@@ -1,4 +1,4 @@
-"""Faults of brokers: killed, restarted, frozen. The stack starts one that has ended again."""
+"""Faults of brokers and topics. The stack starts a broker that has ended again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Faults of the database edge: relays of the outbox, orders APIs, and PostgreSQL itself.
 
-Each is seen to heal: what was in the outbox is published, an order is accepted, and what became of one is
+Each is seen to heal: what was in the outbox is published, an order is accepted, and the end of one is
 written, within a bound that includes what a fault beside it takes.
 """
 
@@ -141,7 +141,7 @@ async def lock_outbox(planned: Planned, ground: Ground) -> Happened:
         await until(lambda: waits(pid), f"a relay waits for pid {pid}: see its log", within=MEETS_WITHIN)
     held = time.time() - began
     recovered = await _relays_recover(ground)
-    confirmed = f"pid {pid} locked {rows} rows that waited, for {held:.1f} s; a relay said so, {recovered}"
+    confirmed = f"pid {pid} locked {rows} rows that waited, for {held:.1f} s; a relay logged it, {recovered}"
     return happened(planned, "the outbox", began, confirmed)
 
 

@@ -1,4 +1,4 @@
-"""Faults between processes: the network of one worker, and the gateway; and handlers that fail."""
+"""Faults between processes: a worker's network, the gateway, the object store; and handlers that fail."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def network_delay(planned: Planned, ground: Ground) -> Happened:
 
 
 async def gateway_down(planned: Planned, ground: Ground) -> Happened:
-    """Nobody reaches the payment gateway."""
+    """No worker reaches the payment gateway."""
     fault = ground.network.gateway_down()
     return await _for_a_while(planned, fault, "gateway", "connections cut or refused")
 
@@ -116,7 +116,7 @@ async def _cut_off(
 async def _for_a_while(
     planned: Planned, fault: AbstractContextManager[Injected], target: str, what: str
 ) -> Happened:
-    """As planned, and until it has met somebody: beside a broker that dies, lanes stand still for a while."""
+    """As planned, and until it has had an effect: beside a dying broker, lanes pause."""
     began = time.time()
     with fault as injected:
         async with lasting(planned.seconds):
@@ -127,7 +127,7 @@ async def _for_a_while(
 
 
 async def s3_down(planned: Planned, ground: Ground) -> Happened:
-    """The server stands still: it takes connections, and answers when its clients have given up."""
+    """The server is frozen: it takes connections, and answers when its clients have given up."""
     return await _until_handlers_fail(planned, ground, _frozen(ground.stack))
 
 

@@ -24,7 +24,7 @@ from streams.model.layout import Layout
 #: Bounds, in seconds. They tell a hang from slowness, no more: the checker judges stalls.
 OPEN_WITHIN = 120.0
 HEALS_WITHIN = 180.0
-#: How long a fault may wait for somebody that it hits.
+#: How long a fault may wait for a first effect.
 MEETS_WITHIN = 40.0
 
 
@@ -42,10 +42,10 @@ class Ground:
     edge: Edge
 
     def worker(self, planned: Planned) -> FleetWorker:
-        """The worker that it hits. Raises ChaosFailed when nobody lives there."""
+        """The worker of the plan's slot. Raises ChaosFailed when the slot is empty."""
         found = None if planned.slot is None else self.fleet.in_slot(planned.slot)
         if found is None:
-            raise ChaosFailed(f"{planned.kind}: nobody lives in slot {planned.slot}")
+            raise ChaosFailed(f"{planned.kind}: slot {planned.slot} has no worker")
         return found
 
     def change_lanes(self) -> int:
@@ -118,7 +118,9 @@ def told_of_failures(met: Collection[Event], began: float) -> str:
     """What confirms a fault that lets handlers fail."""
     handlers = {event["handler"] for event in met}
     later = sum(event.get("decision") == "Later" for event in met)
-    return f"{len(met)} failures of {len(handlers)} handlers in {time.time() - began:.1f} s, {later} put off"
+    return (
+        f"{len(met)} failures of {len(handlers)} handlers in {time.time() - began:.1f} s, {later} postponed"
+    )
 
 
 def named(lanes: Collection[int]) -> str:

@@ -18,7 +18,7 @@ from chaos.rig.worker_faults import CLOCK, DISK, ailment_of, arm, script_of
 AHEAD = 7200
 #: Files of a process that has no more: what it has open stays open.
 _NO_FILES = 3
-_TOLD_OF_FILES = "oo many open files"
+_NO_MORE_FILES = "oo many open files"
 
 
 async def clock_ahead(planned: Planned, ground: Ground) -> Happened:
@@ -32,20 +32,20 @@ async def disk_full(planned: Planned, ground: Ground) -> Happened:
     return await _ailing(planned, ground, ground.worker(planned), DISK, "the disk is full")
 
 
-async def _ailing(planned: Planned, ground: Ground, worker: FleetWorker, what: str, said: str) -> Happened:
+async def _ailing(planned: Planned, ground: Ground, worker: FleetWorker, what: str, cause: str) -> Happened:
     mark, began = worker.log.mark(), time.time()
 
     def waiting() -> set[int]:
-        return {each["lane"] for each in worker.log.events("lane_waits", mark) if said in each["cause"]}
+        return {each["lane"] for each in worker.log.events("lane_waits", mark) if cause in each["cause"]}
 
     file = ailment_of(ground.var, worker.name)
     arm(file, what)
     try:
         async with lasting(planned.seconds):
-            await until(waiting, f"{worker.name} waits: {said}", within=OPEN_WITHIN)
+            await until(waiting, f"{worker.name} waits: {cause}", within=OPEN_WITHIN)
     finally:
         file.unlink()
-    return await _over(planned, ground, worker, mark, began, f"{named(waiting())} waited: {said}")
+    return await _over(planned, ground, worker, mark, began, f"{named(waiting())} waited: {cause}")
 
 
 async def too_many_files(planned: Planned, ground: Ground) -> Happened:
@@ -53,15 +53,15 @@ async def too_many_files(planned: Planned, ground: Ground) -> Happened:
     worker = ground.worker(planned)
     mark, began = worker.log.mark(), time.time()
 
-    def told() -> list[str]:
+    def logged() -> list[str]:
         events = [*worker.log.events("lane_reopens", mark), *worker.log.events("lane_waits", mark)]
-        return [str(each) for each in events if _TOLD_OF_FILES in str(each)]
+        return [str(each) for each in events if _NO_MORE_FILES in str(each)]
 
     with _no_more_files(worker.pid):
         arm(script_of(ground.var, worker.name), "sent:1:raise")
         async with lasting(planned.seconds):
-            await until(told, f"a lane of {worker.name} has no file to open", within=OPEN_WITHIN)
-    return await _over(planned, ground, worker, mark, began, f"{len(told())} times too many open files")
+            await until(logged, f"a lane of {worker.name} has no file to open", within=OPEN_WITHIN)
+    return await _over(planned, ground, worker, mark, began, f"{len(logged())} times too many open files")
 
 
 @contextmanager

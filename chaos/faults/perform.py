@@ -1,4 +1,4 @@
-"""Which function performs which kind."""
+"""Perform a fault by the function of its kind, and measure how busy the machine was meanwhile."""
 
 from __future__ import annotations
 

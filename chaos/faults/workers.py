@@ -47,7 +47,7 @@ async def kill_at_point(planned: Planned, ground: Ground) -> Happened:
         worker.kill(f"{planned.kind}: it must have something to recover")
         ground.fleet.wipe(worker.slot)
         worker = await ground.fleet.start(worker.slot)
-    worker.told = f"{planned.kind} {planned.point}"
+    worker.expected = f"{planned.kind} {planned.point}"
     await until(lambda: not worker.alive, f"{worker.name} ends at {planned.point}", within=OPEN_WITHIN)
     if planned.point != RECOVERING:
         began = time.time()
@@ -134,7 +134,7 @@ async def change_lanes(planned: Planned, ground: Ground) -> Happened:
     )
     began = time.time()
     lanes, mark = frozen.lanes, frozen.log.mark()
-    frozen.told = f"{planned.kind}: it belongs to another number of lanes"
+    frozen.expected = f"{planned.kind}: it belongs to another number of lanes"
     frozen.refused = True
     others = [worker for worker in ground.fleet.alive if worker is not frozen]
     try:
@@ -208,7 +208,7 @@ async def _zombie(planned: Planned, ground: Ground, worker: FleetWorker, began: 
     )
     await ground.until_open(worker)
     fenced = _fenced(worker, mark)
-    noticed = f"fenced {fenced} times" if fenced else "told by its group"
+    noticed = f"fenced {fenced} times" if fenced else "removed from its group"
     return happened(
         planned,
         worker.name,

@@ -23,7 +23,7 @@ from chaos.judges.lateness import judge_given_back, judge_waits, without
 from chaos.judges.noted import counted, judge_notes
 from chaos.judges.rows import held_in, judge_rows
 from chaos.judges.saga_ways import given_up, way_of
-from chaos.judges.sagas import calls, judge_ends, judge_participants, judge_timers, judge_told, left_in
+from chaos.judges.sagas import calls, judge_ends, judge_participants, judge_timers, judge_transitions, left_in
 from chaos.judges.stalls import judge_stalls, stalls
 from chaos.load.called_off import is_apart, judge_called_off, without_called_off
 from chaos.rig.records import LARGEST, RunRecords, lanes_of
@@ -34,7 +34,7 @@ from demo.trouble import poison
 from demo.verdict import judge, judge_files
 from streams.ports import TP
 
-#: What the demo's check says of dead letters, without knowing that poison was sent; it is said here.
+#: The demo's finding about dead letters, which does not know of poison; `judge_letters` has ours.
 _LETTERS = "every dead letter is accounted for"
 #: Who handles what clients write, and remembers it in the inbox: by the handlers' published names.
 HANDLERS: Mapping[str, tuple[str, ...]] = {
@@ -48,7 +48,7 @@ HANDLERS: Mapping[str, tuple[str, ...]] = {
 
 
 def findings(purchases: Sequence[Purchase], evidence: Evidence) -> list[Finding]:
-    """All of them. While transactions are open, what is committed cannot be told, and is not judged."""
+    """All of them. While transactions are open, what is committed is not known, and is not judged."""
     run = evidence.run
     of_the_run = [
         _no_transaction_open(evidence),
@@ -101,13 +101,13 @@ def _messages(evidence: Evidence, known: SagaCalls) -> Iterator[Finding]:
 def _sagas(
     purchases: Sequence[Purchase], late: Set[str], evidence: Evidence, found: books.DemoEvidence
 ) -> Iterator[Finding]:
-    said = evidence.sagas.by_order
-    asked = {each.order_id for each in purchases if evidence.run.orchestrated and orchestrated(each)}
+    by_order = evidence.sagas.by_order
+    submitted = {each.order_id for each in purchases if evidence.run.orchestrated and orchestrated(each)}
     settled = {each.order.order_id: each.outcome for each in found.settlements}
-    yield judge_told(asked, said)
-    yield judge_ends(purchases, asked, said, settled, evidence.run)
+    yield judge_transitions(submitted, by_order)
+    yield judge_ends(purchases, submitted, by_order, settled, evidence.run)
     parts = participations(evidence.rebuilt.tables.values())
-    yield judge_participants(said, found.sagas, [each for each in parts if not is_apart(each[0])])
+    yield judge_participants(by_order, found.sagas, [each for each in parts if not is_apart(each[0])])
     yield judge_given_back(purchases, late, found)
 
 
@@ -116,7 +116,7 @@ def rows_as_called_for(
 ) -> Finding:
     """Whether every row of an order is what it calls for, as its saga's lateness allows."""
     charges = [each for each in found.ledger if isinstance(each, Charged)]
-    ways = {order_id: way_of(said).given_up for order_id, said in evidence.sagas.by_order.items()}
+    ways = {order_id: way_of(saga).given_up for order_id, saga in evidence.sagas.by_order.items()}
     return judge_rows(
         [*map(order, purchases)],
         {o: held for o, held in held_in(evidence.rebuilt.tables.values()).items() if not is_apart(o)},
@@ -162,8 +162,8 @@ def _called_off(
     """Where clients called any off."""
     if share := evidence.run.called_off:
         missing = nowhere(evidence.requests, evidence.database, evidence.messages)
-        asked = {each.order_id for each in evidence.requests}
-        yield judge_called_off(purchases, share, found, evidence.messages, missing, asked)
+        requested = {each.order_id for each in evidence.requests}
+        yield judge_called_off(purchases, share, found, evidence.messages, missing, requested)
 
 
 def _database(evidence: Evidence) -> Iterator[Finding]:
@@ -268,9 +268,9 @@ def _workers(run: RunRecords) -> Finding:
 
     wrong = {
         "hung": named([each.hung for each in every]),
-        "died without being told to": named([not each.told for each in every]),
-        "ended with an error when told to": named(
-            [each.told and each.exit_code > 0 and not each.refused for each in every]
+        "died by themselves": named([not each.expected for each in every]),
+        "ended with an error when they were stopped": named(
+            [each.expected and each.exit_code > 0 and not each.refused for each in every]
         ),
         "did not refuse to go on": named([each.refused and each.exit_code <= 0 for each in every]),
     }

@@ -18,8 +18,8 @@ from chaos.evidence.consequences import SentMessage
 from demo.findings import Finding, finding
 
 _GATHERED = frozenset({LineReserved.TOPIC, LineRefused.TOPIC, LineReleased.TOPIC})
-#: A saga's timers ring when it is time, whatever it has heard since.
-_HEARD = frozenset({OrderSubmitted.TOPIC, OrderSagaReply.TOPIC})
+#: A saga's timers ring when they are due, whatever the saga has handled since.
+_SAGA_INPUT = frozenset({OrderSubmitted.TOPIC, OrderSagaReply.TOPIC})
 
 
 class Effect(NamedTuple):
@@ -55,7 +55,7 @@ def effects_of(messages: Sequence[SentMessage], questions: Set[str]) -> Iterator
         cause = first.get(each.cause)
         if cause is None or cause.topic == HandleLines.TOPIC or cause.message_id in questions:
             continue
-        if each.topic != OrderSagaReply.TOPIC or cause.topic not in _HEARD:
+        if each.topic != OrderSagaReply.TOPIC or cause.topic not in _SAGA_INPUT:
             yield Effect(cause, each)
 
 

@@ -1,6 +1,8 @@
-"""Orders that a saga has cancelled because a step was late: what may explain it, and what must be given back.
+"""Lateness: which faults explain it, for orders that were cancelled and for messages that waited. Pure.
 
-The demo's check knows of none, so it judges the others. Pure.
+A backlog holds up all of a partition alike. So a message is late by the time since its turn had come: since
+the effect of one behind it in its partition was written. While a lane commits nothing, nothing passes it:
+`stalls` judges that time.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ OF_PARTICIPANTS = frozenset(
         "handlers_fail",
     }
 )
-#: While all workers are away nobody works on a step that has failed: what comes after a fault is put off.
+#: While all workers are away no step that has failed goes on: the aftermath of a fault comes later.
 PUTS_OFF = "outage"
 #: Seconds that a participant has for a step, and the share of it that such faults, and what comes after them,
 #: must make up to explain that it was late; as long as a retry waits is enough.
@@ -45,11 +47,11 @@ TIME, SHARE, RETRY = 30.0, 0.5, 10.0
 BOUND = 35.0
 
 
-def explained(asked: float, heard: float, run: RunRecords) -> bool:
+def explained(decided: float, late_at: float, run: RunRecords) -> bool:
     """Whether faults of participants and their aftermath make up enough of the last of its time."""
-    began = max(asked, heard - TIME)
-    covered = _covered(began, heard, [fault for fault in run.faults if fault.kind in OF_PARTICIPANTS], run)
-    return covered > 0 and covered >= min(SHARE * (heard - began), RETRY)
+    began = max(decided, late_at - TIME)
+    covered = _covered(began, late_at, [fault for fault in run.faults if fault.kind in OF_PARTICIPANTS], run)
+    return covered > 0 and covered >= min(SHARE * (late_at - began), RETRY)
 
 
 def faulty(began: float, ended: float, run: RunRecords) -> float:
@@ -57,10 +59,10 @@ def faulty(began: float, ended: float, run: RunRecords) -> float:
     return _covered(began, ended, of_lanes(run), run)
 
 
-def at_most(began: float, ended: float, run: RunRecords, stood: float = 0.0) -> float:
+def at_most(began: float, ended: float, run: RunRecords, stopped: float = 0.0) -> float:
     """By how many seconds a message may be late that waited in this time: as long as the longest fault of it
     lasted itself, and the bound. Faults do not add up: of those that follow each other in a run there is
-    always one. But nothing of a lane passes a message while it commits nothing: `stood` is for how long
+    always one. But nothing of a lane passes a message while it commits nothing: `stopped` is for how long
     faults made it stand still, all together.
     """
     lasted = [
@@ -68,7 +70,7 @@ def at_most(began: float, ended: float, run: RunRecords, stood: float = 0.0) -> 
         for fault in of_lanes(run)
         if fault.began < ended and healed_at(fault, run) + AFTERMATH > began
     ]
-    return max([*lasted, stood]) + BOUND
+    return max([*lasted, stopped]) + BOUND
 
 
 def _covered(began: float, ended: float, faults: Iterable[Happened], run: RunRecords) -> float:
@@ -133,8 +135,8 @@ def _order_of(row: Charged | Refunded) -> str:
     return operation.partition(":")[2]
 
 
-#: A lane that commits nothing for longer than this stands still, in seconds.
-STANDS = 5.0
+#: A lane that commits nothing for longer than this, in seconds, has stopped.
+STOPPED_AFTER = 5.0
 
 
 class Wait(NamedTuple):
@@ -150,7 +152,7 @@ def judge_waits(effects: Iterable[Effect], run: RunRecords, commits: CommitTimes
     longest, late, looked_at = 0.0, [], 0
     stops = defaultdict(list)
     for gap in gaps(run, commits):
-        if gap.seconds > STANDS:
+        if gap.seconds > STOPPED_AFTER:
             stops[gap.lane].append(gap)
     for each in waits(effects):
         looked_at += 1
@@ -165,8 +167,8 @@ def judge_waits(effects: Iterable[Effect], run: RunRecords, commits: CommitTimes
 
 def _most(wait: Wait, stops: Iterable[Gap], run: RunRecords) -> float:
     ends = wait.came + wait.seconds
-    stood = sum(faulty(max(gap.began, wait.came), min(gap.ended, ends), run) for gap in stops)
-    return at_most(wait.came, ends, run, stood)
+    stopped = sum(faulty(max(gap.began, wait.came), min(gap.ended, ends), run) for gap in stops)
+    return at_most(wait.came, ends, run, stopped)
 
 
 def waits(effects: Iterable[Effect]) -> Iterator[Wait]:
@@ -182,7 +184,7 @@ def waits(effects: Iterable[Effect]) -> Iterator[Wait]:
 
 
 def _of_one_handler(those: Sequence[Effect]) -> Iterator[Wait]:
-    """Of one partition, in its order. Nobody can say when the turn of the last had come."""
+    """Of one partition, in its order. The turn of the last message is unknown."""
     behind = list(accumulate((each.sent.time for each in reversed(those)), min))[-2::-1]
     for each, came in zip(those, behind, strict=False):
         turn = max(each.cause.time, came)

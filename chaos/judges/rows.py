@@ -1,4 +1,4 @@
-"""Whether the rows of every order are what the order calls for: pure, from what was asked for.
+"""Whether the rows of every order are what the order calls for: pure, from the orders as they were placed.
 
 That rows agree with their changelog says nothing of what is in them: a handler that writes the wrong sum
 writes it to both.
@@ -190,7 +190,7 @@ OUT_OF_STOCK, DECLINED, NOWHERE = "out_of_stock", "card_declined", "unsupported_
 #: Why an order is cancelled before anybody has done anything for it.
 REFUSALS = frozenset({"no_lines", "too_many_lines", "order_too_large"})
 _MOST_LINES, _MOST_BYTES = 10_000, 500_000
-#: Where nobody ships to, of the countries that customers name.
+#: Countries without delivery, of those that customers name.
 _NOWHERE = frozenset({"AQ"})
 
 

@@ -1,4 +1,4 @@
-"""The way of every saga, told a second time from the commands and replies in the topics: pure.
+"""The way of every saga, expected a second time from the commands and replies in the topics: pure.
 
 How a saga has to go follows from the replies that it took: of those to a command, its participant's first.
 The saga's own deadlines only make it ask: once after each that rings before there is a reply.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from chaos.evidence.saga_records import STEPS, CommandRecord, Replied, Said, StepRecord
+from chaos.evidence.saga_records import STEPS, CommandRecord, Replied, SagaMessages, StepRecord
 
 #: Replies by which a command is late, and may have been done all the same.
 UNCERTAIN = frozenset({"expired", "error"})
@@ -59,8 +59,8 @@ class Late(NamedTuple):
 
     command_id: str
     what: str
-    asked: float
-    heard: float
+    decided: float
+    late_at: float
 
 
 @dataclass(frozen=True)
@@ -90,40 +90,40 @@ class SagaPath:
 
     def tells(self) -> list[tuple[str, str]]:
         """What it has to tell: each change of a step's status, and of its own."""
-        told = [("", "started")]
+        expected = [("", "started")]
         for each in self.went:
-            told.append((each.step.name, "in_progress"))
+            expected.append((each.step.name, "in_progress"))
             if each.reply:
-                told.append((each.step.name, "completed" if each.reply == "success" else "failed"))
+                expected.append((each.step.name, "completed" if each.reply == "success" else "failed"))
         if self.completed:
-            return [*told, ("", "completing"), ("", "completed")]
-        told.append(("", "compensating"))
+            return [*expected, ("", "completing"), ("", "completed")]
+        expected.append(("", "compensating"))
         for each in reversed(self.went):
             if each.undone:
-                told += [(each.step.name, "compensating"), (each.step.name, "compensated")]
-        return [*told, ("", "compensated")]
+                expected += [(each.step.name, "compensating"), (each.step.name, "compensated")]
+        return [*expected, ("", "compensated")]
 
 
-def taken(said: Said) -> dict[str, Replied]:
+def taken(saga: SagaMessages) -> dict[str, Replied]:
     """The reply to each command that its saga has gone by: its participant's first."""
     first: dict[str, Replied] = {}
-    for each in sorted(said.replied, key=lambda each: each.sent.offset):
+    for each in sorted(saga.replies, key=lambda each: each.sent.offset):
         if each.outcome not in TIMERS:
             first.setdefault(each.command_id, each)
     return first
 
 
-def way_of(said: Said) -> SagaPath:
+def way_of(saga: SagaMessages) -> SagaPath:
     """How a saga went."""
-    replies = taken(said)
-    asked: dict[str, list[CommandRecord]] = defaultdict(list)
-    for each in sorted(said.asked, key=by_time):
-        asked[each.sent.topic].append(each)
-    went, wrong = [], list(_unasked(said))
+    replies = taken(saga)
+    by_topic: dict[str, list[CommandRecord]] = defaultdict(list)
+    for each in sorted(saga.commands, key=by_time):
+        by_topic[each.sent.topic].append(each)
+    went, wrong = [], list(_out_of_place(saga))
     late: list[Late] = []
     going = True
 
-    def heard(each: CommandRecord) -> str:
+    def outcome_of(each: CommandRecord) -> str:
         reply = replies.get(each.command_id)
         if reply is not None and reply.outcome in LATE:
             name = _NAMES[each.sent.topic]
@@ -131,48 +131,50 @@ def way_of(said: Said) -> SagaPath:
         return reply.outcome if reply is not None else ""
 
     for step in STEPS:
-        commands = asked[step.do.TOPIC]
-        outcomes = [heard(each) for each in commands]
-        undone = tuple(heard(each) for each in asked[step.undo.TOPIC])
+        commands = by_topic[step.do.TOPIC]
+        outcomes = [outcome_of(each) for each in commands]
+        undone = tuple(outcome_of(each) for each in by_topic[step.undo.TOPIC])
         if not (going and outcomes):
             going = False
-            wrong += [f"{step.name} was asked for" for _ in outcomes]
+            wrong += [f"{step.name} was commanded" for _ in outcomes]
             wrong += [f"{step.name} was undone" for _ in undone]
             continue
         if len(outcomes) > 1:
-            wrong.append(f"{step.name} was asked for {len(outcomes)} times")
+            wrong.append(f"{step.name} was commanded {len(outcomes)} times")
         going = outcomes[0] == "success"
         went.append(Went(step, outcomes[0], undone))
     return SagaPath(tuple(went), tuple(late), (*wrong, *_not_undone(went)))
 
 
-def _unasked(said: Said) -> Iterator[str]:
-    known = Counter(each.command_id for each in said.asked)
-    questions = Counter(each.command_id for each in said.questions)
-    answers = Counter(each.command_id for each in said.replied if each.outcome not in TIMERS)
+def _out_of_place(saga: SagaMessages) -> Iterator[str]:
+    known = Counter(each.command_id for each in saga.commands)
+    questions = Counter(each.command_id for each in saga.questions)
+    answers = Counter(each.command_id for each in saga.replies if each.outcome not in TIMERS)
     yield from (
         f"{command_id} was answered {count} times"
         for command_id, count in answers.items()
         if count > 1 + questions[command_id]
     )
-    done = Counter(each.command_id for each in said.replied if each.outcome == "success")
+    done = Counter(each.command_id for each in saga.replies if each.outcome == "success")
     yield from (f"{command_id} was done {count} times" for command_id, count in done.items() if count > 1)
-    yield from (f"{command_id} was asked {count} times" for command_id, count in known.items() if count > 1)
-    replied = {each.command_id for each in said.replied}
-    yield from (f"{command_id} was answered and never asked" for command_id in sorted(replied - known.keys()))
-    listened = {command_id: len(those) for command_id, those in heeded(said).items()}
     yield from (
-        f"{command_id} was asked after {questions[command_id]} times"
+        f"{command_id} was commanded {count} times" for command_id, count in known.items() if count > 1
+    )
+    replied = {each.command_id for each in saga.replies}
+    yield from (f"{command_id} has a reply and no command" for command_id in sorted(replied - known.keys()))
+    listened = {command_id: len(those) for command_id, those in heeded(saga).items()}
+    yield from (
+        f"{command_id} has {questions[command_id]} questions"
         for command_id in sorted(questions.keys() | listened.keys())
         if questions[command_id] != listened.get(command_id, 0)
     )
 
 
-def heeded(said: Said) -> dict[str, list[Replied]]:
+def heeded(saga: SagaMessages) -> dict[str, list[Replied]]:
     """The deadlines of each command that came before a reply to it."""
-    replies = taken(said)
+    replies = taken(saga)
     found: dict[str, list[Replied]] = defaultdict(list)
-    for each in said.replied:
+    for each in saga.replies:
         reply = replies.get(each.command_id)
         if each.outcome == "timed_out" and (reply is None or each.sent.offset < reply.sent.offset):
             found[each.command_id].append(each)
@@ -199,6 +201,6 @@ def _not_undone(went: Sequence[Went]) -> Iterator[str]:
         yield "it has not ended"
 
 
-def given_up(by_order: Mapping[str, Said]) -> set[str]:
+def given_up(by_order: Mapping[str, SagaMessages]) -> set[str]:
     """Orders that were cancelled because a step was late."""
-    return {order_id for order_id, said in by_order.items() if way_of(said).given_up}
+    return {order_id for order_id, saga in by_order.items() if way_of(saga).given_up}

@@ -1,7 +1,7 @@
-"""Whether every saga ended once, as its order calls for, and all others agree with it: pure.
+"""Whether every saga ended once, as its order calls for, and its timers rang: pure.
 
 The expected way is stated a second time (`chaos.judges.saga_ways`), command by command and transition by
-transition, in the words of the published messages.
+transition, in the words of the published messages. The timers of a run are the deadlines of sagas' commands.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from agents.commands import ReleaseStock
 from chaos.evidence.consequences import SagaCalls
-from chaos.evidence.saga_records import STEPS, Said
+from chaos.evidence.saga_records import STEPS, SagaMessages
 from chaos.judges.lateness import TIME, explained
 from chaos.judges.saga_ways import by_time, heeded, taken, way_of
 from chaos.rig.records import RunRecords
@@ -40,65 +40,69 @@ _SUCCEEDS = {
 _ROUNDED = 0.1
 
 
-def _too_early(said: Said) -> Iterator[str]:
+def _too_early(saga: SagaMessages) -> Iterator[str]:
     """Commands of which a deadline rang before its time, from when they or a question were decided on."""
-    for each in said.replied:
+    for each in saga.replies:
         if each.outcome == "timed_out":
             counts_from = [
                 one.decided
-                for one in (*said.asked, *said.questions)
+                for one in (*saga.commands, *saga.questions)
                 if one.command_id == each.command_id and one.decided < each.decided
             ]
             if each.decided - max(counts_from, default=each.decided) < TIME - _ROUNDED:
                 yield each.command_id
 
 
-def calls(by_order: Mapping[str, Said]) -> SagaCalls:
+def calls(by_order: Mapping[str, SagaMessages]) -> SagaCalls:
     """What is to be known for the consequences of messages."""
-    leads_on, unheard, questions = set[str](), set[str](), set[str]()
+    leads_on, unanswered, questions = set[str](), set[str](), set[str]()
     undoing = {step.undo.TOPIC for step in STEPS}
-    for said in by_order.values():
-        topics = {each.command_id: each.sent.topic for each in said.asked}
-        leads_on.update(each.sent.message_id for each in said.replied if each.outcome == "due")
-        leads_on.update(each.sent.message_id for those in heeded(said).values() for each in those)
-        questions.update(each.sent.message_id for each in said.questions)
-        for command_id, reply in taken(said).items():
+    for saga in by_order.values():
+        topics = {each.command_id: each.sent.topic for each in saga.commands}
+        leads_on.update(each.sent.message_id for each in saga.replies if each.outcome == "due")
+        leads_on.update(each.sent.message_id for those in heeded(saga).values() for each in those)
+        questions.update(each.sent.message_id for each in saga.questions)
+        for command_id, reply in taken(saga).items():
             if reply.outcome == "success" or topics.get(command_id) not in undoing:
                 leads_on.add(reply.sent.message_id)
-        unheard.update(_unheard(said))
-    return SagaCalls(leads_on, unheard, questions)
+        unanswered.update(_unanswered(saga))
+    return SagaCalls(leads_on, unanswered, questions)
 
 
-def _unheard(said: Said) -> Iterator[str]:
-    """A release that is asked for again while it is under way answers the last who asked."""
-    releases = sorted((each for each in said.asked if each.sent.topic == ReleaseStock.TOPIC), key=by_time)
+def _unanswered(saga: SagaMessages) -> Iterator[str]:
+    """A release that is repeated while it is under way answers the last command."""
+    releases = sorted((each for each in saga.commands if each.sent.topic == ReleaseStock.TOPIC), key=by_time)
     yield from (each.sent.message_id for each in releases[:-1])
 
 
-def judge_told(submitted: Collection[str], by_order: Mapping[str, Said]) -> Finding:
-    """Whether each of these orders has a saga, and each saga told its way once, from its start to one end."""
+def judge_transitions(submitted: Collection[str], by_order: Mapping[str, SagaMessages]) -> Finding:
+    """Whether each of these orders has a saga, and each saga recorded its transitions once, to one end."""
     wrong: dict[str, list[str]] = defaultdict(list)
-    wrong["orders without a saga"] = sorted(set(submitted) - {o for o, said in by_order.items() if said.told})
+    wrong["orders without a saga"] = sorted(
+        set(submitted) - {o for o, saga in by_order.items() if saga.transitions}
+    )
     wrong["sagas of no such order"] = sorted(by_order.keys() - set(submitted))
-    for order_id, said in by_order.items():
-        numbers = [each.number for each in said.told]
+    for order_id, saga in by_order.items():
+        numbers = [each.number for each in saga.transitions]
         if numbers != list(range(1, len(numbers) + 1)):
             wrong["with a gap, a repetition or out of turn"].append(order_id)
-        told = [(each.step, each.after) for each in said.told if each.before != each.after]
-        if told != (tells := way_of(said).tells()):
-            at = next((n for n, pair in enumerate(zip(told, tells, strict=False)) if pair[0] != pair[1]), -1)
-            wrong["told otherwise than they went"].append(
-                f"{order_id}, from {told[at] if told else 'nothing'}"
+        recorded = [(each.step, each.after) for each in saga.transitions if each.before != each.after]
+        if recorded != (tells := way_of(saga).tells()):
+            at = next(
+                (n for n, pair in enumerate(zip(recorded, tells, strict=False)) if pair[0] != pair[1]), -1
             )
-    count = sum(len(said.told) for said in by_order.values())
+            wrong["with other transitions than their messages"].append(
+                f"{order_id}, from {recorded[at] if recorded else 'nothing'}"
+            )
+    count = sum(len(saga.transitions) for saga in by_order.values())
     says = f"{len(by_order):,} sagas, {count:,} transitions"
-    return finding("every saga told once, from its start to one end", wrong, says)
+    return finding("every saga recorded once, from its start to one end", wrong, says)
 
 
 def judge_ends(
     purchases: Sequence[Purchase],
     submitted: Set[str],
-    by_order: Mapping[str, Said],
+    by_order: Mapping[str, SagaMessages],
     settled: Mapping[str, str],
     run: RunRecords,
 ) -> Finding:
@@ -124,9 +128,10 @@ def judge_ends(
             wrong["settled otherwise"].append(f"{order_id} is {settled.get(order_id, 'not')}, not {end}")
         wrong["timed out before their time"] += _too_early(by_order[order_id])
         wrong["late without a fault"] += [
-            f"{each.command_id} at {each.asked - run.load[0]:.0f} s, after {each.heard - each.asked:.1f} s"
+            f"{each.command_id} at {each.decided - run.load[0]:.0f} s,"
+            f" after {each.late_at - each.decided:.1f} s"
             for each in way.late
-            if not explained(each.asked, each.heard, run)
+            if not explained(each.decided, each.late_at, run)
         ]
     says = ", ".join(f"{count:,} {end}" for end, count in ends.most_common()) or "none"
     if late:
@@ -135,22 +140,24 @@ def judge_ends(
 
 
 def judge_participants(
-    by_order: Mapping[str, Said], sagas: Mapping[str, SagaRow], participants: Collection[tuple[str, str, str]]
+    by_order: Mapping[str, SagaMessages],
+    sagas: Mapping[str, SagaRow],
+    participants: Collection[tuple[str, str, str]],
 ) -> Finding:
     """Whether sagas' rows and participants' are what each saga's way has made of them."""
     wanted: dict[tuple[str, str], str] = {}
     wrong: dict[str, list[str]] = defaultdict(list)
-    for order_id, said in by_order.items():
-        way = way_of(said)
+    for order_id, saga in by_order.items():
+        way = way_of(saga)
         wanted |= {(order_id, each.step.name): each.participant for each in way.went}
         end = "completed" if way.completed else "compensated"
         steps = {step.name: "pending" for step in STEPS} | {each.step.name: each.status for each in way.went}
         row = sagas.get(order_id)
-        stands = None if row is None else (row.status, {each.name: each.status for each in row.steps})
-        if stands != (end, steps):
-            wrong["sagas' rows that stand otherwise"].append(f"{order_id}: {stands}")
+        found_row = None if row is None else (row.status, {each.name: each.status for each in row.steps})
+        if found_row != (end, steps):
+            wrong["other rows of sagas"].append(f"{order_id}: {found_row}")
     found = {(order_id, step): status for order_id, step, status in participants}
-    wrong["participants' rows that stand otherwise"] = [
+    wrong["other rows of participants"] = [
         f"{step} of {order_id} is {found.get((order_id, step), 'not there')}"
         for order_id, step in sorted(wanted.keys() | found.keys())
         if found.get((order_id, step)) != wanted.get((order_id, step))
@@ -174,19 +181,19 @@ def left_in(tables: Iterable[Mapping[str, Rows]]) -> Iterator[str]:
             yield " ".join((handler.decode(), *split_key(rest)))
 
 
-def judge_timers(by_order: Mapping[str, Said], left: Iterable[str], run: RunRecords) -> Finding:
+def judge_timers(by_order: Mapping[str, SagaMessages], left: Iterable[str], run: RunRecords) -> Finding:
     """`left` are the timers that wait when all is handled."""
     wrong: dict[str, list[str]] = defaultdict(list)
     wrong["left behind"] = sorted(left)
     rang = 0
-    for said in by_order.values():
-        rings = Counter(each.command_id for each in said.replied if each.outcome in TIMERS)
+    for saga in by_order.values():
+        rings = Counter(each.command_id for each in saga.replies if each.outcome in TIMERS)
         rang += rings.total()
-        known = {each.command_id for each in said.asked}
+        known = {each.command_id for each in saga.commands}
         wrong["of no command"] += sorted(rings.keys() - known)
-        wrong["rang twice"] += _again(said)
-        replies = taken(said)
-        for each in said.asked:
+        wrong["rang twice"] += _again(saga)
+        replies = taken(saga)
+        for each in saga.commands:
             reply = replies.get(each.command_id)
             if reply is None or rings[each.command_id]:
                 continue
@@ -197,10 +204,10 @@ def judge_timers(by_order: Mapping[str, Said], left: Iterable[str], run: RunReco
     return finding("every timer rang when it was due, once", wrong, f"{rang:,} rang, none is left")
 
 
-def _again(said: Said) -> Iterator[str]:
+def _again(saga: SagaMessages) -> Iterator[str]:
     """A delay rings once for a command; a deadline again, when its question has had its time."""
     last: dict[tuple[str, str], float] = {}
-    for each in sorted(said.replied, key=lambda each: each.decided):
+    for each in sorted(saga.replies, key=lambda each: each.decided):
         if each.outcome in TIMERS:
             which = each.command_id, each.outcome
             if which in last and (each.outcome == DUE or each.decided - last[which] < TIME / 2):

@@ -1,4 +1,4 @@
-"""How long lanes stood still, and beside which fault: pure, from the commits seen during the load."""
+"""How long lanes committed nothing, and beside which fault: pure, from the commits seen during the load."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CommitGap(msgspec.Struct, frozen=True):
         kind: of the fault; empty: there was none.
         alone: whether no other fault was near, so that this one is the reason.
         began: seconds since the epoch.
-        limit: what it must not exceed when alone, in seconds; None: it is only told.
+        limit: what it must not exceed when alone, in seconds; None: it is only reported.
     """
 
     kind: str
@@ -85,11 +85,14 @@ def gaps(run: RunRecords, commits: CommitTimes) -> list[Gap]:
 
 
 def judge_stalls(found: Iterable[CommitGap]) -> Finding:
-    """Whether each is within its limit; the longest of each kind is told."""
+    """Whether each is within its limit; the longest of each kind is reported."""
     by_kind: Mapping[str, list[CommitGap]] = defaultdict(list)
     for stall in found:
         by_kind[stall.kind].append(stall)
-    says = "; ".join(_told(kind, those) for kind, those in sorted(by_kind.items())) or "no commit in the load"
+    says = (
+        "; ".join(_described(kind, those) for kind, those in sorted(by_kind.items()))
+        or "no commit in the load"
+    )
     return Finding(
         "no stall over its limit",
         bool(by_kind) and not any(stall.too_long for those in by_kind.values() for stall in those),
@@ -119,12 +122,12 @@ def _near(fault: Happened, run: RunRecords) -> tuple[float, float]:
     others = [other for other in run.faults if other is not fault]
     before = [over for other in others if (over := healed_at(other, run)) <= fault.began]
     after = [other.began for other in others if other.began >= healed]
-    noticed = fault.began + run.session_timeout  # by the group, when nobody came back sooner
+    noticed = fault.began + run.session_timeout  # by the group, when it did not come back sooner
     return max([fault.began - BEFORE, *before]), min([max(noticed, healed) + AFTER, *after])
 
 
 def _part(gap: Gap, begins: float, ends: float) -> Iterator[Gap]:
-    """What of a gap counts for a fault: a lane that stood still before does so from now on for its sake."""
+    """The part of a gap that counts for a fault: of a lane that had stopped before, the part from now on."""
     began = max(gap.began, begins)
     if began <= ends and began < gap.ended:
         yield Gap(gap.lane, began, gap.ended)
@@ -137,7 +140,7 @@ def _excuses(other: Happened, gap: Gap, limit: float | None, run: RunRecords) ->
 
 
 def _gaps(lane: int, times: Iterable[float], load: tuple[float, float]) -> Iterator[Gap]:
-    """From the load's begin to its end: a lane that comes to commit no more stands still until then."""
+    """From the load's begin to its end: a lane that commits no more has a gap until then."""
     begin, end = load
     inside = sorted(time for time in times if begin < time < end)
     for before, after in pairwise([begin, *inside, end]):
@@ -156,10 +159,10 @@ def _stall(kind: str, gap: Gap, *, alone: bool, limit: float | None) -> CommitGa
     return CommitGap(kind, alone, gap.lane, round(gap.began, 3), round(gap.seconds, 3), limit)
 
 
-def _told(kind: str, those: list[CommitGap]) -> str:
+def _described(kind: str, those: list[CommitGap]) -> str:
     """Such as `kill_worker 6.3 s in lane 2 (limit 10 s, 3 of 4 with no other fault near)`."""
     longest = max(those, key=lambda stall: (stall.too_long, stall.alone, stall.seconds))
     alone = sum(stall.alone for stall in those)
     limit = f"limit {longest.limit:g} s, " if longest.limit is not None else ""
-    said = f"{kind or 'no fault'} {longest.seconds:.1f} s in lane {longest.lane}"
-    return f"{said} ({limit}{alone} of {len(those)} with no other fault near)" if kind else said
+    longest_one = f"{kind or 'no fault'} {longest.seconds:.1f} s in lane {longest.lane}"
+    return f"{longest_one} ({limit}{alone} of {len(those)} with no other fault near)" if kind else longest_one

@@ -1,6 +1,6 @@
 """Orders that clients call off, beside those of the file, and what must become of them: pure.
 
-Whether a cancellation comes in time, nobody can tell beforehand. So these orders have ids and a SKU of their
+Whether a cancellation comes in time is not known beforehand. So these orders have ids and a SKU of their
 own: they are left out where everything is held against what the file calls for, and judged by themselves.
 """
 
@@ -129,9 +129,9 @@ def judge_called_off(
     nowhere: Set[str] = frozenset(),
     over_http: Set[str] = frozenset(),
 ) -> Finding:
-    """Each ends once, but for those that got `nowhere`: they were asked for once, without an answer. What is
-    not confirmed keeps neither cents nor pieces; who was too late is told, and nobody else; and of two ways
-    one is gone. Of those that were called off `over_http` some never got to Kafka: the API told that itself.
+    """Each ends once, but for those that got `nowhere`: one request, without an answer. What is
+    not confirmed keeps neither cents nor pieces. A client gets a refusal only if it was too late. Of two ways
+    one is gone. Some that were called off `over_http` never got to Kafka: the API refused them.
     """
     beside = (order_beside(each, share) for each in purchases)
     made = {e.order_id: e for e in beside if e is not None and e.order_id not in nowhere}
@@ -145,11 +145,13 @@ def judge_called_off(
     wrong = {
         "not settled once": sorted(order_id for order_id in made if times[order_id] != 1),
         "settled and never made": sorted(times.keys() - made.keys()),
-        "too late and not told": _those(
+        "too late without a refusal": _those(
             topics,
-            lambda o, has: o in confirmed and _TOLD not in has and (_ASKED in has or o not in over_http),
+            lambda o, has: (
+                o in confirmed and _REFUSED not in has and (_REQUESTED in has or o not in over_http)
+            ),
         ),
-        "told and not confirmed": _those(topics, lambda o, has: o not in confirmed and _TOLD in has),
+        "refused and not confirmed": _those(topics, lambda o, has: o not in confirmed and _REFUSED in has),
         "gone both ways": _those(topics, lambda _, has: _ORCHESTRATED in has and bool(has & _CHOREOGRAPHED)),
         **_money(made, confirmed, found.ledger),
         "pieces that are missing": _pieces(made, confirmed, found),
@@ -161,7 +163,7 @@ def judge_called_off(
     return finding("every order that was called off ended once, undone or too late", wrong, says)
 
 
-_ASKED, _TOLD = RequestCancellation.TOPIC, CancellationRefused.TOPIC
+_REQUESTED, _REFUSED = RequestCancellation.TOPIC, CancellationRefused.TOPIC
 
 
 def _those(topics: Mapping[str, set[str]], wrong: Callable[[str, set[str]], bool]) -> list[str]:

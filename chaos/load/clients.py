@@ -1,4 +1,4 @@
-"""The producers of the load's clients, one for each codec that clients compress with."""
+"""Producers of the load's clients, one for each codec, and their object store."""
 
 from __future__ import annotations
 

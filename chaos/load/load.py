@@ -66,7 +66,7 @@ class _Sent:
 
 
 class Load:
-    """Sends until told to end, then waits until the cluster has taken everything.
+    """Sends until `end` is called, then waits until the cluster has taken everything.
 
     What cluster or object store do not take is sent again, with the same id: the client may well have sent it
     twice.

@@ -18,10 +18,10 @@ _AGAIN_AFTER = 0.2
 #: Seconds after which an answer is not waited for any more; the API answers sooner, if it runs.
 _ANSWERS_WITHIN = 10.0
 #: Of those who ask once, every second one waits only so many milliseconds: about as long as an order takes,
-#: so that the API often does what nobody waits for any more.
+#: so that the API often does what its client no longer waits for.
 _IMPATIENT = range(5, 60)
 NOT_THERE, CONFLICT, TOO_MANY, UNAVAILABLE = 404, 409, 429, 503
-#: After these nobody knows what was done, or it is to be asked again.
+#: After these the order may be placed or not, or the request must be repeated.
 _SAY_NOTHING = {UNANSWERED, TOO_MANY, UNAVAILABLE}
 
 
@@ -29,7 +29,7 @@ class Shop:
     """Places orders over HTTP, and calls them off; use it `async with`.
 
     Attributes:
-        requests: what was asked for, and the last answer, by order id.
+        requests: the last request and its answer, by order id.
         accepted: how many orders each API has accepted so far.
         again: how many requests were sent again.
     """
@@ -59,14 +59,14 @@ class Shop:
         self._note(order.order_id, way=way)
         while True:
             within = patience(order.order_id) if once else _ANSWERS_WITHIN
-            status, said = await self._ask("POST", f"{self._urls[way]}/orders", body, headers, within)
+            status, text = await self._ask("POST", f"{self._urls[way]}/orders", body, headers, within)
             if not self.requests[order.order_id].accepted:  # by an earlier request: clients repeat themselves
                 self._note(order.order_id, placed=status)
             if status == ACCEPTED:
                 self.accepted[way] += 1
                 return
-            if status not in _SAY_NOTHING and not (status == CONFLICT and "key-in-flight" in said):
-                raise ChaosFailed(f"the orders API answered {status} to order {order.order_id}: {said}")
+            if status not in _SAY_NOTHING and not (status == CONFLICT and "key-in-flight" in text):
+                raise ChaosFailed(f"the orders API answered {status} to order {order.order_id}: {text}")
             if once:
                 return
             await self._wait()
@@ -74,14 +74,14 @@ class Shop:
     async def call_off(self, order_id: str, way: Way) -> None:
         """Call an order off, until it is answered that it is, or is too late, or is unknown."""
         while True:
-            status, said = await self._ask("DELETE", f"{self._urls[way]}/orders/{order_id}", b"", {})
+            status, text = await self._ask("DELETE", f"{self._urls[way]}/orders/{order_id}", b"", {})
             if status in (ACCEPTED, NOT_THERE, CONFLICT):
                 before = self.requests.get(order_id)
                 if before is None or before.called_off != ACCEPTED:
                     self._note(order_id, way=way, called_off=status)
                 return
             if status not in _SAY_NOTHING:
-                raise ChaosFailed(f"the orders API answered {status} to a cancellation: {said}")
+                raise ChaosFailed(f"the orders API answered {status} to a cancellation: {text}")
             await self._wait()
 
     async def _wait(self) -> None:

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _specs(options: argparse.Namespace) -> dict[str, Spec]:
-    """What must hold; nothing of it when one control is asked for."""
+    """The specs that must hold; none when one control is chosen."""
     if options.control not in (None, NO_CONTROL):
         return {}
     covered = Spec(messages=options.messages, max_batch=options.max_batch)
@@ -100,7 +100,7 @@ def _summary(space: Space[State]) -> dict[str, object]:
 
 
 def print_space(name: str, spec: Spec, space: Space[State]) -> None:
-    """The size of a space, its bounds, and what became of each rule."""
+    """The size of a space, its bounds, and whether each rule holds."""
     print(
         f"{name}: messages {spec.messages}, at most {spec.max_batch} in a transaction; two workers; any"
         " number of crashes, freezes, rebalances, lost requests and answers, timeouts and lost disks"

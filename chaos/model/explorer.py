@@ -164,7 +164,7 @@ class _Exploration(Generic[S]):
         return way[::-1]
 
     def _trace(self, number: int) -> Trace[S]:
-        """Labels are not kept while exploring: they are asked for again along the way."""
+        """Labels are not kept while exploring: they are worked out again along the way."""
         states = [self._states[n] for n in self._way(number)]
         labels = []
         for state, following in pairwise(states):

@@ -3,11 +3,11 @@
 Simplified without loss for the lane:
 
 - An epoch is only ever compared with the newest, so an id has a `holder`: the worker whose producer has the
-  newest epoch, or nobody. Requests with an older epoch change nothing, and are not kept.
+  newest epoch, or none. Requests with an older epoch change nothing, and are not kept.
 - Markers take no offset, and what was aborted leaves its log: a read_committed reader passes over both.
 - A request that is lost is one that is never delivered. Records and EndTxn arrive at any time after they were
   sent, also when their sender is dead or has given up, until the id is initialised again.
-- The parts of a transaction arrive in one order, so that a torn one is a prefix: nobody sees the difference.
+- The parts of a transaction arrive in one order, so that a torn one is a prefix; readers see no difference.
 - Requests about positions are of version 0: they neither check the group's generation nor wait for pending
   transactions.
 """
@@ -156,7 +156,7 @@ def initialise(kafka: Kafka, number: int, owner: int) -> tuple[Kafka, bool] | No
 
 
 def fence(kafka: Kafka, number: int) -> Kafka:
-    """A newer epoch that nobody has; an ongoing transaction is to be aborted."""
+    """A newer epoch without a holder; an ongoing transaction is to be aborted."""
     if kafka.ids[number].transaction is ModelTransaction.ONGOING:
         kafka = kafka.with_id(number, transaction=ModelTransaction.PREPARE_ABORT, ending=False, awaited=False)
     return kafka.with_id(number, holder=None)
@@ -173,7 +173,7 @@ def end(kafka: Kafka, number: int) -> Kafka:
 
 
 def let_go(kafka: Kafka, number: int, owner: int) -> Kafka:
-    """A producer is discarded, or dies: its requests stay on their way, nobody waits for the answers."""
+    """A producer is discarded, or dies: its requests stay on their way, and their answers are dropped."""
     kafka = kafka._replace(answers=tuple(other for other in kafka.answers if other != owner))
     return kafka.with_id(number, awaited=False) if kafka.ids[number].holder == owner else kafka
 
@@ -269,7 +269,7 @@ def _prepare_commit(spec: Spec, kafka: Kafka, number: int) -> Kafka:
 
 
 def _coordinator(spec: Spec, kafka: Kafka, number: int, each: TransactionalId) -> list[Moved]:
-    """The transaction's timeout, and markers; nobody reads outputs, so theirs comes with that of the rows."""
+    """The transaction's timeout, and markers; the marker of outputs comes with that of the rows."""
     if each.transaction is ModelTransaction.ONGOING:
         return [Moved("the transaction times out: its producer is fenced", fence(kafka, number))]
     if each.transaction is ModelTransaction.PREPARE_ABORT:

@@ -1,28 +1,27 @@
 """The protocol of two workers that own one lane in turn, or at the same time, as a system to explore.
 
-Which step stands for which code:
+Which step is which code:
 
 | the model | the code |
 |---|---|
-| is told, closes the lane | `LaneHost.assign`, `Lane.stop`; membership may be late by any time |
-| initialises its id | `TransactionalProducer.start`: InitProducerId, asked again while markers are written |
+| learns of its lane, closes it | `LaneHost.assign`, `Lane.stop`; membership may be late by any time |
+| initialises its id | `TransactionalProducer.start`: InitProducerId, repeated while markers are written |
 | asks for the high watermarks, recovers | `streams.lane.recovery.recover`, a record at a time |
 | reads position | `source_positions`: the group's against the one in the changelog |
 | stages, begins and sends | `Admission` to overlay; `commit` up to AddPartitionsToTxn and AddOffsetsToTxn |
 | the broker writes | Produce and TxnOffsetCommit, each on its own |
 | has all answers, sends EndTxn | `TransactionalProducer.send` and `send_offsets` have returned, `commit` |
-| hears that it has committed, writes RocksDB | `Store.apply` in `Commits.step` |
+| gets the answer to its commit, writes RocksDB | `Store.apply` in `Commits.step` |
 | is fenced; has an error or no answer | `discard`, `Lane._back_off`: at any point, what was sent goes on |
 | is killed, loses its disk, loses power | SIGKILL at any point; a frozen worker just takes no step |
 | follows as a standby | `streams.lane.standby` |
 
 What is left out: owners under another number of lanes (`streams.positions.cuts`, docs/adr/0014-cuts.md); a
-second partition, and tables beyond one; handlers that run while a commit is under way (they stage over the
-overlay, as a larger batch does); timers and dead letters (more parts of the same
-transaction); compaction, retention, and resets of positions by hand; brokers that fail (replication);
-the group's own protocol: who is assigned may change at any time, workers hear of it late or never, and nobody
-waits for membership to be sure, which only adds behaviour. Only the input is bounded: faults may happen any
-number of times.
+second partition, and tables beyond one; handlers that run while a commit is under way (they stage over its
+rows, as a larger batch does); timers and dead letters (more parts of the same transaction); compaction,
+retention, and resets of positions by hand; brokers that fail (replication); the group's own protocol: who
+is assigned may change at any time, workers learn of it late or never, and no step waits for membership to
+be sure, which only adds behaviour. Only the input is bounded: faults may happen any number of times.
 
 States are three numbers: of Kafka's state and of each worker's, as they were met. A worker's moves depend on
 nothing else but itself and Kafka, so they are worked out once for each such pair.
@@ -60,7 +59,7 @@ class _Numbering(Generic[T]):
 
 
 class _Pair(NamedTuple):
-    """A worker beside a state of Kafka: what it may do next, and what can be said of the two."""
+    """A worker beside a state of Kafka: what it may do next, and which rules the two break."""
 
     moves: tuple[tuple[str, int, int, bool], ...]
     broken: tuple[str, ...]
@@ -110,7 +109,7 @@ class ProtocolModel:
         return self._pair(0, kafka, a).is_finished or self._pair(1, kafka, b).is_finished
 
     def values(self, state: State) -> tuple[Kafka, ModelWorker, ModelWorker]:
-        """What a state stands for."""
+        """The values of a state."""
         kafka, a, b = state
         return self._kafkas.values[kafka], self._owners.values[a], self._owners.values[b]
 
@@ -140,7 +139,7 @@ class ProtocolModel:
         )
         can_commit = own.can_commit(worker, kafka)
         # It may have been fenced since: it finds out with the next message, as it does after any fencing.
-        is_open = worker.phase is Phase.READY and worker.told and kafka.assigned == which
+        is_open = worker.phase is Phase.READY and worker.owner and kafka.assigned == which
         return _Pair(
             found,
             tuple(broken_by_worker(kafka, worker, can_commit=can_commit)),

@@ -14,7 +14,7 @@ AGREE = "state, inbox, outputs and position agree"
 NOTHING_LOST = "no committed position is above an unprocessed message"
 STORE = "RocksDB equals the committed changelog at its position"
 ONE_OWNER = "one owner can commit"
-UP_TO_DATE = "who can commit stands on all that is committed"
+UP_TO_DATE = "who can commit has all that is committed"
 NEVER_STOPS = "a lane stops for lost positions only when they are lost"
 
 RULES = (ONCE, AGREE, NOTHING_LOST, STORE, ONE_OWNER, UP_TO_DATE, NEVER_STOPS)
@@ -68,8 +68,12 @@ def broken_by_worker(kafka: Kafka, worker: ModelWorker, *, can_commit: bool) -> 
     is_ahead = store.rows_at > len(rows) or store.marks_at > len(marks)
     if is_ahead or store != rebuilt(kafka, store.rows_at, store.marks_at):
         yield STORE
-    stands = (store.rows_at, store.marks_at, worker.at) == (len(rows), len(marks), kafka.decided_offset)
-    if can_commit and worker.phase is not Phase.ENDING and not stands:
+    is_at = (store.rows_at, store.marks_at, worker.at)
+    if (
+        can_commit
+        and worker.phase is not Phase.ENDING
+        and is_at != (len(rows), len(marks), kafka.decided_offset)
+    ):
         yield UP_TO_DATE
     if worker.phase is Phase.STOPPED:
         yield NEVER_STOPS

@@ -49,7 +49,7 @@ class Spec:
     reopens_after_doubt: bool = True
     #: The group's position is compared with the changelog's.
     compares_positions: bool = True
-    #: Positions that disagree are asked for once more, after another fence, before the lane stops for good.
+    #: Positions that disagree are read once more, after another fence, before the lane stops for good.
     asks_again: bool = True
     #: A standby may copy the changelogs into the store of a worker that has not got the lane.
     standby: bool = True

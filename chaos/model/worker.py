@@ -17,7 +17,7 @@ from chaos.model.store import ModelStore, applied, copies, cut_short
 
 
 class Phase(IntEnum):
-    """Where a lane stands. What is between two of these has no effect that anybody else could see."""
+    """The phase of a lane. What is between two of these has no effect that another worker could see."""
 
     IDLE = 0  # without the lane, perhaps as its standby; a dead worker is one that stays so
     OPENING = 1
@@ -36,14 +36,14 @@ class HandlingMode(IntEnum):
 
 
 class ModelWorker(NamedTuple):
-    """A worker, `told` or not that the lane is its own. `opened` counts the steps of opening that are done,
+    """A worker; an `owner` knows that the lane is its own. `opened` counts the opening steps that are done,
     `ends` is up to where it recovers or has written the changelogs, `at` its position in the source, `ahead`
     what it has handled above that, `read` its position in the outputs, `batch` which messages are staged,
     and `way` how, `disagreed` the two positions that did so when it last opened.
     """
 
     phase: Phase = Phase.IDLE
-    told: bool = False
+    owner: bool = False
     store: ModelStore = ModelStore()
     opened: int = 0
     ends: tuple[int, int] | None = None
@@ -56,7 +56,7 @@ class ModelWorker(NamedTuple):
 
     def closed(self, phase: Phase) -> ModelWorker:
         """Without all that a session has in memory; what it has seen disagree is kept for the next one."""
-        return ModelWorker(phase, self.told, self.store, disagreed=self.disagreed)
+        return ModelWorker(phase, self.owner, self.store, disagreed=self.disagreed)
 
 
 class Move(NamedTuple):
@@ -84,7 +84,7 @@ class Moves:
         }
 
     def can_commit(self, worker: ModelWorker, kafka: Kafka) -> bool:
-        """Whether Kafka would take a commit from it: it is open, and nobody has fenced it."""
+        """Whether Kafka would take a commit from it: it is open, and not fenced."""
         is_open = worker.phase in (Phase.READY, Phase.SENDING, Phase.ENDING)
         return is_open and kafka.ids[self._id].holder == self._number
 
@@ -126,14 +126,14 @@ class Moves:
 
     def _membership(self, worker: ModelWorker, kafka: Kafka) -> Iterator[Move]:
         assigned = kafka.assigned == self._number
-        if assigned and not worker.told:
+        if assigned and not worker.owner:
             phase = Phase.OPENING if worker.phase is Phase.IDLE else worker.phase
-            yield Move("is told that the lane is its own", worker._replace(told=True, phase=phase), kafka)
+            yield Move("learns that the lane is its own", worker._replace(owner=True, phase=phase), kafka)
         in_commit = worker.phase in (Phase.SENDING, Phase.ENDING)
-        if not assigned and worker.told:
-            left = worker._replace(told=False) if in_commit else ModelWorker(store=worker.store)
-            yield Move("is told that it has lost the lane", left, kafka)
-        if not worker.told and worker.phase is not Phase.IDLE:
+        if not assigned and worker.owner:
+            left = worker._replace(owner=False) if in_commit else ModelWorker(store=worker.store)
+            yield Move("learns that it has lost the lane", left, kafka)
+        if not worker.owner and worker.phase is not Phase.IDLE:
             after = broker.let_go(kafka, self._id, self._number)
             label = "gives up the commit in flight and closes the lane" if in_commit else "closes the lane"
             yield Move(label, ModelWorker(store=worker.store), after)
@@ -141,13 +141,13 @@ class Moves:
     # -- opening ----------------------------------------------------------------------------------------
 
     def _follow(self, worker: ModelWorker, kafka: Kafka) -> Iterator[Move]:
-        if self._spec.standby and not worker.told:
+        if self._spec.standby and not worker.owner:
             ends = (len(kafka.rows), len(kafka.marks))
             for what, store in copies(worker.store, kafka, ends):
                 yield Move(f"follows as a standby, {what}", worker._replace(store=store), kafka)
 
     def _open(self, worker: ModelWorker, kafka: Kafka) -> Iterator[Move]:
-        if worker.told:
+        if worker.owner:
             step = self._spec.opening[worker.opened]
             if step is Opening.FENCE:
                 yield from self._fence(worker, kafka)
@@ -195,15 +195,15 @@ class Moves:
         agree = (worker.at, worker.read) == (store.position, store.read)
         if agree or not self._spec.compares_positions:
             opened = ModelWorker(
-                Phase.READY, worker.told, store, at=worker.at, ahead=store.ahead, read=worker.read
+                Phase.READY, worker.owner, store, at=worker.at, ahead=store.ahead, read=worker.read
             )
             return Move(f"{label}; the lane is open", opened, kafka)
-        told = f"{label}; the changelog says {worker.store.position}"
+        label = f"{label}; the changelog says {worker.store.position}"
         if self._spec.asks_again and worker.disagreed != disagreement:
             again = worker.closed(Phase.OPENING)._replace(disagreed=disagreement)
-            return Move(f"{told}: is to open again", again, broker.let_go(kafka, self._id, self._number))
+            return Move(f"{label}: is to open again", again, broker.let_go(kafka, self._id, self._number))
         stopped = worker.closed(Phase.STOPPED)._replace(disagreed=None)
-        return Move(f"{told}: stops with PositionLost", stopped, kafka)
+        return Move(f"{label}: stops with PositionLost", stopped, kafka)
 
     # -- committing -------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class Moves:
     def _stage(self, worker: ModelWorker, kafka: Kafka) -> Iterator[Move]:
         each = kafka.ids[self._id]
         unread = kafka.outputs[worker.read : stable(kafka.outputs)] if self._spec.loops else ()
-        if not worker.told or (worker.at == len(self._spec.messages) and not unread):
+        if not worker.owner or (worker.at == len(self._spec.messages) and not unread):
             return
         if unread and unread[0].marked:
             label = "passes over what was handled when it was written"
@@ -286,9 +286,9 @@ class Moves:
             read_back = worker.way is HandlingMode.READ_BACK
             at, ahead = (worker.at, worker.ahead) if read_back else _reached(worker, worker.batch)
             read = worker.read + read_back
-            ready = ModelWorker(Phase.READY, worker.told, store, at=at, ahead=ahead, read=read)
+            ready = ModelWorker(Phase.READY, worker.owner, store, at=at, ahead=ahead, read=read)
             after = broker.let_go(kafka, self._id, self._number)
-            yield Move("hears that it has committed, writes RocksDB", ready, after)
+            yield Move("gets the answer to its commit, writes RocksDB", ready, after)
         elif kafka.ids[self._id].holder != self._number:
             yield self._fenced(worker, kafka, "commits")
 

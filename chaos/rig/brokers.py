@@ -25,7 +25,7 @@ _LOOKUP_WITHIN = 20.0
 
 
 class BrokerAdmin:
-    """Asks each broker by itself, so that one that is away is in nobody's way.
+    """Sends requests to each broker by itself, so that one that is away holds up no other.
 
     Attributes:
         layout: the application's, of now.
@@ -182,9 +182,9 @@ async def hasten_compaction(bootstrap: str, app_id: str) -> int:
 
 async def own_settings(admin: Any, topics: Sequence[str]) -> dict[str, dict[str, str]]:
     """The settings of topics that are not the cluster's defaults."""
-    asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
     return {
         name: {entry[0]: entry[1] for entry in entries if entry[3] == _OF_TOPIC}
-        for answer in await admin.describe_configs(asked)
+        for answer in await admin.describe_configs(resources)
         for _, _, _, name, entries in answer.resources
     }

@@ -28,7 +28,7 @@ _OPTIONS = KafkaOptions(fetch_wait=0.2)
 class CommitWatch:
     """Notes when each lane's commits arrive at a reader of committed records, from when `run` first connects.
 
-    `commits` may be asked at any time, also when `run` was cancelled.
+    `commits` may be called at any time, also when `run` was cancelled.
     """
 
     def __init__(self, bootstrap: str, app_id: str, partitions: int, lanes: int) -> None:

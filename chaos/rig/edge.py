@@ -1,7 +1,7 @@
 """The database edge of a run: relays of the outbox and orders APIs with the projection, each its own process.
 
 Two APIs, because half of the orders are to go either way; each has the projection, of which they share the
-partitions. Two relays, which share the outbox. Whatever is killed is started again by whoever killed it.
+partitions. Two relays, which share the outbox. The fault that kills a process starts it again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WAITS = "SELECT count(*) FROM outbox WHERE published_at IS NULL AND position <=
 _LOCK = "SELECT position FROM outbox WHERE published_at IS NULL LIMIT 500 FOR UPDATE SKIP LOCKED"
 _LAST = "SELECT coalesce(max(position), 0) FROM outbox"
 _SETTLED = "SELECT count(*) FROM orders WHERE status <> 'pending' AND updated_at > to_timestamp($1)"
-_TOLD = (OrderConfirmed.TOPIC, OrderCancelled.TOPIC, CancellationRefused.TOPIC)
+_PROJECTED = (OrderConfirmed.TOPIC, OrderCancelled.TOPIC, CancellationRefused.TOPIC)
 
 
 class Edge:
@@ -100,8 +100,8 @@ class Edge:
         return found
 
     def unexpected(self) -> list[ChildProcess]:
-        """Processes that ended although nobody told them to."""
-        return [each for each in self.processes if not each.alive and not each.told]
+        """Processes that ended by themselves."""
+        return [each for each in self.processes if not each.alive and not each.expected]
 
     async def stop(self, why: str) -> list[ProcessEnd]:
         """SIGTERM all, and wait until all have ended; returns how each that ever ran did."""
@@ -135,7 +135,7 @@ class Edge:
         await until_answered(published, f"the outbox is published up to {last}", within=within)
 
     async def until_settled_since(self, began: float, *, within: float) -> None:
-        """Wait until the projection has written what became of an order since. Raises ChaosFailed."""
+        """Wait until the projection has written the end of an order since. Raises ChaosFailed."""
 
         async def settled() -> bool:
             return int((await self._fetch(_SETTLED, began))[0][0]) > 0
@@ -171,7 +171,7 @@ class Edge:
     async def unprojected(self) -> dict[str, int]:
         """How many events have not come back into PostgreSQL, by topic."""
         group = f"{self._settings['STEADFAUST_APP_ID']}-orders-projection"
-        found = await unhandled(self._settings["STEADFAUST_BOOTSTRAP"], group, _TOLD)
+        found = await unhandled(self._settings["STEADFAUST_BOOTSTRAP"], group, _PROJECTED)
         return {f"{topic}, in PostgreSQL": number for topic, number in found.items()}
 
     async def _fetch(self, query: str, *arguments: object) -> Sequence[Any]:
@@ -185,7 +185,7 @@ class Edge:
         try:
             async with aiohttp.ClientSession() as session, session.get(f"{self.urls[way]}/health") as answer:
                 return answer.status == 200
-        except aiohttp.ClientError:  # nobody listens yet
+        except aiohttp.ClientError:  # it does not listen yet
             return False
 
     def _process(self, name: str, command: Sequence[str], **environment: str) -> ChildProcess:

@@ -97,7 +97,7 @@ class Fleet:
             return worker
 
     def in_slot(self, slot: int) -> FleetWorker | None:
-        """The worker that lives in this slot; None: nobody."""
+        """The worker that lives in this slot; None: the slot is empty."""
         return next((worker for worker in self.alive if worker.slot == slot), None)
 
     @property
@@ -106,8 +106,8 @@ class Fleet:
         return [worker for worker in self.workers if worker.alive]
 
     def unexpected(self) -> list[FleetWorker]:
-        """Workers that ended although nobody told them to."""
-        return [worker for worker in self.workers if not worker.alive and not worker.told]
+        """Workers that ended by themselves."""
+        return [worker for worker in self.workers if not worker.alive and not worker.expected]
 
     def wipe(self, slot: int) -> int:
         """Empty the local stores of a slot whose worker has ended; returns how many lanes' it held."""
@@ -130,7 +130,7 @@ class Fleet:
         return self._slots / f"slot-{slot}"
 
     def _holder(self, slot: int) -> int:
-        """The pid that the slot's lock was last taken by; 0: nobody's yet."""
+        """The pid that the slot's lock was last taken by; 0: none yet."""
         lock = self._directory(slot) / "lock"
         text = lock.read_text() if lock.exists() else ""
         return int(text) if text else 0

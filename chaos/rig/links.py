@@ -122,7 +122,7 @@ class Pipe:
         self._timer: asyncio.TimerHandle | None = None
 
     def feed(self, data: bytes | None) -> None:
-        """Pass on what the source said, None when it has hung up."""
+        """Pass on the source's bytes, None when it has hung up."""
         target = self.target
         if data is not None and self._link.clear and not self._queue and target is not None:
             if not target.is_closing():
@@ -174,8 +174,8 @@ class ProxiedConnection:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.up, self.down = Pipe(link), Pipe(link)
-        self.client = _Client(self, says=self.up, hears=self.down)
-        self._server = _LinkServer(self, says=self.down, hears=self.up)
+        self.client = _Client(self, out=self.up, back=self.down)
+        self._server = _LinkServer(self, out=self.down, back=self.up)
         self._connecting: asyncio.Task[None] | None = None
         self._sides = 2
         self.broken = False
@@ -205,7 +205,7 @@ class ProxiedConnection:
     async def _connect(self) -> None:
         try:
             await asyncio.get_running_loop().create_connection(lambda: self._server, HOST, self.link.upstream)
-        except OSError:  # nobody listens there: the client is told in the way a proxy can
+        except OSError:  # nothing listens there: the client's connection is closed, as a proxy can
             self.down.feed(None)
             self.left()
 
@@ -213,29 +213,29 @@ class ProxiedConnection:
 class _Side(asyncio.Protocol):
     """One of a connection's two sockets."""
 
-    def __init__(self, connection: ProxiedConnection, *, says: Pipe, hears: Pipe) -> None:
+    def __init__(self, connection: ProxiedConnection, *, out: Pipe, back: Pipe) -> None:
         self._connection = connection
-        self._says = says
-        self._hears = hears
+        self._out = out
+        self._back = back
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._says.source = self._hears.target = cast("asyncio.Transport", transport)
-        self._hears.drain()
+        self._out.source = self._back.target = cast("asyncio.Transport", transport)
+        self._back.drain()
 
     def data_received(self, data: bytes) -> None:
-        self._says.feed(data)
+        self._out.feed(data)
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._says.feed(None)
+        self._out.feed(None)
         self._connection.left()
 
     def pause_writing(self) -> None:
-        self._hears.target_full = True
-        self._hears.pace()
+        self._back.target_full = True
+        self._back.pace()
 
     def resume_writing(self) -> None:
-        self._hears.target_full = False
-        self._hears.pace()
+        self._back.target_full = False
+        self._back.pace()
 
 
 class _Client(_Side):

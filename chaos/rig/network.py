@@ -24,7 +24,7 @@ GATEWAY, S3, POSTGRES = "gateway", "s3", "postgres"
 _EDGE = "edge"
 
 _ANSWER_WITHIN = 30.0
-"""Seconds for the proxy to do what it is told."""
+"""Seconds for the proxy to answer a request."""
 
 
 class Injected:
@@ -141,7 +141,7 @@ class ClientNetwork:
         return self._fault(LinkFaultKind.DELAY, self._server_links(GATEWAY), seconds / 2)
 
     def gateway_loses_answers(self) -> AbstractContextManager[Injected]:
-        """Let the gateway do what it is asked, and close the connection instead of passing on its answer."""
+        """Let the gateway do each request, and close the connection instead of passing on its answer."""
         return self._fault(LinkFaultKind.LOSE_ANSWERS, self._server_links(GATEWAY))
 
     def postgres_silent(self) -> AbstractContextManager[Injected]:

@@ -13,7 +13,7 @@ from chaos.rig.records import ProcessEnd
 from demo.workers import PROJECT
 from streams.runtime.faust.process import EXIT_HUNG
 
-#: A process that was told to end has so many seconds; a worker's own watchdog says the same.
+#: Seconds from SIGTERM until a process must have ended; a worker's own watchdog has the same bound.
 ENDS_WITHIN = 30.0
 _GRACE = 5.0
 
@@ -25,14 +25,14 @@ class ChildProcess:
         name: what it is called everywhere.
         log: what it has written.
         refused: whether it is expected to end with an error.
-        told: why the driver expects it to end; empty: it does not, and its end is a failure.
-        hung: whether it did not end in time after it was told to.
+        expected: why the driver expects it to end; empty: it does not, and its end is a failure.
+        hung: whether it did not end in time after SIGTERM.
     """
 
     def __init__(self, name: str, log: Path, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.name = name
         self.log = WorkerLog(log)
-        self.told = ""
+        self.expected = ""
         self.refused = False
         self.hung = False
         with log.open("wb") as output:
@@ -63,12 +63,12 @@ class ChildProcess:
 
     def kill(self, why: str) -> None:
         """SIGKILL, and wait until the process has gone."""
-        self.told = self.told or why
+        self.expected = self.expected or why
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
     def freeze(self) -> None:
-        """SIGSTOP: it stands still and knows nothing of it."""
+        """SIGSTOP: it stops running, and notices nothing."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
@@ -77,12 +77,12 @@ class ChildProcess:
 
     async def stop(self, why: str) -> None:
         """SIGTERM, and wait until it has ended; one that does not in time is `hung`, and killed."""
-        self.told = self.told or why
+        self.expected = self.expected or why
         self.thaw()
         self.process.send_signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(ENDS_WITHIN + _GRACE):
-                while self.alive:  # noqa: ASYNC110 - a process can only be asked
+                while self.alive:  # noqa: ASYNC110 - a process has no event to wait for
                     await asyncio.sleep(0.05)
         except TimeoutError:
             self.hung = True
@@ -92,7 +92,11 @@ class ChildProcess:
     def ended(self) -> ProcessEnd:
         """For the run's record; only of a process that has ended."""
         code = self.process.wait()
-        told = bool(self.told)
         return ProcessEnd(
-            worker=self.name, pid=self.pid, exit_code=code, told=told, hung=self.hung, refused=self.refused
+            worker=self.name,
+            pid=self.pid,
+            exit_code=code,
+            expected=bool(self.expected),
+            hung=self.hung,
+            refused=self.refused,
         )

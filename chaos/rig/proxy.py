@@ -1,4 +1,4 @@
-"""`python -m chaos.rig.proxy`: a TCP proxy that breaks links as it is told, until its standard input closes.
+"""`python -m chaos.rig.proxy`: a TCP proxy that breaks links by requests, until its standard input closes.
 
 Requests are JSON, one a line, on standard input; each has one answer on standard output.
 """
@@ -54,7 +54,7 @@ Request: TypeAlias = Open | Begin | End | FaultCount
 
 
 class FaultAnswer(msgspec.Struct, frozen=True):
-    """The count of the fault that was asked about, or why a request failed."""
+    """The count of a fault, or why a request failed."""
 
     count: int = 0
     error: str = ""
@@ -68,7 +68,7 @@ class Proxy:
         self._faults: dict[int, tuple[LinkFault, list[Link]]] = {}
 
     async def do(self, request: Request) -> FaultAnswer:
-        """Do what is asked."""
+        """Do a request."""
         match request:
             case Open(routes):
                 return await self._open(routes)

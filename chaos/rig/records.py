@@ -46,14 +46,14 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker process ended: `told` to or by a fault or by itself, and within the time it had or not;
+    """How a worker process ended: `expected` by the driver or by itself, and within the time it had or not;
     one that is `refused` ends by itself with an error, because it does not fit the others any more.
     """
 
     worker: str
     pid: int
     exit_code: int
-    told: bool
+    expected: bool
     hung: bool
     refused: bool = False
 
@@ -110,7 +110,7 @@ class CommitTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client asked the orders API for, and the HTTP status of the last answer, `UNANSWERED` when none
+    """A client's request to the orders API, and the HTTP status of the last answer, `UNANSWERED` when none
     came.
 
     Attributes:
@@ -124,7 +124,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def accepted(self) -> bool:
-        """Whether the client was told that the order is taken."""
+        """Whether the client was answered that the order is taken."""
         return self.placed == ACCEPTED
 
 
@@ -144,6 +144,6 @@ def read_commits(var: Path) -> CommitTimes:
 
 
 def read_requests(var: Path) -> list[Request]:
-    """What clients asked the orders API for; nothing where there was none."""
+    """Clients' requests to the orders API; nothing where there was none."""
     path = var / REQUESTS
     return msgspec.json.decode(path.read_bytes(), type=list[Request]) if path.exists() else []

@@ -16,7 +16,7 @@ from chaos.rig.worker_faults import armed_faults, install_machine, with_failures
 from streams import BreakerPolicy, Worker
 from streams.model.application import LaneOptions
 
-#: Faults follow one another within seconds, and each must meet somebody: a breaker that stays open for a
+#: Faults follow one another within seconds, and each must have an effect: a breaker that stays open for a
 #: minute after one outage would keep every call from the next.
 _BREAKER = BreakerPolicy(open_for=1.0, max_open_for=2.0)
 

@@ -1,4 +1,10 @@
-"""Arming a worker while it runs, so that the fault it is armed with hits one that nobody has disturbed."""
+"""Faults inside a worker's process: scripted points, failing handlers, its clock and its disk.
+
+A script arms a worker that runs, so that the fault hits one that no restart has disturbed. The file that
+`CHAOS_FAILING` names has the chance with which handlers fail, before their work or after it; the handlers
+know nothing of it. The file that `CHAOS_MACHINE` names has what is wrong with the machine: `clock 7200`, or
+`disk`. Each holds for as long as its file is there.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +69,7 @@ class ArmedFaults:
 
 
 def armed_faults() -> Faults:
-    """The faults of this process; none ever, when it was not told where to look."""
+    """The faults of this process; none ever without `CHAOS_ARMED` in its environment."""
     script = os.environ.get(ARMED)
     return ArmedFaults(Path(script)) if script else NoFaults()
 
@@ -104,8 +110,8 @@ class Failing:
 
 
 def with_failures(wiring: Choreography) -> Choreography:
-    """The same wiring, of which every handler fails when this process is told so; unchanged when it was not
-    told where to look.
+    """The same wiring, of which every handler fails while the file is there; unchanged without
+    `CHAOS_FAILING` in the environment.
     """
     file = os.environ.get(FAILING)
     return wrapped(wiring, Failing(Path(file))) if file else wiring
@@ -163,7 +169,7 @@ class HostMachine:
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def _said(self, what: str) -> str:
+    def _ailment(self, what: str) -> str:
         try:
             kind, _, more = self._file.read_text().partition(" ")
         except FileNotFoundError:
@@ -172,16 +178,16 @@ class HostMachine:
 
     def time(self) -> float:
         """Replacement for `time` in the module with which producers stamp records."""
-        return time.time() + float(self._said(CLOCK) or 0)
+        return time.time() + float(self._ailment(CLOCK) or 0)
 
     def check_disk(self, path: Path) -> None:
         """Raises what a full disk is to a store."""
-        if self._said(DISK):
+        if self._ailment(DISK):
             raise store_error(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
 
 def install_machine() -> None:
-    """Let this process have such a machine, when it was told where to look."""
+    """Let this process have such a machine, if its environment has `CHAOS_MACHINE`."""
     file = os.environ.get(MACHINE)
     if not file:
         return

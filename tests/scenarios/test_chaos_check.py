@@ -62,7 +62,7 @@ STATUS = "PostgreSQL says of every order what Kafka says"
 OUTBOX = "every row of the outbox on Kafka, in its order's order"
 POSITIONS = "no position above an unhandled message"
 LETTERS = "every poisonous record a dead letter once, and nothing else"
-TOLD = "every saga told once, from its start to one end"
+RECORDED = "every saga recorded once, from its start to one end"
 ENDED = "every saga ended as its order calls for, late only by a fault"
 
 BESIDE = pytest.mark.verify("a wrong changelog, a wrong dead letter; unit/chaos/test_chaos_findings.py")
@@ -97,7 +97,7 @@ def run(world: World) -> RunRecords:
     with Edge(world.var, postgres, settings) as edge:
         load, commits, requests, of_edge = asyncio.run(_load(world.bootstrap, edge))
     ended = ProcessEnd(
-        worker="worker-0", pid=worker.process.pid, exit_code=worker.stop(), told=True, hung=False
+        worker="worker-0", pid=worker.process.pid, exit_code=worker.stop(), expected=True, hung=False
     )
     run = RunRecords(
         seed=0,
@@ -417,9 +417,9 @@ def test_a_settlement_sent_twice_is_found(world: World, run: RunRecords) -> None
 def test_a_saga_replied_to_or_heard_twice_is_found(world: World, run: RunRecords) -> None:
     before = looked_at(world.var)
     append(run.bootstrap, records(run.bootstrap, OrderSagaTransition.TOPIC)[0])
-    assert looked_at(world.var) - before == {TOLD}
+    assert looked_at(world.var) - before == {RECORDED}
     append(run.bootstrap, records(run.bootstrap, OrderSagaReply.TOPIC)[0])
-    assert looked_at(world.var) - before >= {TOLD, ENDED}
+    assert looked_at(world.var) - before >= {RECORDED, ENDED}
 
 
 def test_a_dead_letter_there_twice_or_never_is_found(world: World, run: RunRecords) -> None:

@@ -107,10 +107,10 @@ class Post:
         *,
         began: float,
         with_files: bool,
-        asked_after: str = "",
+        questioned: str = "",
     ) -> None:
         submitted = self.send(OrderSubmitted, order_id, name=f"placed-{order_id}")
-        saga = GoodSaga(self, order_id, skus, began, asked_after=asked_after)
+        saga = GoodSaga(self, order_id, skus, began, questioned=questioned)
         saga.run(SCARCE, outcomes, submitted)
         self.sagas.append(saga)
         if with_files:

@@ -108,8 +108,8 @@ def good_run(*, gateway_down: bool = False) -> RunRecords:
     kill = Happened(kind="kill_worker", target="worker-0", confirmed="SIGKILL", **when)
     down = Happened(kind="gateway_down", target="it", confirmed="cut", **when)
     ended = [
-        ProcessEnd(worker="worker-0", pid=1, exit_code=-9, told=True, hung=False),
-        ProcessEnd(worker="worker-0", pid=2, exit_code=0, told=True, hung=False),
+        ProcessEnd(worker="worker-0", pid=1, exit_code=-9, expected=True, hung=False),
+        ProcessEnd(worker="worker-0", pid=2, exit_code=0, expected=True, hung=False),
     ]
     return RunRecords(
         seed=1,
@@ -131,7 +131,7 @@ def good_run(*, gateway_down: bool = False) -> RunRecords:
     )
 
 
-def good(late: str = "", at: str = "process_payment", asked: float = 20.0, behind: str = "") -> Evidence:
+def good(late: str = "", at: str = "process_payment", begins: float = 20.0, behind: str = "") -> Evidence:
     """All of it. The order `late` was cancelled because the step `at` was late, which began so many seconds
     after the run, and the gateway was down; of the order `behind` that step was only asked after.
     """
@@ -144,9 +144,9 @@ def good(late: str = "", at: str = "process_payment", asked: float = 20.0, behin
         name, wanted = purchase.order_id, outcome(purchase)
         if orchestrated(purchase):
             ends = [*["success"] * LATE_STEPS[at], ANSWERS[at]] if name == late else ENDS[wanted]
-            began = BEGAN + (asked if name == late else 0)
-            asked_after = at if name == behind else ""
-            post.conduct(name, skus, ends, began=began, with_files=bool(files), asked_after=asked_after)
+            began = BEGAN + (begins if name == late else 0)
+            questioned = at if name == behind else ""
+            post.conduct(name, skus, ends, began=began, with_files=bool(files), questioned=questioned)
         else:
             post.settle(name, skus, wanted, with_files=bool(files))
         if (spoiled := poison(purchase)) is not None:
@@ -220,7 +220,7 @@ def keep(evidence: Evidence, purchase: Purchase, *, late: str = "", charged: boo
 def remember_saga(evidence: Evidence, saga: GoodSaga) -> None:
     """What a saga and its participants have said, and their rows."""
     assert evidence.books is not None
-    evidence.sagas.by_order[saga.order_id] = saga.said
+    evidence.sagas.by_order[saga.order_id] = saga.messages
     evidence.books.sagas[saga.order_id] = saga.row()
     partition = partition_of(saga.order_id.encode(), PARTITIONS)
     for table, (key, value) in saga.rows.items():

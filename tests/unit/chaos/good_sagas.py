@@ -17,7 +17,7 @@ from agents.messages import (
     ReserveLine,
     ShipLine,
 )
-from chaos.evidence.saga_records import STEPS, CommandRecord, Replied, SagaHistory, Said, StepRecord
+from chaos.evidence.saga_records import STEPS, CommandRecord, Replied, SagaHistory, SagaMessages, StepRecord
 from chaos.judges.saga_ways import LATE, UNCERTAIN
 from schemas import latest
 from streams.model.codecs import AvroCodec, Schemas, encode_row
@@ -40,25 +40,25 @@ class GoodSaga:
     """One saga, from its order to its end; `began` in seconds since the epoch.
 
     Attributes:
-        heard: the message that the saga has handled last.
+        handled: the message that the saga has handled last.
         rows: its participants' rows, by table: changelog key and value.
-        asked_after: the step whose participant is so far behind that it is asked after; empty: none.
+        questioned: the step whose participant is so far behind that its saga sends a question; empty: none.
     """
 
     post: Post
     order_id: str
     skus: list[str]
     began: float
-    said: Said = field(default_factory=Said)
+    messages: SagaMessages = field(default_factory=SagaMessages)
     rows: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)
-    asked_after: str = ""
+    questioned: str = ""
 
     def run(self, scarce: set[str], outcomes: list[str], submitted: SentMessage) -> None:
         """Go through steps with these outcomes, and back after the last of them unless all succeeded."""
         self._scarce = scarce
         self._now, self._attempts = self.began, dict.fromkeys(STEPS, 0)
         self._status = {step.name: "pending" for step in STEPS}
-        self.heard = submitted
+        self.handled = submitted
         self._tell("", "", "started")
         for step, outcome in zip(STEPS, outcomes, strict=False):
             self._go(step, outcome)
@@ -74,7 +74,9 @@ class GoodSaga:
             if outcome == "success" or outcome in UNCERTAIN:
                 self._undo(step)
         self._tell("", "compensating", "compensated")
-        self.post.send(OrderCancelled, self.order_id, self.post.send(CancelOrder, self.order_id, self.heard))
+        self.post.send(
+            OrderCancelled, self.order_id, self.post.send(CancelOrder, self.order_id, self.handled)
+        )
         self.status = "compensated"
 
     def row(self) -> SagaRow:
@@ -94,36 +96,36 @@ class GoodSaga:
         )
 
     def _go(self, step: StepRecord, outcome: str) -> None:
-        asked = self._ask(step, step.do)
+        command = self._ask(step, step.do)
         self._change(step, "in_progress")
-        if outcome in LATE or step.name == self.asked_after:
-            question = self._ask_after(step, asked)
+        if outcome in LATE or step.name == self.questioned:
+            question = self._ask_after(step, command)
         if outcome in LATE:
-            self.heard = self._reply(question.sent, asked, outcome)
+            self.handled = self._reply(question.sent, command, outcome)
             self._now += 1
-            self._reply(asked.sent, asked, "cancelled")  # when its turn comes
+            self._reply(command.sent, command, "cancelled")  # when its turn comes
             self._now -= 1
         else:
-            self.heard = self._work(step, asked, outcome)
+            self.handled = self._work(step, command, outcome)
         done = {"success": "done", "refused": "refused", "cancelled": "cancelled"}
         self._row(step, done.get(outcome, "undone"))
         self._change(step, "completed" if outcome == "success" else "failed")
 
-    def _ask_after(self, step: StepRecord, asked: CommandRecord) -> CommandRecord:
+    def _ask_after(self, step: StepRecord, command: CommandRecord) -> CommandRecord:
         """Its deadline comes, and the participant is behind."""
-        self._now = asked.decided + TIMEOUT
-        ring = self._reply(self.heard, asked, "timed_out")
+        self._now = command.decided + TIMEOUT
+        ring = self._reply(self.handled, command, "timed_out")
         sent = self.post.send(step.do, self.order_id, ring)
-        question = CommandRecord(sent, asked.command_id, self._now, self._now)
-        self.said.questions.append(question)
+        question = CommandRecord(sent, command.command_id, self._now, self._now)
+        self.messages.questions.append(question)
         self._tell(step.name, "in_progress", "in_progress")
         self._now += 0.1
         return question
 
-    def _work(self, step: StepRecord, asked: CommandRecord, outcome: str) -> SentMessage:
+    def _work(self, step: StepRecord, command: CommandRecord, outcome: str) -> SentMessage:
         """What a participant does for a command, up to its reply."""
-        cause = self._reserve(asked.sent) if step is RESERVING else asked.sent
-        return self._reply(cause, asked, outcome)
+        cause = self._reserve(command.sent) if step is RESERVING else command.sent
+        return self._reply(cause, command, outcome)
 
     def _reserve(self, command: SentMessage) -> SentMessage:
         asks = [self.post.send(ReserveLine, sku, command) for sku in self.skus]
@@ -146,35 +148,35 @@ class GoodSaga:
         return self._settled(released[-1]) if released else None
 
     def _undo(self, step: StepRecord) -> None:
-        asked = self._ask(step, step.undo)
+        command = self._ask(step, step.undo)
         self._change(step, "compensating")
-        cause: SentMessage | None = asked.sent
+        cause: SentMessage | None = command.sent
         if step is RESERVING:
-            cause = self._release(self.skus, asked.sent)
+            cause = self._release(self.skus, command.sent)
         assert cause is not None
-        self.heard = self._reply(cause, asked, "success")
+        self.handled = self._reply(cause, command, "success")
         self._row(step, "undone")
         self._change(step, "compensated")
 
     def _confirm(self) -> None:
-        confirm = self.post.send(ConfirmOrder, self.order_id, self.heard)
+        confirm = self.post.send(ConfirmOrder, self.order_id, self.handled)
         self.post.send(OrderConfirmed, self.order_id, confirm)
         for sku in self.skus:
             self.post.send(ShipLine, sku, confirm)
 
     def _ask(self, step: StepRecord, kind: type) -> CommandRecord:
         self._attempts[step] += 1
-        sent = self.post.send(kind, self.order_id, self.heard)
-        asked = CommandRecord(
+        sent = self.post.send(kind, self.order_id, self.handled)
+        command = CommandRecord(
             sent, f"order:{self.order_id}:{step.name}:{self._attempts[step]}", self._now, self._now
         )
-        self.said.asked.append(asked)
+        self.messages.commands.append(command)
         self._now += 0.1
-        return asked
+        return command
 
-    def _reply(self, cause: SentMessage, asked: CommandRecord, outcome: str) -> SentMessage:
+    def _reply(self, cause: SentMessage, command: CommandRecord, outcome: str) -> SentMessage:
         sent = self.post.send(OrderSagaReply, self.order_id, cause)
-        self.said.replied.append(Replied(sent, asked.command_id, outcome, self._now, self._now))
+        self.messages.replies.append(Replied(sent, command.command_id, outcome, self._now, self._now))
         self._now += 0.1
         return sent
 
@@ -182,7 +184,7 @@ class GoodSaga:
         return self.post.send(ReservationSettled, self.order_id, cause)
 
     def _tell(self, step: str, before: str, after: str) -> None:
-        self.said.told.append(SagaHistory(len(self.said.told) + 1, step, before, after))
+        self.messages.transitions.append(SagaHistory(len(self.messages.transitions) + 1, step, before, after))
 
     def _change(self, step: StepRecord, status: str) -> None:
         self._tell(step.name, self._status[step.name], status)

@@ -1,4 +1,4 @@
-"""A worker is armed while it runs: nothing happens before, then what it is told, at the reach it is told."""
+"""A worker is armed while it runs: nothing happens before, then its script, at the reach that it names."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def keep_pieces(books: Books, _: list[SentMessage]) -> None:
         case(lambda books, _: books.ledger.pop(), id="money kept"),
         case(refund_twice, id="refunded twice"),
         case(keep_pieces, id="pieces kept"),
-        case(lambda _, messages: messages.pop(0), id="not told"),
+        case(lambda _, messages: messages.pop(0), id="no refusal"),
         case(
             lambda _, messages: messages.append(sent(CancellationRefused, BACK.order_id)), id="told wrongly"
         ),

@@ -181,7 +181,7 @@ async def test_what_is_killed_dies_and_is_replaced(
     done = await perform(planned(kind, which), ground)
     again = ground.edge.named(target)
     assert killed.exit_code == -9
-    assert killed.told == kind
+    assert killed.expected == kind
     assert (done.kind, done.target) == (kind, target)
     assert done.confirmed.startswith(f"pid {killed.pid} ended by SIGKILL; ")
     assert f"pid {again.pid} in its place" in done.confirmed

@@ -158,7 +158,7 @@ def an_open_transaction(evidence: Evidence) -> None:
 
 def ended(**changes: object) -> Spoil:
     def spoil(evidence: Evidence) -> None:
-        worker = ProcessEnd(worker="worker-1", pid=3, exit_code=0, told=True, hung=False)
+        worker = ProcessEnd(worker="worker-1", pid=3, exit_code=0, expected=True, hung=False)
         workers = [*evidence.run.workers, msgspec.structs.replace(worker, **changes)]
         evidence.run = msgspec.structs.replace(evidence.run, workers=workers)
 
@@ -175,7 +175,7 @@ def stand_still(evidence: Evidence) -> None:
 
 
 def bury_an_order(evidence: Evidence) -> None:
-    """A message that was put off too often, say."""
+    """A message that was postponed too often, for one."""
     placed = a(OrderPlaced, evidence)
     record = Written(*placed[:3], placed.key.encode(), b"an order")
     bury(evidence, record, "BlobsUnavailable", "orders.open")
@@ -193,7 +193,7 @@ def another_row(evidence: Evidence) -> None:
     letters[key] = value.replace(b"Undecodable", b"KeyMismatch")
 
 
-def poison_that_nobody_planned(evidence: Evidence) -> None:
+def poison_without_a_plan(evidence: Evidence) -> None:
     bury(evidence, Written("orders.order.placed.v1", 0, 99_999, b"k", b"v"), "Undecodable")
 
 
@@ -205,7 +205,7 @@ def poison_that_never_came(evidence: Evidence) -> None:
 
 
 def retry(*tiers: int, **changes: Any) -> Spoil:
-    """A message was put off, or one that is none of the run's."""
+    """A message was postponed, or one that is none of the run's."""
     return lambda evidence: put_off(evidence, a(PaymentCaptured, evidence)._replace(**changes), *tiers)
 
 
@@ -275,8 +275,8 @@ def test_it_passes_when_all_is_right() -> None:
         case(lambda e: e.committed.pop(next(iter(e.committed))), {POSITIONS}, id="the group lost a position"),
         case(an_open_transaction, {OPEN, NOT_LOOKED_AT}, id="an open transaction"),
         case(ended(hung=True), {WORKERS}, id="a worker hung"),
-        case(ended(told=False, exit_code=1), {WORKERS}, id="a worker died"),
-        case(ended(told=False), {WORKERS}, id="a worker left by itself"),
+        case(ended(expected=False, exit_code=1), {WORKERS}, id="a worker died"),
+        case(ended(expected=False), {WORKERS}, id="a worker left by itself"),
         case(ended(exit_code=1), {WORKERS}, id="a worker ended with an error"),
         case(unconfirmed, {FAULTS}, id="a fault that was not seen"),
         case(stand_still, {STALLS}, id="a stall"),
@@ -289,11 +289,11 @@ def test_it_passes_when_all_is_right() -> None:
         case(lambda e: rows(e, "dead_letters").clear(), {LETTERS}, id="a dead letter has no row"),
         case(double_its_row, {LETTERS}, id="a dead letter has two rows"),
         case(another_row, {LETTERS}, id="a dead letter's row says otherwise"),
-        case(poison_that_nobody_planned, {LETTERS}, id="poison that nobody planned"),
+        case(poison_without_a_plan, {LETTERS}, id="poison without a plan"),
         case(poison_that_never_came, {LETTERS}, id="poison that never came"),
         case(retry(1, offset=99_999), {RETRIES}, id="a retry of nothing"),
         case(retry(1, message_id="another"), {RETRIES}, id="a retry of another message"),
-        case(lambda e: e.retried.append(e.retried[0]), {RETRIES}, id="put off twice after one attempt"),
+        case(lambda e: e.retried.append(e.retried[0]), {RETRIES}, id="postponed twice after one attempt"),
         case(retry(1, 3), {RETRIES}, id="a retry tier is skipped"),
         case(retry_in_vain, {LED, RETRIES}, id="a retry without effect"),
         case(retry_too_well, {LED, RETRIES, KEY_ORDER}, id="a retry with two effects"),

@@ -154,7 +154,9 @@ def overtaken(story: Story) -> None:
             id="projected out of nothing",
         ),
         case(
-            sent_too(CancellationRefused, "off", "any", 8.0, source="orders"), {STATUS}, id="refusal not told"
+            sent_too(CancellationRefused, "off", "any", 8.0, source="orders"),
+            {STATUS},
+            id="refusal without a status",
         ),
         case(never_published, {OUTBOX}, id="never published"),
         case(lambda s: s.lose(messages=2), {ONCE, OUTBOX}, id="marked and not written"),

@@ -152,7 +152,7 @@ LATE = an_order(ExpectedOutcome.CONFIRMED, by_saga=True)
 
 def late() -> Evidence:
     """That order was cancelled: its payment was late, while the gateway was away."""
-    return whole(late=LATE, asked=20.0)
+    return whole(late=LATE, begins=20.0)
 
 
 def test_an_order_that_was_late_has_given_all_back() -> None:

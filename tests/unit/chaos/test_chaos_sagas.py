@@ -25,7 +25,7 @@ from agents.messages import LineReleased, Order, OrderConfirmed, ReservationSett
 from chaos.controls.recorded import ENDED, RANG, ROWS
 from chaos.evidence.consequences import SentMessage
 from chaos.evidence.evidence import Evidence
-from chaos.evidence.saga_records import STEPS, Replied, SagaHistory, SagaRecords, Said
+from chaos.evidence.saga_records import STEPS, Replied, SagaHistory, SagaMessages, SagaRecords
 from chaos.judges.lateness import OF_PARTICIPANTS, explained
 from chaos.rig.kinds import FaultKind
 from demo.evidence import DemoEvidence as Books
@@ -37,7 +37,7 @@ case = pytest.param
 pytestmark = pytest.mark.slow("nine seconds of recorded sagas")
 
 LED = "every message led to what it calls for, once"
-TOLD = "every saga told once, from its start to one end"
+RECORDED = "every saga recorded once, from its start to one end"
 PARTS = "every participant as its saga ended"
 BACK = "all given back of what was cancelled for lateness"
 OUTCOMES = "each with the outcome its data calls for"
@@ -55,13 +55,13 @@ CONFIRMED, DECLINED = an_order(ExpectedOutcome.CONFIRMED), an_order(ExpectedOutc
 NOWHERE, OUT_OF_STOCK = an_order(ExpectedOutcome.NOWHERE), an_order(ExpectedOutcome.OUT_OF_STOCK)
 
 
-def of(evidence: Evidence, order_id: str = CONFIRMED) -> Said:
+def of(evidence: Evidence, order_id: str = CONFIRMED) -> SagaMessages:
     return evidence.sagas.by_order[order_id]
 
 
-def ring(those: Said) -> Replied:
+def ring(those: SagaMessages) -> Replied:
     """Its deadline."""
-    return next(each for each in those.replied if each.outcome == "timed_out")
+    return next(each for each in those.replies if each.outcome == "timed_out")
 
 
 def books(evidence: Evidence) -> Books:
@@ -76,8 +76,8 @@ def lose(kind: type[Message], order_id: str) -> Spoil:
         lost = next(each for each in evidence.messages if (each.topic, each.key) == (kind.TOPIC, order_id))
         evidence.messages.remove(lost)
         those = of(evidence, order_id)
-        those.asked = [each for each in those.asked if each.sent != lost]
-        those.replied = [each for each in those.replied if each.sent != lost]
+        those.commands = [each for each in those.commands if each.sent != lost]
+        those.replies = [each for each in those.replies if each.sent != lost]
 
     return spoil
 
@@ -87,14 +87,14 @@ def ask_again(kind: type[Message], order_id: str) -> Spoil:
 
     def spoil(evidence: Evidence) -> None:
         those = of(evidence, order_id)
-        asked = next(each for each in those.asked if each.sent.topic == kind.TOPIC)
-        replied = next(each for each in those.replied if each.command_id == asked.command_id)
-        command = asked.sent._replace(message_id="again", offset=9_998)
+        found = next(each for each in those.commands if each.sent.topic == kind.TOPIC)
+        replied = next(each for each in those.replies if each.command_id == found.command_id)
+        command = found.sent._replace(message_id="again", offset=9_998)
         reply = replied.sent._replace(message_id="and again", offset=9_999, cause="again")
         evidence.messages += [command, reply]
-        another = asked.command_id[:-1] + "9"
-        those.asked.append(asked._replace(sent=command, command_id=another))
-        those.replied.append(replied._replace(sent=reply, command_id=another))
+        another = found.command_id[:-1] + "9"
+        those.commands.append(found._replace(sent=command, command_id=another))
+        those.replies.append(replied._replace(sent=reply, command_id=another))
 
     return spoil
 
@@ -102,13 +102,13 @@ def ask_again(kind: type[Message], order_id: str) -> Spoil:
 def answer_again(evidence: Evidence) -> None:
     """A reply once more, as another message."""
     those = of(evidence)
-    again = those.replied[0].sent._replace(message_id="again", offset=9_999)
+    again = those.replies[0].sent._replace(message_id="again", offset=9_999)
     evidence.messages.append(again)
-    those.replied.append(those.replied[0]._replace(sent=again))
+    those.replies.append(those.replies[0]._replace(sent=again))
 
 
-def tell(change: Callable[[list[SagaHistory]], object], order_id: str = CONFIRMED) -> Spoil:
-    return lambda evidence: change(of(evidence, order_id).told)
+def rerecord(change: Callable[[list[SagaHistory]], object], order_id: str = CONFIRMED) -> Spoil:
+    return lambda evidence: change(of(evidence, order_id).transitions)
 
 
 def row(order_id: str, **changes: object) -> Spoil:
@@ -155,33 +155,41 @@ def settle_as(order_id: str, how: str) -> Spoil:
 @pytest.mark.parametrize(
     ("spoil", "names"),
     [
-        case(lose(OrderSagaReply, CONFIRMED), {LED, TOLD, ENDED, PARTS}, id="a reply is lost"),
-        case(lose(OrderSagaReply, OUT_OF_STOCK), {LED, TOLD, ENDED}, id="a refusal is lost"),
-        case(lose(ReservationSettled, CONFIRMED), {LED}, id="nobody heard of the reservation"),
-        case(lose(ScheduleShipment, CONFIRMED), {LED, TOLD, ENDED, PARTS}, id="a command is lost"),
-        case(lose(RefundPayment, NOWHERE), {LED, TOLD, ENDED, PARTS}, id="not refunded"),
-        case(lose(ReleaseStock, DECLINED), {LED, TOLD, ENDED, PARTS}, id="not released"),
+        case(lose(OrderSagaReply, CONFIRMED), {LED, RECORDED, ENDED, PARTS}, id="a reply is lost"),
+        case(lose(OrderSagaReply, OUT_OF_STOCK), {LED, RECORDED, ENDED}, id="a refusal is lost"),
+        case(lose(ReservationSettled, CONFIRMED), {LED}, id="the end of the reservation is lost"),
+        case(lose(ScheduleShipment, CONFIRMED), {LED, RECORDED, ENDED, PARTS}, id="a command is lost"),
+        case(lose(RefundPayment, NOWHERE), {LED, RECORDED, ENDED, PARTS}, id="not refunded"),
+        case(lose(ReleaseStock, DECLINED), {LED, RECORDED, ENDED, PARTS}, id="not released"),
         case(lose(ConfirmOrder, CONFIRMED), {LED}, id="never confirmed"),
         case(lose(CancelOrder, DECLINED), {LED}, id="never cancelled"),
         case(ask_again(RefundPayment, NOWHERE), {LED, ENDED}, id="refunded twice"),
         case(ask_again(ReleaseStock, DECLINED), {LED, ENDED}, id="released twice"),
         case(ask_again(CapturePayment, CONFIRMED), {LED, ENDED}, id="captured twice"),
         case(answer_again, {LED, ENDED}, id="a command was answered twice"),
-        case(tell(lambda told: told.pop(3)), {TOLD}, id="a transition is lost"),
-        case(tell(lambda told: told.insert(3, told[3])), {TOLD}, id="a transition is there twice"),
-        case(tell(lambda told: told.insert(3, told.pop(4))), {TOLD}, id="transitions out of turn"),
-        case(tell(lambda told: told.pop(), DECLINED), {TOLD}, id="a saga without an end"),
+        case(rerecord(lambda entries: entries.pop(3)), {RECORDED}, id="a transition is lost"),
         case(
-            tell(lambda told: told.append(told.pop()._replace(after="completed")), DECLINED),
-            {TOLD},
+            rerecord(lambda entries: entries.insert(3, entries[3])),
+            {RECORDED},
+            id="a transition is there twice",
+        ),
+        case(
+            rerecord(lambda entries: entries.insert(3, entries.pop(4))),
+            {RECORDED},
+            id="transitions out of turn",
+        ),
+        case(rerecord(lambda entries: entries.pop(), DECLINED), {RECORDED}, id="a saga without an end"),
+        case(
+            rerecord(lambda entries: entries.append(entries.pop()._replace(after="completed")), DECLINED),
+            {RECORDED},
             id="a saga that tells of another end",
         ),
         case(
             lambda e: e.sagas.by_order.update(stranger=of(e)),
-            {TOLD, PARTS},
-            id="a saga that nobody asked for",
+            {RECORDED, PARTS},
+            id="a saga without an order",
         ),
-        case(lambda e: e.sagas.by_order.pop(CONFIRMED), {TOLD, PARTS, LED}, id="an order without a saga"),
+        case(lambda e: e.sagas.by_order.pop(CONFIRMED), {RECORDED, PARTS, LED}, id="an order without a saga"),
         case(row(CONFIRMED, status="completing"), {PARTS}, id="a saga that is not over"),
         case(row(NOWHERE, status="failed"), {PARTS}, id="a saga that waits for an operator"),
         case(leave_a_step_standing, {PARTS}, id="a step that is not undone"),
@@ -205,21 +213,21 @@ EXPLAINED, UNEXPLAINED = 20.0, -20.0
 
 @pytest.mark.parametrize("step", [each.name for each in STEPS])
 def test_a_step_that_a_fault_made_late_cancels_its_order(step: str) -> None:
-    evidence = good(late=CONFIRMED, at=step, asked=EXPLAINED)
+    evidence = good(late=CONFIRMED, at=step, begins=EXPLAINED)
     assert red(evidence) == set()
     assert f"late: 1 {ANSWERS[step]} of" in said(evidence, ENDED)
 
 
 @pytest.mark.parametrize("step", [each.name for each in STEPS])
 def test_one_that_is_late_without_a_fault_is_red(step: str) -> None:
-    evidence = good(late=CONFIRMED, at=step, asked=UNEXPLAINED)
+    evidence = good(late=CONFIRMED, at=step, begins=UNEXPLAINED)
     assert red(evidence) == {ENDED}
     assert f"order:{CONFIRMED}:{step}:1 at " in said(evidence, ENDED)
 
 
 @pytest.mark.parametrize("kind", [each for each in FaultKind if each not in OF_PARTICIPANTS])
 def test_lateness_by_an_outage_of_the_application_is_red(kind: FaultKind) -> None:
-    evidence = good(late=CONFIRMED, asked=EXPLAINED)
+    evidence = good(late=CONFIRMED, begins=EXPLAINED)
     evidence.run = msgspec.structs.replace(
         evidence.run, faults=[msgspec.structs.replace(each, kind=kind) for each in evidence.run.faults]
     )
@@ -235,7 +243,7 @@ def test_a_step_only_asked_after_ends_as_called_for(step: str) -> None:
 
 def ask_without_a_deadline(evidence: Evidence) -> None:
     rung = ring(of(evidence))
-    of(evidence).replied.remove(rung)
+    of(evidence).replies.remove(rung)
     evidence.messages.remove(rung.sent)
 
 
@@ -246,27 +254,27 @@ def ask_after_nothing(evidence: Evidence) -> None:
 def ring_again_at_once(evidence: Evidence) -> None:
     rung = ring(of(evidence))
     again = rung._replace(decided=rung.decided + 5, sent=rung.sent._replace(offset=10**6))
-    of(evidence).replied.append(again)
+    of(evidence).replies.append(again)
 
 
 def do_it_for_the_question(evidence: Evidence) -> None:
-    """Done, and done again when it was asked after."""
+    """Done, and done again for a question."""
     those = of(evidence)
     (question,) = those.questions
-    reply = next(e for e in those.replied if e.command_id == question.command_id and e.outcome == "success")
+    reply = next(e for e in those.replies if e.command_id == question.command_id and e.outcome == "success")
     again = reply.sent._replace(message_id="again", offset=10**6, cause=question.sent.message_id)
     evidence.messages.append(again)
-    those.replied.append(reply._replace(sent=again))
+    those.replies.append(reply._replace(sent=again))
 
 
 @pytest.mark.parametrize(
     ("spoil", "names"),
     [
         case(settle_as(CONFIRMED, "timed_out"), {ENDED, OUTCOMES, MONEY}, id="given up unanswered"),
-        case(ask_without_a_deadline, {ENDED, LED}, id="asked without a deadline"),
+        case(ask_without_a_deadline, {ENDED, LED}, id="a question without a deadline"),
         case(ask_after_nothing, {ENDED, LED}, id="a deadline without a question"),
         case(ring_again_at_once, {ENDED, RANG}, id="a deadline soon after the one before"),
-        case(do_it_for_the_question, {ENDED}, id="done again when asked after"),
+        case(do_it_for_the_question, {ENDED}, id="done again for a question"),
     ],
 )
 def test_a_question_is_looked_at_as_closely(spoil: Spoil, names: set[str]) -> None:
@@ -294,13 +302,13 @@ def ship_all_the_same(evidence: Evidence) -> None:
 
 
 def ring_too_early(evidence: Evidence) -> None:
-    replied, rung = of(evidence).replied, ring(of(evidence))
+    replied, rung = of(evidence).replies, ring(of(evidence))
     replied[replied.index(rung)] = rung._replace(decided=rung.decided - 1)
 
 
 def reply_before_the_deadline(evidence: Evidence) -> None:
     """The participant's reply was there first, and the saga went by its deadline all the same."""
-    replied, rung = of(evidence).replied, ring(of(evidence))
+    replied, rung = of(evidence).replies, ring(of(evidence))
     reply = next(e for e in replied if e.command_id == rung.command_id and e.outcome == "cancelled")
     evidence.messages.remove(reply.sent)
     earlier = reply._replace(outcome="success", sent=reply.sent._replace(offset=rung.sent.offset - 1))
@@ -310,9 +318,9 @@ def reply_before_the_deadline(evidence: Evidence) -> None:
 
 def write_late(evidence: Evidence) -> None:
     """Long after it was decided on: its deadline counts from the decision."""
-    said = of(evidence)
-    late = ring(said).command_id
-    said.asked = [e._replace(time=e.time + 12) if e.command_id == late else e for e in said.asked]
+    saga = of(evidence)
+    late = ring(saga).command_id
+    saga.commands = [e._replace(time=e.time + 12) if e.command_id == late else e for e in saga.commands]
 
 
 @pytest.mark.parametrize(
@@ -324,19 +332,19 @@ def write_late(evidence: Evidence) -> None:
         case(ship_all_the_same, {LED}, id="shipped all the same"),
         case(settle_as(CONFIRMED, "card_declined"), {ENDED}, id="cancelled for another reason"),
         case(settle_as(CONFIRMED, "confirmed"), {ENDED}, id="confirmed all the same"),
-        case(lose(RefundPayment, CONFIRMED), {LED, TOLD, ENDED, PARTS}, id="what may be done stands"),
+        case(lose(RefundPayment, CONFIRMED), {LED, RECORDED, ENDED, PARTS}, id="what may be done stands"),
         case(ask_again(RefundPayment, CONFIRMED), {LED, ENDED}, id="refunded twice"),
         case(ring_too_early, {ENDED}, id="a deadline before its time"),
         case(
             reply_before_the_deadline,
-            {LED, TOLD, ENDED, OUTCOMES, CHARGED, MONEY, STOCK, ROWS},
+            {LED, RECORDED, ENDED, OUTCOMES, CHARGED, MONEY, STOCK, ROWS},
             id="a false deadline",
         ),
         case(write_late, set(), id="a command that was written late"),
     ],
 )
 def test_a_late_order_is_looked_at_as_closely(spoil: Spoil, names: set[str]) -> None:
-    evidence = good(late=CONFIRMED, asked=EXPLAINED)
+    evidence = good(late=CONFIRMED, begins=EXPLAINED)
     spoil(evidence)
     assert red(evidence) == names
 
@@ -352,13 +360,13 @@ def test_when_a_command_was_decided_on_is_in_its_headers() -> None:
         SimpleNamespace(topic=ReserveStock.TOPIC, timestamp=1_012_000, value=value, headers=headers),  # type: ignore[arg-type]
         SentMessage(ReserveStock.TOPIC, 0, 7, "o-1", "m", "orders", "cause"),
     )
-    (asked,) = records.by_order["o-1"].asked
-    assert (asked.command_id, asked.time, asked.decided) == ("c", 1012.0, 1000.5)
+    (command,) = records.by_order["o-1"].commands
+    assert (command.command_id, command.time, command.decided) == ("c", 1012.0, 1000.5)
 
 
 def test_a_refused_order_may_be_late_only_before() -> None:
-    assert red(good(late=DECLINED, at="reserve_inventory", asked=EXPLAINED)) == set()
-    paid_all_the_same = good(late=DECLINED, at="schedule_shipping", asked=EXPLAINED)
+    assert red(good(late=DECLINED, at="reserve_inventory", begins=EXPLAINED)) == set()
+    paid_all_the_same = good(late=DECLINED, at="schedule_shipping", begins=EXPLAINED)
     assert red(paid_all_the_same) == {ENDED}
 
 
@@ -381,19 +389,19 @@ def test_a_fault_before_an_outage_explains_lateness_after_it() -> None:
     fault = next(each for each in run.faults if each.kind in OF_PARTICIPANTS)
     assert fault.ended is not None
     away = msgspec.structs.replace(fault, kind="outage", began=fault.ended + 2, ended=fault.ended + 77)
-    asked, heard = fault.began + 1, away.ended
-    assert heard is not None
-    assert not explained(asked, heard, run)
+    decided, late_at = fault.began + 1, away.ended
+    assert late_at is not None
+    assert not explained(decided, late_at, run)
     put_off = msgspec.structs.replace(run, faults=[*run.faults, away])
-    assert explained(asked, heard, put_off)
-    assert not explained(heard + 20, heard + 55, put_off), "they have been back for long"
+    assert explained(decided, late_at, put_off)
+    assert not explained(late_at + 20, late_at + 55, put_off), "they have been back for long"
     later = msgspec.structs.replace(away, began=fault.ended + 13)
-    assert not explained(asked, heard, msgspec.structs.replace(run, faults=[*run.faults, later]))
+    assert not explained(decided, late_at, msgspec.structs.replace(run, faults=[*run.faults, later]))
 
 
 def test_without_orchestration_any_saga_is_red() -> None:
     evidence = good()
     evidence.run = msgspec.structs.replace(evidence.run, orchestrated=False)
-    assert TOLD in red(evidence)
+    assert RECORDED in red(evidence)
     assert OrderSubmitted.TOPIC in {each.topic for each in evidence.messages}
     assert OrderConfirmed.TOPIC in {each.topic for each in evidence.messages}

@@ -15,7 +15,7 @@ from chaos.load.shop import Shop, patience
 from chaos.rig.records import UNANSWERED, Request
 from chaos.rig.waiting import ChaosFailed
 from demo.purchases import order, purchases
-from tests.waiting import eventually_async
+from tests.waiting import BOUND, eventually_async
 
 ORDER = order(purchases(1)[0])
 ID = ORDER.order_id
@@ -73,7 +73,10 @@ async def test_a_request_already_under_way_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize("status", [UNANSWERED, 503, 202])
-async def test_who_asks_once_remembers_the_answer_whatever_it_is(status: int) -> None:
+async def test_who_asks_once_remembers_the_answer_whatever_it_is(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chaos.load.shop.patience", lambda _: BOUND)
     async with shop(status) as (client, asked):
         await client.place(ORDER, "placed", once=True)
     assert len(asked) == 1

@@ -73,7 +73,7 @@ def test_all_that_can_go_wrong_does_somewhere() -> None:
         "an InitProducerId of an attempt given up arrives late: it fences",
         "the commit marker of the offsets is written",
         "abort markers are written",
-        "X is told that it has lost the lane",
+        "X learns that it has lost the lane",
         "X gives up the commit in flight and closes the lane",
         "X is killed",
         "X is killed and loses its disk",
@@ -116,7 +116,7 @@ def test_the_command_prints_the_steps_of_a_control(capsys: pytest.CaptureFixture
     assert main(["--control", "store-before-commit"]) == 0
     printed = capsys.readouterr().out
     assert "breaks: RocksDB equals the committed changelog at its position" in printed
-    assert " 1. A is told that the lane is its own\n" in printed
+    assert " 1. A learns that the lane is its own\n" in printed
     assert printed.rstrip().endswith("A writes RocksDB, then has all answers, sends EndTxn")
 
 
