@@ -26,6 +26,7 @@ from streams.errors import (
     StoreTooOld,
     StoreUnavailable,
     TopicGone,
+    TopicMismatch,
     UnknownSchema,
 )
 
@@ -73,7 +74,7 @@ def is_expected(error: Exception) -> bool:
         PartitionsAdded,
         PositionsDisagree,
         StoreTooOld,
-        TopicGone,
+        TopicMismatch,
         UnknownSchema,
         ChangelogDamaged,
         StoreBusy,
@@ -84,7 +85,8 @@ def is_expected(error: Exception) -> bool:
 
 def waited_out(error: Exception) -> str:
     """The cause of an error in words, where it passes once an operator has mended it; else empty."""
-    return str(error) if isinstance(error, (Refused, StoreUnavailable)) else ""
+    lacks = isinstance(error, TopicMismatch) and not isinstance(error, TopicGone)
+    return str(error) if lacks or isinstance(error, (Refused, StoreUnavailable)) else ""
 
 
 def is_of_the_machine(error: Exception | None) -> bool:

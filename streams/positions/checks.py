@@ -32,10 +32,10 @@ async def require_same_changelogs(
     if former := made_anew(noted, identity, [tp.topic for tp in tables]):
         lanes = [tp for tp, table in tables.items() if table == LANE]
         rows = await lane_rows(cluster, lanes)
-        for tp in lanes:
-            recorded = decode(rows[tp].get(IDENTITY))
-            if any(recorded.topics.get(topic) != identity.topics[topic] for topic in former):
-                raise refusal(noted, identity, former, "the local store")
+        recorded = [decode(rows[tp].get(IDENTITY)).topics for tp in lanes]
+        left = [topic for topic in former if any(of.get(topic) != identity.topics[topic] for of in recorded)]
+        if left:
+            raise refusal(noted, identity, left, "the local store")
         log.warning("store_of_former_topics", topics=former, action="wiped, rebuilt from the changelogs")
         store.wipe()
     elif unfollowed := {tp.topic for tp in tables if store.position(tp)} - noted.topics.keys():

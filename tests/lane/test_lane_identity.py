@@ -106,7 +106,7 @@ async def test_a_store_keeps_rows_until_each_changelog_is_accepted(fake: FakeWor
     for changelog in (counts_log, tallies_log):
         await fake.recreate(changelog)
     await accept(fake.app.layout, fake.cluster, counts_log, [0])
-    await refused(fake, tallies_log)
+    await refused(fake, rf"accept --topic {tallies_log}`")
     store = fake.machine.open(0)
     assert len(list(store.scan("tallies"))) == 4
     store.close()

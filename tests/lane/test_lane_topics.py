@@ -87,6 +87,27 @@ async def test_a_gone_topic_is_said_until_it_is_another(fake: FakeWorld, what: s
         await lane.ended()
 
 
+@pytest.mark.parametrize("what", ["output", "changelog"])
+async def test_a_lane_waits_for_a_topic_that_it_writes(fake: FakeWorld, what: str) -> None:
+    work, lane = await handled_five(fake)
+    gone = work.output if what == "output" else fake.app.layout.changelog("counts")
+    with capture_logs() as logs:
+        await fake.delete(gone)
+        await fake.post(*some(fake, work, range(5, 6), "a"))
+        await fake.until(lambda: lane.lane.trouble or isinstance(lane.lane.error, TopicGone))
+        await fake.clock.advance(60)
+        assert gone in str(lane.lane.error)
+        assert {"lane_error", "lane_quarantined"}.isdisjoint(line["event"] for line in logs)
+        fake.cluster.create_topic(gone, 1)
+    if what == "output":
+        await stopped(fake, lane, work.source)
+        assert await counts(fake) == {"a": 6}
+    else:
+        lane.may_fail = True
+        with pytest.raises(TopicRecreated):
+            await lane.ended()
+
+
 async def test_a_lane_says_at_once_which_topic_it_lacks(world: World) -> None:
     work, lane = await handled_five(world)
     await lane.stop()

@@ -24,7 +24,7 @@ from streams.testing.simulation.troubles import Troubles
 #: Modules that measure turns by the processor's time, which no seed decides.
 _TIMED = ("lane.intake", "lane.loopback", "lane.turns", "lane.attempt", "lane.measures")
 
-#: Log events of lanes for which nothing that happens here is a reason, but a topic that is gone.
+#: Log events of lanes for which nothing that happens here is a reason.
 WRONG = frozenset(("lane_error", "lane_quarantined", "standby_error"))
 
 
@@ -70,7 +70,7 @@ def run(plan: Plan, *, verbose: bool = False) -> Result:
             if running:
                 name = event.pop("event")
                 error = event.pop("exc_info", None)
-                if name in WRONG and not running[0].deleted:
+                if name in WRONG:
                     running[0].findings.append(Finding(f"no {name}", repr(event.get("error", error))))
                 running[0].note(name, **event)
             raise structlog.DropEvent
