@@ -8,8 +8,8 @@ import pytest
 from lane_checker import check, check_store, dead_letters
 from lane_desk import letters
 from lane_failing import Failing, expiring, finish, letters_of, pass_time
-from lane_scenes import finished, opened, operated_on, retrying_counter, stopped
-from lane_workloads import Workload, asking
+from lane_scenes import finished, opened, operated_on, retrying_asker, retrying_counter, stopped
+from lane_workloads import Workload
 from lane_worlds import FakeWorld, Post, World
 
 from streams.dead_letters.row import LetterState
@@ -104,8 +104,7 @@ async def test_an_async_handler_s_messages_outlast_an_outage_too(fake: FakeWorld
         if down:
             raise TimeoutError("no answer")
 
-    work = asking(world.name, ask)
-    work, _ = await in_outage(world, away=False, **SHORT)
+    work = await retrying_asker(world, ask, **SHORT)
     event = world.event(work, "a", 0)
     lane = await opened(world, event)
     await pass_time(world, 20.0)

@@ -5,8 +5,6 @@ no operator has it paused.
 from __future__ import annotations
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from streams.model.operations import Pause, PauseState
 from streams.policy.breaker import BreakerPolicy, BreakerState, Permit
@@ -87,64 +85,18 @@ def test_a_lane_opening_behind_a_breaker_blames_the_outside(gate: HandlerGate) -
     assert gate.away
 
 
-class AnyGate(RuleBasedStateMachine):
-    """Whatever happens, it is clear exactly when nothing waits, the breaker is closed and it is paused
-    nowhere.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = HandlerGate("bench.count", POLICY)
-        self.now = 0.0
-        self.permits: list[Permit] = []
-        self.queues: set[bytes] = set()
-
-    @rule(queue=st.sampled_from([b"1", b"2", b"3"]))
-    def begin(self, queue: bytes) -> None:
-        self.gate.add(queue)
-        self.queues.add(queue)
-
-    @rule(queue=st.sampled_from([b"1", b"2", b"3"]))
-    def end(self, queue: bytes) -> None:
-        self.gate.remove(queue)
-        self.queues.discard(queue)
-
-    @rule(partition=st.sampled_from([b"\0\0", b"\0\1"]), state=st.none() | st.sampled_from(PauseState))
-    def operate(self, partition: bytes, state: PauseState | None) -> None:
-        self.gate.set_pause(partition, None if state is None else Pause(state, "ann", "so", 1))
-        assert (partition in self.gate.pauses) is (state is not None)
-        assert (partition in self.gate.held) is (state in (PauseState.PAUSED, PauseState.DRAINED))
-
-    @rule(seconds=st.sampled_from([0.1, 2.0, 5.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.now += seconds
-        self.gate.update_breaker(self.now)
-
-    @rule()
-    def ask(self) -> None:
-        if (permit := self.gate.breaker.acquire(self.now)) is not None:
-            self.permits.append(permit)
-
-    @rule(ok=st.booleans())
-    def tell(self, *, ok: bool) -> None:
-        before, blamed = self.gate.breaker.state, self.gate.away
-        self.gate.record(self.permits.pop(0) if self.permits else UNASKED, ok=ok, now=self.now)
-        if before is not BreakerState.CLOSED:
-            assert self.gate.away is (blamed and not ok)
-
-    @rule()
-    def one_goes_straight_through(self) -> None:
-        if self.gate.clear:
-            self.gate.succeeded += 1
-
-    @invariant()
-    def it_is_clear_when_it_should_be(self) -> None:
-        closed = self.gate.breaker.state is BreakerState.CLOSED
-        assert self.gate.clear is (closed and not self.queues and not self.gate.pauses)
-        assert not (closed and self.gate.away)
-
-
-TestAnyGate = AnyGate.TestCase
+@pytest.mark.parametrize("state", PauseState)
+def test_it_is_clear_once_no_partition_has_it_paused(gate: HandlerGate, state: PauseState) -> None:
+    for partition in (b"\0\0", b"\0\1"):
+        gate.set_pause(partition, Pause(state, "ann", "so", 1))
+    holds = state is not PauseState.DRAINING
+    assert gate.held == ({b"\0\0", b"\0\1"} if holds else set())
+    gate.set_pause(b"\0\0", None)
+    assert not gate.clear
+    gate.set_pause(b"\0\1", None)
+    assert gate.clear
+    assert not gate.held
+    assert not gate.pauses
 
 
 def test_attempts_given_back_neither_open_nor_close(gate: HandlerGate) -> None:

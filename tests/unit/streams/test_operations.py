@@ -1,4 +1,4 @@
-"""What operators may do about a dead letter, as a table and in any order."""
+"""What operators may do about a dead letter, as a table."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
 from streams.claims.claim import claim_in, claim_of, with_claim
 from streams.dead_letters.record import ROOM_FOR_HEADERS, dead_letter, place_of
 from streams.dead_letters.row import (
-    MAX_HISTORY,
     Letter,
     LetterState,
     decode_letter,
@@ -33,7 +31,6 @@ from streams.model.envelope import headers_size, record_size
 from streams.model.operations import LetterCommand, Operation, decode_operation, encode_operation
 from streams.operator.decisions import Do, Limits, decide_letter
 from streams.testing.log import FakeRecord
-from tests.effort import examples
 
 LIMITS = Limits(max_replays=3, edit=True)
 
@@ -163,79 +160,15 @@ def test_an_edited_message_with_its_payload_refers_to_none() -> None:
     assert (moved.value, claim_in(dict(moved.headers))) == (b"", other)
 
 
-class OneLetter(RuleBasedStateMachine):
-    """A letter, its handler and operators; the model is three facts about it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.letter: Letter | None = a_letter(queue=b"q")
-        self.running = 0
-        self.in_vain = 0
-        self.succeeded = 0
-        self.released = 0
-        self.n = 0
-
-    @rule(
-        kind=st.sampled_from(LetterCommand),
-        force=st.booleans(),
-        why=st.sampled_from(["", "so"]),
-        edits=st.booleans(),
-        gone=st.booleans(),
-    )
-    def operate(self, kind: LetterCommand, *, force: bool, why: str, edits: bool, gone: bool) -> None:
-        self.n += 1
-        before = self.letter
-        operation = command(kind, force=force, why=why, value=b"new" if edits else None)
-        verdict = decided(before, operation, id_bytes=b"%d" % self.n, now_ms=self.n, gone=gone)
-        self.letter = verdict.letter
-        self.running += verdict.do is Do.REPLAY
-        if verdict.do is Do.RELEASE:
-            self.released += bool(before.queue)
-            if before.state is REPLAYING:
-                assert gone
-                self.running -= 1
-        if before is not None and verdict.result.startswith("refused"):
-            assert verdict.letter == replace(before, history=verdict.letter.history if verdict.letter else [])
-            assert verdict.do is Do.NOTHING
-        if verdict.do is Do.REPLAY:
-            assert before.state is DEAD or (force and before.state is LetterState.PARKED)
-
-    @precondition(lambda self: self.running)
-    @rule(ok=st.booleans())
-    def ends(self, *, ok: bool) -> None:
-        self.running -= 1
-        if ok:
-            self.letter = None
-            self.succeeded += 1
-        else:
-            self.in_vain += 1
-            again = a_letter(value=self.letter.value, queue=self.letter.queue)
-            self.letter = failed_again(self.letter, again, now_ms=self.n, max_replays=LIMITS.max_replays)
-
-    @invariant()
-    def it_runs_at_most_once_at_a_time_and_succeeds_at_most_once(self) -> None:
-        assert self.running <= 1
-        assert self.succeeded <= 1
-        assert self.released <= 1
-        letter = self.letter
-        assert (letter is None) == bool(self.succeeded)
-        if letter is None:
-            assert not self.running
-            return
-        assert (letter.state is REPLAYING) == bool(self.running)
-        assert letter.replays == self.in_vain
-        assert letter.failed_at_ms == 1000
-        assert len(letter.history) <= MAX_HISTORY
-        assert bool(letter.queue) == (not self.released)
-        if letter.replays >= LIMITS.max_replays:
-            assert letter.state is not DEAD
-        if letter.state is LetterState.DISCARDED:
-            assert not letter.queue
-        assert decode_letter(encode_letter(letter, 50_000)) == letter
-
-
-OneLetter.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=30)
-TestOneLetter = OneLetter.TestCase
+def test_a_letter_is_parked_after_so_many_replays_that_fail() -> None:
+    letter, found = a_letter(queue=b"q"), []
+    for n in range(LIMITS.max_replays):
+        again = a_letter(value=b"again")
+        letter = failed_again(letter, again, now_ms=2000 + n, max_replays=LIMITS.max_replays)
+        found.append((letter.replays, letter.state))
+    assert found == [(1, DEAD), (2, DEAD), (3, PARKED)]
+    assert (letter.value, letter.failed_at_ms) == (b"again", 1000)
+    assert len(letter.history) == LIMITS.max_replays
 
 
 @given(
