@@ -1,21 +1,19 @@
-"""The order saga on the lane: every order ends with what its data calls for, whatever becomes of the lane."""
+"""The order saga on the lane: money that was taken comes back, though its answer was lost."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
-from lane_checker import check_positions, check_store
-from lane_scenes import POINTS, opened, post, stopped, until_so
+from lane_scenes import opened, post, stopped, until_so
 from lane_scenes import rows_of as table
-from lane_worlds import FakeWorld, World
+from lane_worlds import World
 
 from agents.choreographies import stock_keeping
-from agents.commands import OrderSagaTransition, OrderSubmitted
+from agents.commands import OrderSubmitted
 from agents.gateway.cards import ACCEPTED, DECLINED
 from agents.gateway.testing import FakeGateway
-from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, StockReceived
+from agents.messages import Order, OrderLine, StockReceived
 from agents.order_saga import orchestrated
 from agents.payments.gateway import Charge
 from streams.model.choreography import choreography
@@ -45,14 +43,6 @@ ORDERED = [
     order("odd", ("apple", 1), card="4111 1111 1111 1111"),
     order("empty"),
 ]
-ENDS = {
-    "good": "",
-    "empty": "no_lines",
-    "greedy": "out_of_stock",
-    "poor": "card_declined",
-    "far": "unsupported_destination",
-    "odd": "invalid_charge",
-}
 
 
 async def begin(world: World, **lane_options: Any) -> FakeGateway:
@@ -81,40 +71,6 @@ async def finish(world: World, lane: Any) -> None:
         quiet = lane.handled
         await world.settled(*world.app.routes)
     await lane.stop()
-
-
-async def check(world: World, gateway: FakeGateway) -> None:
-    tracked = await table(world, ORDERS)
-    assert {key: row.reason for key, row in tracked.items()} == ENDS
-    assert {key for key, row in tracked.items() if row.status == "confirmed"} == {"good"}
-    ends = [*await world.records(OrderConfirmed.TOPIC), *await world.records(OrderCancelled.TOPIC)]
-    assert sorted((end.key or b"").decode() for end in ends) == sorted(ENDS)
-    captured = {name for name, done in gateway.done.items() if isinstance(done, Charge) and not done.declined}
-    refunded = {name for name, done in gateway.done.items() if not isinstance(done, Charge)}
-    assert captured == {"capture:good", "capture:far"}
-    assert refunded == {"refund:far"}
-    stock = await table(world, STOCK)
-    levels = {sku: (row.received, row.on_hand, row.reserved, row.shipped) for sku, row in stock.items()}
-    assert levels == {"apple": (5, 3, 0, 2), "pear": (5, 4, 0, 1)}
-    told: dict[str, list[int]] = {}
-    for record in await world.records(OrderSagaTransition.TOPIC):
-        entry = msgspec.json.decode(record.value or b"", type=OrderSagaTransition)
-        told.setdefault(entry.key, []).append(entry.number)
-    sagas = await table(world, ORDER_SAGAS)
-    assert told == {key: list(range(1, row.entries + 1)) for key, row in sagas.items()}
-    await check_positions(world, world.app.routes)
-
-
-@pytest.mark.parametrize("nth", [1, 4, 8])
-@pytest.mark.parametrize("point", POINTS)
-async def test_orders_end_rightly_when_the_lane_is_killed(fake: FakeWorld, point: str, nth: int) -> None:
-    gateway = await begin(fake)
-    fake.faults.kill_at(point, nth=fake.faults.reached[point] + nth)
-    await fake.lane().killed()
-    assert fake.faults.pending == []
-    await finish(fake, await fake.open())
-    await check(fake, gateway)
-    await check_store(fake)
 
 
 @pytest.mark.landing

@@ -69,7 +69,7 @@ def sagas(world: World) -> dict[str, tuple[str, str]]:
     return {saga["id"].removeprefix("order:"): (saga["way"], saga["status"]) for saga in found}
 
 
-@pytest.mark.verify("lane/test_lane_cancellation.py")
+@pytest.mark.verify("unit/agents/test_cancellation_properties.py")
 def test_an_order_called_off_in_time_is_undone(world: World) -> None:
     world.until_shared([world.start_worker(), world.start_worker()])
     early = [f"early-{number}" for number in range(20)]

@@ -116,31 +116,6 @@ def _content(of: MemoryStore) -> dict[str, dict[bytes, bytes]]:
     return {table: rows for table, rows in tables.items() if rows and table != TIMERS_BY_DUE}
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=20), st.integers(1, 5))
-def test_of_a_partition_only_the_finished_prefix_is_taken(
-    entries: list[tuple[int, bool]], limit: int
-) -> None:
-    sequences = CommitOrder(Layout("app", 3, 1))
-    made = []
-    for offset, (partition, done) in enumerate(entries):
-        entry = Entry(partition, TP("source", partition), offset + 1)
-        entry.sends.append((TP("out", partition), Outgoing(None, b"%d" % offset, [])))
-        entry.done = done
-        sequences.add(entry)
-        made.append(entry)
-    taken: dict[int, list[bytes]] = {}
-    for _ in entries:
-        for tp, records in sequences.take(limit).records.items():
-            if tp.topic == "out":
-                taken.setdefault(tp.partition, []).extend(record.value or b"" for record in records)
-    for partition in range(3):
-        expected = []
-        for offset, (own, done) in enumerate(entries):
-            if own == partition and not done:
-                break
-            if own == partition:
-                expected.append(b"%d" % offset)
-        assert taken.get(partition, []) == expected
 
 
 @pytest.mark.parametrize("staged", [False, True], ids=["before it is staged", "when it is staged already"])
