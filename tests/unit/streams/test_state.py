@@ -116,8 +116,6 @@ def _content(of: MemoryStore) -> dict[str, dict[bytes, bytes]]:
     return {table: rows for table, rows in tables.items() if rows and table != TIMERS_BY_DUE}
 
 
-
-
 @pytest.mark.parametrize("staged", [False, True], ids=["before it is staged", "when it is staged already"])
 def test_what_markers_move_a_position_over_is_recorded(staged: bool) -> None:
     """With the message before them, or with the next transaction when that message is in one."""
