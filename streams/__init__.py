@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Import Worker when it is asked for: handlers and their tests need neither Faust nor aiokafka."""
+        """Import Worker at its first use: handlers and their tests need neither Faust nor aiokafka."""
         if name == "Worker":
             from streams.runtime.faust.worker import Worker
 

@@ -1,7 +1,7 @@
 """Where Kafka is and how to get in, as one value, which every client of the library takes; and how workers
 reach each other.
 
-Both are made of settings; what aiokafka, Faust and Kafka Connect are told follows from them.
+Both are made of settings; the settings of aiokafka, Faust and Kafka Connect follow from them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Mechanism: TypeAlias = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 #: The value of `web_host` for which a worker looks for its address itself.
 FIND = "auto"
-#: Characters of a token at least: it is all that stands between the network and the operations.
+#: Characters of a token at least: nothing else protects the operations from the network.
 LEAST = 16
 
 
@@ -58,22 +58,22 @@ class Security:
 
     def check(self) -> None:
         """Raise SettingsError when something is missing, or would be ignored: a password that is set and not
-        used is a client that is less protected than somebody thinks.
+        used is a client that is less protected than its operator thinks.
         """
-        said = f"STEADFAUST_SECURITY_PROTOCOL is {self.protocol}"
+        problem = f"STEADFAUST_SECURITY_PROTOCOL is {self.protocol}"
         if self.authenticated and not (self.username and self.password):
             raise SettingsError(
-                f"{said}: set STEADFAUST_SASL_USERNAME, and STEADFAUST_SASL_PASSWORD or its _FILE"
+                f"{problem}: set STEADFAUST_SASL_USERNAME, and STEADFAUST_SASL_PASSWORD or its _FILE"
             )
         if not self.authenticated and (self.username or self.password):
             raise SettingsError(
-                f"{said}, which has no use for STEADFAUST_SASL_USERNAME and STEADFAUST_SASL_PASSWORD:"
+                f"{problem}, which has no use for STEADFAUST_SASL_USERNAME and STEADFAUST_SASL_PASSWORD:"
                 " set SASL_SSL"
             )
         if not self.encrypted and (self.ca_file or self.certificate_file or self.key_file):
             files = {"CA": self.ca_file, "CERTIFICATE": self.certificate_file, "KEY": self.key_file}
             names = ", ".join(f"STEADFAUST_SSL_{name}_FILE" for name, file in files.items() if file)
-            raise SettingsError(f"{said}, which has no use for {names}: set SSL or SASL_SSL")
+            raise SettingsError(f"{problem}, which has no use for {names}: set SSL or SASL_SSL")
         if self.key_file and not self.certificate_file:
             raise SettingsError("STEADFAUST_SSL_KEY_FILE is set: set STEADFAUST_SSL_CERTIFICATE_FILE, too")
 
@@ -105,10 +105,10 @@ class Peers:
     Attributes:
         host: the name or address that it tells the others, `auto` for the one that reaches the brokers;
             empty: it is reached on its own machine alone.
-        token: what whoever asks from another machine has to show; the same for all workers.
+        token: what requests from other machines have to show; the same for all workers.
         viewer_token: what those show who may only look.
         login: people and programs on the worker's own machine have to show a token, too.
-        user_header: where a reverse proxy at one of `proxies` says who somebody is.
+        user_header: in which a reverse proxy at one of `proxies` names the visitor.
         proxies: addresses that are believed, also which address a request comes from (`X-Forwarded-For`).
         operators: the names of those who may change something, by the proxy's word; `*` for all.
     """
@@ -229,10 +229,10 @@ def secret(name: str, value: SecretStr, file: str) -> str:
 
     Raises SettingsError when both are set, or the file cannot be read or is empty.
     """
-    said = value.get_secret_value()
+    text = value.get_secret_value()
     if not file:
-        return said
-    if said:
+        return text
+    if text:
         raise SettingsError(f"STEADFAUST_{name} and STEADFAUST_{name}_FILE are both set: set one of them")
     try:
         read = Path(file).read_text().rstrip("\r\n")

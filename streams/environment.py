@@ -71,18 +71,18 @@ def check_names(environment: Mapping[str, str], known: Collection[str], *, compl
     """
     own = sorted(name.upper() for name in known)
     declared = OF_TOOLS.union(PREFIX + name for name in own)
-    said = []
+    problems = []
     for name in sorted(environment):
         upper = name.upper()
         if not upper.startswith(PREFIX) or upper in declared or _is_a_service(upper, environment[name]):
             continue
         meant = get_close_matches(upper.removeprefix(PREFIX), own, n=1, cutoff=_ALIKE)
         if meant:
-            said.append(f"{name} is no setting: did you mean {PREFIX}{meant[0]}?")
+            problems.append(f"{name} is no setting: did you mean {PREFIX}{meant[0]}?")
         elif complete:
-            said.append(f"{name} is no setting: docs/settings.md has all of them; unset it")
-    if said:
-        raise SettingsError(" ".join(said))
+            problems.append(f"{name} is no setting: docs/settings.md has all of them; unset it")
+    if problems:
+        raise SettingsError(" ".join(problems))
 
 
 def _is_a_service(name: str, value: str) -> bool:
@@ -135,10 +135,10 @@ def what_is_wrong(error: ValidationError, shown: Collection[str]) -> str:
     Args:
         shown: fields whose values may be told; others may be secrets.
     """
-    said = []
+    problems = []
     for each in error.errors(include_url=False, include_context=False):
         field = str(each["loc"][0]) if each["loc"] else ""
         value = f" is {each['input']!r}" if field in shown else ""
         text = each["msg"].removeprefix("Value error, ")
-        said.append(f"{PREFIX}{field.upper()}{value}: {text[:1].lower()}{text[1:]}")
-    return "; ".join(said)
+        problems.append(f"{PREFIX}{field.upper()}{value}: {text[:1].lower()}{text[1:]}")
+    return "; ".join(problems)

@@ -96,7 +96,7 @@ class QueueFull(PermanentError):
 
 
 class UnknownSchema(SteadfaustError):
-    """A message was written with a schema that nobody has announced yet; it waits, for a time.
+    """A message was written with a schema that is not announced yet; it waits, for a time.
 
     Attributes:
         fingerprint: the writer's schema fingerprint, 16 hexadecimal digits.
@@ -116,7 +116,7 @@ class MessageExpired(PermanentError):
 
 
 class NotYet(TransientError):
-    """A message is for another version of the application, which this worker is to become or was: a deploy is
+    """A message is for another version of the application, newer or older than this worker: a deploy is
     under way. The message waits; this is no failed attempt, and never a dead letter.
     """
 
@@ -130,13 +130,13 @@ class SagaStepsChanged(NotYet):
 
 
 class RowSchemaUnknown(NotYet):
-    """A row of the message's key was written with a schema that nobody has announced yet. The message waits
+    """A row of the message's key was written with a schema that is not announced yet. The message waits
     for as long as one that was itself written so.
     """
 
 
 class RepairRefused(SteadfaustError):
-    """What an operator asked of a saga cannot be done as it stands; nothing was changed."""
+    """An operation on a saga is impossible in its state; nothing was changed."""
 
 
 class Fenced(SteadfaustError):
@@ -205,8 +205,9 @@ class PositionLost(SteadfaustError):
 
 
 class PositionsDisagree(PositionLost):
-    """The group stands elsewhere than the changelog says. Once, it may be that another owner has committed
-    between the two questions; after another fence and with the same two positions, one of them was reset.
+    """The group's position differs from that of the changelog. Once, it may be that another owner has
+    committed between the two questions; after another fence and with the same two positions, one of them was
+    reset.
     """
 
 
@@ -284,5 +285,5 @@ def text_of(error: BaseException) -> str:
     """What an error says; one that cannot say it, because its `__str__` raises, says so."""
     try:
         return str(error)
-    except Exception as cause:  # noqa: BLE001 - told in the answer
+    except Exception as cause:  # noqa: BLE001 - the answer has it
         return f"({type(error).__name__} cannot be shown: {type(cause).__name__})"

@@ -1,5 +1,5 @@
-"""How logs look: one line an event, on standard error, JSON when nobody watches. A line that is written while
-a message is handled has the ids of that message.
+"""How logs look: one line an event, on standard error, JSON unless on a terminal. A line that is written
+while a message is handled has the ids of that message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import structlog
 
 
 class Identified(Protocol):
-    """What is handled. Its ids are asked for when a line is written, not for each message."""
+    """What is handled. Its ids are read when a line is written, not for each message."""
 
     def log_ids(self) -> Mapping[str, str]:
         """Its ids by their names in the log."""

@@ -42,7 +42,7 @@ class Record(Protocol):
 
 
 class OwnRecord(NamedTuple):
-    """A record of a transactional producer that the reader was told to trust; see `Record`."""
+    """A record of a transactional producer that the reader trusts; see `Record`."""
 
     topic: str
     partition: int
@@ -54,10 +54,10 @@ class OwnRecord(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """In the place of a record that nobody can read: its bytes as they came are its value.
+    """In the place of a record that cannot be read: its bytes as they came are its value.
 
     It has no headers, so nothing takes it for a message; its key is there if that much could be read. Where a
-    whole batch or the rest of one cannot be read, it stands for all of it, at the last offset.
+    whole batch or the rest of one cannot be read, it is in the place of all of it, at the last offset.
 
     Attributes:
         form: what its bytes are: a record, records of a batch, or a record batch, as Kafka stores them.
@@ -104,7 +104,7 @@ class OpenTransaction(NamedTuple):
 
 
 class HeldUp(NamedTuple):
-    """A reader stands at an open transaction: `first` is its first offset, `behind` counts the offsets from
+    """A reader waits at an open transaction: `first` is its first offset, `behind` counts the offsets from
     there to the end of the log.
     """
 
@@ -155,7 +155,7 @@ class Reader(Protocol):
         """The offset that the next fetch continues from, moved over markers even when no record came."""
 
     def unknown_topics(self) -> Collection[str]:
-        """Topics of which a broker has said last that it does not have them: deleted, made again, or not yet
+        """Topics that a broker does not have by its last answer: deleted, made again, or not yet
         known to that broker. Nothing is read of them.
         """
 

@@ -24,7 +24,7 @@ from streams.staging.inbox import check_retention
 from streams.tracing.settings import TraceSettings
 from streams.units import DAY, MIB
 
-#: What the local stack's S3 is asked with: no secret.
+#: Access keys of the local stack's S3: no secret.
 LOCAL_KEYS = ("local", "local-secret")
 LOCAL_BUCKET = "event-payloads"
 #: What lanes do unless a setting says otherwise.
@@ -338,7 +338,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
 
     def brokers(self) -> Brokers:
         """Where Kafka is, and how to get in. Raises SettingsError when neither a setting nor a running local
-        stack says where, or what is said of how contradicts itself.
+        stack says where, or the settings contradict each other.
         """
         return Brokers(self.bootstrap or str(self.local_stack()["bootstrap"]), self.security())
 

@@ -26,7 +26,7 @@ from streams.claims.claim import (
 from streams.ports import Blob, Blobs
 from streams.units import MIB
 
-#: Bytes that are hashed faster than a thread is asked to.
+#: Bytes that are hashed faster than a thread starts to.
 _SMALL = 128 * 1024
 
 

@@ -105,7 +105,7 @@ class NameFilter:
         return all(self._bits[position >> 3] >> (position & 7) & 1 for position in self._positions(str(name)))
 
     def chance(self) -> float:
-        """That a name is said to be in which was not added."""
+        """The chance that a name counts as added which was not."""
         ones = int.from_bytes(self._bits, "little").bit_count()
         return float((ones / (8 * len(self._bits))) ** 4)
 
@@ -128,7 +128,7 @@ async def sweep(
 
     Args:
         blobs: the object store.
-        referenced: the names that rows refer to, up to an end that was asked for after this was called; and
+        referenced: the names that rows refer to, up to an end that was read after this was called; and
             those in messages that no lane has read yet, unless these are always younger than the grace
             period. A name may come more than once, or when its row has gone: that only keeps its object.
         now: seconds since the epoch.

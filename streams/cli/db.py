@@ -35,7 +35,7 @@ def migrate_(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be applied.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Bring the database's tables up to date, under a lock: several may be told to at once.
+    """Bring the database's tables up to date, under a lock: several may do so at once.
 
     A file is applied whole or not at all. A lock that others have is tried for again for five minutes.
     """

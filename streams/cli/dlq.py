@@ -115,16 +115,16 @@ def watch(
     worker: At = "", *, every: Annotated[float, typer.Option(min=0.1)] = 5.0, as_json: Json = False
 ) -> None:
     """Say which groups grow or shrink, until Ctrl-C."""
-    asked, before = find_worker(worker), dict[tuple[str, str, str, str], int]()
+    address, before = find_worker(worker), dict[tuple[str, str, str, str], int]()
     while True:
-        now = {group.alike: group for group in _groups(asked, {})}
+        now = {group.alike: group for group in _groups(address, {})}
         for alike in sorted(now.keys() | before.keys()):
             count, was = now[alike].count if alike in now else 0, before.get(alike, 0)
             if count != was:
                 handler, error, place, kind = alike
-                said = {"handler": handler, "error_type": error, "place": place, "message_type": kind}
+                fields = {"handler": handler, "error_type": error, "place": place, "message_type": kind}
                 line = f"{count:>8} ({count - was:+d})  {handler or '-'}  {error}  {place}  {kind}"
-                typer.echo(json_line({**said, "count": count, "change": count - was}) if as_json else line)
+                typer.echo(json_line({**fields, "count": count, "change": count - was}) if as_json else line)
         before = {alike: group.count for alike, group in now.items()}
         time.sleep(every)
 
@@ -210,7 +210,7 @@ def _answers(
     worker: WorkerAddress, job: dict[str, Any], letters: list[str], timeout: float
 ) -> dict[str, str]:
     """What the letters' lanes have answered, by letter; of one that has not within the bound nothing. Ctrl-C
-    ends the waiting, not what was asked.
+    ends the waiting, not the operation.
     """
     found: dict[str, str] = {}
     until = time.monotonic() + timeout
@@ -234,8 +234,8 @@ def _tell_answers(job: dict[str, Any], answers: dict[str, str], *, as_json: bool
         for letter, result in answers.items():
             typer.echo(f"{job['operation']} of {letter}: {result}")
     if waiting := job["matched"] - len(answers):
-        said = f"the lanes of {waiting} of {job['matched']} letters have not answered yet"
-        typer.echo(f"error: {said}; to look again, give --job {job['job']}", err=True)
+        reason = f"the lanes of {waiting} of {job['matched']} letters have not answered yet"
+        typer.echo(f"error: {reason}; to look again, give --job {job['job']}", err=True)
         raise typer.Exit(UNFINISHED)
     raise typer.Exit(REFUSED if any(each.startswith("refused") for each in answers.values()) else 0)
 

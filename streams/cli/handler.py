@@ -47,9 +47,9 @@ def list_(worker: At = "", *, as_json: Json = False) -> None:
 @app.command()
 def status(name: Name, worker: At = "", *, as_json: Json = False) -> None:
     """Show what a handler does, who has paused it and why, and how many messages wait for which reason."""
-    asked = find_worker(worker)
-    _check_known(asked, name)
-    found = _ask(asked, name, whole=True)
+    address = find_worker(worker)
+    _check_known(address, name)
+    found = _ask(address, name, whole=True)
     handler = _only(found, name)
     if as_json:
         typer.echo(json_line(_plain(handler)))
@@ -100,11 +100,11 @@ def _command(
     as_json: bool,
 ) -> None:
     timeout = 0 if no_wait else timeout
-    asked = find_worker(worker)
-    _check_known(asked, name)
+    address = find_worker(worker)
+    _check_known(address, name)
     body = {"operation": str(kind), "who": by_whom(who), "why": why}
-    asked.post(f"{HANDLERS}/{name}/operations", body)
-    found, holds = _wait(asked, kind, name, timeout, quiet=as_json)
+    address.post(f"{HANDLERS}/{name}/operations", body)
+    found, holds = _wait(address, kind, name, timeout, quiet=as_json)
     handler = _only(found, name)
     if as_json:
         done = {"handler": name, "operation": str(kind), "holds_in": holds, "of": found.partitions}
@@ -121,14 +121,14 @@ def _command(
 
 
 def _wait(
-    asked: WorkerAddress, kind: HandlerCommand, name: str, timeout: float, *, quiet: bool
+    address: WorkerAddress, kind: HandlerCommand, name: str, timeout: float, *, quiet: bool
 ) -> tuple[HandlersAnswer, int]:
     """Look until a command holds in all partitions or the time is over; in how many it does. Ctrl-C ends the
     waiting, not the command.
     """
     until = time.monotonic() + timeout
     while True:
-        found = _ask(asked)
+        found = _ask(address)
         handler = _only(found, name)
         holds = sum(handler.partitions.get(state, 0) for state in _HOLDS[kind])
         if holds == found.partitions or time.monotonic() >= until:

@@ -1,6 +1,6 @@
 """`steadfaust logs`: the log lines of workers about an order, out of their log files.
 
-Exit status: 0 found; 1 an error; 3 nobody has said anything of it.
+Exit status: 0 found; 1 an error; 3 no line is about it.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ def _named(text: str, project: Path) -> type[Settings]:
     try:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        said = f"{project}, `settings` in [tool.steadfaust] is {text!r}"
-        raise SettingsError(f"{said}, which cannot be had ({error}): name it module:Class") from error
+        where = f"{project}, `settings` in [tool.steadfaust] is {text!r}"
+        raise SettingsError(f"{where}, which cannot be had ({error}): name it module:Class") from error
     finally:
         sys.path.pop(0)
     if not (isinstance(found, type) and issubclass(found, Settings)):

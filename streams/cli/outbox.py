@@ -63,13 +63,13 @@ async def _relay(settings: Settings, port: int) -> None:
 
     await check_access(settings)
     service = RelayService(settings, port=port, faults=faults_from_environment())
-    told = asyncio.Event()
+    stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     await service.start()
     if service.server is not None:
         typer.echo(f"relay: {service.server.url}/health")
-    waits = [asyncio.ensure_future(told.wait()), asyncio.ensure_future(service.ended.wait())]
+    waits = [asyncio.ensure_future(stopping.wait()), asyncio.ensure_future(service.ended.wait())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
@@ -185,9 +185,9 @@ def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
         if as_json:
             typer.echo(json_line(row))
             continue
-        said = f"{row['position']:>10} {row['id']:<38} {row['topic']} {row['aggregate_id']}"
+        line = f"{row['position']:>10} {row['id']:<38} {row['topic']} {row['aggregate_id']}"
         error = f" refused {row['attempts']} times: {row['last_error']}" if row.get("last_error") else ""
-        typer.echo(said + error)
+        typer.echo(line + error)
     raise typer.Exit(0 if rows else NOTHING)
 
 

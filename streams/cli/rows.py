@@ -1,6 +1,6 @@
 """`steadfaust rows`: look at rows, and mend one that cannot be read.
 
-Exit status: 0 done, 1 an error or a refusal, 3 there is no such row, 4 it was asked and is not settled yet.
+Exit status: 0 done, 1 an error or a refusal, 3 there is no such row, 4 the operation is not settled yet.
 """
 
 from __future__ import annotations
@@ -91,18 +91,20 @@ def _mend(
     timeout: float,
 ) -> None:
     """Ask for an operation, and wait until the row has changed. Ctrl-C ends the waiting alone."""
-    asked = find_worker(worker)
+    address = find_worker(worker)
     body = {**operation, "who": by_whom(who), "why": why}
-    before = _rows(asked, table, key, subkey)
+    before = _rows(address, table, key, subkey)
     if not before:
         typer.echo(f"{table} has no such row", err=True)
         raise typer.Exit(NOTHING)
     if not before[0]["error"]:
         typer.echo("refused: the row can be read, so it is for handlers to change", err=True)
         raise typer.Exit(REFUSED)
-    asked.post(f"/api/tables/{quote(table, safe='')}/rows/operations", {**body, "key": key, "subkey": subkey})
+    address.post(
+        f"/api/tables/{quote(table, safe='')}/rows/operations", {**body, "key": key, "subkey": subkey}
+    )
     until = time.monotonic() + timeout
-    while (now := _rows(asked, table, key, subkey)) and now[0]["error"]:
+    while (now := _rows(address, table, key, subkey)) and now[0]["error"]:
         if time.monotonic() >= until:
             typer.echo(f"asked, and not done after {timeout:g} s: see the log of operations", err=True)
             raise typer.Exit(UNFINISHED)
@@ -111,12 +113,12 @@ def _mend(
     typer.echo(f"{done}. Now replay the dead letters of its key: steadfaust dlq replay --where key={key}")
 
 
-def _rows(asked: WorkerAddress, table: str, key: str, subkey: str | None) -> list[Any]:
+def _rows(address: WorkerAddress, table: str, key: str, subkey: str | None) -> list[Any]:
     """The rows of a key, or the one with this subkey. Empty if there is no such row."""
     query = {"key": key} if subkey is None else {"key": key, "subkey": subkey}
     rows: list[Any] = []
     try:
-        for page in asked.pages(f"/api/tables/{quote(table, safe='')}/rows", query):
+        for page in address.pages(f"/api/tables/{quote(table, safe='')}/rows", query):
             rows += page["rows"]
     except NoAnswer as error:
         if f"{table} has no row with key" not in str(error):

@@ -1,6 +1,6 @@
 """`steadfaust saga`: look at sagas, and settle those that wait for an operator.
 
-Exit status: 0 done, 1 an error or a refusal, 3 nothing matched, 4 it was asked and is not settled yet, or not
+Exit status: 0 done, 1 an error or a refusal, 3 nothing matched, 4 the operation is not settled yet, or not
 all lanes have answered.
 """
 
@@ -142,12 +142,12 @@ def _operate(
     as_json: bool,
 ) -> None:
     timeout = 0 if no_wait else timeout
-    asked_of = find_worker(worker)
+    address = find_worker(worker)
     body = {"operation": operation, "step": step, "who": by_whom(who), "why": why}
-    asked = asked_of.post(f"{SAGAS}/{quote(saga, safe='')}/operations", body)
-    entry, shown = _wait(asked_of, asked, timeout) if timeout else (None, None)
+    accepted = address.post(f"{SAGAS}/{quote(saga, safe='')}/operations", body)
+    entry, shown = _wait(address, accepted, timeout) if timeout else (None, None)
     if as_json:
-        typer.echo(json_line({**asked, "settled": entry, "saga": shown["saga"] if shown else saga}))
+        typer.echo(json_line({**accepted, "settled": entry, "saga": shown["saga"] if shown else saga}))
     elif shown is not None and entry is not None:
         typer.echo(_entry_line(entry))
         typer.echo(_saga_line(shown["saga"]))
@@ -158,13 +158,13 @@ def _operate(
     raise typer.Exit(0 if entry is not None or not timeout else UNFINISHED)
 
 
-def _wait(worker: WorkerAddress, asked: dict[str, Any], timeout: float) -> tuple[Any, Any]:
+def _wait(worker: WorkerAddress, accepted: dict[str, Any], timeout: float) -> tuple[Any, Any]:
     """The entry that tells what came of an operation, and the saga then; no entry when the time is over."""
     until = time.monotonic() + timeout
     while True:
-        shown = _ask(worker, asked["saga"])
+        shown = _ask(worker, accepted["saga"])
         for entry in shown["log"]:
-            if entry["number"] > asked["entries"] and asked["said"] in entry["detail"]:
+            if entry["number"] > accepted["entries"] and accepted["said"] in entry["detail"]:
                 return entry, shown
         if time.monotonic() >= until:
             return None, shown
@@ -193,9 +193,9 @@ def _saga_line(saga: dict[str, Any]) -> str:
     waits = f"  waits for an operator: {', '.join(saga['waits_for'])}" if saga["waits_for"] else ""
     pending = f"  to come: {', '.join(saga['pending'])}" if saga["pending"] and not waits else ""
     reason = f"  {saga['reason']}" if saga["reason"] else ""
-    stands = f"{saga['id']}  {saga['way']}  {saga['status']}{stalled}"
+    state = f"{saga['id']}  {saga['way']}  {saga['status']}{stalled}"
     blocked = f"  waits for another version: {saga['blocked']}" if saga.get("blocked") else ""
-    return f"{stands}  {saga['elapsed']:g} s{reason}{waits}{pending}{blocked}"
+    return f"{state}  {saga['elapsed']:g} s{reason}{waits}{pending}{blocked}"
 
 
 def _step_line(step: dict[str, Any]) -> str:

@@ -35,7 +35,7 @@ class Frozen(NamedTuple):
 
 
 class VersionVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A version of a saga, and what becomes of its sagas in flight.
+    """A version of a saga, and what its sagas in flight would do.
 
     Attributes:
         state: same, harmless, waits (they wait until they are given their steps back), gone (as waits: the
@@ -52,9 +52,9 @@ class VersionVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 def check(of: Of = None, folder: Folder = None, *, write: Write = False, as_json: Json = False) -> None:
     """Compare saga definitions with those that are frozen, and tell what sagas in flight would do."""
-    told = declared(Path("pyproject.toml"))
-    place = (folder or Path(told.folder)) / SAGAS
-    verdicts = list(judge(outlines(of or list(told.of)), dict(frozen(place)), place, write=write))
+    project = declared(Path("pyproject.toml"))
+    place = (folder or Path(project.folder)) / SAGAS
+    verdicts = list(judge(outlines(of or list(project.of)), dict(frozen(place)), place, write=write))
     for each in verdicts:
         echo(each, _verdict_line, as_json=as_json)
     unfrozen = all(each.state == "new" for each in verdicts)

@@ -28,7 +28,7 @@ TABLE = "[tool.steadfaust.schemas]"
 
 
 class BadSchemas(SteadfaustError):
-    """Nobody has said which classes there are, or what was said does not read."""
+    """The classes are not named, or a file of schemas cannot be read."""
 
 
 class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +84,7 @@ class SchemaFinding:
 
 @dataclass(frozen=True, slots=True)
 class FrozenSchema:
-    """What became of freezing a topic's or table's schema; `done` is frozen, unchanged or refused.
+    """The outcome of freezing a topic's or table's schema; `done` is frozen, unchanged or refused.
 
     Attributes:
         version: the newest one now; 0: none.

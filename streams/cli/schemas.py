@@ -98,11 +98,11 @@ def check(of: Of = None, folder: Folder = None, *, as_json: Json = False) -> Non
 
 def _found(of: list[str] | None, folder: Path | None) -> tuple[dict[str, type[Any]], Path]:
     """The classes, and the folder of what is frozen."""
-    told = declared(Path("pyproject.toml"))
-    place = folder or Path(told.folder)
+    project = declared(Path("pyproject.toml"))
+    place = folder or Path(project.folder)
     if place.exists() and not place.is_dir():
         raise BadSchemas(f"{place} is no folder")
-    return classes_of(of or told.of), place
+    return classes_of(of or project.of), place
 
 
 def _problems(found: SchemaFinding, *, nothing: bool) -> list[str]:

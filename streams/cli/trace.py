@@ -27,8 +27,8 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """Show what happened to a key: every message of it in order of time, and what waits."""
-    asked = {"q": key, "since": since, "everywhere": "1" if everywhere else ""}
-    found = find_worker(worker).get("/api/search", {name: text for name, text in asked.items() if text})
+    query = {"q": key, "since": since, "everywhere": "1" if everywhere else ""}
+    found = find_worker(worker).get("/api/search", {name: text for name, text in query.items() if text})
     if as_json:
         typer.echo(json_line(found))
     else:
@@ -58,10 +58,12 @@ def _print(found: dict[str, Any]) -> None:
 def _entry_line(entry: dict[str, Any]) -> str:
     cause = f"  caused by {entry['cause']}" if entry["cause"] else ""
     handlers = f"  {', '.join(entry['handlers'])}" if entry["handlers"] else ""
-    said = " ".join(f"{name}={text}" for name, text in entry["failure"].items())
+    failure = " ".join(f"{name}={text}" for name, text in entry["failure"].items())
     value = entry["reference"] or entry["unreadable"] or json_line(entry["value"])
     what = f"{entry['type']} ({entry['kind']}){handlers}{cause}"
-    return f"{entry['number']:>4}  +{entry['after_ms']} ms  {what}  {said + '  ' if said else ''}{value}"
+    return (
+        f"{entry['number']:>4}  +{entry['after_ms']} ms  {what}  {failure + '  ' if failure else ''}{value}"
+    )
 
 
 def _held_lines(held: dict[str, Any]) -> list[str]:

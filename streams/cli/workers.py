@@ -52,7 +52,7 @@ class WorkerAddress:
         return self._ask(Request(f"{self.url}{path}{'?' + urlencode(query) if query else ''}"))
 
     def post(self, path: str, body: object) -> Any:
-        """The same, of something that the worker is asked to do."""
+        """Send an operation. Returns the worker's answer. Raises NoAnswer."""
         headers = {"Content-Type": "application/json"}
         return self._ask(Request(f"{self.url}{path}", data=msgspec.json.encode(body), headers=headers))
 
@@ -120,9 +120,9 @@ class _WaitNotice:
 
 def _refusal(error: HTTPError) -> NoAnswer:
     try:
-        said = msgspec.json.decode(error.read())
-        kind = _NotYet if said["error"] in PASSING else NoAnswer
-        return kind(str(said["detail"]))
+        answer = msgspec.json.decode(error.read())
+        kind = _NotYet if answer["error"] in PASSING else NoAnswer
+        return kind(str(answer["detail"]))
     except (msgspec.DecodeError, KeyError, TypeError):
         return NoAnswer(f"{error.url} answers {error.code}")
 

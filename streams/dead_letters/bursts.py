@@ -1,4 +1,6 @@
-"""Many dead letters of one handler within a short time: said once in the log, and in health for a while."""
+"""Many dead letters of one handler within a short time: one line in the log, and a warning in health for a
+while.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ log = structlog.get_logger(__name__)
 
 #: So many of one handler within so many seconds are a burst.
 MANY, WITHIN = 100, 60.0
-#: For how many seconds after its last letter a burst is told of.
+#: For how many seconds after its last letter health warns of a burst.
 TOLD_FOR = 600.0
 #: Of so many keys it is counted how many each has.
 MOST_KEYS = 1000

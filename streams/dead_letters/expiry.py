@@ -12,7 +12,7 @@ from streams.staging.keys import after_time, split_store_key, time_key
 
 log = structlog.get_logger(__name__)
 
-#: Letters looked at in one step: the lane stands still for some milliseconds.
+#: Letters looked at in one step: the lane handles nothing for some milliseconds.
 STEP = 200
 #: Between the end of one round and the begin of the next, in seconds.
 ROUND = 600.0

@@ -34,7 +34,7 @@ MAX_HISTORY = 20
 
 
 class LetterState(StrEnum):
-    """What is to become of a letter."""
+    """States of a dead letter."""
 
     DEAD = "dead"
     REPLAYING = "replaying"  # its handler is to see it again, or does
@@ -63,7 +63,7 @@ class Summary(msgspec.Struct, array_like=True, frozen=True):
         place: where: the innermost frame of the application's code, `file:line function`.
         attempts: how often the handler tried, before it became a letter last.
         failed_at_ms: when it became one first, epoch milliseconds; its retention counts from then.
-        state: what is to become of it.
+        state: see `LetterState`.
         replays: how many of its replays have failed.
         queue: the name of the queue that it holds; empty when nothing waits for it.
         omitted: bytes of value and headers that are not kept, because the record was too large.
@@ -134,9 +134,9 @@ def letter_key(
     added: int | None = None,
     stamp: int | None = None,
 ) -> bytes:
-    """The changelog key of a letter's row. `added` is the number of a partition that somebody has added: its
-    letters lie among those of another one, which has the same offsets. `stamp` is the record's, of a letter
-    that shares its place with one of a topic that was deleted.
+    """The changelog key of a letter's row. `added` is the number of a partition that was added to a topic:
+    its letters lie among those of another one, which has the same offsets. `stamp` is the record's, of a
+    letter that shares its place with one of a topic that was deleted.
     """
     key = key or b""
     if len(key) > MAX_KEY_IN_ID:
@@ -252,8 +252,8 @@ def remember(history: Iterable[Event], event: Event) -> list[Event]:
 
 
 def encode_letter(letter: Letter, limit: int) -> bytes:
-    """A row's value, within `limit` bytes: its time comes first, for the index by age. The history gives way
-    first, then the trace, then value and headers.
+    """A row's value, within `limit` bytes: its time comes first, for the index by age. The history is
+    truncated first, then the trace, then value and headers.
     """
     begin = bytes([VERSION]) + letter.failed_at_ms.to_bytes(8, "big")
     giving_way: tuple[dict[str, Any], ...] = (

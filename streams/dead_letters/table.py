@@ -192,8 +192,8 @@ class DeadLetters:
         return None
 
     def _ended(self, letter: Letter, now: float, result: str) -> Send:
-        asked = letter.history[-2 if result != "succeeded" else -1 :][:1]
-        who, why, at_ms = (asked[0].who, asked[0].why, asked[0].at_ms) if asked else ("", "", int(now * 1000))
+        begun = letter.history[-2 if result != "succeeded" else -1 :][:1]
+        who, why, at_ms = (begun[0].who, begun[0].why, begun[0].at_ms) if begun else ("", "", int(now * 1000))
         return self._operation_record(
             letter, "replayed", "", who=who, why=why, asked_ms=at_ms, now=now, result=result
         )
@@ -252,6 +252,6 @@ class DeadLetters:
 def ids_of(record: Record) -> dict[str, str]:
     """What names a record in the log, as far as it says; it may be none that can be read."""
     headers: Headers = record.headers
-    said = {name: value or b"" for name, value in headers}
-    found = {"message_id": said.get(ID), "correlation_id": said.get(CORRELATION), "key": record.key}
+    by_name = {name: value or b"" for name, value in headers}
+    found = {"message_id": by_name.get(ID), "correlation_id": by_name.get(CORRELATION), "key": record.key}
     return {name: value[:SHOWN].decode("utf-8", "replace") for name, value in found.items() if value}

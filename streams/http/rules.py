@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 #: Headers of which two would say two things: servers and proxies choose differently between them.
 SINGLE = frozenset({"authorization", "content-type", "host"})
-#: What Litestar is asked. No application has a handler for "-": it answers with the methods of the address.
-#: To OPTIONS it answers with those of one handler.
+#: The path for questions to Litestar. No application has a handler for "-": it answers with the methods of
+#: the address. To OPTIONS it answers with those of one handler.
 _INSTEAD = {"HEAD": "GET", "OPTIONS": "-"}
 _NO_CONTENT, _NOT_ALLOWED = 204, 405
 _ALLOW = b"allow"
@@ -46,16 +46,16 @@ class RequestRules:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI has it."""
-        asked: Any = scope
+        given: Any = scope
         if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
-        elif (refused := self._refused(asked)) is not None:
-            await _answer(asked, send, refused)
+        elif (refused := self._refused(given)) is not None:
+            await _answer(given, send, refused)
         else:
-            answer = _Answer(asked["method"], send)
-            if (method := _INSTEAD.get(asked["method"])) is not None:
-                asked = {**asked, "method": method}
-            await self._app(asked, _Body(receive, self._patience), answer)
+            answer = _Answer(given["method"], send)
+            if (method := _INSTEAD.get(given["method"])) is not None:
+                given = {**given, "method": method}
+            await self._app(given, _Body(receive, self._patience), answer)
 
     def _refused(self, scope: Any) -> ProblemDetailsException | None:
         if "\0" in scope["path"]:

@@ -29,7 +29,7 @@ class CannotServe(SteadfaustError):
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Whoever runs the loop has them."""
+        """Leave signals to the caller's loop."""
         yield
 
 

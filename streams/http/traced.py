@@ -38,17 +38,17 @@ class Traced:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """As ASGI has it."""
-        asked: Any = scope
+        given: Any = scope
         span = None
-        if scope["type"] == ScopeType.HTTP and asked["path"] not in self._unseen:
-            headers = dict(asked["headers"])
-            method = asked["method"]
+        if scope["type"] == ScopeType.HTTP and given["path"] not in self._unseen:
+            headers = dict(given["headers"])
+            method = given["method"]
             header, state = headers.get(b"traceparent"), headers.get(b"tracestate")
             span = self._tracer.request(header, state, method, self._service)
         if span is None:
             await self._app(scope, receive, send)
         else:
-            await self._spanned(asked, receive, send, span)
+            await self._spanned(given, receive, send, span)
 
     async def _spanned(self, scope: Any, receive: Receive, send: Send, span: Span) -> None:
         scope.setdefault("state", {})[_STATE] = self._tracer, span
@@ -58,7 +58,7 @@ class Traced:
             "url.path": scope["path"],
         }
 
-        async def told(message: Message) -> None:
+        async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 span.attributes["http.response.status_code"] = status = message["status"]
                 if status >= _FAILED:
@@ -68,7 +68,7 @@ class Traced:
 
         try:
             with bound_contextvars(**span.log_ids()):
-                await self._app(scope, receive, told)
+                await self._app(scope, receive, noting)
         except BaseException as error:
             span.failed(error)
             raise

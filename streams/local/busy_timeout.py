@@ -53,13 +53,13 @@ def counted(seconds: float, used: Used) -> float:
 
 
 class BusyTimeout:
-    """A wait of so many seconds that count. `over` is asked again and again.
+    """A wait of so many seconds that count. `over` is called again and again.
 
     Args:
         what: who is waited for, as in "broker 1".
         within: the seconds that count.
         pids: the processes that must get on.
-        say: is told now and then that the wait goes on, and how much of it counts.
+        say: gets a line now and then: that the wait goes on, and how much of it counts.
     """
 
     def __init__(

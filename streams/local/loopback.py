@@ -40,7 +40,7 @@ def reserve(port: int | None = None) -> Reserved:
     """Reserve this port, or any free one.
 
     Raises:
-        PortTaken: the port asked for belongs to another process, or no port is free.
+        PortTaken: the wanted port belongs to another process, or no port is free.
     """
     candidates = [port] if port is not None else random.sample(_BELOW_EPHEMERAL, 200)
     for candidate in candidates:

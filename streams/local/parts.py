@@ -33,7 +33,7 @@ class StackSpec(msgspec.Struct, frozen=True):
         broker_settings: further settings of each broker, by their names in `server.properties`.
         tiered: leave the JVM's optimising compiler on, for benchmarks.
         revive_after: start a broker that died again after so many seconds; None: its death ends the stack.
-        lifeline: end when standard input closes, that is when whoever started the stack has gone.
+        lifeline: end when standard input closes, that is when the process that started the stack has ended.
     """
 
     var: str

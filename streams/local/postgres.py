@@ -35,7 +35,7 @@ PREPARE_BOUND = 120.0
 """Seconds for a new server's files, or for a new database in them."""
 
 COPIES = Path("/var/cache/steadfaust")
-"""For root, where the package is in a folder that others may not enter. Nobody else can write here."""
+"""For root, where the package is in a folder that others may not enter. No other user can write here."""
 
 _WHOLE = "whole"
 """A file that the copy has when it is complete."""
@@ -235,8 +235,8 @@ def _create(data: Path, databases: Sequence[str], *, synced: bool) -> None:
     options = ["-c", f"fsync={'on' if synced else 'off'}", "-c", "log_checkpoints=off"]
     statements = "".join(f"CREATE DATABASE {name}\n" for name in databases)
     command = [*_program("postgres"), "--single", "-D", str(data), *options, "postgres"]
-    said = _run(command, f"the databases {', '.join(databases)}", statements)
-    if (error := re.search(r"ERROR: .*", said)) is not None and "already exists" not in error[0]:
+    output = _run(command, f"the databases {', '.join(databases)}", statements)
+    if (error := re.search(r"ERROR: .*", output)) is not None and "already exists" not in error[0]:
         raise StackError(f"PostgreSQL cannot make the databases {', '.join(databases)}: {error[0]}")
 
 

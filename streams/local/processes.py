@@ -29,7 +29,7 @@ POLL = 0.05
 
 
 GIVES_WAY_BY = 5
-"""What is added to the niceness of a process that gives way."""
+"""Added to the niceness of a process that yields to others."""
 
 
 class Companion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
 """The one process that starts a local stack, watches it and stops it.
 
 It runs in front (`steadfaust up --foreground`) or as `python -m streams.local SPEC`. In the second
-case its standard error is the log, and its standard output tells whoever started it how far it has come.
+case its standard error is the log, and its standard output has its progress, for the process that started it.
 """
 
 from __future__ import annotations
@@ -225,7 +225,9 @@ class _Supervisor:
 
 
 class _Starter:
-    """Whoever started the supervisor: reads its progress from standard output until everything is ready."""
+    """The process that started the supervisor: reads its progress from standard output until everything is
+    ready.
+    """
 
     def __init__(self) -> None:
         self.listens = True

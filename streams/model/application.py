@@ -53,11 +53,11 @@ class LaneOptions:
         delete_retention: how long changelogs keep tombstones; older local stores are rebuilt.
         stop_timeout: how long a commit in flight may take when the lane is stopped.
         fenced_pause: wait after being fenced, for membership to tell who owns the lane now.
-        retry: what becomes of failed messages of handlers that do not say it themselves.
+        retry: the policy for handlers that have none of their own.
         breaker: when handlers that do not say it themselves are left alone for a while.
         outage_patience: while nothing of a handler succeeds, a message's late tries are not spent for so long
             after it began to wait; 0: each counts.
-        schema_patience: how long a message waits for somebody to announce what it was written with; then it
+        schema_patience: how long a message waits until its schema is announced; then it
             is a dead letter.
         max_waiting: messages of one ordering key that may wait for a handler; further ones go to the dead
             letters. Their bytes are the bound; this one is for tests.
@@ -207,7 +207,7 @@ class Application:
         if reserved := [name for name in self.tables if name in _TAKEN or name.startswith("_")]:
             raise WiringError(f"table names {reserved} are taken by the lane itself")
         #: Tables, built-in ones too, of which each change is marked for an index by status; set before lanes
-        #: are made, by whoever keeps such an index (docs/adr/0039).
+        #: are made, by the keeper of such an index (docs/adr/0039).
         self.followed: frozenset[str] = frozenset()
         #: Changelog topic -> the table it belongs to, built-in ones too.
         built_in = BUILT_IN if claims is None else _TAKEN
@@ -222,7 +222,7 @@ class Application:
             topic: self._route(topic, tuple(bound[handler.name] for handler in route.handlers))
             for topic, route in wiring.routes.items()
         }
-        #: Handlers and topics of timers that nobody here consumes, which the log has named once.
+        #: Handlers and topics of timers without a handler here, which the log has named once.
         self.unheard_timers: set[tuple[str, str]] = set()
 
     def _is_looped(self, topic: str) -> bool:

@@ -77,12 +77,12 @@ class _Derivation:
             return kind.__name__
         outermost = {"namespace": self._namespace} if len(self._made) == 1 else {}
         head = {"type": "record", **outermost, "name": kind.__name__, **_doc(_summary(kind))}
-        told = _attributes(kind)
+        docs = _attributes(kind)
         fields = msgspec.structs.fields(kind)
-        return {**head, "fields": [self._field(kind, each, told, f"{where}.{each.name}") for each in fields]}
+        return {**head, "fields": [self._field(kind, each, docs, f"{where}.{each.name}") for each in fields]}
 
     def _field(
-        self, kind: type[Any], field: msgspec.structs.FieldInfo, told: Mapping[str, str], where: str
+        self, kind: type[Any], field: msgspec.structs.FieldInfo, docs: Mapping[str, str], where: str
     ) -> dict[str, Any]:
         name = field.encode_name
         if not _NAME.fullmatch(name):
@@ -95,7 +95,7 @@ class _Derivation:
             has_default, default = _default(field)
         except TypeError as error:
             raise NoAvro(f"{where} has a default that no schema can have: {error}") from error
-        doc = told.get(field.name) or ("" if meta.get("title") else meta.get("description", ""))
+        doc = docs.get(field.name) or ("" if meta.get("title") else meta.get("description", ""))
         return {"name": name, "type": made, **({"default": default} if has_default else {}), **_doc(doc)}
 
     def _type(
@@ -174,8 +174,8 @@ def _without_annotations(kind: Any) -> tuple[Any, dict[str, str]]:
             continue
         for each in kind.__metadata__:
             if isinstance(each, msgspec.Meta):
-                told = {"title": each.title, "description": each.description}
-                meta.update({key: text for key, text in told.items() if text and key not in meta})
+                docs = {"title": each.title, "description": each.description}
+                meta.update({key: text for key, text in docs.items() if text and key not in meta})
         kind = kind.__origin__
     return kind, meta
 
@@ -215,11 +215,11 @@ def _summary(kind: type[Any]) -> str:
 
 def _attributes(kind: type[Any]) -> dict[str, str]:
     """What the docstrings of a class and those it derives from tell of their fields, the nearest first."""
-    told: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for each in kind.__mro__:
         for name, text in _told(cleandoc(each.__dict__.get("__doc__") or "")):
-            told.setdefault(name, text)
-    return told
+            docs.setdefault(name, text)
+    return docs
 
 
 def _told(docstring: str) -> Iterator[tuple[str, str]]:

@@ -64,7 +64,7 @@ class Choreography:
                 )
 
     def _doubts(self, handler: AnyHandler) -> Iterator[str]:
-        """What is sent and nobody here undoes, although somebody here does it."""
+        """Messages that a handler here carries out, and no handler here undoes."""
         for done, undone in handler.undone_by.items():
             if done.TOPIC in self.routes and undone.TOPIC not in self.routes:
                 yield (

@@ -51,7 +51,7 @@ _BATCH = 61
 
 
 class Envelope:
-    """What is known of a message besides its body; read from the headers when asked for.
+    """What is known of a message besides its body; read from the headers at the first use.
 
     Attributes:
         headers: the record's headers by name; of a repeated name the last.
@@ -97,7 +97,7 @@ class Envelope:
 
     @property
     def type(self) -> str:
-        """What happened, or is asked for; the topic when the sender did not say."""
+        """The type of the event or command; the topic when the sender did not say."""
         return self._text(TYPE, self.record.topic)
 
     @property
@@ -123,7 +123,7 @@ class Envelope:
 
     @property
     def fingerprint(self) -> bytes | None:
-        """The fingerprint of the writer's schema, 16 hexadecimal digits; None when not said."""
+        """The fingerprint of the writer's schema, 16 hexadecimal digits; None where the header is missing."""
         return self.headers.get(FINGERPRINT)
 
     @property

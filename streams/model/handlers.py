@@ -37,17 +37,18 @@ class Handler(Generic[P, T]):
         rows: parameter name -> the row it reads and may write.
         sends: the message classes it may send; sending another one is an error.
         resources: keyword-only parameters that the composition root supplies, such as a gateway.
-        retry: what becomes of a message that it fails on; None: what the application says.
+        retry: the policy for messages that it fails on; None: that of the application.
         breaker: when it is left alone for a while; None: what the application says.
         order_by: what it orders by within a message's key: while a message of that waits, later ones wait
             behind it. None: by the key.
-        on_give_up: what it tells whoever asked when a message is given up, or expires as it waits, for this
+        on_give_up: the reply to the sender when a message is given up, or expires as it waits, for this
             error; then there is no dead letter. It has no rows, and may only send.
         hears_late: whether it sees a message that has expired when it comes at once, whatever it waits for
             itself: it does not begin such a one, but takes note of it. While an earlier one of the same key
             is tried again, it does not see it at all.
         must_hear: messages that it cannot do without: each needs a line that names it.
-        undone_by: messages that it sends, with those that undo them: whoever takes one should take the other.
+        undone_by: messages that it sends, with those that undo them: a handler of one should handle the
+            other.
     """
 
     must_hear: tuple[type[Message], ...] = ()

@@ -71,7 +71,7 @@ class Layout:
         return range(lane, self.partitions, self.lanes)
 
     def home_of(self, partition: int) -> int:
-        """The partition number to whose lane a partition belongs: itself, but for one that somebody has added
+        """The partition number to whose lane a partition belongs: itself, but for one that was added
         to a topic from outside.
         """
         return partition % self.partitions

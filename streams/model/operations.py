@@ -45,7 +45,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fingerprint: bytes | None = None
 
 
-#: What the type of such a message is, by which it is told from an operation on a dead letter.
+#: What the type of such a message is, which tells it apart from an operation on a dead letter.
 HANDLER_OPERATION = "steadfaust.handler.operation"
 
 

@@ -127,5 +127,5 @@ def _against(reader: str, writer: str) -> list[str]:
     if result.compatibility is SchemaCompatibilityType.compatible:
         return []
     kinds = ", ".join(sorted(each.value.replace("_", " ") for each in result.incompatibilities))
-    told = ", ".join(sorted(str(each).strip("{}") for each in result.messages))
-    return [f"{kinds} ({told})"]
+    texts = ", ".join(sorted(str(each).strip("{}") for each in result.messages))
+    return [f"{kinds} ({texts})"]

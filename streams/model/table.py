@@ -25,7 +25,7 @@ class Table(Generic[R]):
     @property
     def any(self) -> RowOf[R]:
         """Whichever of the key's rows the handler asks for: its parameter is `Rows`, and its outcome names
-        the rows it changes by subkey. A row that nobody asks for is not read, however large it is.
+        the rows it changes by subkey. A row that no handler uses is not read, however large it is.
         """
         return RowOf(self, any=True)
 

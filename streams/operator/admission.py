@@ -36,7 +36,7 @@ from streams.staging.keys import store_key
 
 log = structlog.get_logger(__name__)
 
-#: Stands in the inbox where the name of a handler stands for messages.
+#: In the inbox in the place of a handler's name.
 OPERATIONS = b"operations"
 Command = TypeVar("Command", Operation, HandlerOperation, RowOperation)
 #: Of each text that operators give, so many bytes are kept.
@@ -58,7 +58,7 @@ class OperationAdmission:
         self._nobody = replace(any_route, handlers=(), handlers_without_inbox=(), is_async=False)
 
     def take(self, batch: Batch, record: Record, now: float) -> Arrival | None:
-        """Give an operation its place in the order; None: it has come before, or nobody can read it."""
+        """Give an operation its place in the order; None: it is a duplicate, or cannot be read."""
         is_last = record is batch.records[-1]
         next_offset = batch.next_offset if is_last else record.offset + 1
         entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record), None, record.offset)
@@ -121,7 +121,7 @@ def is_about_a_handler(record: Record) -> bool:
 
 
 def _inbox_name(operation: Operation | HandlerOperation | RowOperation) -> bytes:
-    """What stands in the inbox for a handler: people choose ids of commands, perhaps one for several."""
+    """The name in the inbox for a handler: people choose ids of commands, perhaps one for several."""
     if not isinstance(operation, HandlerOperation):
         return OPERATIONS
     return OPERATIONS + f":{operation.kind}:{operation.handler}".encode()

@@ -41,7 +41,7 @@ class Do(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LetterDecision:
-    """What becomes of a letter: its row, None when there is none; what follows; the result in words."""
+    """The new state of a letter: its row, None when there is none; what follows; the result in words."""
 
     letter: Letter | None
     do: Do
@@ -159,7 +159,7 @@ def _with_event(letter: Letter, operation: Operation, now_ms: int, result: str) 
 
 @dataclass(frozen=True, slots=True)
 class PauseDecision:
-    """What becomes of a handler in a partition: its row, None when it runs; whether that is new; in words."""
+    """The new state of a handler in a partition: its row, None when it runs; if it is new; in words."""
 
     pause: Pause | None
     changed: bool

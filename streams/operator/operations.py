@@ -72,7 +72,7 @@ class Operations:
     def _decided(
         self, arrival: Arrival, letter: Letter | None, operation: Operation, id_bytes: bytes, now: float
     ) -> LetterDecision:
-        """What becomes of a letter, staged but for its row."""
+        """The new state of a letter, staged but for its row."""
         now_ms = int(now * 1000)
         decision = decide_letter(
             letter,

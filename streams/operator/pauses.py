@@ -94,8 +94,8 @@ class Drains:
             if not gate.drains:
                 continue
             for prefix in sorted(gate.drains.keys() - self._busy(gate)):
-                asked = gate.drains[prefix]
-                if asked is None or asked.taken:  # so is all that came before it
+                entry = gate.drains[prefix]
+                if entry is None or entry.taken:  # so is all that came before it
                     self._end(gate, prefix, now)
                     done = True
         return done

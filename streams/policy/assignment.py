@@ -23,7 +23,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What a member is told. `owners` maps each lane to its owner's web address, `followers` to those of its
+    """A member's assignment. `owners` maps each lane to its owner's web address, `followers` to those of its
     standbys; `members` are the addresses of all; `partitions` and `lanes` are the cut that the lane numbers
     mean. `waiting` maps each topic that not every member consumes to the addresses of those that do not.
 

@@ -99,7 +99,7 @@ class Breaker:
     for is waited for anew, and measuring begins anew.
 
     Attributes:
-        state: closed, open or half-open; open becomes half-open when the first probe is asked for.
+        state: closed, open or half-open; open becomes half-open with the first probe.
     """
 
     def __init__(

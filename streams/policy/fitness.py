@@ -29,7 +29,7 @@ class Fitness:
         self._well_since: float | None = None
 
     def look(self, *, waited: float, others: bool, monotonic: float, wall: float) -> bool:
-        """Decide anew; True: the group is to be told. `waited`: how long the lane has waited for its machine
+        """Decide anew; True: rejoin the group. `waited`: how long the lane has waited for its machine
         that has waited longest, 0 for none. `others`: whether the group has other members.
         """
         if not self.fit:

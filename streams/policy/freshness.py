@@ -15,7 +15,7 @@ from streams.ports import TP
 
 
 def is_too_old(current_at: float, now: float, delete_retention: float) -> bool:
-    """Whether deletions since `current_at` may be gone. A time far in the future was told by a clock that was
+    """Whether deletions since `current_at` may be gone. A time far in the future comes from a clock that was
     wrong, and is as good as none. All in seconds.
     """
     return abs(now - current_at) > delete_retention / 2
@@ -39,11 +39,11 @@ class Freshness:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the ends that were asked for last have still to be reached."""
+        """Whether the ends that were read last have still to be reached."""
         return bool(self._ends)
 
     def expect(self, asked_at: float, ends: Mapping[TP, int]) -> None:
-        """What reaches these ends was current when they were asked for, at `asked_at` or later."""
+        """What reaches these ends was current when they were requested, at `asked_at` or later."""
         self._asked_at, self._ends = asked_at, ends
 
     def has_reached(self, position: Callable[[TP], int]) -> bool:

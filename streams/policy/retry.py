@@ -1,4 +1,4 @@
-"""What becomes of a message whose handler failed: a policy without I/O (docs/adr/0009).
+"""Decide on a message whose handler failed: a policy without I/O (docs/adr/0009).
 
 A message has a few immediate retries in its lane, then one delayed retry in each retry topic, then it goes to
 the dead letters. A business refusal is an outcome, never an error, and does not come here.
@@ -151,7 +151,7 @@ def decide(
     deadline: float | None = None,
     away: float | None = None,
 ) -> Decision:
-    """What becomes of a message after its `attempt`-th attempt has failed, counted from 1.
+    """Decide on a message whose `attempt`-th attempt has failed, counted from 1.
 
     `now` and `deadline` in epoch seconds; None: the message does not expire. At its deadline itself a message
     is still of use. `away`, in seconds: nothing of the handler has succeeded since the attempt before this

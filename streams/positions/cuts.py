@@ -1,6 +1,6 @@
 """Cuts: the numbers of lanes that an application was ever run with (docs/adr/0014-cuts.md).
 
-Fencing goes by transactional id, and an id names its cut. So whoever opens a lane under a new cut also fences
+Fencing goes by transactional id, and an id names its cut. So the owner of a lane under a new cut also fences
 the ids of all others that have a partition of it; and who wakes up under an old one does not open again.
 """
 
@@ -144,7 +144,7 @@ class Cuts:
     # -- fencing --------------------------------------------------------------------------------------
 
     async def _fence(self, ids: set[str]) -> None:
-        """Once for each record of a cut: nobody can have opened under another cut since."""
+        """Once for each record of a cut: no worker can have opened under another cut since."""
         newest = self._newest_offset()
         if newest != self._fenced_at:
             self._fenced, self._fenced_at = set(), newest

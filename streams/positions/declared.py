@@ -59,7 +59,7 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
     dead = _dead_letters(lane_options, replication)
     # A payload by reference is swept when no message can refer to it any more.
     bounded = frozenset(("retention.ms",)) if app.claims is not None else frozenset()
-    # Whoever writes from outside has a clock of its own (docs/adr/0052).
+    # Writers from outside have clocks of their own (docs/adr/0052).
     stamped = {**messages, STAMPED: BY_BROKER}
     specs = []
     for topic in app.message_codecs:

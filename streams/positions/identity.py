@@ -23,7 +23,7 @@ class Recorded(msgspec.Struct, frozen=True):
     topics: dict[str, str]
 
     def also(self, actual: Identity) -> Recorded:
-        """With the topics that the cluster has told of."""
+        """With the topics that the cluster has."""
         return Recorded(actual.cluster, {**self.topics, **actual.topics})
 
 
@@ -90,12 +90,12 @@ def refusal(
 def _handled(handled: Mapping[TP, int]) -> str:
     if not any(handled.values()):
         return "Nothing of it was handled."
-    said = ", ".join(
+    changed = ", ".join(
         f"{tp.topic}[{tp.partition}] is handled up to {at}" for tp, at in sorted(handled.items())
     )
     return (
-        f"{said}, all of it of the former topic where readers know topics by their ids (Kafka 3.1 or later);"
-        " before that some of it may be of the new one."
+        f"{changed}, all of it of the former topic where readers know topics by their ids (Kafka 3.1 or"
+        " later); before that some of it may be of the new one."
     )
 
 

@@ -157,7 +157,7 @@ async def accept(
     dry_run: bool = False,
 ) -> list[Accepted]:
     """Go on with a topic as it is now: record its id, and of a source where to go on. `dry_run` only says it,
-    and fences nobody.
+    and fences no owner.
 
     Raises TopicMismatch when there is no such topic, PositionLost when the position cannot be, LayoutMismatch
     when workers run with another number of lanes.
@@ -209,9 +209,9 @@ async def _decide(
     layout: Layout, cluster: Cluster, topic: str, numbers: Collection[int], at: At | int
 ) -> tuple[list[Accepted], Mapping[int, Recorded], Mapping[int, Collection[Range]], list[TP]]:
     """What to accept of each partition, the topics that are recorded there, what is handled above the
-    position, where that stays as it is, and recorded partitions that are no more. Partitions that somebody
-    has added go with the number to which they belong, where nothing is recorded of them from where the group
-    stands if that is asked for.
+    position, where that stays as it is, and recorded partitions that are no more. Partitions that were
+    added go with the number to which they belong, where nothing is recorded of them from where the group
+    is, if `at` says so.
     """
     homes = sorted({layout.home_of(number) for number in numbers})
     rows = await lane_rows(cluster, _lane_changelog(layout, homes))
@@ -221,7 +221,7 @@ async def _decide(
         raise TopicMismatch(f"the cluster has no topic {topic}: create it, or start a worker, which does")
     found = {each.partition: each for each in await standings(layout, cluster, [topic])}
     is_source = not is_changelog(layout, topic)
-    stands = {
+    positions = {
         place.partition: value
         for tp, row in rows.items()
         for key, value in row.items()
@@ -229,7 +229,7 @@ async def _decide(
     }
     there = range(layout.partitions, identity.partitions[topic]) if is_source else ()
     added = sorted(
-        {*stands, *(number for number in there if layout.home_of(number) in homes)}
+        {*positions, *(number for number in there if layout.home_of(number) in homes)}
         - {*numbers, *range(layout.partitions)}
     )
     if missing := sorted(set(numbers) - found.keys()):
@@ -249,7 +249,7 @@ async def _decide(
     ahead = {
         each.partition: decode_position(value).ahead
         for each in decided
-        if (value := stands.get(each.partition)) is not None
+        if (value := positions.get(each.partition)) is not None
         and each.position == each.before
         and kept[layout.home_of(each.partition)].topics.get(topic) == each.topic_id
     }
@@ -258,7 +258,7 @@ async def _decide(
 
 
 def _of_added(standing: Standing, at: At | int) -> At:
-    """Where to go on in a partition that was not asked for itself."""
+    """Where to go on in a partition that was not named."""
     by_group = at is At.GROUP and standing.recorded is None and standing.group is not None
     return At.GROUP if by_group else At.AUTO
 

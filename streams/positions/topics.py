@@ -41,7 +41,7 @@ class TopicStanding:
             seconds.
         partitions: of topics whose number of partitions is not the application's, theirs.
         late: of partitions that were opened here for the first time, the offset at which their log began,
-            where that was above 0: what was before is deleted, and nobody has read it here.
+            where that was above 0: what was before is deleted, and was not read here.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class TopicStanding:
         self.late: dict[TP, int] = {}
 
     def see(self, app: Application, topics: Iterable[str], identity: Identity, now: float) -> None:
-        """Compare with what the cluster has told of these topics, and log what has changed."""
+        """Compare with what the cluster knows of these topics, and log what has changed."""
         self.lacks([topic for topic in topics if topic not in identity.topics], now)
         for topic in sorted(self.gone.keys() & identity.topics.keys()):
             del self.gone[topic]
@@ -104,7 +104,7 @@ class TopicLooks:
         self._answer: Identity | None = None
 
     async def look(self, topics: Collection[str], at_most: float) -> Identity:
-        """What the cluster has told of topics, and maybe of others, `at_most` so many seconds ago. Raises
+        """What the cluster knew of topics, and maybe of others, `at_most` so many seconds ago. Raises
         ClusterUnavailable.
         """
         async with self._asking:

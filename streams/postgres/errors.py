@@ -15,7 +15,7 @@ class StatementOverdue(DatabaseUnavailable, TimeoutError):
 
 class StatementRefused(TransientError):
     """PostgreSQL answered that it does not do this now, such as for a lock; the session is as good as before.
-    The same thing may work later, some of it when somebody has seen to it.
+    The same thing may work later, some of it once an operator has mended the cause.
     """
 
 

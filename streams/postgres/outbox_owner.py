@@ -58,7 +58,7 @@ async def hand_over(connection: Connection, to: RelayKind) -> None:
     """Give the outbox to this kind of relay, from any owner.
 
     Rows that the one has published and not marked yet are published by the other again, with the same id.
-    From change data capture it also takes the slot, so that no log is kept for nobody.
+    From change data capture it also takes the slot, so that no log is kept without a reader.
 
     Raises OutboxOwned while a connector still reads the slot.
     """

@@ -1,1 +1,1 @@
-"""What waits for a handler: gates, queues, the scheduler of their heads, and what becomes of failures."""
+"""What waits for a handler: gates, queues, the scheduler of their heads, and decisions on failures."""

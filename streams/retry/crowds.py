@@ -1,4 +1,5 @@
-"""Queues of one key that have become long: they are said early, and get time before anything is given up.
+"""Queues of one key that have become long: the log names them early, and they get time before anything is
+given up.
 
 A queue is on disk, and bounded by bytes. Near the bound the lane reads the topics of its handler no further
 in that partition, for a time: what comes waits in Kafka, which holds more (docs/adr/0053-hot-keys.md).

@@ -57,7 +57,7 @@ class DueHeads:
 
     def due(self, room: int, now: float) -> Generator[Arrival, None, None]:
         """Heads that are due at `now` (epoch seconds), `room` messages at most with those that follow them.
-        Each is to be dispatched before the next one is asked for.
+        Dispatch each before the next one is requested.
         """
         self.tried = self.reserved = 0
         self._may_try = min(room, RETRIES_AT_ONCE)
@@ -72,7 +72,7 @@ class DueHeads:
                 yield from self._due(gate, self._app.handlers[name], now)
 
     def after(self, arrival: Arrival, now: float) -> Arrival | None:
-        """Whoever has waited behind the head of a queue, if it may run now."""
+        """The message behind the head of a queue, if it may run now."""
         if self.tried >= self._may_try or self._is_full:
             return None
         local = arrival.queue
@@ -192,7 +192,7 @@ class DueHeads:
             if self._staging.refusals and (refused := self._staging.refusals.of(entry)) is not None:
                 raise refused
             arrival.message = unpacked(route, waiting, arrival.envelope)
-            if not waiting.letter:  # whoever replays a letter wants it done all the same
+            if not waiting.letter:  # an operator who replays a letter wants it done all the same
                 _check_deadline(arrival, queue, now)
         except UnknownSchema as error:
             self._waiting.log_unknown(error)

@@ -142,7 +142,7 @@ def _away(waiting: Waiting, arrival: Arrival, gate: HandlerGate, now: float) -> 
     try, in seconds; None: one has, this is its first try, or it has waited for too long already.
     """
     if arrival.is_replay:
-        return None  # a replay must fail visibly: nobody can settle its letter meanwhile
+        return None  # a replay must fail visibly: its letter cannot be settled meanwhile
     if not arrival.queue or now > arrival.taken + waiting.options.outage_patience:
         return None
     queue = waiting.queues.get(arrival.queue)

@@ -130,7 +130,7 @@ class HandlerGate:
         unroutable: those of which the head is of a topic that the handler no longer takes.
         pauses: the partitions, by their prefix in local keys, in which new messages of the handler wait.
         held: those of them in which nothing of it is tried.
-        drains: those of them that drain, each with the entry of the operation that asked for it; None: that
+        drains: those of them that drain, each with the entry of the operation that began it; None: that
             was committed before the lane opened.
         under_way: attempts that take their time.
         unread: queues of which the head waits for its schema.
@@ -180,7 +180,7 @@ class HandlerGate:
         self.not_yet: dict[bytes, str] = {}
 
     def handled(self, permit: Permit, seconds: float, now: float) -> None:
-        """Count an attempt that has succeeded, and how long it took. The breaker hears of an attempt without
+        """Count an attempt that has succeeded, and how long it took. The breaker counts an attempt without
         a permit when it is updated next.
         """
         if self.measures is not None:

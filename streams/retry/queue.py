@@ -46,7 +46,7 @@ class Reason(StrEnum):
     BREAKER = "breaker"  # the handler's circuit breaker is open
     PAUSED = "paused"  # it came while an operator had the handler paused
     NEXT = "next"  # nothing but its turn
-    SCHEMA = "schema"  # nobody has announced what it was written with; due when that has taken too long
+    SCHEMA = "schema"  # its schema is not announced yet; due when that has taken too long
     DEAD = "dead"  # it is a dead letter, and the handler's policy holds later messages back
 
 
@@ -58,7 +58,7 @@ REPLAYED = 1 << 63
 
 class Queue(msgspec.Struct, array_like=True, frozen=True):
     """The messages of one ordering key that wait for one handler: first those that an operator replays, in
-    the order in which that was asked for, then those that came since, in theirs.
+    the order of the replays, then those that came since, in theirs.
 
     Attributes:
         reason: why its head waits.
@@ -102,7 +102,7 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def newest_replay(self) -> int:
-        """The number of the replay that was asked for last; there is one."""
+        """The number of the last replay; there is one."""
         return REPLAYED | (self.next_replay - 1)
 
     @property
@@ -118,7 +118,7 @@ class Crowd(NamedTuple):
 
     Attributes:
         handler, key: whose messages wait, and the key that they have in common.
-        queue: as it stands.
+        queue: its state now.
         most: its bound, in bytes.
         since: from when on the lane has read no more for it, epoch seconds; 0: it reads.
     """
@@ -204,7 +204,7 @@ def message_of(record: Record, now_ms: int, *, letter: bool = False) -> WaitingM
     )
 
 
-# -- what becomes of a queue ------------------------------------------------------------------------------
+# -- changes of a queue ------------------------------------------------------------------------------
 
 
 def begin(reason: Reason, *, due_ms: int, attempts: int, size: int, tried_ms: int = 0) -> Queue:
@@ -241,7 +241,7 @@ def advance(queue: Queue, size: int, now_ms: int) -> Queue | None:
 
 
 def replayed(queue: Queue | None, size: int, now_ms: int) -> Queue:
-    """A replay of `size` bytes stands before all that is none, behind those that were asked for before."""
+    """Insert a replay of `size` bytes before messages that are not replays, behind earlier replays."""
     if queue is None:
         return Queue(Reason.REPLAY, now_ms, 0, 0, size, 0, 0, 1)
     more = replace(queue, next_replay=queue.next_replay + 1, bytes=queue.bytes + size)
@@ -275,7 +275,7 @@ def _less(total: int, size: int) -> int:
 
 
 def place_of(name: bytes, queue: Queue) -> bytes:
-    """Where a queue stands in the due index: 16 bytes."""
+    """The place of a queue in the due index: 16 bytes."""
     apart = queue.reason if queue.reason in APART else None
     return index_prefix(handler_of(name), apart) + time_key(queue.due_ms)
 

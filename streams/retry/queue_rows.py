@@ -95,8 +95,8 @@ class Queues:
             raise RowUnreadable(f"{what} is lost, or cannot be read: {error!r}") from error
 
     def of_key(self, partition: bytes, handler: bytes, key: bytes) -> Iterator[tuple[bytes, Queue]]:
-        """The queues of a handler and a message key, whatever it orders by within the key: whoever asks need
-        not know. `partition` as it stands in local keys.
+        """The queues of a handler and a message key, whatever it orders by within the key: callers need
+        not know. `partition` as local keys have it.
         """
         begin = partition + queue_name(handler, key)
         found = {

@@ -33,7 +33,7 @@ _LAYOUT = b"layout"
 _SCHEMA = b"schema:"
 _ENDED = b"session-ended:"
 _RETRY = 1.0
-#: Seconds for which a logout waits until the others are told.
+#: Seconds for which a logout waits for the other workers.
 _TELL_WITHIN = 2.0
 #: Characters of an error that the log has.
 _SHOWN = 500
@@ -60,7 +60,7 @@ class Announcements:
     """Reads what has been announced, announces what is missing, and follows what comes.
 
     All workers read the same records, and would stop for the same one: what is no announcement is passed by,
-    told and counted (`unreadable`), and what it should have announced stays unknown until somebody writes the
+    logged and counted (`unreadable`), and what it should have announced stays unknown until it is written
     right one under its key.
     """
 
@@ -122,15 +122,15 @@ class Announcements:
             )
 
     async def _tell_ended(self) -> None:
-        told = dict(self._untold)
-        if told:
+        sent = dict(self._untold)
+        if sent:
             await self._produce(
                 {
                     _ENDED + ident.encode(): msgspec.json.encode(EndedSession(until))
-                    for ident, until in told.items()
+                    for ident, until in sent.items()
                 }
             )
-        for ident in told:
+        for ident in sent:
             self._untold.pop(ident, None)
 
     async def follow(self) -> None:

@@ -172,14 +172,14 @@ class Producer:
         if sent.cancelled() or (error := sent.exception()) is None:
             return
         if isinstance(error, MessageSizeTooLargeError | RecordListTooLargeError):
-            told: SteadfaustError = TooLarge(
+            failure: SteadfaustError = TooLarge(
                 f"the brokers refused a message for {topic}: it is over the topic's max.message.bytes. Set"
                 " that to STEADFAUST_MAX_MESSAGE_BYTES or more, then send the message again"
             )
         else:
-            told = ClusterUnavailable(f"a message for {topic} was not taken: {error!r}")
-        told.__cause__ = error
-        self._failure = self._failure or told
+            failure = ClusterUnavailable(f"a message for {topic} was not taken: {error!r}")
+        failure.__cause__ = error
+        self._failure = self._failure or failure
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -252,7 +252,7 @@ async def partitions_of(bootstrap: Bootstrap, topics: Iterable[str]) -> list[TP]
 async def unhandled(bootstrap: Bootstrap, group: str, topics: Iterable[str]) -> dict[str, int]:
     """How many messages of each topic the group has not committed yet; topics without any are left out.
 
-    Positions are asked for before ends, so that a message which a handled one has sent is not overlooked.
+    Positions are read before ends, so that a message which a handled one has sent is not overlooked.
     """
     tps = await partitions_of(bootstrap, topics)
     cluster = KafkaCluster(bootstrap)

@@ -89,8 +89,8 @@ def _compile(target: Path) -> None:
     )
     missing = [module for module in HOT if not any(copied.glob(f"{module.replace('.', '/')}.*.so"))]
     if done.returncode or missing:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-5:]
-        raise CannotCompile(f"{_NEEDED}: " + " / ".join(said))
+        output = (done.stderr.strip() or done.stdout.strip()).splitlines()[-5:]
+        raise CannotCompile(f"{_NEEDED}: " + " / ".join(output))
 
 
 def _digest() -> str:

@@ -31,7 +31,7 @@ _LEAVE = 10.0
 class GroupReader:
     """Reads topics read_committed, from the group's positions or from the beginning; use it `async with`.
 
-    What was fetched comes again, here or elsewhere, until `commit`. Whoever reads must bear that.
+    What was fetched comes again, here or elsewhere, until `commit`. Readers must bear that.
 
     Entering raises TopicMismatch when the cluster lacks a topic, ClusterUnavailable when no broker answers.
     """
@@ -47,7 +47,7 @@ class GroupReader:
 
     async def __aenter__(self) -> Self:
         options = self._options
-        # Asked for first: a consumer that subscribes to what is not there may have it made, with any cut.
+        # Checked first: a consumer that subscribes to what is not there may have it made, with any cut.
         await partitions_of(self._bootstrap, self._topics)
         self._consumer = AIOKafkaConsumer(
             *self._topics,

@@ -126,7 +126,7 @@ class CdcRelaying:
     (`schema_patience`).
 
     Arguments:
-        after: what becomes of a row that was relayed.
+        after: what to do with a row that was relayed.
         slot_warn_at: bytes of PostgreSQL's log that the slot may keep before this process warns.
     """
 

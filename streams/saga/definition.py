@@ -52,7 +52,7 @@ class Saga:
         too_late: what is sent when it is to be cancelled and has no way back any more.
         conflict: what is sent when another message would start it again with other content.
         ours: topics of commands that the application takes itself; the engine says it. Their participants are
-            asked before they are given up; of others nothing but silence is known.
+            asked for their state before they are given up; others are only silent.
         outline, digest: what its sagas in flight depend on, and the digest of that which their rows keep.
     """
 
@@ -99,8 +99,8 @@ class Saga:
         return self._with(Step(name, local=function, reply=gives, when=when, changes_nothing=True))
 
     def pivot(self, name: str, command: type[Command], **options: Unpack[StepOptions]) -> Saga:
-        """The step after which there is no way back. Without a compensation it is asked about until it is
-        answered, for nobody could take it back.
+        """The step after which there is no way back. Without a compensation it is requested until it is
+        answered, for it cannot be taken back.
         """
         if self.has_pivot:
             raise self._error(name, "there is a pivot already: only one step can be the last way back")
@@ -165,7 +165,7 @@ class Saga:
         return {name: getattr(message, name) for name in names if name not in self.forgets}
 
     def began_alike(self, start: bytes, message: Message) -> bool:
-        """Whether a message says what the one said that started a saga, as far as the row keeps it."""
+        """Whether a message equals the one that started a saga, as far as the row keeps it."""
         try:
             return self.known(start) == self.known(self.kept(message))
         except NO_JSON:  # another class has started it, or this one was another
@@ -226,7 +226,7 @@ class Saga:
             )
 
     def _facts(self, stages: tuple[tuple[Step, ...], ...] | None = None) -> set[str]:
-        """The names of the facts that are known for sure after these stages, all of them unless said."""
+        """The names of the facts that are known for sure after these stages, all of them by default."""
         known = {*self.started_by.__struct_fields__} - {*self.forgets}
         for stage in self.stages if stages is None else stages:
             for each in stage:

@@ -126,7 +126,7 @@ def orchestrate(
     new steps once more as a higher one: each saga goes on by the steps that it began with.
 
     Its transitions are written as `log`, operators ask for `repairs`. Where rows of the application decide
-    whether one begins, `admit` is asked with the message and these `rows`. Raises WiringError for versions
+    whether one begins, `admit` decides on the message and these `rows`. Raises WiringError for versions
     that do not go together.
     """
     newest = _newest(versions)
@@ -180,21 +180,21 @@ def _why_not_begun(definition: Saga, message: Any, saga: SagaRow | None) -> str:
 
 
 def _ignored(log: type[SagaTransition], message: Reply | Repair, why: str, now: float) -> Outcome:
-    """What no saga here hears: it is in the topic of transitions, so that somebody can find it."""
+    """Record a message that no saga here takes: operators find it in the topic of transitions."""
     if isinstance(message, Repair):
-        asked = f"{message.operation}, {reason_text(message)}"
+        subject = f"{message.operation}, {reason_text(message)}"
     else:
-        asked = f"{message.outcome} of {message.command_id}"
-    told = log(
+        subject = f"{message.outcome} of {message.command_id}"
+    entry = log(
         saga_id=message.saga_id,
         number=0,
         time=now,
         step=message.step[:TEXT_BOUND],
         before="",
         after="",
-        detail=f"{IGNORED}{why}: {asked}"[:TEXT_BOUND],
+        detail=f"{IGNORED}{why}: {subject}"[:TEXT_BOUND],
     )
-    return outcome(send=[told], note=why)
+    return outcome(send=[entry], note=why)
 
 
 def _both(begun: Outcome, admission: Outcome) -> Outcome:
@@ -254,9 +254,9 @@ def _check_versions(versions: Sequence[Saga]) -> None:
 def outcome_of(transition: Transition, log: type[SagaTransition]) -> Outcome:
     """A transition as the lane takes it."""
     row = transition.row
-    told = [log(saga_id=row.saga_id, **msgspec.structs.asdict(entry)) for entry in transition.entries]
+    logged = [log(saga_id=row.saga_id, **msgspec.structs.asdict(entry)) for entry in transition.entries]
     return outcome(
-        saga=row, send=[*transition.send, *told], timers=transition.timers, cancel=transition.cancel
+        saga=row, send=[*transition.send, *logged], timers=transition.timers, cancel=transition.cancel
     )
 
 
@@ -293,6 +293,6 @@ def _sent(versions: tuple[Saga, ...]) -> list[type[Message]]:
     kinds: list[type[Message]] = []
     for version in versions:
         kinds += [kind for step in version.steps() for kind in step.commands]
-        told = (version.completed, version.compensated, version.too_late, version.conflict)
-        kinds += [kind for kind in told if kind is not None]
+        classes = (version.completed, version.compensated, version.too_late, version.conflict)
+        kinds += [kind for kind in classes if kind is not None]
     return list(dict.fromkeys(kinds))

@@ -1,7 +1,7 @@
 """Messages of a saga: commands, the replies to them, and its transitions.
 
 An application derives its own classes, one for each topic. A saga is named `<definition>:<key>`; all that it
-hears comes under that key, so that it arrives where its row is.
+receives comes under that key, so that it arrives where its row is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LONG_AGO = 1.0
 #: What the detail of a transition begins with whose message had no effect, and should be seen.
 IGNORED = "ignored: "
 
-#: Characters of a reason or an error that are kept or told: a row has many, and must not grow too large.
+#: Characters of a reason or an error that are kept or sent: a row has many, and must not grow too large.
 TEXT_BOUND = 500
 
 
@@ -47,12 +47,12 @@ class Reply(Message, frozen=True, kw_only=True):
     """The reply to a command, for the saga that sent it. An application derives one for each reply topic.
 
     The saga's deadlines are replies too, sent to itself: a timer puts one behind all that the reply topic has
-    when it is due, so what has succeeded by then is heard first (docs/adr/0013).
+    when it is due, so what has succeeded by then comes first (docs/adr/0013).
 
     Attributes:
         saga_id: which saga.
         step: which of its steps.
-        command_id: which command, as the command said it.
+        command_id: that of the command.
         outcome: how it ended.
         reason: why, when it was not done: a word for programs (`out_of_stock`), or the text of an error.
         data: what later commands may use, the JSON of the step's reply class; empty when there is none.
@@ -124,7 +124,7 @@ class SagaTransition(Message, frozen=True, kw_only=True):
     Attributes:
         saga_id: which saga.
         number: its place in the saga's log, from 1, without a gap; 0 where there is no such saga.
-        time: when the saga heard of it, epoch seconds.
+        time: when the saga took it, epoch seconds.
         step: the step that it is about; empty for the saga itself.
         before: the status before, of the step or the saga.
         after: the status after; the same when nothing has changed, as by a late reply.
@@ -142,7 +142,7 @@ class SagaTransition(Message, frozen=True, kw_only=True):
     LOGGED: ClassVar[bool] = True
 
     def log_line(self) -> LogLine:
-        """What goes on is for whoever looks for it, what goes back or fails for everybody."""
+        """The level of the log line: warning for what goes back or fails."""
         fields = {"saga_id": self.saga_id, "step": self.step, "before": self.before, "after": self.after}
         if self.detail.startswith(IGNORED):
             level, event = "warning", "saga_ignored"
@@ -164,11 +164,11 @@ class SagaTransition(Message, frozen=True, kw_only=True):
 
 class Repair(Message, frozen=True, kw_only=True):
     """What an operator asks of a saga. An application derives one for the topic of them; like all that a saga
-    hears it comes under its key, and the inbox knows it by its id, so that it is done once.
+    receives it comes under its key, and the inbox knows it by its id, so that it is done once.
 
     Attributes:
         saga_id: which saga.
-        operation: what is asked for; see `streams.saga.repairs`.
+        operation: see `streams.saga.repairs`.
         step: of which of its steps; empty to cancel.
         who: by whom.
         why: for what reason.

@@ -13,13 +13,13 @@
         return done(stock=stock.release(command.units))
 
 Command and compensation of a step meet in one row, under the key of both (docs/adr/0013). The one that is
-asked again is answered again; a compensation that comes first leaves a mark, and the command after it is
+repeated is answered again; a compensation that comes first leaves a mark, and the command after it is
 cancelled. One that fails is retried like any message, but not past its command's expiry; one that is given up
-is no dead letter: the saga is told, and decides.
+is no dead letter: the saga gets a reply, and decides.
 
 When a deadline comes, a saga asks after its command, behind it in the same topic. One that is done has been
 answered by then, one that is under way will be. One that waits, held up by a pause or a breaker, is not begun
-any more, and the saga is told so.
+any more, and the saga gets a reply that says so.
 
 A compensation that is a plain function runs only for a step that was begun. An async one runs in any case
 but right after a refusal, since a try of which nothing is known may have reached the outside: it asks there
@@ -46,7 +46,7 @@ from streams.ports import Clock
 from streams.saga.messages import TEXT_BOUND, Command, ReplyOutcome, saga_id
 from streams.saga.participation import Participation, Work
 
-#: Why a command is cancelled after which its saga has asked.
+#: Why a command is cancelled whose saga has asked for its state.
 NOT_BEGUN = "it was not begun in time"
 
 
@@ -68,8 +68,8 @@ def done(
     **rows: Any,
 ) -> Answer:
     """It is done, or undone; `data` is for later steps. The rest is as in `outcome`."""
-    told = b"" if data is None else encode_json(data)
-    return Answer("done", outcome(send=send, timers=timers, cancel=cancel, **rows), data=told)
+    reply = b"" if data is None else encode_json(data)
+    return Answer("done", outcome(send=send, timers=timers, cancel=cancel, **rows), data=reply)
 
 
 def refused(reason: str, *, send: Sequence[Message] = (), **rows: Any) -> Answer:
@@ -218,11 +218,11 @@ def _known(command: Command, row: Participation) -> Outcome | None:
 
 def _not_begun(command: Command, *, asks_outside: bool) -> Outcome:
     """A command is asked after that waits here, held up, or was given up: a mark keeps it from being begun.
-    Of work in rows that is certain; outside there may be something of a try that nobody knows of.
+    Of work in rows that is certain; outside there may be something of a try that is not recorded.
     """
-    told = _told(command, "expired" if asks_outside else "cancelled", NOT_BEGUN)
+    answer = _told(command, "expired" if asks_outside else "cancelled", NOT_BEGUN)
     mark = Participation.of(command, "cancelled")
-    return msgspec.structs.replace(told, rows={"participation": mark})
+    return msgspec.structs.replace(answer, rows={"participation": mark})
 
 
 def _before_undoing(command: Command, row: Participation | None, *, asks_outside: bool) -> Outcome | None:

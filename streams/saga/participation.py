@@ -1,4 +1,4 @@
-"""A participant's row: what became of a step of a saga here."""
+"""A participant's row: the state of a step of a saga here."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Participation(Row, frozen=True, kw_only=True):
     """A participant's part in one step of a saga.
 
     Attributes:
-        status: how it stands.
+        status: of the step.
         saga_id: which saga: <definition>:<key>.
         step: which of its steps.
         command_id: the command that was taken last, to which a later answer goes.
         attempt: the highest number of a command that was taken.
         reason: why it was refused; empty otherwise.
-        data: what the reply to the command has told, as JSON; may be empty.
+        data: the reply to the command, as JSON; may be empty.
     """
 
     status: Annotated[
@@ -42,7 +42,7 @@ class Participation(Row, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, command: Command, status: Work, reason: str = "", data: bytes = b"") -> Participation:
-        """What became of a command."""
+        """The outcome of a command."""
         return cls(
             status=status,
             saga_id=command.saga_id,
@@ -59,7 +59,7 @@ class Participation(Row, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, command_id=command.command_id, attempt=attempt)
 
     def reply(self, kind: type[Reply]) -> Reply:
-        """What the last command is told. Raises ValueError while the answer is to come."""
+        """The reply to the last command. Raises ValueError while the answer is to come."""
         outcomes: dict[Work, ReplyOutcome] = {"done": "success", "refused": "refused", "undone": "success"}
         if self.status not in outcomes:
             raise ValueError(f"step {self.step} of {self.saga_id} is {self.status}: there is no answer yet")

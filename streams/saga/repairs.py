@@ -35,8 +35,8 @@ def apply_repair(definition: Saga, row: SagaRow, repair: Repair, now: float) -> 
                 return cancel(definition, row, why, now)
     except RepairRefused as refused:
         turn = Turn(definition, row, now)
-        asked = f"; it was asked: {why}"
-        entry = f"{refusal(repair.operation)}{refused}"[: TEXT_BOUND - len(asked)] + asked
+        reason = f"; it was asked: {why}"
+        entry = f"{refusal(repair.operation)}{refused}"[: TEXT_BOUND - len(reason)] + reason
         turn.note("", row.status, row.status, entry)
         if repair.operation == "cancel" and not _goes_back(row):
             turn.tell(definition.too_late)
@@ -90,7 +90,7 @@ def mark_done(definition: Saga, row: SagaRow, name: str, reason: str, now: float
 
 
 def cancel(definition: Saga, row: SagaRow, reason: str, now: float) -> Transition:
-    """Turn back, as if what is in progress had been refused. Nobody knows whether it was done, so that is
+    """Turn back, as if what is in progress had been refused. Whether it was done is unknown, so that is
     undone first; a reply that comes later changes nothing.
     """
     if why_not := _why_not_cancelled(definition, row):
@@ -124,7 +124,7 @@ def _goes_back(row: SagaRow) -> bool:
 
 
 def _can_do_without_reply(turn: Turn, step: Step) -> None:
-    """Later commands may need what the reply to a step tells; nobody needs the reply to a compensation."""
+    """Later commands may need what the reply to a step tells; none needs the reply to a compensation."""
     if step.reply is not None and not turn.state(step).undoing:
         raise RepairRefused(f"step {step.name} of {turn.row.saga_id} has to say what came of it: retry it")
 

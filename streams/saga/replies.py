@@ -35,5 +35,5 @@ def error_of(reply: Reply) -> str:
 def reason_of(reply: Reply) -> str:
     """Why a saga goes back, as its end says it."""
     if reply.outcome == "cancelled":
-        return "timed_out"  # it was asked after when its time was over
+        return "timed_out"  # the saga asked for its state when its time was over
     return reply.reason[:TEXT_BOUND] if reply.outcome == "refused" and reply.reason else reply.outcome

@@ -31,7 +31,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         number: its place in the saga's log, from 1, without a gap.
-        time: when the saga heard of it, epoch seconds.
+        time: when the saga took it, epoch seconds.
         step: the step that it is about; empty for the saga itself.
         before: the status before, of the step or the saga.
         after: the status after; the same when nothing has changed.
@@ -56,13 +56,13 @@ class StepState(msgspec.Struct, frozen=True, kw_only=True):
         status: how it stands.
         completed_at: epoch seconds of its success; 0 when it had none.
         error: why it was not done or not undone, or why an operator has decided so; empty otherwise.
-        undoing: whether what was last asked for was its compensation.
-        uncertain: whether an attempt ended so that nobody knows whether it was done.
+        undoing: whether its last command was its compensation.
+        uncertain: whether an attempt ended with an unknown outcome.
         attempt: the number of the command that was sent last, compensations counted too.
         tries: how many of them since the last change of direction.
         asked: how often its participant was asked after what is awaited.
         awaiting: the id of the command whose reply, or turn, is awaited; empty when none is.
-        data: what its reply has told, as it came.
+        data: its reply, as it came.
     """
 
     name: str
@@ -92,7 +92,7 @@ class SagaRow(Row, frozen=True, kw_only=True):
         definition: the digest of that definition; empty in rows that were written before there was one.
         status: how it stands.
         current_step: the step that something has happened to last.
-        steps: how each of them stands.
+        steps: the state of each.
         created_at: when it began, epoch seconds.
         start: the message that started it, as JSON, without what the definition forgets.
         reason: why it does not complete; empty otherwise.

@@ -51,17 +51,17 @@ class Refusal:
 
 
 class StepOptions(TypedDict, total=False):
-    """What may be said of a step.
+    """The options of a step.
 
     compensate: the command that undoes it. Each step before the pivot needs one, or changes nothing.
     changes_nothing: there is nothing to undo.
     timeout: seconds until a reply is given up, of the command and of the compensation. A participant of the
-        same application has as long to work on a command, from when it has taken it; it is asked before it is
-        given up.
+        same application has as long to work on a command, from when it has taken it; it is asked for its
+        state before it is given up.
     retry: how often it is tried again before the saga goes back. A refusal is not tried again.
     retry_compensation: how often the compensation is tried again before the saga is `failed`.
     reply: the class of the reply's data, whose fields later commands may use.
-    when: whether the step is to be made, asked when its turn comes.
+    when: whether the step is to be made, evaluated when its turn comes.
     fields: values for the fields of its commands that the facts have not by name.
     """
 

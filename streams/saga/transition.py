@@ -75,7 +75,7 @@ def receive(definition: Saga, row: SagaRow, reply: Reply, now: float) -> Transit
 
 def start_again(definition: Saga, row: SagaRow, message: Message, now: float) -> Transition:
     """What another message that would start a saga makes of it, with other content: an entry in its log, and
-    what the definition tells whoever has sent it.
+    what the definition answers its sender.
     """
     turn = Turn(definition, row, now)
     kind = type(message).__name__

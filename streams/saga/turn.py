@@ -58,8 +58,8 @@ class Turn:
             self.set_status(step, "completed", data=reply.data, completed_at=self._now, error="")
         else:
             uncertain = self.state(step).uncertain or reply.outcome in _UNCERTAIN
-            asked_after = reply.outcome == "cancelled" and self.state(step).asked > 0
-            final = reply.outcome in ("refused", "cancelled") and not asked_after
+            asked_for_state = reply.outcome == "cancelled" and self.state(step).asked > 0
+            final = reply.outcome in ("refused", "cancelled") and not asked_for_state
             if final and step.compensate is None:
                 uncertain = False  # the participant knows: it is not done and will not be
             self._change(step, uncertain=uncertain, error=error_of(reply))
@@ -86,9 +86,10 @@ class Turn:
         self.advance()
 
     def ask_after(self, step: Step) -> bool:
-        """Its deadline has come. A participant of ours is asked: what it has not begun by then it does not
-        begin any more, and says so. The question goes the way of the command, so it comes after it, however
-        far behind the participant is. False: there is nobody to ask, or nothing was heard for long enough.
+        """Its deadline has come. A participant of ours is asked for its state: what it has not begun by then
+        it does not begin any more, and says so. The question goes the way of the command, so it comes after
+        it, however far behind the participant is. False: there is nobody to ask, or nothing was heard for
+        long enough.
         """
         state = self.state(step)
         if self._kind(step).TOPIC not in self._definition.ours:
@@ -286,8 +287,8 @@ class Turn:
             )
 
     def _as_taken(self, step: Step, reply: Reply) -> Reply:
-        """A reply; in place of a success whose data cannot be taken, an error: nobody could go on from it, so
-        it is undone.
+        """A reply; in place of a success whose data cannot be taken, an error: no step could go on from it,
+        so it is undone.
         """
         if reply.outcome != "success":
             return reply

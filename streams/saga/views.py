@@ -25,7 +25,7 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         action: the topic of its command, of its compensation once it is undone, or of the event; empty for a
             local step.
-        began_at: when it was asked for first, as far as the log reaches back.
+        began_at: the time of its first command, as far as the log reaches back.
         ended_at: when it came to its status; 0 while it is to come.
         attempts: commands that were sent, compensations counted too.
         error: why it was not done, or why an operator has decided so; empty otherwise.
@@ -45,7 +45,7 @@ class SagaView(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         saga_id: `<name>:<key>`.
-        way: who conducts it: a definition, or nobody.
+        way: whether a definition conducts it, or it is a choreography.
         version: of its definition; 0 when it has none.
         status: see `SagaStatus`.
         reason: why it does not complete; empty otherwise.
@@ -56,7 +56,7 @@ class SagaView(msgspec.Struct, frozen=True, kw_only=True):
         steps: in order.
         log: what has happened, as far as it is kept.
         entries: how many entries its log had ever.
-        blocked: why it hears nothing in the application that was asked; empty when it does.
+        blocked: why it takes no messages in this application; empty when it does.
     """
 
     saga_id: str

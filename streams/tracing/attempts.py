@@ -13,7 +13,7 @@ class Attempts:
 
     Arguments:
         topic: of the message.
-        parent: what caused it; None: nobody has said.
+        parent: what caused it; None: unknown.
         attributes: what all spans have.
         report: takes a span that has ended.
         links: what it follows from, in other traces.

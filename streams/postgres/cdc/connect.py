@@ -148,6 +148,6 @@ class Connect:
         if answer.status == _BUSY or (not answer.ok and _REBALANCE in data):
             raise ConnectBusy(f"Kafka Connect at {self._url} is rebalancing: try again")
         if not answer.ok:
-            told = data.decode(errors="replace")[:500]
-            raise ConnectUnavailable(f"Kafka Connect at {self._url} refused ({answer.status}): {told}")
+            text = data.decode(errors="replace")[:500]
+            raise ConnectUnavailable(f"Kafka Connect at {self._url} refused ({answer.status}): {text}")
         return msgspec.json.decode(data) if data else {}

@@ -33,8 +33,8 @@ log = structlog.get_logger()
 async def begin_again(connection: Connection, connect: Connect) -> None:
     """Have the connector start with the rows that are not marked as published, then follow a new slot.
 
-    Rows that it had relayed and nobody had marked come again, with the same id. When another relay is at it,
-    this does nothing.
+    Rows that it had relayed and that were not marked come again, with the same id. When another relay is at
+    it, this does nothing.
 
     Raises ConnectUnavailable: call it again.
     """

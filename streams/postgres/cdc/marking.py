@@ -28,7 +28,7 @@ class Marking:
 
     Arguments:
         url: of the database.
-        after: what becomes of a row then, as with polling relays. The connector reads new rows alone, so it
+        after: what to do with a row then, as with polling relays. The connector reads new rows alone, so it
             takes no notice.
     """
 
@@ -68,10 +68,10 @@ class Marking:
 
     async def _execute(self, connection: Connection) -> None:
         holder: list[str] = [""]
-        told = lock_wait_told(self._url, connection.get_server_pid(), holder.append, after=LOCK_WAIT / 2)
+        watching = lock_wait_told(self._url, connection.get_server_pid(), holder.append, after=LOCK_WAIT / 2)
         try:
-            async with connection.transaction(), told:
-                # Whoever holds a lock must not keep us from looking after the connector.
+            async with connection.transaction(), watching:
+                # Another session's lock must not keep us from looking after the connector.
                 await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT:g}s'")
                 await connection.execute(_DONE[self._after], list(self._rows))
         except PASSING as error:

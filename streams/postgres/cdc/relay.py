@@ -89,7 +89,7 @@ class CdcRelay:
     Call `step` again and again, also when something could not be reached. Several may run.
 
     Arguments:
-        after: what becomes of a row that was relayed.
+        after: what to do with a row that was relayed.
         slot_warn_at: bytes of the log that the slot may keep before it warns.
     """
 

@@ -121,7 +121,7 @@ class ConsumerInbox:
         self, events: Sequence[InboxEvent], handler: BatchHandler[T], *, connection: Connection | None = None
     ) -> T | None:
         """The handler's result for the events that are new, in one transaction with one insert; None when
-        none is, and the handler hears nothing.
+        none is, and the handler is not called.
 
         What the handler raises rolls the whole batch back. The duration of each event is its share. Arguments
         and errors are those of `process_idempotent`.

@@ -100,7 +100,7 @@ async def migrate(
 ) -> list[MigrationStatus]:
     """Apply what the database has not had, each migration in a transaction; returns those.
 
-    Whoever comes second waits, then finds nothing to do. A lock that others have is waited for two seconds at
+    The second one waits, then finds nothing to do. A lock that others have is waited for two seconds at
     a time, `patience` seconds in all; `url` is where to ask who has it.
 
     Raises MigrationError when a file was changed after it had been applied, the database is ahead of this

@@ -67,12 +67,12 @@ def _without_bodies(sql: str) -> str:
 @asynccontextmanager
 async def alone(connection: Connection, lock: int, patience: float) -> AsyncIterator[None]:
     """One program at a time. Raises MigrationError when another one takes longer than `patience` seconds."""
-    deadline, told = time.monotonic() + patience, False
+    deadline, logged = time.monotonic() + patience, False
     while not await connection.fetchval("SELECT pg_try_advisory_lock($1)", lock):
         if time.monotonic() > deadline:
             raise MigrationError(f"another program has migrated this database for over {patience:g} s")
-        if not told:
-            told = True
+        if not logged:
+            logged = True
             log.info("migration_waits", error="another program migrates this database")
         await asyncio.sleep(_POLL)
     try:
@@ -125,10 +125,10 @@ async def apply(
 
 async def _once(connection: Connection, sql: str, note: tuple[Any, ...], url: str, holder: list[str]) -> None:
     pid = connection.get_server_pid()
-    told: AbstractAsyncContextManager[None] = nullcontext()
+    watching: AbstractAsyncContextManager[None] = nullcontext()
     if url:
-        told = lock_wait_told(url, pid, holder.append, after=LOCK_WAIT / 2)
-    async with connection.transaction(), told:
+        watching = lock_wait_told(url, pid, holder.append, after=LOCK_WAIT / 2)
+    async with connection.transaction(), watching:
         await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT:g}s'")
         await connection.execute(sql, timeout=_WORK)
         await connection.execute(*note)

@@ -71,7 +71,7 @@ async def shown(connection: Connection, message_id: str) -> dict[str, Any] | Non
 
 async def rows_of(connection: Connection, published: Mapping[str, float]) -> list[dict[str, Any]]:
     """The rows of ids, without their payloads; of the archive those that were published about the time that
-    stands with the id, in epoch seconds.
+    is beside the id, in epoch seconds.
     """
     rows = [dict(row) for row in await connection.fetch(_SQL["rows"], list(published))]
     missing = sorted(published.keys() - {row["id"] for row in rows})

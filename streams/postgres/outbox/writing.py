@@ -118,9 +118,9 @@ class Outbox:
     async def transaction(self, connection: Connection) -> AsyncIterator[OutboxTransaction]:
         """A transaction on the connection, or a part of the one that is open there.
 
-        What was published in it is inserted at its end, behind the business writes: whoever changes an
-        aggregate's row has it locked by then, so that the order of an aggregate's messages is the order of
-        its commits. When the block raises, or the transaction around it does, nothing is published.
+        What was published in it is inserted at its end, behind the business writes: a transaction that
+        changes an aggregate's row has it locked by then, so that the order of an aggregate's messages is the
+        order of its commits. When the block raises, or the transaction around it does, nothing is published.
 
         A payload that goes to the object store is written before, while the transaction is open: rows that it
         has locked stay so meanwhile. What is rolled back then leaves an object that the sweeper deletes.

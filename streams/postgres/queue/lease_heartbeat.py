@@ -30,7 +30,7 @@ class LeaseHeartbeat:
 
     Arguments:
         url: of the database.
-        queue: the name of the queue whose notifications are heard.
+        queue: the name of the queue that sends notifications.
         lease: in seconds.
         heard: called when one has come.
         back: called when the connection is there, and what came before it may have been missed.

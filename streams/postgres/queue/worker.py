@@ -160,7 +160,7 @@ class QueueWorker:
                         await self._stopping.wait()
                 pause = min(pause * 2, _LONGEST)
             except asyncio.CancelledError:
-                self._owed.add(lease)  # also one that was being taken, of which nobody has heard
+                self._owed.add(lease)  # also one that was being taken, whose answer is missing
                 await self._pay_at_the_end()
                 raise
 
@@ -293,8 +293,8 @@ class QueueWorker:
             raise LeaseLost(f"job {job.id} was tried for longer than {options.lease:g} s")
         if last or isinstance(error, PASSING):
             self._postponed.pop(job.id, None)
-        said = log.error if last else log.warning
-        said(
+        write = log.error if last else log.warning
+        write(
             "queue_job_failed" if last else "queue_job_retried",
             queue=self._queue.name,
             job=job.id,

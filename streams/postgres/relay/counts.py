@@ -9,7 +9,7 @@ from streams.postgres.outbox import OutboxRow
 
 
 class RelayCounts:
-    """Told by the relay. Subclasses may tell others.
+    """Counts of the relay. Subclasses may pass them on.
 
     Attributes:
         no_database, no_kafka: why it cannot be reached; empty while it can.
@@ -48,7 +48,7 @@ class RelayCounts:
         self.no_database = ""
 
     def refused_by_database(self, why: str) -> None:
-        """PostgreSQL answers, and does not do what it is asked."""
+        """PostgreSQL answers, and refuses the statement."""
         self.waiting, self.attempts = why, self.attempts + 1
 
     def database_does(self) -> None:

@@ -18,7 +18,7 @@ class RelayMetrics(RelayCounts):
 
     `outbox_published_total`, `outbox_publish_failures_total` and `outbox_relay_shards` are this relay's.
     `outbox_publish_latency_seconds` is the time from a row's insert, at the end of its transaction, until it
-    is marked. How the table stands is in `OutboxGauges`.
+    is marked. The state of the table is in `OutboxGauges`.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:

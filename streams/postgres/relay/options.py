@@ -12,7 +12,7 @@ SHARDS = 64
 
 
 class After(StrEnum):
-    """What becomes of a row that was published."""
+    """What to do with a row that was published."""
 
     MARK = "mark"
     DELETE = "delete"
@@ -24,17 +24,17 @@ class RelayOptions:
     """Bounds of a relay. Times in seconds, sizes in bytes.
 
     Attributes:
-        after: what becomes of a published row: it gets its `published_at`, goes, or moves to the archive.
+        after: what to do with a published row: it gets its `published_at`, goes, or moves to the archive.
         batch: rows that are read at once at most.
         batch_bytes: bytes of their payloads, which one row more may exceed.
         in_flight: batches that are under way at once at most, so that one is marked while others are written.
-        poll: after which the table is looked at though nobody has notified.
+        poll: after which the table is looked at without a notification.
         balance: between two looks at who else relays; a dead relay's shards are taken over within it.
         lease: after which PostgreSQL ends a session that is silent, and others take its shards.
         first_retry: until a refused row's second attempt; each further one takes twice as long.
         last_retry: the longest that becomes.
         outage_pause: the longest pause between attempts while Kafka or PostgreSQL is down.
-        lock_wait: how long a statement waits for somebody else's lock, before others have their turn.
+        lock_wait: how long a statement waits for another session's lock, before others have their turn.
         stop_within: how long what is under way may take when the relay is stopped.
     """
 

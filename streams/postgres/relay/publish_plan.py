@@ -9,10 +9,10 @@ from streams.postgres.outbox import OutboxRow
 
 
 class PublishPlan(NamedTuple):
-    """What is to become of rows.
+    """Rows by what the relay does with them.
 
     Attributes:
-        again: those that were refused before, the first of its aggregate each. What stands behind one waits.
+        again: those that were refused before, the first of its aggregate each. Rows behind one wait.
         waves: the others. In a wave all rows of an aggregate are for one topic; the next begins when it has
             been
             written. So an aggregate's rows come to Kafka in their order, though they are for several topics.
@@ -23,7 +23,7 @@ class PublishPlan(NamedTuple):
 
 
 def plan(rows: Iterable[OutboxRow]) -> PublishPlan:
-    """What is to become of rows, which are in the order of their aggregates."""
+    """Plan what to do with rows, which are in the order of their aggregates."""
     again: dict[tuple[str, str], OutboxRow] = {}
     waves: list[list[OutboxRow]] = []
     last: dict[tuple[str, str], tuple[int, str]] = {}

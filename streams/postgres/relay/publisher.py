@@ -9,13 +9,13 @@ from streams.postgres.outbox import OutboxRow
 
 
 class Published(NamedTuple):
-    """What became of rows that were written together. Rows that are in neither list may have been written,
+    """The outcome of rows that were written together. Rows that are in neither list may have been written,
     or not, and are not written any more.
 
     Attributes:
         written: what all replicas in sync have.
         suspects: what was not written, because the broker has refused a batch in which it was, or would.
-        doubt: why it cannot be told of the others; empty when there are none.
+        doubt: why it is unknown of the others; empty when there are none.
     """
 
     written: list[OutboxRow]
@@ -24,7 +24,7 @@ class Published(NamedTuple):
 
 
 class Isolated(NamedTuple):
-    """What became of rows that were written one by one: `refused` has why."""
+    """The outcome of rows that were written one by one: `refused` has why."""
 
     written: list[OutboxRow]
     refused: list[tuple[OutboxRow, str]]
@@ -40,7 +40,7 @@ class Publisher(Protocol):
         """Write rows, of which those of an aggregate are for one topic, in the order of each aggregate."""
 
     async def isolate(self, rows: Sequence[OutboxRow]) -> Isolated:
-        """Write rows one by one, to find which are refused; those of an aggregate that stand behind a refused
+        """Write rows one by one, to find which are refused; those of an aggregate that come after a refused
         one are left alone. Others may publish meanwhile.
         """
 

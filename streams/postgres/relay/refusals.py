@@ -61,8 +61,8 @@ class PublishRefusals:
     def _log(self, what: str, why: str) -> None:
         # The numbers in it change with each attempt.
         kind = "".join(letter for letter in why.partition(": ")[0] if not letter.isdigit())
-        told, at = self._told.get(what, ("", 0.0))
-        if kind == told and time.monotonic() - at < _TOLD_EVERY:
+        logged, at = self._told.get(what, ("", 0.0))
+        if kind == logged and time.monotonic() - at < _TOLD_EVERY:
             return
         self._told[what] = kind, time.monotonic()
         log.warning(

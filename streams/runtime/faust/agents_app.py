@@ -59,8 +59,8 @@ class AgentsApp(faust.App):
         return super().task(*arguments, on_leader=on_leader, **options)
 
     def _needs_leader(self, on_leader: bool) -> None:  # noqa: FBT001 - as Faust passes it
-        """A leader is whoever has the one partition of a topic of its own, which is made only where it is
-        needed. Raises WiringError where options of the app forbid it: no worker would ever run this.
+        """The leader is the worker with the one partition of a topic of its own, which is made only where it
+        is needed. Raises WiringError where options of the app forbid it: no worker would ever run this.
         """
         if on_leader and not self._may_lead:
             raise WiringError(

@@ -54,7 +54,8 @@ kafka_errors[FencedInstanceId.errno] = FencedInstanceId
 
 
 class Heartbeats:
-    """Stands in for a coordinator's heartbeat, and notices that another process has this member's identity.
+    """Takes the place of a coordinator's heartbeat, and notices that another process has this member's
+    identity.
 
     The group lets the one that joins last have it: the other is no member at its next heartbeat, although its
     session has not ended, and joins again. Two such processes take each other's lanes without end.
@@ -121,7 +122,7 @@ class _Thread(AIOKafkaConsumerThread):
             try:
                 coordinator.check_errors()
             except Exception as error:  # noqa: BLE001 - whatever it was, this worker is no member any more
-                if getattr(error, "retriable", False):  # having asked for it, coordination goes on
+                if getattr(error, "retriable", False):  # coordination goes on after a request
                     log.warning("membership_retried", error=repr(error))
                     continue
                 if FencedInstanceId.__name__ in repr(error):  # it may be wrapped
@@ -161,7 +162,7 @@ class _Thread(AIOKafkaConsumerThread):
             rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1000),
             heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1000),
             request_timeout_ms=int(conf.broker_request_timeout * 1000),
-            # Nobody polls this consumer; aiokafka would call that a stall and leave the group.
+            # This consumer is not polled; aiokafka would call that a stall and leave the group.
             max_poll_interval_ms=NEVER_MS,
             retry_backoff_ms=100,
         )

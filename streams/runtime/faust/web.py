@@ -48,7 +48,7 @@ SHUTDOWN_TIMEOUT = 2
 _LANE_OPENS_WITHIN = 5.0
 #: Seconds for which it is remembered what a topic is like: its settings change seldom, and pages ask often.
 _FACTS_LAST = 30.0
-#: Seconds for which Kafka is not asked again after it had no answer.
+#: Seconds between requests to Kafka after it had no answer.
 _AWAY_LASTS = 1.0
 _PATIENT = KafkaOptions(metadata_timeout=READ)
 #: Looks through topics at the same time; further ones wait for these.
@@ -120,7 +120,7 @@ class LaneWeb(Web):
         await self._served.aclose()
 
     def init_server(self) -> None:
-        """Mount nothing: the pages are complete, and Faust's index stands at / whatever its settings say."""
+        """Mount nothing: the pages are complete, and Faust's index is at / whatever its settings say."""
 
 
 class _View:
@@ -130,7 +130,7 @@ class _View:
         self._app = app
         self._scans = asyncio.Semaphore(_SCANS_AT_ONCE)
         self._facts: dict[str, tuple[float, TopicFacts]] = {}
-        #: Why Kafka had no answer last, and until when it is not asked again.
+        #: Why Kafka had no answer last, and when to try again.
         self._away, self._away_until = "", 0.0
 
     @property
@@ -143,7 +143,7 @@ class _View:
 
     @property
     def assignment(self) -> Assignment:
-        # Faust makes the assignor when it is first asked for; it needs the application.
+        # Faust makes the assignor at its first use; it needs the application.
         given: Assignment = self._app.assignor.assigned
         return given
 
@@ -232,7 +232,7 @@ class _View:
 
     async def _ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """Ask Kafka, a few at a time. Who has waited for others that had no answer gets none either: with
-        each one's patience after the other's nobody would have an answer for long.
+        each one's patience after the other's, no caller would have an answer for long.
         """
         clock = asyncio.get_running_loop().time
         async with self._scans:

@@ -97,7 +97,7 @@ class Worker(LaneApp):
         )
         self.agents_app = AgentsApp(settings, broker_urls(settings), faust or {})
         self.agents = self.agents_app.agents
-        # Lanes have no such signals: what is connected to them hears of the agents' group.
+        # Lanes have no such signals: what is connected to them gets those of the agents' group.
         self.on_rebalance_complete = self.agents_app.on_rebalance_complete
         self.on_partitions_assigned = self.agents_app.on_partitions_assigned
         self.on_partitions_revoked = self.agents_app.on_partitions_revoked
@@ -146,7 +146,7 @@ class Worker(LaneApp):
             try:
                 codec = make(kind, subject)
             except ClassAndSchemaDiffer:
-                continue  # told at the start: the command that freezes schemas imports this
+                continue  # logged at the start: the command that freezes schemas imports this
             if isinstance(codec, JsonCodec):
                 check_types(kind)
 

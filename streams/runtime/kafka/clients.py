@@ -80,7 +80,7 @@ class KafkaOptions:
 
 
 async def ask(what: str, question: Callable[[], Awaitable[T]], bound: float) -> T:
-    """Ask until there is an answer: a broker may be down or about to hand over what is asked about.
+    """Ask until there is an answer: a broker may be down or about to hand over what the question is about.
 
     Raises ClusterUnavailable after `bound` seconds, or at once for an error that does not pass.
     """

@@ -5,7 +5,7 @@ answer back with reason: a join until all members have joined, a write until its
 also takes each request of each client to a broker that is frozen or cut off, one after the other, while the
 cluster has elected another one long ago.
 
-Here a broker that has been silent for `PATIENCE` with a request open is asked for its versions on a new
+Here a broker that has been silent for `PATIENCE` with a request open gets a request for its versions on a new
 connection, which every broker answers at once. One that does not hangs: all connections of this event loop
 to it are closed, so that their clients look for its successor at once, and new ones are refused but for an
 attempt now and then.
@@ -33,7 +33,7 @@ from streams.runtime.kafka.security import refusal
 
 log = structlog.get_logger(__name__)
 
-#: How long a broker may be silent with a request open until it is asked whether it is alive, in seconds.
+#: How long a broker may be silent with a request open until a request checks whether it is alive, in seconds.
 PATIENCE = 2.0
 #: Bound on opening a connection, in seconds. While one hangs, others wait: aiokafka opens one at a time.
 CONNECT_TIMEOUT = 3.0
@@ -77,7 +77,7 @@ class _Broker:
             connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
 
     def fail(self, what: str) -> None:
-        """It was not reached. Where clients run already, that is said once it hangs, or is down for long;
+        """It was not reached. Where clients run already, that is logged once it hangs, or is down for long;
         a client that starts says it itself, of all brokers at once.
         """
         now = time.monotonic()
@@ -203,11 +203,11 @@ class ProbedConnection(AIOKafkaConnection):
     async def _ask(self) -> None:
         options = {**self._options, "on_close": None}
         try:
-            asked = await _open(AIOKafkaConnection(self.host, self.port, **options), CONNECT_TIMEOUT)
+            opened = await _open(AIOKafkaConnection(self.host, self.port, **options), CONNECT_TIMEOUT)
         except (OSError, KafkaError):
             self._broker.give_up(self._loop.time())
         else:
-            asked.close()
+            opened.close()
 
     def _asked(self, asking: asyncio.Task[None]) -> None:
         self._broker.asking = None

@@ -110,7 +110,7 @@ class FetchRequest_v13(RequestStruct):  # noqa: N801 - named as aiokafka names t
 
 def name_topics(answer: Any, names: Mapping[bytes, str]) -> None:
     """Give the topics of an answer their names, and its partitions the form of the versions before. What was
-    not asked for is left out.
+    not requested is left out.
     """
     answer.topics = [
         (names[topic_id], [_as_before(partition) for partition in partitions])

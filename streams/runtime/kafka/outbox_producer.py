@@ -32,7 +32,7 @@ from streams.runtime.kafka.clients import KafkaOptions, deliver_within, require_
 _DELIVERY_TIMEOUT = 20.0
 #: How long the cluster may take to tell of a topic that it has, in seconds.
 _LOOK_FOR_TOPIC = 2.0
-#: How long a topic that it does not have is not asked for again, in seconds.
+#: Between requests for a topic that it does not have, in seconds.
 _UNKNOWN_FOR = 5.0
 _RETRY_BACKOFF_MS = 20
 _CLOSE_TIMEOUT = 2.0
@@ -96,7 +96,7 @@ class Producing:
             which.is_retired = True
 
     def used(self, which: IdempotentProducer) -> None:
-        """Somebody has done with it."""
+        """A user has ended."""
         which.users -= 1
         if which.is_retired and not which.users:
             self._close(which)
@@ -172,7 +172,7 @@ class IdempotentProducer:
         return cls(producer, options, unknown)
 
     def cut(self) -> None:
-        """Send nothing more; whoever waits is told."""
+        """Send nothing more; waiting callers get an error."""
         cut(self.aiokafka.client)
         if not self._cut.done():
             self._cut.set_result(None)

@@ -144,8 +144,8 @@ class IsolatingRecords(fetcher.PartitionRecords):
     def _sound(self, head: Head, raw: bytes, end: int, isolation: Isolation) -> Iterator[Any]:
         """The records of a batch with the right checksum: aiokafka's, up to what it cannot read.
 
-        One by one as they are asked for: in memory a record takes several times its bytes. Each when the one
-        after it was read, too, since what is behind the last one tells whether that is whole.
+        One by one, when the reader takes them: in memory a record takes several times its bytes. Each when
+        the one after it was read, too, since what is behind the last one tells whether that is whole.
         """
         is_own = head.is_transactional and (
             head.producer_id in isolation.trusted or head.base < isolation.below.get(self._place, 0)
@@ -165,7 +165,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
         if records is None:
             yield from self._from_here(walk(self._place, head, body, end - 1, make))
             return
-        del body  # while records wait to be asked for, one copy of them is enough
+        del body  # while records wait for the reader, one copy of them is enough
         topic, partition = self._place
         before, most = head.base - 1, end - head.records
         last = None
@@ -199,7 +199,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
 def _is_abort_marker(batch: Any) -> bool:
     try:
         return bool(ControlRecord.parse(next(iter(batch)).key) == ABORT_MARKER)
-    except Exception:  # noqa: BLE001 - see where it is asked
+    except Exception:  # noqa: BLE001 - see the caller
         return True
 
 

@@ -124,7 +124,7 @@ class KafkaReader:
         """End the fetches of the last assignment, connections included: a broker answers in order, so the
         first fetch of the next one would wait behind one that is held back for `fetch_wait`.
 
-        The fetcher cancels them by itself. It must not meet one that somebody else has cancelled: it would
+        The fetcher cancels them by itself. It must not meet one that was cancelled elsewhere: it would
         take that for its own end, and fetch nothing any more.
         """
         self._require_fetching()
@@ -216,7 +216,7 @@ class KafkaReader:
 
     def silence(self) -> float:
         """For how many seconds a broker that leads something of what is read has not answered a fetch: the
-        longest; infinite where one never has, or nobody is known to lead a partition.
+        longest; infinite where one never has, or a partition has no known leader.
         """
         leader = self._consumer._client.cluster.leader_for_partition
         return self._sessions.silence(monotonic(), {leader(tp) for tp in self._positions})
@@ -247,7 +247,7 @@ class KafkaReader:
 
     async def _end_fetching(self) -> None:
         """Not in aiokafka's way, which awaits what it has cancelled: a fetch that waits after an error would
-        end whoever closes this reader with a CancelledError (aiokafka #647).
+        end the caller that closes this reader with a CancelledError (aiokafka #647).
         """
         fetching, self._consumer._fetcher = self._fetcher._fetch_task, None
         while not fetching.done():

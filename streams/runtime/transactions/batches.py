@@ -18,7 +18,7 @@ _UNKNOWN = -1
 
 
 class PackedBatch(NamedTuple):
-    """Records of one partition that go together; whose they are is said when they go.
+    """Records of one partition that go together; their owner is set when they go.
 
     Attributes:
         builder: has them.

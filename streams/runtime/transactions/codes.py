@@ -24,7 +24,7 @@ from aiokafka.errors import (
 
 from streams.runtime.transactions.refusals import InvalidRecord, ThrottlingQuotaExceeded
 
-#: Seconds until it is asked again while the markers of the transaction before are still written, a few
+#: Seconds until the next request while the markers of the transaction before are still written, a few
 #: milliseconds; while anything else passes; and while a leader or coordinator is elected. Each further time
 #: takes longer, so that who waits does not take the processor from the broker that is to write the markers.
 _SOON, _LATER, _ELECTION = 0.003, 0.01, 0.05
@@ -32,7 +32,7 @@ _LONGER, _LONGEST = 1.5, 0.2
 
 
 class FencedLeaderEpoch(BrokerResponseError):
-    """Of leaders: the one that was asked is not any more."""
+    """Of leaders: this broker is not the leader any more."""
 
     errno = 74
 
@@ -64,7 +64,7 @@ _FURTHER = {
 #: too, as they do when epochs are used up, after 32,000 transactions.
 FENCED = (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerWasFenced)
 
-#: Who was asked is not the one to ask (any more).
+#: The request went to the wrong broker.
 _MOVED = {
     each.errno
     for each in (
@@ -102,15 +102,15 @@ def passes(code: int) -> bool:
 
 
 def moved(codes: Iterable[int]) -> bool:
-    """Whether another broker has to be asked."""
+    """Whether the request has to go to another broker."""
     return not _MOVED.isdisjoint(codes)
 
 
-def pause(codes: Iterable[int], asked: int) -> float:
-    """After how many seconds to ask again, when it was asked so many times."""
+def pause(codes: Iterable[int], tries: int) -> float:
+    """After how many seconds to ask again, after so many tries."""
     codes = set(codes)
     if codes <= {0, ConcurrentTransactions.errno}:
         first = _SOON
     else:
         first = _ELECTION if moved(codes) else _LATER
-    return min(first * _LONGER ** min(asked - 1, 12), _LONGEST)
+    return min(first * _LONGER ** min(tries - 1, 12), _LONGEST)

@@ -1,4 +1,4 @@
-"""The connections of one producer: who is asked, and again while what is in the way passes."""
+"""The connections of one producer, and requests that are repeated while an obstacle passes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOST = (KafkaConnectionError, RequestTimedOutError)
 
 
 class Coordinator(NamedTuple):
-    """Who is asked about a transactional id, or about a group."""
+    """The kind of coordinator: of a transactional id, or of a group."""
 
     kind: CoordinationType
     key: str
@@ -79,9 +79,9 @@ class BrokerLink:
         Raises the error that does not pass. A lost answer is an error, unless it does no harm that the
         coordinator acts twice.
         """
-        asked = 0
+        tries = 0
         while True:
-            asked += 1
+            tries += 1
             try:
                 node = await self._find(of)
                 answer = await self.ask(node, call, ConnectionGroup.COORDINATION)
@@ -100,7 +100,7 @@ class BrokerLink:
                 self.note(codes)
                 if moved(codes):
                     self._nodes.pop(of, None)
-                await asyncio.sleep(pause(codes, asked))
+                await asyncio.sleep(pause(codes, tries))
 
     async def _find(self, of: Coordinator) -> int:
         while of not in self._nodes:

@@ -163,7 +163,7 @@ class TransactionalProducer(Steps):
             found: TransactionProtocol = await self._link.ask_coordinator(
                 self._coordinator, call, repeatable=True
             )
-        except IncompatibleBrokerVersion:  # it cannot even be asked
+        except IncompatibleBrokerVersion:  # it does not know the request
             return V1
         return found
 
@@ -208,9 +208,9 @@ class TransactionalProducer(Steps):
         """Write one batch to each partition, with the same bytes again while what is in the way passes."""
         owner, ends = self._sequences.owner, {}
         left = {tp: batch.build(owner, self._sequences.next(tp)) for tp, batch in batches.items()}
-        asked = 0
+        tries = 0
         while left:
-            asked, codes = asked + 1, set()
+            tries, codes = tries + 1, set()
             for tp, (code, offset, message) in (await self._produce(left)).items():
                 if not code and offset >= 0:
                     ends[tp] = offset + batches[tp].records
@@ -227,7 +227,7 @@ class TransactionalProducer(Steps):
                 self._link.note(codes)
                 if moved(codes):
                     await self._link.refresh()
-                await asyncio.sleep(pause(codes, asked))
+                await asyncio.sleep(pause(codes, tries))
         self._enrolled |= ends.keys()
         return ends
 
@@ -241,15 +241,15 @@ class TransactionalProducer(Steps):
             started = await self._told(self._link.ask_coordinator(self._coordinator, call))
             raise clock_wrong(self._began - started.at_ms / 1000 if started else None, tp, message)
         if is_too_large(error):
-            told = await self._told(self._link.ask(self._link.leader(tp), describe_limit(tp.topic)))
-            raise too_large(tp, size, records, self._limits.refused(tp.topic, size, told))
+            limit = await self._told(self._link.ask(self._link.leader(tp), describe_limit(tp.topic)))
+            raise too_large(tp, size, records, self._limits.refused(tp.topic, size, limit))
 
     async def _ask_limits(self, topics: Iterable[str]) -> None:
-        """Ask again what topics take that took less than a batch: somebody may have raised it."""
+        """Ask again what topics take that took less than a batch: an operator may have raised it."""
         for topic in topics:
             if (leader := self._link.leader(TP(topic, 0))) >= 0:
-                told = await self._told(self._link.ask(leader, describe_limit(topic)))
-                self._limits.asked(topic, told, self._options.max_batch)
+                limit = await self._told(self._link.ask(leader, describe_limit(topic)))
+                self._limits.learned(topic, limit, self._options.max_batch)
 
     async def _told(self, question: Awaitable[T]) -> T | None:
         """The answer to what makes an error clearer; None where there is none in time."""
@@ -275,10 +275,10 @@ class TransactionalProducer(Steps):
     async def _produce_side_by_side(
         self, by_leader: Mapping[int, dict[TP, bytearray]]
     ) -> Mapping[TP, WrittenBatch]:
-        asked = (self._ask_leader(leader, some) for leader, some in by_leader.items())
+        requests = (self._ask_leader(leader, some) for leader, some in by_leader.items())
         found: dict[TP, WrittenBatch] = {}
         # Each answer is waited for: nothing of this step is under way when it has failed.
-        for answer in await asyncio.gather(*asked, return_exceptions=True):
+        for answer in await asyncio.gather(*requests, return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer
             found |= answer

@@ -1,4 +1,4 @@
-"""What is asked when a broker refuses a transaction, so that the error says why."""
+"""Requests after a broker has refused a transaction, so that the error says why."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def _started(answer: ResponseReader) -> Started:
 
 
 def describe_limit(topic: str) -> Call:
-    """Asks any broker for the largest batch that a topic takes. The answer is in bytes; 0: not told."""
+    """Asks any broker for the largest batch that a topic takes. The answer is in bytes; 0: the broker does
+    not say.
+    """
     name = (_KIND.pack(_TOPIC), CLASSIC.string(topic))
     parts = (CLASSIC.count(1), *name, CLASSIC.count(1), CLASSIC.string(LIMIT), b"\0")
     return Call((_DESCRIBE_CONFIGS, 1), CLASSIC, parts, _limit)

@@ -108,21 +108,21 @@ def too_large(tp: TP, size: int, records: int, limit: int) -> OutcomeUnknown:
     return RecordRefused(f"the broker refuses {what}", limit=limit, topic=tp.topic)
 
 
-def clock_wrong(ahead: float | None, tp: TP, said: str) -> ClockWrong:
+def clock_wrong(ahead: float | None, tp: TP, text: str) -> ClockWrong:
     """Records of a time that cannot be. `ahead` in seconds: this machine's clock against the broker's."""
-    where, said = f"{tp.topic}[{tp.partition}]", said[:_SAID]  # it names each record
+    where, text = f"{tp.topic}[{tp.partition}]", text[:_SAID]  # it names each record
     if ahead is None:
         mend = _WAITED[InvalidTimestampError]
-        return ClockWrong(f"{mend.what}: {mend.advice} ({where}: {said})")
+        return ClockWrong(f"{mend.what}: {mend.advice} ({where}: {text})")
     if abs(ahead) < _NO_DIFFERENCE:
         return ClockWrong(
             f"{where} refuses the time of records, though the clocks agree: see the topic's"
-            f" message.timestamp.before.max.ms and .after.max.ms ({said})",
+            f" message.timestamp.before.max.ms and .after.max.ms ({text})",
             ahead=ahead,
         )
     way = "ahead of" if ahead > 0 else "behind"
     return ClockWrong(
         f"this machine's clock is {abs(ahead):,.0f} s {way} the broker's, which refuses its records: set the"
-        f" clock, and let a time service keep it ({where}: {said})",
+        f" clock, and let a time service keep it ({where}: {text})",
         ahead=ahead,
     )

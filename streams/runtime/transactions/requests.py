@@ -34,7 +34,7 @@ class TransactionProtocol(NamedTuple):
 
     Attributes:
         enrols: whether partitions and groups become part of a transaction by what is written to them.
-            Otherwise the coordinator is told of each before.
+            Otherwise the coordinator gets each one before.
         form: how produce, the offsets and the end are written.
         produce, offsets, end: the versions of these requests.
     """
@@ -47,7 +47,7 @@ class TransactionProtocol(NamedTuple):
 
     @property
     def codes(self) -> Iterable[int]:
-        """The codes of errors in the answer that told of it: none."""
+        """The codes of errors in the answer: none."""
         return ()
 
 
@@ -196,7 +196,7 @@ def commit_offsets(
     form = protocol.form
     topics = _by_topic((tp, (tp.partition, offset)) for tp, offset in offsets.items())
     parts = [form.string(owner.transactional_id), form.string(group), _IDENTITY.pack(*owner[1:])]
-    if form.flexible:  # nobody's of the group: the transactional id is what fences
+    if form.flexible:  # of no member of the group: the transactional id is what fences
         parts += _PARTITION.pack(_NO_GENERATION), form.string(""), ABSENT
     parts.append(form.count(len(topics)))
     for topic, positions in topics.items():

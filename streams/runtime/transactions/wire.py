@@ -136,7 +136,7 @@ class Call:
 
     @property
     def RESPONSE_TYPE(self) -> Call:  # noqa: N802 - aiokafka's name
-        """What stands in for the class of the answer. No attribute: a call that refers to itself, and with it
+        """In the place of the class of the answer. No attribute: a call that refers to itself, and with it
         all that a transaction has written, would stay in memory until the garbage collector comes.
         """
         return self

@@ -177,7 +177,7 @@ class Access:
         known = browser_of(self.token, browser, self.now()) if browser else None
         counted = network_of(client)
         if known is not None:
-            # Whoever may look could make known as many browsers as he likes: they have one limit together.
+            # A viewer could make any number of browsers known: they have one limit together.
             # Who has the operators' token has nothing to guess.
             counted = f"{known.ident if known.role == Role.OPERATOR else counted} {known.role}"
         role = self.role_of(token, counted)

@@ -93,7 +93,7 @@ class TablePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A table that can be browsed. `parts` has its size, lane by lane, where that was asked for."""
+    """A table that can be browsed. `parts` has its size, lane by lane, where the query says so."""
 
     name: str
     about: str

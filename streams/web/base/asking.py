@@ -1,4 +1,4 @@
-"""Questions to a lane's owner are asked again while the group finds out who that is.
+"""Repeat questions to a lane's owner while the group finds out who that is.
 
 After a kill the dead worker stays the listed owner until its session has ended, and the next one opens the
 lane then. All of that passes; the answer names the cause of the wait.
@@ -18,7 +18,7 @@ T = TypeVar("T")
 PASSING = frozenset({"owner_unreachable", "owner_silent", "owner_moving", "no_owner", "lane_not_open"})
 #: A caller that waits itself, and tells what for, names how long we are to wait: 0.
 PATIENCE = "Steadfaust-Patience"
-#: Seconds for which a read is waited for, whatever it is asked of: Kafka, PostgreSQL, another worker, or a
+#: Seconds for which a read is waited for, whatever it reads: Kafka, PostgreSQL, another worker, or a
 #: lane that opens. Then the answer is what is known, and why there is no more.
 READ = 2.0
 #: Between two tries, in seconds.

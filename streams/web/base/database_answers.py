@@ -82,7 +82,7 @@ class OutboxRowAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of the outbox that were asked for by their ids; `missing` says why nothing is known."""
+    """Rows of the outbox by their ids; `missing` says why nothing is known."""
 
     rows: list[OutboxRowAnswer] = []
     missing: str = ""

@@ -44,7 +44,7 @@ def bytes_text(count: int) -> str:
 
 
 def leaves(before: Any, after: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """The parts of a difference, by the dotted names of their fields; None stands for what is not there. What
+    """The parts of a difference, by the dotted names of their fields; None is for what is not there. What
     has come or gone as a whole is one part.
     """
     if not isinstance(before, dict) or not isinstance(after, dict) or not (before or after):

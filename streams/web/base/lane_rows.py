@@ -1,7 +1,7 @@
 """Rows of all lanes, straight from the stores, a bounded part at a time: there may be a million.
 
 A cursor says in which lane and where in it the next part begins. Who owns that lane answers; every worker
-knows who that is, so any of them can be asked.
+knows who that is, so any of them can answer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def rows_of(
 
 
 def check_still_here(view: WorkerView, lane: int, store: Store) -> None:
-    """Raises Problem 503 when the lane has gone since its store was asked for."""
+    """Raises Problem 503 when the lane has gone since its store was looked up."""
     if lane not in view.lanes or readable_store(view, lane) is not store:
         raise Problem(503, "lane_not_open", f"lane {lane} has moved meanwhile: ask again")
 

@@ -17,7 +17,7 @@ from streams.web.base.view import ErrorAnswer, Problem
 
 A = TypeVar("A", bound=msgspec.Struct)
 
-#: Names the worker that asks; one that is asked so answers itself and never asks on.
+#: Names the worker that asks; such a request is answered here and never passed on.
 ASKED_BY = "Steadfaust-Asked-By"
 #: Seconds for the owner's answer, connecting included: it shares its event loop with its lanes.
 TIMEOUT = READ
@@ -81,7 +81,7 @@ def _read(owner: str, status: int, body: bytes, kind: type[A]) -> A:
                 raise Problem(502, "owner_refused", f"{owner} owns the key: {refusal.detail}")
             raise Problem(status, refusal.error, refusal.detail)
     except msgspec.DecodeError:
-        pass  # said below
+        pass  # reported below
     raise Problem(
         502, "owner_unclear", f"{owner} owns the key and gave no answer that can be read ({status})"
     )

@@ -15,7 +15,7 @@ from streams.staging.keys import store_key
 from streams.units import MIB
 from streams.web.base.view import Problem
 
-#: Rows on a page, unless asked for otherwise, and at most.
+#: Rows on a page by default, and at most.
 ROWS = 50
 MOST_ROWS = 500
 #: Stored bytes on a page: a row may be as large as the broker's limit.

@@ -1,4 +1,4 @@
-"""What is asked of the topics themselves, and what was found there: the port of a reader, in values."""
+"""Scans of topics, and what was found there: the port of a reader, in values."""
 
 from __future__ import annotations
 

@@ -93,20 +93,20 @@ def _session(text: str, now: float) -> LoginSession | None:
     return LoginSession(ident, role, float(until)) if until and now < float(until) else None
 
 
-def _sealed(purpose: bytes, key: str, said: str) -> str:
-    return f"{urlsafe_b64encode(said.encode()).decode()}.{_signature(purpose, key, said.encode())}"
+def _sealed(purpose: bytes, key: str, content: str) -> str:
+    return f"{urlsafe_b64encode(content.encode()).decode()}.{_signature(purpose, key, content.encode())}"
 
 
 def _opened(purpose: bytes, key: str, text: str) -> str:
     """What was sealed with the key; empty for what was not."""
     encoded, _, signature = text.partition(".")
     try:
-        said = urlsafe_b64decode(encoded.encode())
+        content = urlsafe_b64decode(encoded.encode())
     except (Error, ValueError):
         return ""
-    right = _signature(purpose, key, said).encode()
-    return said.decode() if key and compare_digest(signature.encode("utf-8", "replace"), right) else ""
+    right = _signature(purpose, key, content).encode()
+    return content.decode() if key and compare_digest(signature.encode("utf-8", "replace"), right) else ""
 
 
-def _signature(purpose: bytes, key: str, said: bytes) -> str:
-    return urlsafe_b64encode(digest(sha256(purpose + key.encode()).digest(), said, "sha256")).decode()
+def _signature(purpose: bytes, key: str, content: bytes) -> str:
+    return urlsafe_b64encode(digest(sha256(purpose + key.encode()).digest(), content, "sha256")).decode()

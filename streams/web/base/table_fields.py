@@ -134,10 +134,10 @@ def _rows_of(table: BoundTable) -> Callable[[bytes, bytes], Fields]:
 
 
 def _position(changelog_key: bytes, data: bytes) -> Fields:
-    stands = decode_position(data)
-    position: dict[str, Any] = {"offset": stands.offset}
-    if stands.ahead:
-        position["handled_ahead"] = [f"{begin}-{end}" for begin, end in stands.ahead]
+    found = decode_position(data)
+    position: dict[str, Any] = {"offset": found.offset}
+    if found.ahead:
+        position["handled_ahead"] = [f"{begin}-{end}" for begin, end in found.ahead]
     return Fields(text_of(changelog_key), "", position)
 
 

@@ -157,7 +157,7 @@ class StandbyView(Protocol):
 
 
 class WorkerView(Protocol):
-    """What is shown of a worker; asked anew for every page."""
+    """A worker's state, for its pages; read anew for every page."""
 
     @property
     def application(self) -> Application:

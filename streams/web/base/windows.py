@@ -1,4 +1,4 @@
-"""What is asked of a topic's log, page by page, and what is read there: the port of a reader, in values."""
+"""Pages of a topic's log, and what is read there: the port of a reader, in values."""
 
 from __future__ import annotations
 

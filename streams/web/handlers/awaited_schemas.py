@@ -48,7 +48,7 @@ def merged(answers: Iterable[AwaitedAnswer]) -> list[AwaitedAnswer]:
 
 
 def warning(each: AwaitedAnswer) -> str:
-    """What an operator is told."""
+    """The warning for operators."""
     keys = f"{each.keys} keys wait" if each.keys > 1 else "1 key waits"
     return (
         f"{keys} for schema {each.schema}, for {each.handler}, since {each.since}:"

@@ -67,7 +67,7 @@ class HandlersAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 class AskHandler(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an operator asks of a handler: what to do, by whom and for what reason; both are needed. What was
-    asked under the same `id` before is not done again.
+    requested under the same `id` before is not done again.
     """
 
     operation: HandlerCommand
@@ -77,7 +77,7 @@ class AskHandler(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class AskedHandler(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked, under which id, of how many partitions. Their lanes settle it, a moment later."""
+    """The operation, its id, and how many partitions it is for. Their lanes settle it, a moment later."""
 
     operation: str
     handler: str

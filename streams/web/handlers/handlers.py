@@ -1,5 +1,5 @@
-"""Handlers of all lanes: what they do, who has paused them, and what waits. Each owner is asked for its
-lanes, so any worker can be asked.
+"""Handlers of all lanes: what they do, who has paused them, and what waits. Each owner answers for its
+lanes, so any worker can answer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def list_handlers(
 ) -> HandlersAnswer:
     """Every handler, or the one that is named, and of that also what waits for it. Raises Problem.
 
-    A worker that is asked by another one is asked for the lanes that `query` names, and answers itself.
+    A request of another worker is for the lanes that `query` names, and is answered here.
     """
     names = [handler] if handler else sorted(view.application.handlers)
     if handler:

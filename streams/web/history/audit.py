@@ -70,12 +70,12 @@ async def audit_page(view: WorkerView, query: Query) -> AuditPage:
     """What operators have done, or about one letter alone, a page of it. Raises Problem."""
     app = view.application
     name = app.layout.operations_log
-    asked: dict[str, Any] = {each: query[each] for each in ("before", "limit") if query.get(each)}
+    wanted: dict[str, Any] = {each: query[each] for each in ("before", "limit") if query.get(each)}
     if query.get("letter"):
-        asked["key"] = query["letter"]  # as its records are
+        wanted["key"] = query["letter"]  # as its records are
     if name not in await view.topic_facts([name]):
         raise Problem(404, "no_topic", f"the cluster has no topic {name}: a worker that starts creates it")
-    window = window_of(app, name, TopicFacts(1, 1, {}), asked)
+    window = window_of(app, name, TopicFacts(1, 1, {}), wanted)
     seen = await view.browse(window)
     (span,) = seen.spans.values()
     return AuditPage(

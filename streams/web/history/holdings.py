@@ -43,7 +43,7 @@ class _KeyPlace(NamedTuple):
 
 
 async def held(view: WorkerView, key: str, *, asked_by: str | None, ask: AskOwner) -> KeyAnswer:
-    """All of a key, asked of its owner. Raises Problem."""
+    """All of a key, from its owner. Raises Problem."""
     layout, data = view.application.layout, key_bytes(key)
     partition = layout.partition_of(data)
     lane = layout.lane_of(partition)

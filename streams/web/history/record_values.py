@@ -93,9 +93,9 @@ def _reader(app: Application, topic: str) -> Callable[[bytes, bytes], Any]:
 
 
 def _operation(data: bytes) -> Any:
-    """What is asked for, without the bytes of an edited message: these may be seen where letters are."""
-    asked = _decode(data, type=dict[str, Any])
-    return {name: _KEPT_OUT if name in ("value", "headers") else each for name, each in asked.items()}
+    """The operation, without the bytes of an edited message: these may be seen where letters are."""
+    fields = _decode(data, type=dict[str, Any])
+    return {name: _KEPT_OUT if name in ("value", "headers") else each for name, each in fields.items()}
 
 
 def _letter(data: bytes) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ from streams.web.history.timeline_answers import KeyAnswer, TimelineAnswer
 from streams.web.history.timeline_parts import changes_of, outbox_of, with_claims, with_outbox
 from streams.web.sagas.saga_rows import kinds
 
-#: Seconds that a timeline goes back, unless asked for otherwise, or its saga began earlier.
+#: Seconds that a timeline goes back by default, unless its saga began earlier.
 WINDOW = 3600.0
 #: Seconds before the beginning of a saga: the message that starts it was written before that.
 _BEFORE_SAGA = 60.0
@@ -135,7 +135,7 @@ class _Hit(NamedTuple):
 async def _scan(
     view: WorkerView, meant: Meant, since: float, most: int, there: KeyAnswer | None, *, everywhere: bool
 ) -> _Hit:
-    """In the key's partitions; in all, with what correlates, when that is asked for, or when it is no key."""
+    """In the key's partitions; in all, with what correlates, when the query says so, or when it is no key."""
     app, since_ms = view.application, int(since * 1000)
     key = key_bytes(meant.key)
     first = await view.scan(Question(partitions_for(app, key), since_ms, meant.wanted, most))

@@ -46,7 +46,7 @@ class HistoryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Versions of the rows of a key, the newest first.
 
     Attributes:
-        subkey: of the one row that was asked for; None: all rows of the key.
+        subkey: of the one row; None: all rows of the key.
         topic: the changelog, and the `partition` that has them.
         whole: whether the log was read to its beginning: it has no earlier one.
         older: the cursor of the topic's page with earlier ones; empty: there are none.
@@ -92,7 +92,7 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
         reference: of a payload in the object store; `claim` says more of it.
         outbox: its row in the outbox of PostgreSQL, where the worker knows one that has it.
         trace: the id of the trace that it belongs to (W3C); empty where it has none.
-        trace_at: where that is looked at; empty where nobody has said.
+        trace_at: where that is looked at; empty where no setting names it.
     """
 
     number: int
@@ -176,7 +176,7 @@ class TimelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of a key, or of a message's or correlation id.
 
     Attributes:
-        asked: what was asked for.
+        asked: the search text.
         key: the key that this means.
         held: what the key's owner has; None when it does not answer, and `missing` says why.
         since: where the timeline begins, RFC 3339.
@@ -187,8 +187,8 @@ class TimelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
         entries: in order of time.
         changes: of rows, in order of time, with the entries that made them.
         changes_stopped: why not all of them are there; empty: they are.
-        outbox: the row of what was asked for, where it is a message that has not reached Kafka.
-        outbox_missing: why the outbox was not asked; empty where it was, or there is none to ask.
+        outbox: the row of the message that was searched, if it is one that has not reached Kafka.
+        outbox_missing: why the outbox was not read; empty where it was, or there is none.
         longer: an age to look back for, longer than this one; empty when there is none.
     """
 

@@ -24,7 +24,7 @@ from streams.web.history.topic_answers import RecordAnswer
 
 E = TypeVar("E", TimelineEntry, RecordAnswer)
 
-#: Messages of one timeline that the outbox is asked for, and objects that the object store is asked for.
+#: Messages of one timeline that are looked up in the outbox, and objects in the object store.
 MOST_ASKED = 20
 #: Seconds that the object store may take to say whether an object is there.
 PATIENCE = READ
@@ -60,7 +60,9 @@ async def changes_of(
 
 
 async def outbox_of(view: WorkerView, request: str, entries: Sequence[TimelineEntry]) -> OutboxRows:
-    """The rows of the messages that nothing here has caused, and of what was asked for: it may wait."""
+    """The rows of the messages that nothing here has caused, and of the message that was searched: it may
+    wait.
+    """
     wanted: dict[str, float] = {request: view.now()}
     for entry in entries:
         if entry.id and not entry.cause and entry.kind not in _APART and len(wanted) < MOST_ASKED:
@@ -83,20 +85,20 @@ async def with_claims(app: Application, entries: Sequence[E]) -> list[E]:
     """The entries, with what the object store knows of the first objects that are payloads of theirs."""
     claims = {_place(each.claim): each.claim for each in entries if each.claim is not None}
     request = list(claims.items())[:MOST_ASKED]
-    told = dict(
+    answers = dict(
         zip(
             (place for place, _ in request),
             await asyncio.gather(*(_standing(app, claim) for _, claim in request)),
             strict=True,
         )
     )
-    return [_told(each, told) for each in entries]
+    return [_told(each, answers) for each in entries]
 
 
-def _told(entry: E, told: Mapping[tuple[str, str], ClaimAnswer]) -> E:
+def _told(entry: E, answers: Mapping[tuple[str, str], ClaimAnswer]) -> E:
     if entry.claim is None:
         return entry
-    answer = told.get(_place(entry.claim), entry.claim)
+    answer = answers.get(_place(entry.claim), entry.claim)
     return msgspec.structs.replace(entry, claim=answer)
 
 

@@ -22,7 +22,7 @@ from streams.web.history.timeline import topics_of
 from streams.web.history.timeline_parts import with_claims
 from streams.web.history.topic_answers import LogAnswer, PageAnswer, RecordPage, TopicAnswer, TopicsAnswer
 
-#: Records on a page, unless asked for otherwise, and at most.
+#: Records on a page by default, and at most.
 RECORDS = 25
 MOST_RECORDS = 100
 _CURSOR = re.compile(r"(\d{1,9})-(\d{1,18})", re.ASCII)
@@ -50,12 +50,12 @@ def declared_topics(app: Application) -> dict[str, TopicAnswer]:
         about = _ABOUT_TABLES.get(table, f"rows of {table}")
         found.append(TopicAnswer(name=topic, kind="changelog", about=about))
     layout = app.layout
-    said = {
+    about_others = {
         layout.operations: ("operations", "what operators ask lanes for"),
         layout.operations_log: ("operations", "who did what, and what came of it"),
         layout.announcements: ("announcements", "schemas, and how the application is cut"),
     }
-    found += [TopicAnswer(name=name, kind=kind, about=about) for name, (kind, about) in said.items()]
+    found += [TopicAnswer(name=name, kind=kind, about=about) for name, (kind, about) in about_others.items()]
     order = ("messages", "retries", "dead letters", "changelog", "operations", "announcements")
     return {each.name: each for each in sorted(found, key=lambda each: (order.index(each.kind), each.name))}
 
@@ -81,7 +81,7 @@ async def list_topics(view: WorkerView) -> TopicsAnswer:
 
 
 def known_topics(app: Application, kept: Kept | None, why: str) -> TopicsAnswer:
-    """All topics while the cluster does not answer: as they stood last, or their names alone."""
+    """All topics while the cluster does not answer: as they were last, or their names alone."""
     if kept is None:
         note = f"Kafka does not answer, so of these topics only the names are known: {why}"
         return TopicsAnswer(topics=list(declared_topics(app).values()), note=note)

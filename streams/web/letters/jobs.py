@@ -1,7 +1,7 @@
 """What operators ask of many letters: a job goes through them at a bounded rate, and can be stopped.
 
-It lives in the worker that was asked. An operation's id is made of the job's name and the letter, and the
-lane takes each id once: to resume a job, also elsewhere, is to start it again by the same name.
+It lives in the worker that took the request. An operation's id is made of the job's name and the letter, and
+the lane takes each id once: to resume a job, also elsewhere, is to start it again by the same name.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Jobs:
     async def ask(self, request: Ask) -> JobAnswer:
         """Ask for operations about letters that are named, at once; or begin to look for those that match.
 
-        Raises Problem when what is asked for cannot be.
+        Raises Problem for a request that is not possible.
         """
         _check(self._view.application, request)
         request = replace(request, job=request.job or str(uuid_utils.uuid7()))
@@ -112,7 +112,7 @@ class Jobs:
         return self._jobs[name]
 
     def request_of(self, name: str) -> Ask:
-        """What a job was asked for. Raises Problem 404."""
+        """The request of a job. Raises Problem 404."""
         self.get(name)
         return self._asked[name]
 
@@ -121,7 +121,7 @@ class Jobs:
         return list(self._jobs.values())
 
     async def stop(self, name: str) -> JobAnswer:
-        """Ask for no more. What was asked for is done."""
+        """Send no more operations. Those that were sent are carried out."""
         self.get(name)
         task = self._tasks.get(name)
         if task is not None and not task.done():

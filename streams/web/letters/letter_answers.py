@@ -84,8 +84,8 @@ class EventAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LetterShown(msgspec.Struct, frozen=True, kw_only=True):
-    """A letter with all that is known of it. `value` is decoded; `hex` stands for it when it will not decode,
-    and `unreadable` says why.
+    """A letter with all that is known of it. `value` is decoded; `hex` is in its place when it will not
+    decode, and `unreadable` says why.
     """
 
     letter: LetterAnswer
@@ -105,7 +105,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         who, why: by whom and for what reason; both are needed.
         letters: about these; about all that `matching` names when there are none.
         matching: a filter, as in the query of a list; by itself an empty one names nothing.
-        job: a name; what was asked for under the same name before is not done again.
+        job: a name; what was done under the same name before is not done again.
         force: also parked ones.
         rate: operations in a second at most.
         dry_run: only count.
@@ -128,10 +128,11 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a job is: letters looked at, matched and asked for; `lanes` of how many it has been through.
+    """How far a job is: letters looked at, matched and sent operations; `lanes` of how many it has been
+    through.
 
     `state`: running, done, stopped or failed; `waits_for` says why it does not get on, while a lane has no
-    owner that answers. What was asked for is settled by the letters' lanes, a moment later; the letters'
+    owner that answers. The operations are settled by the letters' lanes, a moment later; the letters'
     history and the log of operations tell how.
     """
 

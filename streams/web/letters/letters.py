@@ -130,7 +130,7 @@ async def group_letters(
 
 
 async def show_letter(view: WorkerView, ident: str, *, asked_by: str | None, ask: AskOwner) -> LetterShown:
-    """All of one letter, asked of its owner. Raises Problem 404 when there is none."""
+    """All of one letter, from its owner. Raises Problem 404 when there is none."""
     app = view.application
     partition, key = partition_and_key(app, ident)
     lane = app.layout.lane_of(partition)
@@ -162,7 +162,7 @@ def partition_and_key(app: Application, ident: str) -> tuple[int, bytes]:
 async def _rows(
     view: WorkerView, lane: int, begin: bytes, query: Query
 ) -> AsyncIterator[tuple[bytes, bytes]]:
-    """A lane's rows from a local key on; those of one state, where it is asked for, from the index."""
+    """A lane's rows from a local key on; those of one state, where the query names it, from the index."""
     state = query.get("state", "")
     if not state or not await is_indexed(view, lane):
         return rows_of(view, DEAD_LETTERS, lane, begin)

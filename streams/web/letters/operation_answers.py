@@ -20,7 +20,7 @@ from streams.web.letters.letters import partition_and_key
 async def settled(
     view: WorkerView, ident: str, query: Query, *, asked_by: str | None, ask: AskOwner
 ) -> SettledAnswer:
-    """The answer to what `job` has asked of a letter, from its owner. Raises Problem."""
+    """The answer to an operation of `job` on a letter, from its owner. Raises Problem."""
     app = view.application
     partition, _ = partition_and_key(app, ident)
     operation, job = _operation(query.get("operation", "")), query.get("job", "")

@@ -1,4 +1,4 @@
-"""The whole application at a glance: every worker tells its part, and the one that is asked merges them."""
+"""The whole application at a glance: every worker sends its part, and the one with the page merges them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AskPart = Callable[[str, str, Query], Awaitable[WorkerPart]]
 PART_PATH = "/api/overview/part"
 #: Seconds for a worker's part: a page does not wait longer for one that is silent.
 PATIENCE = 1.0
-#: Workers that are asked at the same time.
+#: Requests to workers at the same time.
 AT_ONCE = 16
 #: A lag grows when there are so many messages more than a minute ago, and more than these seconds of work.
 GROWN, SECONDS_OF_WORK = 1000, 10.0

@@ -150,7 +150,7 @@ def _gates(view: WorkerView) -> tuple[Counter[str], Counter[str]]:
 
 
 def _warnings(view: WorkerView) -> list[Warned]:
-    """What its health tells: each is mended at the worker, or tells itself where. Breakers are told for all
+    """Warnings of its health: each is mended at the worker, or names the place. Breakers are reported for all
     workers together.
     """
     told_together = breakers(gate for lane in view.lanes.values() for gate in lane.gates.values())

@@ -185,12 +185,12 @@ def _service(service: ServiceShown, box: Box, answer: OverviewAnswer) -> FlowNod
 
 
 def _handler_text(handler: HandlerShown) -> str:
-    said = [rate_text(handler.numbers.rate)]
-    said += [f"{handler.numbers.waits} waiting"] if handler.numbers.waits else []
-    said += [f"{handler.numbers.letters} dead letters"] if handler.numbers.letters else []
-    said += ["paused"] if handler.numbers.paused else []
-    said += ["circuit breaker open"] if handler.numbers.breakers else []
-    return f"{handler.handler}: {', '.join(said)}"
+    parts = [rate_text(handler.numbers.rate)]
+    parts += [f"{handler.numbers.waits} waiting"] if handler.numbers.waits else []
+    parts += [f"{handler.numbers.letters} dead letters"] if handler.numbers.letters else []
+    parts += ["paused"] if handler.numbers.paused else []
+    parts += ["circuit breaker open"] if handler.numbers.breakers else []
+    return f"{handler.handler}: {', '.join(parts)}"
 
 
 def _topics(name: str, topics: Sequence[TopicShown], box: Box) -> FlowNode:
@@ -232,8 +232,8 @@ def _arrow(
         sum(each.numbers.waits for each in handlers),
         sum(each.numbers.letters for each in handlers),
     )
-    said = [f"{waits} waiting"] if waits else []
-    said += [f"{letters} dead"] if letters else []
+    parts = [f"{waits} waiting"] if waits else []
+    parts += [f"{letters} dead"] if letters else []
     ends = (a if a not in groups else topics[0].message), (b if b not in groups else topics[0].message)
     title = f"{ends[0]} to {ends[1]}: {rate_text(rate)}" + (f", {lag} behind" if lag and a in groups else "")
     x, y = picture.edges[edge][-1]
@@ -241,10 +241,10 @@ def _arrow(
         path=_path(picture.edges[edge]),
         width=round(min(THICK, THIN + log10(1 + rate)), 2),
         busy=rate > 0,
-        bad=bool(said),
+        bad=bool(parts),
         back=edge in picture.back,
-        title=", ".join([title, *said]),
-        label=", ".join(said),
+        title=", ".join([title, *parts]),
+        label=", ".join(parts),
         link=next((each.letters_link for each in handlers if each.numbers.letters), ""),
         x=x,
         y=y,

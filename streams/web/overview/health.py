@@ -155,7 +155,7 @@ def topics(lanes: Iterable[LaneView], now: float) -> list[str]:
 
 
 def refused_timers(lanes: Iterable[LaneView]) -> list[str]:
-    """A warning for each timer that is put off since the broker refuses its message, up to a few."""
+    """A warning for each timer that waits since the broker refuses its message, up to a few."""
     texts = [text for lane in lanes for text in lane.measures.refused_timers.values()]
     more = len(texts) - MOST_SHOWN
     also = [f"{more} timers more are put off: timer_refused in the log says which"] if more > 0 else []

@@ -79,7 +79,7 @@ def owners(view: WorkerView) -> list[OwnerAnswer]:
 
 def readiness(view: WorkerView) -> HealthAnswer:
     """Ready: in the group, every lane recovered, and every one with work makes progress. Degraded: ready, and
-    somebody should look at it.
+    an operator should look at it.
     """
     reasons, found = why_not_ready(view), warnings(view)
     status = "not ready" if reasons else "degraded" if found else "ready"

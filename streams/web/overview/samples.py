@@ -1,7 +1,7 @@
 """What is in the lanes of a worker, counted for its metrics: dead letters, messages that wait, timers, sagas.
 
 Counting takes time, and lanes share the loop: it goes on all the time, a little at a time, and what a scrape
-gets is how it stood when a lane was counted last. Sagas and dead letters are counted by their index.
+gets is the last count of each lane. Sagas and dead letters are counted by their index.
 """
 
 from __future__ import annotations

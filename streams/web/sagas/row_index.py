@@ -1,6 +1,6 @@
 """An index of rows by status, made beside a lane's work, so that no list and no count looks at every row.
 
-A lane only marks that a row has changed. Whoever wants to know catches up first: each marked row is read, and
+A lane only marks that a row has changed. Readers catch up first: each marked row is read, and
 its entry moved to where it belongs. Marks and entries lie in the lane's store and go with it (docs/adr/0039).
 """
 

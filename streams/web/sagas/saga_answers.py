@@ -76,7 +76,7 @@ class SagaShown(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         partition, lane, owner: where it is.
-        operations: whether something can be asked of it.
+        operations: whether it takes operations.
     """
 
     saga: SagaAnswer
@@ -110,7 +110,7 @@ def _advice(saga: str, step: StepAnswer) -> str:
 
 class AskSaga(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an operator asks of a saga: what to do, by whom and for what reason; both are needed. `step` may
-    be left out where only one waits. What was asked under the same `id` before is not done again.
+    be left out where only one waits. An operation with the same `id` as one before is not done again.
     """
 
     operation: RepairOperation
@@ -121,7 +121,7 @@ class AskSaga(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class AskedSaga(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked, under which id. The saga's lane settles it, a moment later: an entry of its log after
+    """The operation and its id. The saga's lane settles it, a moment later: an entry of its log after
     number `entries`, with `said` in its detail, tells what came of it.
     """
 

@@ -25,7 +25,7 @@ from streams.web.base.view import Problem, WorkerView, readable_store
 from streams.web.sagas.row_index import Indexed, IndexedStatus, ListedRow, entries
 from streams.web.sagas.saga_answers import UNREADABLE, SagaAnswer, saga_answer, unreadable
 
-#: What a list can be asked for by.
+#: The fields by which a list can be filtered.
 STATUSES = (*get_args(SagaStatus), UNREADABLE)
 #: The group of sagas in the index.
 SAGAS = "sagas"
@@ -87,8 +87,8 @@ def kinds_of_application(app: Application, without: Sequence[ChoreographedSaga])
     found = []
     for each in app.wiring.handlers():
         if isinstance(each, SagaHandler):
-            heard = each.repairs is not None and each.repairs.TOPIC in app.routes
-            repairs = each.repairs if heard else None
+            routed = each.repairs is not None and each.repairs.TOPIC in app.routes
+            repairs = each.repairs if routed else None
             table = each.rows["saga"].table.name
             found.append(SagaKind(each.saga, table, partial(_orchestrated, each), repairs))
     return [*found, *(SagaKind(each.name, each.table.name, each.view) for each in without)]
@@ -116,7 +116,7 @@ def in_index(place: bytes) -> bool:
 
 
 def check_place(place: bytes, wanted: Wanted) -> None:
-    """Raises Problem 400 for a place in a list that is not asked for."""
+    """Raises Problem 400 for a cursor of another list."""
     if in_index(place) and _status_at(place[1:]) not in wanted.statuses:
         raise Problem(400, "bad_cursor", "the cursor is of a list of another status")
 

@@ -50,7 +50,7 @@ MOST_LOOKED_AT = 2_000
 async def list_sagas(view: WorkerView, query: Query, *, asked_by: str | None, ask: AskOwner) -> SagasAnswer:
     """A page of sagas, in order of lane. A lane that does not answer is left out, and named.
 
-    A worker that is asked by another one answers for the lane of the cursor only.
+    A request of another worker is answered for the lane of the cursor only.
     """
     app, limit = view.application, decode_limit(query.get("limit", ""))
     # What is wrong with it is not a lane's fault.
@@ -76,7 +76,7 @@ async def list_sagas(view: WorkerView, query: Query, *, asked_by: str | None, as
 
 
 async def show_saga(view: WorkerView, ident: str, *, asked_by: str | None, ask: AskOwner) -> SagaShown:
-    """All of one saga, asked of its owner. Raises Problem 404 when there is none."""
+    """All of one saga, from its owner. Raises Problem 404 when there is none."""
     app = view.application
     partition = app.layout.partition_of(_key(ident))
     lane = app.layout.lane_of(partition)

@@ -55,7 +55,7 @@ class LettersPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A letter; None when it is gone after something was asked for."""
+    """A letter; None when it is gone after an operation."""
 
     shown: LetterShown | None
     ident: str
@@ -81,7 +81,7 @@ class EditPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, with what was asked for."""
+    """A job, with its request."""
 
     job: JobAnswer
     who: str
@@ -153,12 +153,12 @@ async def _through(
             return looked, left_out, cursor
 
 
-async def letter_page(asked: WebRequest) -> LetterPage:
+async def letter_page(request: WebRequest) -> LetterPage:
     """A letter, or that it is gone. Raises Problem."""
-    wanted, ident = asked.query.get("asked", ""), asked.names["letter"]
+    wanted, ident = request.query.get("asked", ""), request.names["letter"]
     shown: LetterShown | None = None
     try:
-        shown = await show_letter(asked.view, ident, **asked.asker(LetterShown))
+        shown = await show_letter(request.view, ident, **request.asker(LetterShown))
     except Problem as problem:
         if problem.error != "no_letter" or not wanted:
             raise
@@ -166,44 +166,44 @@ async def letter_page(asked: WebRequest) -> LetterPage:
         shown=shown,
         ident=ident,
         asked=wanted,
-        key=shown.letter.key if shown is not None else asked.query.get("key", ""),
-        can_edit=asked.view.application.lane_options.edit_dead_letters,
+        key=shown.letter.key if shown is not None else request.query.get("key", ""),
+        can_edit=request.view.application.lane_options.edit_dead_letters,
     )
 
 
-async def edit_page(asked: WebRequest) -> EditPage:
+async def edit_page(request: WebRequest) -> EditPage:
     """A letter's message, as it may be edited. Raises Problem."""
-    shown = await _editable(asked)
+    shown = await _editable(request)
     return EditPage(shown=shown, message=_text(shown))
 
 
-async def job_page(asked: WebRequest) -> JobPage:
+async def job_page(request: WebRequest) -> JobPage:
     """A job of this worker. Raises Problem 404."""
-    job = asked.jobs.get(asked.names["job"])
-    ask = asked.jobs.request_of(job.job)
+    job = request.jobs.get(request.names["job"])
+    ask = request.jobs.request_of(job.job)
     return JobPage(job=job, who=ask.who, why=ask.why, matching=ask.matching, force=ask.force)
 
 
-async def jobs_page(asked: WebRequest) -> JobsAnswer:
+async def jobs_page(request: WebRequest) -> JobsAnswer:
     """The jobs of this worker, the newest first."""
-    return JobsAnswer(jobs=asked.jobs.all()[::-1])
+    return JobsAnswer(jobs=request.jobs.all()[::-1])
 
 
 # -- forms ------------------------------------------------------------------------------------------------
 
 
-async def operate(asked: WebRequest, fields: Mapping[str, str]) -> str:
+async def operate(request: WebRequest, fields: Mapping[str, str]) -> str:
     """Replay, discard or restore one letter."""
-    ident, operation = asked.names["letter"], command_of(fields)
+    ident, operation = request.names["letter"], command_of(fields)
     ask = Ask(operation=operation, letters=[ident], **_reason(fields), force="force" in fields)
-    await asked.jobs.ask(ask)
-    said = urlencode({"asked": operation.value, "key": fields.get("key", "")})
-    return f"{LETTERS}/{quote(ident, safe='')}?{said}"
+    await request.jobs.ask(ask)
+    query = urlencode({"asked": operation.value, "key": fields.get("key", "")})
+    return f"{LETTERS}/{quote(ident, safe='')}?{query}"
 
 
-async def edit(asked: WebRequest, fields: Mapping[str, str]) -> str | FormPage:
+async def edit(request: WebRequest, fields: Mapping[str, str]) -> str | FormPage:
     """Show what an edit would change; once that is confirmed, replay the letter with it."""
-    shown = await _editable(asked)
+    shown = await _editable(request)
     text = fields.get("message", "").replace("\r\n", "\n")
     try:
         message = _decode_message(text.encode())
@@ -220,12 +220,12 @@ async def edit(asked: WebRequest, fields: Mapping[str, str]) -> str | FormPage:
         message=message,
         force=True,
     )
-    await asked.jobs.ask(ask)
-    said = urlencode({"asked": "edit", "key": shown.letter.key})
-    return f"{LETTERS}/{quote(shown.letter.id, safe='')}?{said}"
+    await request.jobs.ask(ask)
+    query = urlencode({"asked": "edit", "key": shown.letter.key})
+    return f"{LETTERS}/{quote(shown.letter.id, safe='')}?{query}"
 
 
-async def operate_on_all(asked: WebRequest, fields: Mapping[str, str]) -> str:
+async def operate_on_all(request: WebRequest, fields: Mapping[str, str]) -> str:
     """Begin to count the letters that match, or, once confirmed, to do something about each of them."""
     matching = {name: fields[name] for name in FILTERS if fields.get(name)}
     ask = Ask(
@@ -235,13 +235,13 @@ async def operate_on_all(asked: WebRequest, fields: Mapping[str, str]) -> str:
         force="force" in fields,
         dry_run="confirmed" not in fields,
     )
-    job = await asked.jobs.ask(ask)
+    job = await request.jobs.ask(ask)
     return f"{LETTERS}/jobs/{quote(job.job, safe='')}"
 
 
-async def stop_job(asked: WebRequest, _: Mapping[str, str]) -> str:
+async def stop_job(request: WebRequest, _: Mapping[str, str]) -> str:
     """Ask for no more."""
-    job = await asked.jobs.stop(asked.names["job"])
+    job = await request.jobs.stop(request.names["job"])
     return f"{LETTERS}/jobs/{quote(job.job, safe='')}"
 
 
@@ -276,9 +276,9 @@ def _reason(fields: Mapping[str, str]) -> dict[str, Any]:
     return {"who": fields.get("who", ""), "why": fields.get("why", "")}
 
 
-async def _editable(asked: WebRequest) -> LetterShown:
-    if not asked.visitor.operates:
+async def _editable(request: WebRequest) -> LetterShown:
+    if not request.visitor.operates:
         raise Problem(403, "read_only", "you may look, and change nothing: that takes the operators' token")
-    if not asked.view.application.lane_options.edit_dead_letters:
+    if not request.view.application.lane_options.edit_dead_letters:
         raise Problem(403, "no_edit", "editing is off: set STEADFAUST_EDIT_DEAD_LETTERS, and restart")
-    return await show_letter(asked.view, asked.names["letter"], **asked.asker(LetterShown))
+    return await show_letter(request.view, request.names["letter"], **request.asker(LetterShown))

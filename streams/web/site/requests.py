@@ -33,5 +33,5 @@ def router_path(raw: bytes) -> str:
 
 
 def shown_path(request: AnyRequest) -> str:
-    """The path as it was asked for, decoded."""
+    """The path of the request, decoded."""
     return unquote(request.scope["path"])

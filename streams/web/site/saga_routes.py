@@ -30,8 +30,8 @@ class SagasPage(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         counts: how many there are of each status, `counted` seconds ago or later; None: not counted yet.
-        first: those that wait for an operator or take too long; only where nothing else is asked for.
-        found: what is asked for.
+        first: those that wait for an operator or take too long; only where the query has no filter.
+        found: by the query.
         lines: how many there were in the last hour, as far as workers remember.
         untold: workers that did not send their counts.
     """
@@ -57,8 +57,8 @@ async def sagas_over_time(request: WebRequest) -> OverTime | CountsAnswer:
     own = request.overviews.saga_counts()
     if request.asked_by is not None:
         return own
-    told, untold = await over_time(request.view, own, request.asker(CountsAnswer)["ask"])
-    return OverTime(lines=told, untold=untold)
+    counts, untold = await over_time(request.view, own, request.asker(CountsAnswer)["ask"])
+    return OverTime(lines=counts, untold=untold)
 
 
 async def sagas_page(request: WebRequest) -> SagasPage:
@@ -75,14 +75,14 @@ async def sagas_page(request: WebRequest) -> SagasPage:
                 first += [each for each in some.sagas if each.id not in known]
     found = await list_sagas(request.view, request.query, **request.asker(SagasAnswer))
     ask = request.asker(CountsAnswer)["ask"]
-    told, untold = await over_time(request.view, request.overviews.saga_counts(), ask)
+    minutes, untold = await over_time(request.view, request.overviews.saga_counts(), ask)
     return SagasPage(
         counts=counts,
         stalled=stalled,
         counted=counted,
         first=first,
         found=found,
-        lines=told,
+        lines=minutes,
         untold=untold,
     )
 
@@ -103,9 +103,9 @@ async def over_time(
     known = {*view.assignment.owners.values(), *view.assignment.members}
     others = sorted(url for url in known if url and url != view.url)
     answers = await asyncio.gather(*(_asked(url, ask) for url in others))
-    told = [each for each in answers if each is not None]
+    counts = [each for each in answers if each is not None]
     untold = [url for url, each in zip(others, answers, strict=True) if each is None]
-    return lines([own, *told], int(view.now() // 60)), untold
+    return lines([own, *counts], int(view.now() // 60)), untold
 
 
 async def _asked(url: str, ask: Callable[[str, str, Query], Awaitable[Any]]) -> CountsAnswer | None:

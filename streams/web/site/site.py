@@ -43,7 +43,7 @@ Route: TypeAlias = Read | ApiOperation | Form
 #: Writes an answer.
 Write = Callable[[WebRequest], Awaitable[ASGIResponse]]
 
-#: Bytes of what may be asked for: an edited message is the largest.
+#: Bytes of a request at most: an edited message is the largest.
 MOST_ASKED = 4 * MIB
 #: And of addresses that need no login.
 MOST_AT_LOGIN = 8 * KIB
@@ -93,7 +93,8 @@ class Site:
 
     async def __aenter__(self) -> Self:
         enter = self._opened.enter_async_context
-        # No proxy: the other workers are here, or near. Nobody but them is asked, so all are shown the token.
+        # No proxy: the other workers are here, or near. Requests go to them alone, so all are shown the
+        # token.
         self._session = await enter(ClientSession(trust_env=False, headers=self._access.headers))
         await enter(self.metrics.sampling())
         self._overviews = await enter(overviews(self._view, self.metrics.sampler, self._session))
@@ -122,13 +123,13 @@ class Site:
                 message["headers"] = [*message["headers"], *more]
             await send(message)
 
-        asked: Any = scope
-        inner = dict(asked)
+        given: Any = scope
+        inner = dict(given)
         if scope["type"] == ScopeType.HTTP:
-            # Whoever asks for the head alone is answered like others: the server leaves out the body. And
+            # A request for the head alone is answered like others: the server leaves out the body. And
             # the framework would answer OPTIONS itself, to anybody.
-            inner["method"] = {"HEAD": "GET", "OPTIONS": "TRACE"}.get(asked["method"], asked["method"])
-            inner["path"] = router_path(asked["raw_path"])
+            inner["method"] = {"HEAD": "GET", "OPTIONS": "TRACE"}.get(given["method"], given["method"])
+            inner["path"] = router_path(given["raw_path"])
         await self._app(cast(Any, inner), receive, send_safe)
 
     def _handlers(self, route: Route) -> list[HTTPRouteHandler]:
@@ -160,11 +161,13 @@ class Site:
         """Every error as JSON or as a page, in the form of the answer that it replaces."""
         try:
             visitor = self._visitor(request)
-            asked = await self._asked(request, visitor)
-            # Nothing is done before a question has its answer, so that all of it can be asked again.
-            most = self._view.patience if ASKED_BY not in asked.headers else 0.0  # the asker waits
+            web_request = await self._web_request(request, visitor)
+            # Nothing is done before a question has its answer, so that all of it can be repeated.
+            most = self._view.patience if ASKED_BY not in web_request.headers else 0.0  # the asker waits
             usual = min(most, READ) if request.method == "GET" else most
-            response = await patiently(lambda: write(asked), patience_of(asked.headers, usual, most))
+            response = await patiently(
+                lambda: write(web_request), patience_of(web_request.headers, usual, most)
+            )
         except Problem as problem:
             return refused(request, problem)
         except HTTPException as error:
@@ -175,8 +178,8 @@ class Site:
             log.exception("page_failed", path=request.scope["path"])
             return refused(request, Problem(500, "failed", f"{type(error).__name__}: see this worker's log"))
         if request.method == "POST":
-            who = {"role": visitor.role.value, "visitor": visitor.name, "client": asked.client}
-            log.info("web_operation", path=asked.path, status=response.status_code, **who)
+            who = {"role": visitor.role.value, "visitor": visitor.name, "client": web_request.client}
+            log.info("web_operation", path=web_request.path, status=response.status_code, **who)
         return response
 
     def _visitor(self, request: AnyRequest) -> Visitor:
@@ -203,7 +206,7 @@ class Site:
         }.get(error.status_code, ("bad_request", error.detail, {}))
         return refused(request, Problem(error.status_code, word, detail), headers)
 
-    async def _asked(self, request: AnyRequest, visitor: Visitor) -> WebRequest:
+    async def _web_request(self, request: AnyRequest, visitor: Visitor) -> WebRequest:
         if self._session is None or self._jobs is None or self._overviews is None:
             raise Problem(503, "not_now", "the worker starts, or ends")
         return WebRequest(
@@ -224,13 +227,13 @@ class Site:
             browser=request.cookies.get(KNOWN, ""),
         )
 
-    async def _as_page(self, read: Read, asked: WebRequest) -> ASGIResponse:
-        if read.unasked and not asked.query.get("q", "").strip():
-            return page(read.unasked, asked)
-        answer = await read.answer(asked)
+    async def _as_page(self, read: Read, web_request: WebRequest) -> ASGIResponse:
+        if read.unasked and not web_request.query.get("q", "").strip():
+            return page(read.unasked, web_request)
+        answer = await read.answer(web_request)
         if read.onward is not None and (there := read.onward(answer)):
             return see(there)
-        return page(read.template, asked, answer=answer)
+        return page(read.template, web_request, answer=answer)
 
     async def _letters(self, query: Query) -> LettersAnswer:
         assert self._session is not None  # a job runs while the site is entered
@@ -264,6 +267,6 @@ class _Made(Response[bytes]):
         return self._made
 
 
-async def static(asked: WebRequest) -> ASGIResponse:
+async def static(request: WebRequest) -> ASGIResponse:
     """A file that pages load."""
-    return asset_response(asked.names["name"])
+    return asset_response(request.names["name"])

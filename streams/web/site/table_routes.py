@@ -38,7 +38,7 @@ async def _table(request: WebRequest) -> msgspec.Struct:
 async def _rows(request: WebRequest) -> msgspec.Struct:
     view, name, query = request.view, request.names["table"], dict(request.query)
     if request.asked_by is None:
-        query.pop(STANDBY, None)  # workers ask so, nobody else
+        query.pop(STANDBY, None)  # only workers ask so
     ask = partial(ask_owner, request.session, asked_by=view.url)
 
     async def from_owner() -> FoundAnswer:
@@ -61,7 +61,7 @@ async def _rows(request: WebRequest) -> msgspec.Struct:
 
 
 def _may_be_stale(request: WebRequest) -> bool:
-    """Whether a standby's rows will do where the owner does not answer: people look, and are told how old
+    """Whether a standby's rows will do where the owner does not answer: people look, and see how old
     they are; programs wait for the owner, unless they say `stale=1`.
     """
     return request.asked_by is None and (

@@ -1,4 +1,4 @@
-"""What is asked of a worker, whichever framework took it, and the three kinds of addresses."""
+"""Requests to a worker, whichever framework took them, and the three kinds of addresses."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class WebRequest:
     """A request. `names` are the parts of its path that its address leaves open.
 
     Attributes:
-        kept: the last answers of this worker that Kafka had to be asked for, for when it does not answer.
-        path: decoded, as it was asked for.
+        kept: the last answers of this worker that were read from Kafka, for when it does not answer.
+        path: decoded.
         csrf: the token of this visitor's forms.
         client: the address of who asks.
         browser: what a browser shows that has logged in before.
@@ -159,7 +159,7 @@ class Read(NamedTuple):
     Attributes:
         json: where its JSON is when that is elsewhere; None: nowhere.
         onward: the address to which the page leads straight on, for an answer; empty: it shows the answer.
-        unasked: the template for when nothing is asked: there is no `q`.
+        unasked: the template for a query without `q`.
     """
 
     path: str

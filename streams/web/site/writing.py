@@ -23,32 +23,37 @@ _IN_ADDRESSES = "/?#[]@!$&'()*+,;=:%~"
 _NOT_PAGES = ("/api/", "/health/", "/metrics")
 
 
-async def acted(act: Act, asked: WebRequest) -> ASGIResponse:
+async def acted(act: Act, request: WebRequest) -> ASGIResponse:
     """Do what a form asks for, and lead to what it shows then."""
-    match await act(asked, asked.form()):
+    match await act(request, request.form()):
         case FormPage(template, answer):
-            return page(template, asked, answer=answer)
+            return page(template, request, answer=answer)
         case LoginRedirect(path, session, browser):
-            return see(path, *_cookies_of_login(asked, session, browser))
+            return see(path, *_cookies_of_login(request, session, browser))
         case path:
             return see(path)
 
 
-async def as_json(answer: Callable[[WebRequest], Awaitable[Any]], asked: WebRequest) -> ASGIResponse:
+async def as_json(answer: Callable[[WebRequest], Awaitable[Any]], request: WebRequest) -> ASGIResponse:
     """An answer as JSON."""
-    return json_response(_for(asked.visitor, asked.view, await answer(asked)))
+    return json_response(_for(request.visitor, request.view, await answer(request)))
 
 
-def page(template: str, asked: WebRequest, **values: Any) -> ASGIResponse:
+def page(template: str, request: WebRequest, **values: Any) -> ASGIResponse:
     """A page for who asks. Who comes for the first time is given the token of forms."""
-    csrf = asked.csrf or secrets.token_urlsafe(32)
-    secure = _is_over_tls(asked)
+    csrf = request.csrf or secrets.token_urlsafe(32)
+    secure = _is_over_tls(request)
     cookies = (
-        [] if asked.csrf else [Cookie(CSRF, value=csrf, httponly=True, samesite="strict", secure=secure)]
+        [] if request.csrf else [Cookie(CSRF, value=csrf, httponly=True, samesite="strict", secure=secure)]
     )
     if "answer" in values:
-        values["answer"] = _for(asked.visitor, asked.view, values["answer"])
-    more: dict[str, Any] = {"query": asked.query, "path": asked.path, "csrf": csrf, "visitor": asked.visitor}
+        values["answer"] = _for(request.visitor, request.view, values["answer"])
+    more: dict[str, Any] = {
+        "query": request.query,
+        "path": request.path,
+        "csrf": csrf,
+        "visitor": request.visitor,
+    }
     return page_response(template, cookies, **more, **values)
 
 
@@ -59,12 +64,12 @@ def _for(visitor: Visitor, view: WorkerView, answer: Any) -> Any:
     return masked(answer, names)
 
 
-def _cookies_of_login(asked: WebRequest, session: str, browser: str) -> list[Cookie]:
+def _cookies_of_login(request: WebRequest, session: str, browser: str) -> list[Cookie]:
     """After a login, forms have another token: who has planted the one before knows nothing."""
     given = {SESSION: (session, LASTS if session else 0.0), CSRF: (secrets.token_urlsafe(32), None)}
     if browser:
         given[KNOWN] = browser, KNOWN_LASTS
-    secure = _is_over_tls(asked)
+    secure = _is_over_tls(request)
     return [
         Cookie(
             name,
@@ -78,14 +83,14 @@ def _cookies_of_login(asked: WebRequest, session: str, browser: str) -> list[Coo
     ]
 
 
-def _is_over_tls(asked: WebRequest) -> bool:
+def _is_over_tls(request: WebRequest) -> bool:
     """Whether the visitor's browser speaks TLS. Workers speak plain HTTP; a proxy that ends TLS before them
     says so in one of two headers, and a browser that sends a form says it by itself.
     """
-    nearest = asked.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower()
-    forwarded = asked.headers.get("Forwarded", "").partition(",")[0].lower().replace('"', "")
-    said = "proto=https" in (part.strip() for part in forwarded.split(";"))
-    return nearest == "https" or said or asked.headers.get("Origin", "").startswith("https://")
+    nearest = request.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower()
+    forwarded = request.headers.get("Forwarded", "").partition(",")[0].lower().replace('"', "")
+    says_https = "proto=https" in (part.strip() for part in forwarded.split(";"))
+    return nearest == "https" or says_https or request.headers.get("Origin", "").startswith("https://")
 
 
 def see(path: str, *cookies: Cookie) -> ASGIResponse:

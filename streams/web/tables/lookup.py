@@ -1,4 +1,4 @@
-"""Rows of a worker: a table page by page, and one key, which its owner is asked for."""
+"""Rows of a worker: a table page by page, and one key, from its owner."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from streams.web.base.view import Problem, WorkerView
 
 class AskRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an operator asks of a row that cannot be read: what to do, by whom and for what reason; both are
-    needed. `row` is what it is to be instead, by the names of its fields. What was asked under the same `id`
-    before is not done again.
+    needed. `row` is what it is to be instead, by the names of its fields. What was requested under the same
+    `id` before is not done again.
     """
 
     operation: RowCommand
@@ -32,7 +32,7 @@ class AskRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class AskedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked of which row, under which id. Its lane settles it, a moment later."""
+    """The operation, its row and its id. The row's lane settles it, a moment later."""
 
     operation: str
     table: str

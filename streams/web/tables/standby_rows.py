@@ -22,7 +22,7 @@ STANDBY = "standby"
 
 
 def copy_asked_for(view: WorkerView, query: Query) -> StandbyView | None:
-    """The standby whose copy is asked for; None: the owner's rows are. Raises Problem 503 where there is none
+    """The standby whose copy is read; None: the owner's rows are. Raises Problem 503 where there is none
     of the lane.
     """
     if not query.get(STANDBY):

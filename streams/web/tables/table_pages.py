@@ -27,13 +27,13 @@ async def browse_all(
 ) -> BrowseAnswer:
     """A page of the rows in the lanes of all workers, for what a query of `browse` may have.
 
-    A lane that does not answer is left out, and named, unless it was asked for; with `copies` its standby is
-    asked. A worker that is asked by another one answers for its own lanes. Raises Problem.
+    A lane that does not answer is left out, and named, unless the query names it; with `copies` its standby
+    is read. A request of another worker is answered for this worker's own lanes. Raises Problem.
     """
     shown_table(view.application, name)
     if asked_by is not None:
         return browse(view, name, query)
-    query = {each: text for each, text in query.items() if each != STANDBY}  # workers ask so, nobody else
+    query = {each: text for each, text in query.items() if each != STANDBY}  # only workers ask so
     lanes = _Lanes(view, name, ask, copies=copies)
     lane = _lane_of(view, query)
     return await (lanes.through(query) if lane is None else lanes.one(lane, query))
@@ -62,16 +62,16 @@ class _Lanes:
             lane, begin = place_of(app, {"cursor": cursor})
             part = {"prefix": query.get("prefix", ""), "limit": str(limit - len(rows)), "lane": str(lane)}
             try:
-                told = await self.one(lane, {**part, "cursor": encode_cursor(begin or None)})
+                page = await self.one(lane, {**part, "cursor": encode_cursor(begin or None)})
             except Problem as problem:
                 if problem.status < 500:
                     raise
                 left_out[lane] = problem.detail
                 cursor = cursor_of(app, lane, b"")
             else:
-                found[lane] = told
-                rows += told.rows
-                cursor = cursor_of(app, lane, decode_cursor(told.next))
+                found[lane] = page
+                rows += page.rows
+                cursor = cursor_of(app, lane, decode_cursor(page.next))
             if not cursor or len(rows) >= limit:
                 return self._page(query, found, left_out, rows, cursor)
 
@@ -140,7 +140,7 @@ class _Lanes:
 
 
 def _lane_of(view: WorkerView, query: Query) -> int | None:
-    """The one lane that is asked for. Raises Problem 400."""
+    """The one lane of the query. Raises Problem 400."""
     layout = view.application.layout
     partition = number_in(query, "partition", layout.partitions)
     lane = number_in(query, "lane", layout.lanes)

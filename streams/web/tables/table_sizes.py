@@ -24,7 +24,7 @@ async def list_tables(
     view: WorkerView, *, asked_by: str | None, ask: AskOwner, only: str = ""
 ) -> TablesAnswer:
     """Every table that can be browsed, or the one that is named, with its size in the lanes of all workers.
-    Lanes of which nobody tells within a second are left out, and named. A worker that is asked by another one
+    Lanes without an answer within a second are left out, and named. A worker that answers another one
     answers for its own lanes.
     """
     own = _tables_here(view, only)
@@ -41,13 +41,13 @@ async def list_tables(
     for table in (table for each in found for table in each.tables if table.name in by_name):
         for part in table.parts:  # of a lane that moves, two workers may tell: one of them counts
             parts[table.name].setdefault(part.lane, part)
-    told = {lane for each in parts.values() for lane in each}
+    counted = {lane for each in parts.values() for lane in each}
     return TablesAnswer(
         tables=[
             replace(table, parts=[lanes[lane] for lane in sorted(lanes)])
             for table, lanes in zip(by_name.values(), parts.values(), strict=True)
         ],
-        left_out={lane: _why(view, lane, found, silent) for lane in _lanes(view) if lane not in told},
+        left_out={lane: _why(view, lane, found, silent) for lane in _lanes(view) if lane not in counted},
     )
 
 
@@ -57,8 +57,8 @@ def _lanes(view: WorkerView) -> range:
 
 def _why(view: WorkerView, lane: int, found: Sequence[TablesAnswer], silent: Mapping[str, str]) -> str:
     """Why nothing is known of a lane."""
-    if said := next((each.left_out[lane] for each in found if lane in each.left_out), ""):
-        return said
+    if why := next((each.left_out[lane] for each in found if lane in each.left_out), ""):
+        return why
     owner = view.assignment.owners.get(lane)
     if owner is None:
         return "it has no owner that this worker knows of"
