@@ -89,7 +89,7 @@ class Admission:
             self._letters.write(entry, route, record, error, "", now)
             entry.done = True
         if route.loops and self.loops is not None and not entry.done:
-            self.loops.read(record, envelope.id_bytes)
+            self.loops.add_read(record, envelope.id_bytes)
         self.staging.order.add(entry)
         return True
 

@@ -17,7 +17,7 @@ from streams.model.row_keys import row_key
 from streams.ports import Clock
 from streams.retry.admit import may_run, requeue_by_order_key
 from streams.retry.failures import failed
-from streams.retry.gate import UNASKED
+from streams.retry.gate import NO_PERMIT
 from streams.retry.waiting import Waiting
 from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival, Attempt
@@ -59,7 +59,7 @@ class Attempts:
                     error = self._once(arrival, handler, inbox_key, arrival.attempts, now)
                     if error is not None:
                         straight = False
-                        attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
+                        attempt = Attempt(arrival, handler, inbox_key, NO_PERMIT, arrival.attempts)
                         if self._settle(attempt, error, began):
                             self._try_until_decided(attempt)
                 elif (attempt := self._past_the_gate(arrival, handler, inbox_key)) is not None:
@@ -67,13 +67,13 @@ class Attempts:
             except NeedsUpload as upload:
                 names = [each.name for each, _ in arrival.handlers]
                 arrival.handlers = arrival.handlers[names.index(handler.name) :]
-                attempt = attempt or Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
+                attempt = attempt or Attempt(arrival, handler, inbox_key, NO_PERMIT, arrival.attempts)
                 arrival.span = None  # it begins again
                 HANDLED.set(None)
                 return Unfinished(attempt, upload.size)
             ended = self._turns.ended(handler.name, arrival, began)
             if straight:
-                gate.handled(UNASKED, ended - began, now)
+                gate.handled(NO_PERMIT, ended - began, now)
                 if arrival.span is not None:
                     _end_span(arrival)
             began = ended
@@ -104,7 +104,7 @@ class Attempts:
         self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None
     ) -> Attempt | None:
         """An attempt that may be made now; None: the message waits, or was given up."""
-        attempt = Attempt(arrival, handler, inbox_key, UNASKED, arrival.attempts)
+        attempt = Attempt(arrival, handler, inbox_key, NO_PERMIT, arrival.attempts)
         if self._gates[handler.name].clear and arrival.error is None:
             return attempt
         return attempt if may_run(self.waiting, attempt, self.clock.now()) else None

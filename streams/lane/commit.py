@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from streams.errors import OutcomeUnknown, RecordRefused, Refused, TooLarge
-from streams.lane.lasting import Lasting
+from streams.lane.memory import LaneMemory
 from streams.lane.spans import LaneSpans
 from streams.lane.timers import Timers
 from streams.model.envelope import record_size
@@ -67,16 +67,16 @@ class Commits:
     """
 
     def __init__(
-        self, staging: StagingArea, timers: Timers, spans: LaneSpans | None, lasting: Lasting, ports: Ports
+        self, staging: StagingArea, timers: Timers, spans: LaneSpans | None, memory: LaneMemory, ports: Ports
     ) -> None:
         self._staging = staging
         self._timers = timers
         self._spans = spans
         self._app = staging.app
         self._refusals = staging.refusals
-        self._reopening = lasting.reopening
-        self._signals = lasting.signals
-        self._measures = lasting.measures
+        self._reopening = memory.reopening
+        self._signals = memory.signals
+        self._measures = memory.measures
         self._clock = ports.clock
         self._faults = ports.faults
         self._idle_until: float | None = None
@@ -143,7 +143,7 @@ class Commits:
         ones are still to be recorded. Whoever wakes it without work does not prolong the time.
         """
         order = self._staging.order
-        if not order.has_passed:
+        if not order.has_advanced:
             self._idle_until = None
         else:
             wait = FIRST_COMMIT if order.has_first else IDLE_COMMIT

@@ -27,15 +27,15 @@ class Held(NamedTuple):
     by: OpenTransaction | None = None
 
 
-class HeldUpWatch:
+class HeldUpPartitions:
     """Looks at what a lane's reader knows. It asks the cluster only about what is held up for long.
 
     Attributes:
-        held: the partitions that are held up now.
+        partitions: the partitions that are held up now.
     """
 
     def __init__(self, lane: int, held_up: Callable[[], Mapping[TP, HeldUp]], clock: Clock) -> None:
-        self.held: dict[TP, Held] = {}
+        self.partitions: dict[TP, Held] = {}
         self._lane = lane
         self._held_up = held_up
         self._clock = clock
@@ -43,11 +43,11 @@ class HeldUpWatch:
 
     def longest(self, now: float) -> float:
         """For how many seconds the partition is held up that is so for longest; 0: none is."""
-        return max((now - held.since for held in self.held.values()), default=0.0)
+        return max((now - held.since for held in self.partitions.values()), default=0.0)
 
     def long(self, now: float) -> dict[TP, Held]:
         """The partitions that are held up for longer than a transaction of a lane takes."""
-        return {tp: held for tp, held in sorted(self.held.items()) if now - held.since >= SAID_AFTER}
+        return {tp: held for tp, held in sorted(self.partitions.items()) if now - held.since >= SAID_AFTER}
 
     async def run(self, stopping: asyncio.Event, cluster: Cluster) -> None:
         """Look until the lane stops."""
@@ -58,15 +58,15 @@ class HeldUpWatch:
 
     def _look(self) -> None:
         """A partition that has moved on to another open transaction is held up anew."""
-        now, before = self._clock.now(), self.held
-        self.held = {
+        now, before = self._clock.now(), self.partitions
+        self.partitions = {
             tp: was._replace(at=at)
             if (was := before.get(tp)) is not None and was.at.first == at.first
             else Held(at, now)
             for tp, at in self._held_up().items()
         }
         for tp in sorted(self._said):
-            if tp not in self.held or self.held[tp].by is None:
+            if tp not in self.partitions or self.partitions[tp].by is None:
                 self._said.discard(tp)
                 log.info("partition_goes_on", lane=self._lane, topic=tp.topic, partition=tp.partition)
 
@@ -81,10 +81,10 @@ class HeldUpWatch:
             log.warning("lane_cannot_ask", lane=self._lane, error=str(error), action="asked again")
             return
         for tp, by in found.items():
-            held = self.held[tp]
+            held = self.partitions[tp]
             if by.first != held.at.first:
                 continue  # that one has just ended
-            self.held[tp] = held._replace(by=by)
+            self.partitions[tp] = held._replace(by=by)
             self._said.add(tp)
             log.warning(
                 "partition_held_up",

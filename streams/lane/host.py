@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from streams.errors import PositionLost, SteadfaustError
 from streams.lane.lane import Lane
-from streams.lane.session import shared_by
+from streams.lane.session import Shared, shared_by
 from streams.lane.standby import Standby
 from streams.lane.state import LaneState
 from streams.lane.watchdog import Watchdog
 from streams.model.application import Application
 from streams.ports import Ports
-from streams.positions.cuts import Cuts
-from streams.staging.measures import HandlerMeasures, Measures
-from streams.tracing.tracer import Tracer
+from streams.staging.measures import Measures
 
 log = structlog.get_logger(__name__)
 
@@ -55,15 +53,11 @@ class LaneHost:
         app: Application,
         ports: Ports,
         on_fatal: Callable[[BaseException], None],
-        *,
-        cuts: Cuts | None = None,
-        tracer: Tracer | None = None,
-        measured: bool = False,
+        shared: Shared | None = None,
     ) -> None:
-        """`on_fatal` is called when a lane ends with an error for which the worker must stop. Attempts of
-        handlers are `measured` where the metrics are shown, and have spans where there is a `tracer`.
+        """`on_fatal` is called when a lane ends with an error for which the worker must stop. `shared` is
+        what its lanes share; the host decides when they may open.
         """
-        self.measures: Measures = {name: HandlerMeasures() for name in app.handlers} if measured else {}
         self.lanes: dict[int, Lane] = {}
         self.standbys: dict[int, Standby] = {}
         self._app = app
@@ -71,8 +65,8 @@ class LaneHost:
         self._clock = ports.clock
         self._on_fatal = on_fatal
         self._member = asyncio.Event()
-        more = {"handlers": self.measures, "tracer": tracer, "may_open": self._member}
-        self._shared = shared_by(app, ports, cuts, **more)
+        self._shared = replace(shared or shared_by(app, ports), may_open=self._member)
+        self.measures: Measures = self._shared.handlers
         self._wanted = _Wanted()
         self._tasks: dict[Lane | Standby, asyncio.Task[None]] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}
@@ -158,14 +152,8 @@ class LaneHost:
             topics = self._wanted.topics
             runner = self.lanes[number] = Lane(self._app, number, self._ports, self._shared, topics)
         elif number in self._wanted.standby:
-            runner = self.standbys[number] = Standby(
-                self._app,
-                number,
-                cluster=self._ports.cluster,
-                stores=self._ports.stores,
-                clock=self._ports.clock,
-                gives_way=self._is_opening_a_lane,
-            )
+            yields = self._is_opening_a_lane
+            runner = self.standbys[number] = Standby(self._app, number, self._ports, yields=yields)
         else:
             return
         task = asyncio.create_task(runner.run(), name=f"{type(runner).__name__.lower()}-{number}")

@@ -81,7 +81,7 @@ def log_holds(waiting: Waiting) -> None:
             )
 
 
-class Seldom:
+class Throttled:
     """Chores that stage nothing and need no haste, such as dropping what has expired."""
 
     def __init__(self, *chores: Callable[[float], None], every: float = HOUSEKEEPING) -> None:

@@ -44,12 +44,12 @@ class Intake:
         self._operations = operations
         self._dispatch = dispatch
         self._order = admission.staging.order
-        self._crowds = admission.waiting.crowds
+        self._long_queues = admission.waiting.long_queues
         self._loops = admission.loops
         self._clock = dispatch.clock
         self._operations_topic = app.layout.operations
         self._group = app.layout.app_id.encode()
-        self._held: dict[TP, deque[Batch]] = {}
+        self._batches: dict[TP, deque[Batch]] = {}
         #: Records that are taken at once: fewer where each takes long.
         self._at_once = FIRST_OFFER
         #: Messages taken since the lane opened, by topic; counted by the batch.
@@ -59,7 +59,7 @@ class Intake:
         """Offer what is held, then read more; False when the lane is full and has to make room first. `taken`
         is called when there may be something to commit.
         """
-        held_back = self._crowds.held_back(self._clock.now()).intersection(self._sources.partitions)
+        held_back = self._long_queues.held_back(self._clock.now()).intersection(self._sources.partitions)
         if held_back != self._sources.held_back:
             await self._sources.hold_back(held_back)
         if not self._offer(taken):
@@ -70,14 +70,14 @@ class Intake:
         fetched = min(FETCH_RECORDS, room)
         batches = await self._sources.reader.fetch(max_records=fetched, timeout=FETCH_TIMEOUT)
         for batch in batches:
-            self._held.setdefault(batch.tp, deque()).append(batch)
+            self._batches.setdefault(batch.tp, deque()).append(batch)
         self._offer(taken)
         return True
 
     @property
     def lag(self) -> int:
         """Messages between what is committed and the ends of the topics, as brokers told those last."""
-        return self.not_taken.total() + self._order.held
+        return self.not_taken.total() + self._order.uncommitted
 
     @property
     def not_taken(self) -> Counter[str]:
@@ -85,20 +85,20 @@ class Intake:
         left: Counter[str] = Counter()
         for tp, offsets in self._sources.behind().items():
             left[tp.topic] += offsets
-        for tp, batches in self._held.items():
+        for tp, batches in self._batches.items():
             left[tp.topic] += sum(len(batch.records) for batch in batches)
         return left
 
     @property
     def oldest(self) -> int | None:
         """When the oldest message that was read and is not committed was written, epoch milliseconds."""
-        heads = [batches[0].records for batches in self._held.values()]
+        heads = [batches[0].records for batches in self._batches.values()]
         times = [self._order.oldest, *(records[0].timestamp for records in heads if records)]
         return min((time for time in times if time), default=None)
 
     @property
     def _read_ahead(self) -> int:
-        held = (batches for tp, batches in self._held.items() if tp not in self._sources.held_back)
+        held = (batches for tp, batches in self._batches.items() if tp not in self._sources.held_back)
         return sum(len(batch.records) for batches in held for batch in batches)
 
     def _room(self) -> int:
@@ -111,13 +111,13 @@ class Intake:
         before it is tried.
         """
         until = perf_counter() + TURN
-        for tp in [tp for tp in self._held if tp not in self._sources.held_back]:
-            batches = self._held.pop(tp)
+        for tp in [tp for tp in self._batches if tp not in self._sources.held_back]:
+            batches = self._batches.pop(tp)
             while batches and perf_counter() < until and self._accept_first(batches):
                 pass
             if batches:
-                self._held[tp] = batches  # behind the others
-        if self._order.backlog or self._order.has_passed:
+                self._batches[tp] = batches  # behind the others
+        if self._order.backlog or self._order.has_advanced:
             taken()
         return perf_counter() < until
 
@@ -131,7 +131,7 @@ class Intake:
             batches.appendleft(Batch(batch.tp, batch.records[self._at_once :], batch.next_offset))
             batch = Batch(batch.tp, part, part[-1].offset + 1)
         offered = len(batch.records)
-        batch = self._unlooped(self._order.unseen(batch))
+        batch = self._skip_looped(self._order.skip_committed(batch))
         began = perf_counter()
         taken = self._accept(batch)
         seconds = perf_counter() - began
@@ -146,7 +146,7 @@ class Intake:
         batches.appendleft(Batch(batch.tp, batch.records[taken:], batch.next_offset))
         return False
 
-    def _unlooped(self, batch: Batch) -> Batch:
+    def _skip_looped(self, batch: Batch) -> Batch:
         """What was read, without what was handled in the transaction that wrote it. Of any topic: before a
         deploy it may have been one of those.
         """
@@ -160,7 +160,7 @@ class Intake:
     def _accept(self, batch: Batch) -> int:
         """Take records in order, as far as there is room. Returns how many. Raises HandlerFailed."""
         if not batch.records:
-            self._order.pass_by(batch.tp, batch.next_offset)
+            self._order.advance_position(batch.tp, batch.next_offset)
             return 0
         now = self._clock.now()
         if batch.tp.topic == self._operations_topic:
@@ -189,29 +189,29 @@ class BacklogLimit:
 
     def __init__(self, lane_options: LaneOptions) -> None:
         self._options = lane_options
-        self._held: list[CommitOrder] = []
+        self._orders: list[CommitOrder] = []
 
     @contextmanager
     def counting(self, order: CommitOrder) -> Iterator[None]:
         """For as long as a lane works: what it holds counts for all."""
-        self._held.append(order)
+        self._orders.append(order)
         try:
             yield
         finally:
-            self._held = [each for each in self._held if each is not order]
+            self._orders = [each for each in self._orders if each is not order]
 
     def room(self, order: CommitOrder, read_ahead: int) -> int:
         """How many messages more a lane may take; 0 when it has to commit first. `read_ahead` are messages
         that it has read and could not take yet.
         """
-        lane_options, messages, size = self._options, order.held + read_ahead, order.held_bytes
+        lane_options, messages, size = self._options, order.uncommitted + read_ahead, order.uncommitted_bytes
         if size >= lane_options.max_backlog_bytes:
             return 0
-        lanes = max(1, len(self._held))
+        lanes = max(1, len(self._orders))
         share = max(1, lane_options.max_worker_backlog // lanes) - messages
         if size >= lane_options.max_worker_backlog_bytes // lanes:
             share = 0
-        left = lane_options.max_worker_backlog - read_ahead - sum(each.held for each in self._held)
-        if sum(each.held_bytes for each in self._held) >= lane_options.max_worker_backlog_bytes:
+        left = lane_options.max_worker_backlog - read_ahead - sum(each.uncommitted for each in self._orders)
+        if sum(each.uncommitted_bytes for each in self._orders) >= lane_options.max_worker_backlog_bytes:
             left = 0
         return max(0, min(lane_options.max_backlog - messages, max(share, left)))

@@ -20,8 +20,8 @@ from streams.errors import (
     StoreFailed,
     TopicGone,
 )
-from streams.lane.lasting import Lasting
 from streams.lane.measures import FENCED_OFTEN, FENCED_WITHIN, LaneMeasures
+from streams.lane.memory import LaneMemory
 from streams.lane.mending import mended, place_of
 from streams.lane.opening import find_start
 from streams.lane.recovery import open_store
@@ -70,8 +70,8 @@ class Lane:
         self._shared = shared or shared_by(app, ports)
         self._writes = Writes(bucket_length(app.lane_options.inbox_retention), app.followed)
         self._reopening = Reopening(app.lane_options.max_batch, app.lane_options.fenced_pause)
-        self._lasting = Lasting(number, tuple(app.sources if topics is None else topics), self._reopening)
-        self._stopping = self._lasting.stopping
+        self._memory = LaneMemory(number, tuple(app.sources if topics is None else topics), self._reopening)
+        self._stopping = self._memory.stopping
         self._disagreed = ""
         self._session: Session | None = None
         self._own: OwnProducers
@@ -79,22 +79,22 @@ class Lane:
     @property
     def number(self) -> int:
         """Which lane of the application it is."""
-        return self._lasting.number
+        return self._memory.number
 
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that it consumes."""
-        return self._lasting.topics
+        return self._memory.topics
 
     @property
     def counters(self) -> Counters:
         """What it has handled."""
-        return self._lasting.counters
+        return self._memory.counters
 
     @property
     def measures(self) -> LaneMeasures:
         """What it measures of itself."""
-        return self._lasting.measures
+        return self._memory.measures
 
     @property
     def waits_for_machine(self) -> bool:
@@ -104,7 +104,7 @@ class Lane:
     @property
     def backlog(self) -> int:
         """Messages taken and not yet committed."""
-        return self._session.staging.order.held if self._session is not None else 0
+        return self._session.staging.order.uncommitted if self._session is not None else 0
 
     @property
     def gates(self) -> Mapping[str, HandlerGate]:
@@ -156,7 +156,7 @@ class Lane:
     def stop(self) -> None:
         """Ask the lane to end; a commit in flight is let finish. `run` returns when it has."""
         self._stopping.set()
-        self._lasting.signals.all()
+        self._memory.signals.all()
 
     async def _open_and_work(self) -> None:
         """From opening to the first error, or until stopped."""
@@ -213,13 +213,13 @@ class Lane:
         begun = own.begin(start.positions, {tp: ends[tp] for tp in former})
         changes = {**start.changes, **begun, **own.follow(producer.producer_id)}
         await reader.assign(start.positions, start.topic_ids)
-        self._lasting.signals.error = None
-        self._lasting.refusals.begin()
+        self._memory.signals.error = None
+        self._memory.refusals.begin()
         unread = {tp: end for tp, end in ends.items() if start.positions[tp] < end}
         sources = Sources(reader, start.positions, start.topic_ids, unread)
-        staging = StagingArea(self._app, self.store, self._writes, self.counters, self._lasting.refusals)
+        staging = StagingArea(self._app, self.store, self._writes, self.counters, self._memory.refusals)
         staging.order.begin(start.missing, changes, start.ahead)
-        session = Session(self._lasting, self._shared, self._ports, staging, sources)
+        session = Session(self._memory, self._shared, self._ports, staging, sources)
         took = round(self._clock.now() - began, 3)
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=took)
         return session

@@ -16,7 +16,7 @@ from streams.lane.turns import Turns
 from streams.logs import HANDLED
 from streams.model.envelope import LOOPBACK, Envelope
 from streams.ports import TP, Headers, Outgoing
-from streams.retry.gate import UNASKED
+from streams.retry.gate import NO_PERMIT
 from streams.staging.arrival import Arrival
 from streams.staging.decoding import decoded
 from streams.staging.entry import Entry
@@ -68,7 +68,7 @@ class Loopback:
         messages send, in the order in which they are written. Raises HandlerFailed or StoreFailed.
         """
         if arrival.route.loops:
-            self._loops.came(arrival.record)
+            self._loops.remove_read(arrival.record)
         entry = arrival.entry
         if entry.looped is None:
             return
@@ -85,14 +85,14 @@ class Loopback:
 
     def _handle(self, entry: Entry, tp: TP, outgoing: Outgoing, sent: Sent, now: float) -> bool:
         key = outgoing.key or b""
-        self._loops.taken(tp.topic, key, sent.id)
+        self._loops.remove_sent(tp.topic, key, sent.id)
         if self._loops.may_loop(tp, key):
             route = self._routes[tp.topic]
             if all(self._gates[handler.name].clear for handler in route.handlers):
                 record = LoopedRecord(tp, outgoing, now)
                 if self._run_handlers(Arrival(entry, route, record, Envelope(record), None, now), now):
                     return True
-        self._loops.written(tp.topic, key, sent.id)
+        self._loops.add_sent(tp.topic, key, sent.id)
         return False
 
     def _run_handlers(self, arrival: Arrival, now: float) -> bool:
@@ -119,7 +119,7 @@ class Loopback:
         except (Exception, asyncio.CancelledError):  # noqa: BLE001 - it fails again when it was read, and is told
             for number, message_id in _taken_from(entry):
                 tp, outgoing = entry.sends[number]
-                self._loops.taken(tp.topic, outgoing.key or b"", message_id)
+                self._loops.remove_sent(tp.topic, outgoing.key or b"", message_id)
             staging.take_back(entry, mark)
             return False
         finally:
@@ -130,7 +130,7 @@ class Loopback:
 
     def _succeeded(self, arrival: Arrival, took: list[float], spans: list[Span], now: float) -> None:
         for (handler, _), seconds in zip(arrival.handlers, took, strict=True):
-            self._gates[handler.name].handled(UNASKED, seconds, now)
+            self._gates[handler.name].handled(NO_PERMIT, seconds, now)
         for span in spans:
             span.attributes["steadfaust.outcome"] = "succeeded"
             span.end()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from time import monotonic, perf_counter
 
 from streams.dead_letters.bursts import Bursts
-from streams.lane.held_up import HeldUpWatch
+from streams.lane.held_up import HeldUpPartitions
 from streams.lane.intake import Intake
 from streams.positions.topics import TopicStanding
 from streams.staging.measures import Distribution
@@ -46,7 +46,7 @@ class LaneMeasures:
         self.in_transaction = False
         self.bursts = Bursts()
         self.intake: Intake | None = None
-        self.held_up: HeldUpWatch | None = None
+        self.held_up: HeldUpPartitions | None = None
         self.fenced_at: deque[float] = deque(maxlen=FENCED_OFTEN)
         self.topics = TopicStanding()
         self.refused_timers: dict[bytes, str] = {}

@@ -18,19 +18,19 @@ from streams.dead_letters.table import DeadLetters
 from streams.errors import HandlerFailed, PositionLost
 from streams.lane.admission import Admission
 from streams.lane.attempt import Attempts
+from streams.lane.cluster_checks import ClusterChecks
 from streams.lane.commit import Commits
 from streams.lane.dispatch import Dispatch
-from streams.lane.held_up import HeldUpWatch
-from streams.lane.housekeeping import Chore, DueChore, Housekeeping, Seldom, inbox_expiry, log_holds
+from streams.lane.held_up import HeldUpPartitions
+from streams.lane.housekeeping import Chore, DueChore, Housekeeping, Throttled, inbox_expiry, log_holds
 from streams.lane.intake import BacklogLimit, Intake
-from streams.lane.lasting import Lasting
 from streams.lane.loopback import Loopback
+from streams.lane.memory import LaneMemory
 from streams.lane.references import References
 from streams.lane.sources import Sources
 from streams.lane.spans import LaneSpans
 from streams.lane.stopping import side_by_side
 from streams.lane.timers import Timers
-from streams.lane.watch import ClusterWatch
 from streams.model.application import Application
 from streams.operator.admission import OperationAdmission
 from streams.operator.operations import Operations
@@ -89,15 +89,15 @@ class Session:
     """A lane from its opening to the first error."""
 
     def __init__(
-        self, lasting: Lasting, shared: Shared, ports: Ports, staging: StagingArea, sources: Sources
+        self, memory: LaneMemory, shared: Shared, ports: Ports, staging: StagingArea, sources: Sources
     ) -> None:
-        app, clock, signals = staging.app, ports.clock, lasting.signals
-        options, measures, handlers = app.lane_options, lasting.measures, shared.handlers
+        app, clock, signals = staging.app, ports.clock, memory.signals
+        options, measures, handlers = app.lane_options, memory.measures, shared.handlers
         gates = {
             name: HandlerGate(name, each.breaker, handlers.get(name)) for name, each in app.handlers.items()
         }
-        spans = LaneSpans(shared.tracer, app.layout.app_id, lasting.number) if shared.tracer else None
-        looped = app.looped.intersection(lasting.topics) if options.loopback else ()
+        spans = LaneSpans(shared.tracer, app.layout.app_id, memory.number) if shared.tracer else None
+        looped = app.looped.intersection(memory.topics) if options.loopback else ()
         self.loops = loops = Loops(looped, sources.unread) if looped else None
         inbox = Inbox(staging.store, staging.writes, options.inbox_retention)
         letters = DeadLetters(staging, measures.bursts)
@@ -107,24 +107,26 @@ class Session:
         waiting.load(clock.now())
         load_pauses(waiting)
         in_flight: dict[bytes, deque[Arrival]] = {}
-        due = DueHeads(waiting, in_flight, len(app.layout.partitions_of(lasting.number)))
+        due = DueHeads(waiting, in_flight, len(app.layout.partitions_of(memory.number)))
         attempts = Attempts(waiting, Payloads(app.claims), clock, spans)
-        loopback = Loopback(attempts, loops, lambda: lasting.reopening.limit) if loops is not None else None
+        loopback = Loopback(attempts, loops, lambda: memory.reopening.limit) if loops is not None else None
         self.dispatch = dispatch = Dispatch(attempts, loopback, due, signals.progress)
 
         admission = Admission(waiting, inbox, loops)
         operations = OperationAdmission(Operations(waiting, inbox), letters, inbox)
         self._intake = Intake(sources, shared.backlog_limit, admission, operations, dispatch)
         timers = Timers(staging, loops, in_flight, measures.refused_timers)
-        self._commits = Commits(staging, timers, spans, lasting, ports)
-        seldom = Seldom(inbox_expiry(inbox, lasting.number), lambda _: log_holds(waiting), due.drop_stale)
-        chores: list[Chore] = [seldom, timers, DueChore(due, dispatch), Drains(waiting), Expiry(letters)]
+        self._commits = Commits(staging, timers, spans, memory, ports)
+        throttled = Throttled(
+            inbox_expiry(inbox, memory.number), lambda _: log_holds(waiting), due.drop_stale
+        )
+        chores: list[Chore] = [throttled, timers, DueChore(due, dispatch), Drains(waiting), Expiry(letters)]
         if app.claims is not None:
             chores.append(References(letters, app.claims.bucket))
         self._housekeeping = Housekeeping(chores)
-        self._watch = ClusterWatch(lasting, shared.looks, ports, staging, sources)
-        self._held_up = HeldUpWatch(lasting.number, sources.reader.held_up, clock)
-        self._lasting = lasting
+        self._watch = ClusterChecks(memory, shared.looks, ports, staging, sources)
+        self._held_up = HeldUpPartitions(memory.number, sources.reader.held_up, clock)
+        self._memory = memory
         self._limit = shared.backlog_limit
         self._ports = ports
         self._spans = spans
@@ -148,22 +150,22 @@ class Session:
 
         Raises what ended it.
         """
-        measures, stopping = self._lasting.measures, self._lasting.stopping
+        measures, stopping = self._memory.measures, self._memory.stopping
         measures.held_up = self._held_up
         await side_by_side(
             self._do_chores(idle),  # first: what is due comes before what is read (docs/adr/0013)
             self._read(),
             self._watch.run(stopping),
             self._held_up.run(stopping, self._ports.cluster),
-            may_end=self._commit(producer, own, committed),
-            within=lambda: self.staging.app.lane_options.stop_timeout if stopping.is_set() else 0.0,
-            grave=(HandlerFailed, PositionLost),
+            last=self._commit(producer, own, committed),
+            grace=lambda: self.staging.app.lane_options.stop_timeout if stopping.is_set() else 0.0,
+            fatal=(HandlerFailed, PositionLost),
         )
 
     async def _read(self) -> None:
-        signals, intake = self._lasting.signals, self._intake
-        self._lasting.measures.intake = intake
-        while not self._lasting.stopping.is_set():
+        signals, intake = self._memory.signals, self._intake
+        self._memory.measures.intake = intake
+        while not self._memory.stopping.is_set():
             signals.room.clear()
             if await intake.step(signals.work.set):
                 await asyncio.sleep(0)  # records that were there already must not starve the other lanes
@@ -174,17 +176,17 @@ class Session:
                     await signals.room.wait()
 
     async def _commit(self, producer: Transactions, own: OwnProducers, committed: Callable[[], None]) -> None:
-        while not self._lasting.stopping.is_set():
+        while not self._memory.stopping.is_set():
             if await self._commits.step(producer):
                 self.staging.order.record(own.follow(producer.producer_id))
                 committed()
-                self._lasting.signals.room.set()
+                self._memory.signals.room.set()
 
     async def _do_chores(self, idle: Callable[[], None]) -> None:
         order, clock = self.staging.order, self._ports.clock
-        while not self._lasting.stopping.is_set():
+        while not self._memory.stopping.is_set():
             if self._housekeeping.step(clock.now(), lambda: self._limit.room(order, 0)):
-                self._lasting.signals.work.set()
+                self._memory.signals.work.set()
             await clock.sleep(TICK)
-            if not order.held:
+            if not order.uncommitted:
                 idle()

@@ -90,7 +90,7 @@ class LaneSpans:
             return
         now, left = time_ns(), []
         for entry, span in self._pending:
-            if entry.taken:
+            if entry.in_commit:
                 span.attributes[TRANSACTION] = "committed"
                 span.attributes["steadfaust.committed_after_ms"] = (now - span.ended) / 1e6
                 self._tracer.report(span)
@@ -101,7 +101,7 @@ class LaneSpans:
     def discarded(self) -> None:
         """The lane drops what is staged. Of what was in a transaction nobody knows: it may be committed."""
         for entry, span in self._pending:
-            span.attributes[TRANSACTION] = "unknown" if entry.taken else "discarded"
+            span.attributes[TRANSACTION] = "unknown" if entry.in_commit else "discarded"
             self._tracer.report(span)
         self._pending = []
 

@@ -20,7 +20,7 @@ from streams.lane.recovery import FETCH_RECORDS, changelog_partitions, open_stor
 from streams.lane.stopping import unless
 from streams.model.application import Application
 from streams.policy.freshness import Freshness
-from streams.ports import TP, Clock, Cluster, Reader, Store, Stores
+from streams.ports import TP, Ports, Reader, Store
 from streams.positions.identity import copy_of
 from streams.staging.changes import Writes
 from streams.staging.inbox import bucket_length
@@ -47,13 +47,11 @@ class Standby:
         self,
         app: Application,
         number: int,
+        ports: Ports,
         *,
-        cluster: Cluster,
-        stores: Stores,
-        clock: Clock,
-        gives_way: Callable[[], bool] = lambda: False,
+        yields: Callable[[], bool] = lambda: False,
     ) -> None:
-        """While it `gives_way`, it rests after each read, however far it is behind."""
+        """While `yields` returns True, it rests after each read, however far it is behind."""
         self.number = number
         self.records = 0
         #: Offsets that it had to copy when it began, and since when, by the monotonic clock; 0 once it has
@@ -67,10 +65,10 @@ class Standby:
         self.trouble = ""
         self._reader: Reader | None = None
         self._app = app
-        self._cluster = cluster
-        self._stores = stores
-        self._clock = clock
-        self._gives_way = gives_way
+        self._cluster = ports.cluster
+        self._stores = ports.stores
+        self._clock = ports.clock
+        self._yields = yields
         self._writes = Writes(bucket_length(app.lane_options.inbox_retention), app.followed)
         self._stopping = asyncio.Event()
 
@@ -129,7 +127,7 @@ class Standby:
                     if (silence := reader.silence()) < HEARD and reader.behind() == 0:
                         self.fresh_at = max(self.fresh_at, self._clock.now() - silence)
                     brought = sum(len(batch.records) for batch in batches)
-                    if self._gives_way() or not 0 < brought < reader.behind():
+                    if self._yields() or not 0 < brought < reader.behind():
                         await self._clock.sleep(PACE)
                     await self._prove(freshness, reader, store, tables)
             finally:

@@ -1,4 +1,4 @@
-"""What takes long is given up when a lane stops."""
+"""Tasks of a lane that end together, or when it stops."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ async def unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | N
 
 async def side_by_side(
     *works: Coroutine[Any, Any, None],
-    may_end: Coroutine[Any, Any, None],
-    within: Callable[[], float],
-    grave: tuple[type[Exception], ...],
+    last: Coroutine[Any, Any, None],
+    grace: Callable[[], float],
+    fatal: tuple[type[Exception], ...],
 ) -> None:
-    """Do all of this until the first error, or until one of them is through. `may_end` is then given `within`
-    seconds to end by itself, the others none.
+    """Run coroutines until the first of them ends or fails. `last` then has `grace()` seconds to end by
+    itself; the others are cancelled at once.
 
-    Raises the worst error: what is no Exception at all, then what is `grave`. What ends the worker must not
-    hide behind what broke because of it.
+    Raises the worst error: first one that is no Exception, then one of `fatal`. An error that ends the worker
+    must not be hidden by errors that followed from it.
     """
-    last = asyncio.create_task(may_end)
-    tasks = [*map(asyncio.create_task, works), last]
+    ending = asyncio.create_task(last)
+    tasks = [*map(asyncio.create_task, works), ending]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if (patience := within()) > 0:
-            await asyncio.wait((last,), timeout=patience)
+        if (patience := grace()) > 0:
+            await asyncio.wait((ending,), timeout=patience)
     finally:
         for task in tasks:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
     errors = [r for r in results if r is not None and not isinstance(r, asyncio.CancelledError)]
-    for error in sorted(errors, key=lambda e: (isinstance(e, Exception), not isinstance(e, grave))):
+    for error in sorted(errors, key=lambda e: (isinstance(e, Exception), not isinstance(e, fatal))):
         raise error

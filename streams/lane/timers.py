@@ -61,7 +61,7 @@ class Timers:
                 if due is None:
                     stale.append(Write(TIMERS_BY_DUE, index_key, None))
                 elif timer_key(due.name) not in self._in_flight:
-                    if not self._put_off_if_refused(due, now):
+                    if not self._postpone_if_refused(due, now):
                         self._ring(due, now)
                     rung = True
                 if self._staging.order.is_over(self._options.max_backlog, self._options.max_backlog_bytes):
@@ -82,11 +82,11 @@ class Timers:
         changes = [remove_timer(due.name), *staging.references(outgoing, now)]
         to = TP(due.topic, staging.app.layout.partition_of(key))
         if loops is not None and due.topic in loops.topics:
-            loops.written(due.topic, key, dict(headers)[ID])
+            loops.add_sent(due.topic, key, dict(headers)[ID])
         staging.append(due.partition, changes, [(to, outgoing)], timer_key(due.name)).timer = due.name
         staging.counters.timers += 1
 
-    def _put_off_if_refused(self, due: Due, now: float) -> bool:
+    def _postpone_if_refused(self, due: Due, now: float) -> bool:
         """Put a due timer off if the broker refuses its message, each time for as long as it is overdue.
         Whether it was.
         """
@@ -98,7 +98,7 @@ class Timers:
             self._refused.pop(due.name, None)
             return False
         pause = min(max(now - first_due(due), FIRST_PAUSE), LONGEST_PAUSE)
-        refusals.of(self._put_off(due, now + pause))
+        refusals.of(self._postpone(due, now + pause))
         timer = {
             "key": _text(timer_key(due.name)),
             "topic": due.topic,
@@ -111,7 +111,7 @@ class Timers:
         log.warning("timer_refused", **timer, error=error, again_in=round(pause))
         return True
 
-    def _put_off(self, due: Due, until: float) -> Entry:
+    def _postpone(self, due: Due, until: float) -> Entry:
         """Let a due timer ring at `until`, epoch seconds. Its message keeps the time at which it was due."""
         headers = list(due.outgoing.headers)
         if not any(name == TIMER_DUE for name, _ in headers):

@@ -20,7 +20,7 @@ QUIET = 10.0
 
 
 class Turns:
-    """Shows turns that were too long: in the log, seldom, and as `held_loop` in the lane's counters."""
+    """Shows turns that were too long: in the log, throttled, and as `held_loop` in the lane's counters."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters

@@ -147,7 +147,7 @@ class BoundHandler:
     breaker: BreakerPolicy
     order_by: Callable[[Any], str] | None
     on_give_up: Callable[[Any, Exception], Outcome] | None
-    hears_late: bool
+    accepts_expired: bool
 
     def table_of(self, parameter: str) -> tuple[BoundTable, Callable[[Any], str] | None, bool]:
         """The table behind a row parameter, its subkey, and whether it may be any. Raises WiringError for a
@@ -279,7 +279,7 @@ class Application:
             handler.breaker or self.lane_options.breaker,
             handler.order_by,
             handler.on_give_up,
-            handler.hears_late,
+            handler.accepts_expired,
         )
 
     def _bind_message(self, message: type[Message], source: bytes) -> BoundMessage:

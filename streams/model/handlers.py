@@ -43,9 +43,9 @@ class Handler(Generic[P, T]):
             behind it. None: by the key.
         on_give_up: the reply to the sender when a message is given up, or expires as it waits, for this
             error; then there is no dead letter. It has no rows, and may only send.
-        hears_late: whether it sees a message that has expired when it comes at once, whatever it waits for
-            itself: it does not begin such a one, but takes note of it. While an earlier one of the same key
-            is tried again, it does not see it at all.
+        accepts_expired: whether the handler sees a message that had expired when the lane read it, also where
+            other messages of the handler wait. It records such a message, and does not begin it. While an
+            earlier message of the key is tried again, the handler does not see it.
         must_hear: messages that it cannot do without: each needs a line that names it.
         undone_by: messages that it sends, with those that undo them: a handler of one should handle the
             other.
@@ -65,7 +65,7 @@ class Handler(Generic[P, T]):
         breaker: BreakerPolicy | None = None,
         order_by: Callable[[Any], str] | None = None,
         on_give_up: Callable[[Any, Exception], Outcome] | None = None,
-        hears_late: bool = False,
+        accepts_expired: bool = False,
     ) -> None:
         self.name = f"{service}.{function.__name__}"
         self.service = service
@@ -76,7 +76,7 @@ class Handler(Generic[P, T]):
         self.breaker = breaker
         self.order_by = order_by
         self.on_give_up = on_give_up
-        self.hears_late = hears_late
+        self.accepts_expired = accepts_expired
         self.is_async = inspect.iscoroutinefunction(function)
         self.accepts, self.resources, self.wants_envelope = self._read_signature(function)
         self.__doc__ = function.__doc__

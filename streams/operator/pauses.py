@@ -95,7 +95,7 @@ class Drains:
                 continue
             for prefix in sorted(gate.drains.keys() - self._busy(gate)):
                 entry = gate.drains[prefix]
-                if entry is None or entry.taken:  # so is all that came before it
+                if entry is None or entry.in_commit:  # so is all that came before it
                     self._end(gate, prefix, now)
                     done = True
         return done

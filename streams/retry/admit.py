@@ -38,8 +38,8 @@ def _admit_new(waiting: Waiting, attempt: Attempt, now: float) -> bool:
     arrival, handler = attempt.arrival, attempt.handler
     gate = waiting.gates[handler.name]
     local = queue_of_key(arrival, handler)
-    if handler.hears_late and attempt.inbox_key is None and _has_expired(arrival, now):
-        held = arrival.entry.prefix in gate.held or gate.breaker.state is BreakerState.OPEN
+    if handler.accepts_expired and attempt.inbox_key is None and _has_expired(arrival, now):
+        held = arrival.entry.prefix in gate.shut or gate.breaker.state is BreakerState.OPEN
         return held or not _will_be_tried(waiting, local)
     if handler.order_by is not None and local not in gate.queues:
         local = queue_of_order(arrival, handler)
@@ -86,7 +86,7 @@ def is_overtaken(waiting: Waiting, attempt: Attempt) -> bool:
     arrival, gate = attempt.arrival, waiting.gates[attempt.handler.name]
     queue = waiting.queues.get(arrival.queue)
     overtaken = queue is None or queue.head != arrival.number
-    if not overtaken and arrival.entry.prefix not in gate.held:
+    if not overtaken and arrival.entry.prefix not in gate.shut:
         return False
     gate.running.discard(arrival.queue)
     if arrival.permit is not None:
@@ -130,7 +130,7 @@ def _await_schema(waiting: Waiting, attempt: Attempt, unknown: UnknownSchema, no
         waiting.requeue_behind(attempt, local, now)
         return
     patience = waiting.options.schema_patience
-    since = arrival.taken if arrival.queue else now
+    since = arrival.since if arrival.queue else now
     deadline = None if arrival.is_replay else arrival.envelope.deadline
     if (over := _why_over(unknown, since, deadline, patience, now)) is not None:
         gate.unread.forget(arrival.queue)

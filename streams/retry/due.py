@@ -81,7 +81,7 @@ class DueHeads:
         if (
             queue is None
             or queue.reason not in ITS_TURN
-            or prefix_in(local) in self._gates[handler.name].held
+            or prefix_in(local) in self._gates[handler.name].shut
         ):
             return None
         if arrival.record.key not in self.in_flight and self._finds_none_free(handler, local, queue):
@@ -100,10 +100,10 @@ class DueHeads:
         """
         name = gate.handler.encode()
         found: dict[bytes, Collection[bytes]] = {}
-        if len(gate.held) < self._partitions:
-            found[index_prefix(name)] = gate.held
+        if len(gate.shut) < self._partitions:
+            found[index_prefix(name)] = gate.shut
             if gate.unread.used:
-                found[index_prefix(name, Reason.SCHEMA)] = gate.held
+                found[index_prefix(name, Reason.SCHEMA)] = gate.shut
         if len(gate.pauses) < self._partitions:
             found[index_prefix(name, Reason.PAUSED)] = gate.pauses
         return found
@@ -115,7 +115,7 @@ class DueHeads:
         for local in gate.unread.ready(self._app.routes, now):
             if self._is_full or self.tried >= self._may_try:
                 return
-            if local in gate.running or prefix_in(local) in gate.held:
+            if local in gate.running or prefix_in(local) in gate.shut:
                 gate.unread.later(local)
                 continue
             queue = self._queues.get(local)
@@ -156,7 +156,7 @@ class DueHeads:
 
     @property
     def _is_full(self) -> bool:
-        return self._staging.order.held_bytes >= self._app.lane_options.max_backlog_bytes
+        return self._staging.order.uncommitted_bytes >= self._app.lane_options.max_backlog_bytes
 
     def _finds_none_free(self, handler: BoundHandler, local: bytes, queue: Queue) -> bool:
         """Whether a head is to run or to be fetched in the background, with no place in flight for it."""

@@ -58,7 +58,7 @@ def failed(waiting: Waiting, attempt: Attempt, error: Exception, now: float) -> 
     try:
         match decision:
             case TryAgain():
-                held = attempt.arrival.entry.prefix in gate.held
+                held = attempt.arrival.entry.prefix in gate.shut
                 permit = None if held else gate.breaker.acquire(now)
                 if permit is not None:
                     attempt.permit = permit
@@ -108,7 +108,7 @@ def _decided(
     """What follows a failure, and the error because of which it does. The breaker counts the failure."""
     arrival, policy = attempt.arrival, attempt.handler.retry
     gate, patience = waiting.gates[attempt.handler.name], waiting.options.schema_patience
-    waited = now - arrival.taken if arrival.queue else 0.0
+    waited = now - arrival.since if arrival.queue else 0.0
     if isinstance(error, RowSchemaUnknown) and waited >= patience:
         error = RowUnreadable(f"{error}. It was waited for over {patience:g} s")
     kind = classify(error, policy)
@@ -143,7 +143,7 @@ def _away(waiting: Waiting, arrival: Arrival, gate: HandlerGate, now: float) -> 
     """
     if arrival.is_replay:
         return None  # a replay must fail visibly: its letter cannot be settled meanwhile
-    if not arrival.queue or now > arrival.taken + waiting.options.outage_patience:
+    if not arrival.queue or now > arrival.since + waiting.options.outage_patience:
         return None
     queue = waiting.queues.get(arrival.queue)
     if queue is None or not queue.tried_ms or ms(gate.last_success) > queue.tried_ms:

@@ -14,7 +14,7 @@ from streams.errors import PermanentError, UnknownSchema
 from streams.model.application import BoundRoute
 from streams.model.operations import Pause, PauseState
 from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
-from streams.retry.queue import Crowd
+from streams.retry.queue import LongQueue
 from streams.staging.entry import Entry
 from streams.staging.measures import HandlerMeasures
 
@@ -28,7 +28,7 @@ MOST_LOOKED_AT = 1000
 MOST_READY = 200
 
 #: What a message runs with that was let through without asking the breaker: it was closed.
-UNASKED = Permit(0)
+NO_PERMIT = Permit(0)
 
 
 class Awaited(NamedTuple):
@@ -129,14 +129,14 @@ class HandlerGate:
         running: those of which the head is under way.
         unroutable: those of which the head is of a topic that the handler no longer takes.
         pauses: the partitions, by their prefix in local keys, in which new messages of the handler wait.
-        held: those of them in which nothing of it is tried.
+        shut: those of them in which nothing of it is tried.
         drains: those of them that drain, each with the entry of the operation that began it; None: that
             was committed before the lane opened.
         under_way: attempts that take their time.
         unread: queues of which the head waits for its schema.
         not_yet: queues of which the head is for another version of the application, with why; known from
             when the lane has tried them.
-        crowds: its queues that are long, by their local keys.
+        long_queues: its queues that are long, by their local keys.
         measures: where its attempts are counted; None where nothing is measured.
     """
 
@@ -144,16 +144,16 @@ class HandlerGate:
         "away",
         "breaker",
         "clear",
-        "crowds",
         "drains",
         "handler",
-        "held",
         "last_success",
+        "long_queues",
         "measures",
         "not_yet",
         "pauses",
         "queues",
         "running",
+        "shut",
         "succeeded",
         "under_way",
         "unread",
@@ -172,11 +172,11 @@ class HandlerGate:
         self.running: set[bytes] = set()
         self.unroutable: set[bytes] = set()
         self.pauses: dict[bytes, Pause] = {}
-        self.held: set[bytes] = set()
+        self.shut: set[bytes] = set()
         self.drains: dict[bytes, Entry | None] = {}
         self.under_way = 0
         self.unread = Unread()
-        self.crowds: dict[bytes, Crowd] = {}
+        self.long_queues: dict[bytes, LongQueue] = {}
         self.not_yet: dict[bytes, str] = {}
 
     def handled(self, permit: Permit, seconds: float, now: float) -> None:
@@ -185,7 +185,7 @@ class HandlerGate:
         """
         if self.measures is not None:
             self.measures.succeeded.add(seconds)
-        if permit == UNASKED:
+        if permit == NO_PERMIT:
             self.succeeded += 1
         else:
             self.record(permit, ok=True, now=now)
@@ -196,7 +196,7 @@ class HandlerGate:
         self.update_breaker(now)
         if ok:
             self.away = False
-        if permit != UNASKED:
+        if permit != NO_PERMIT:
             self.breaker.record(permit, ok=ok, now=now)
         elif self.breaker.state is BreakerState.CLOSED:  # else it says nothing of the state that came after
             self.breaker.record(self.breaker.acquire(now) or permit, ok=ok, now=now)
@@ -204,7 +204,7 @@ class HandlerGate:
     def give_back(self, permit: Permit, *, now: float) -> None:
         """An attempt has ended that says nothing of the outside: it counts for nothing."""
         self.update_breaker(now)
-        if permit != UNASKED:
+        if permit != NO_PERMIT:
             self.breaker.give_back(permit)
 
     def update_breaker(self, now: float) -> None:
@@ -232,7 +232,7 @@ class HandlerGate:
     def remove(self, queue: bytes) -> None:
         """A queue has ended."""
         self.queues.discard(queue)
-        self.crowds.pop(queue, None)
+        self.long_queues.pop(queue, None)
         self.not_yet.pop(queue, None)
         self.unread.forget(queue)
         self._clear()
@@ -242,12 +242,12 @@ class HandlerGate:
         of the operation, if that is not committed yet.
         """
         self.pauses.pop(partition, None)
-        self.held.discard(partition)
+        self.shut.discard(partition)
         self.drains.pop(partition, None)
         if pause is not None:
             self.pauses[partition] = pause
             if pause.holds:
-                self.held.add(partition)
+                self.shut.add(partition)
             if pause.state is PauseState.DRAINING:
                 self.drains[partition] = asked
         self._clear()

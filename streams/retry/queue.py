@@ -113,7 +113,7 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
         return [self.first, *replays] if self.next > self.first else replays
 
 
-class Crowd(NamedTuple):
+class LongQueue(NamedTuple):
     """A long queue.
 
     Attributes:
@@ -217,7 +217,7 @@ def append(queue: Queue, size: int) -> Queue:
     return replace(queue, next=queue.next + 1, bytes=queue.bytes + size)
 
 
-def put_off(queue: Queue, reason: Reason, *, due_ms: int, attempts: int, tried_ms: int = 0) -> Queue:
+def postpone(queue: Queue, reason: Reason, *, due_ms: int, attempts: int, tried_ms: int = 0) -> Queue:
     """The head is tried later, or not by itself."""
     return replace(queue, reason=reason, due_ms=due_ms, attempts=attempts, tried_ms=tried_ms)
 
@@ -228,16 +228,16 @@ def advance(queue: Queue, size: int, now_ms: int) -> Queue | None:
         return None
     queue = replace(queue, bytes=_less(queue.bytes, size))
     if not queue.replays:
-        return put_off(replace(queue, first=queue.first + 1), Reason.NEXT, due_ms=now_ms, attempts=0)
+        return postpone(replace(queue, first=queue.first + 1), Reason.NEXT, due_ms=now_ms, attempts=0)
     first = queue.first_replay + 1
     while first in queue.gaps:
         first += 1
     gaps = tuple(number for number in queue.gaps if number > first)
     queue = replace(queue, first_replay=first, gaps=gaps)
     if queue.replays:
-        return put_off(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
+        return postpone(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
     reason, due_ms, attempts = queue.behind or (Reason.NEXT, now_ms, 0)
-    return put_off(replace(queue, behind=None), reason, due_ms=due_ms, attempts=attempts)
+    return postpone(replace(queue, behind=None), reason, due_ms=due_ms, attempts=attempts)
 
 
 def replayed(queue: Queue | None, size: int, now_ms: int) -> Queue:
@@ -248,14 +248,14 @@ def replayed(queue: Queue | None, size: int, now_ms: int) -> Queue:
     if queue.replays:
         return more
     behind = (queue.reason, queue.due_ms, queue.attempts)
-    return put_off(replace(more, behind=behind), Reason.REPLAY, due_ms=now_ms, attempts=0)
+    return postpone(replace(more, behind=behind), Reason.REPLAY, due_ms=now_ms, attempts=0)
 
 
 def woken(queue: Queue, number: int, grown: int, now_ms: int) -> Queue:
     """A message that holds the queue, by its number, is tried again; it has grown by so many bytes."""
     queue = replace(queue, bytes=queue.bytes + grown)
     if number == queue.head:
-        return put_off(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
+        return postpone(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
     return replace(queue, behind=(Reason.REPLAY, now_ms, 0))
 
 

@@ -16,8 +16,8 @@ from streams.model.application import BoundHandler
 from streams.model.envelope import FINGERPRINT, RECORD_OVERHEAD
 from streams.policy.breaker import BreakerState
 from streams.ports import Record
-from streams.retry.crowds import Crowds
 from streams.retry.gate import HandlerGate
+from streams.retry.long_queues import LongQueues
 from streams.retry.queue import (
     Queue,
     Reason,
@@ -27,7 +27,7 @@ from streams.retry.queue import (
     handler_of,
     message_of,
     ms,
-    put_off,
+    postpone,
     queue_of_order,
     released,
     replayed,
@@ -71,7 +71,7 @@ class Waiting:
         gates: whether messages run now, by handler.
         queues: those of all handlers.
         letters, outcomes: stage the end of a message that waits no longer.
-        crowds: the queues that are long.
+        long_queues: the queues that are long.
     """
 
     def __init__(self, outcomes: Outcomes, letters: DeadLetters, gates: Mapping[str, HandlerGate]) -> None:
@@ -82,7 +82,7 @@ class Waiting:
         self.queues = Queues(outcomes.staging)
         self.outcomes = outcomes
         self.letters = letters
-        self.crowds = Crowds(app, gates)
+        self.long_queues = LongQueues(app, gates)
         self._limit = app.lane_options.max_message_bytes - RECORD_OVERHEAD
         self._logged: set[str] = set()
 
@@ -98,7 +98,7 @@ class Waiting:
             gate.add(local)
             if queue is None:  # unreadable: later messages of its key must not overtake it
                 continue
-            self.crowds.note(gate, local, queue, now)
+            self.long_queues.note(gate, local, queue, now)
             self.await_schema(gate, local, queue)
             if Reason.BREAKER in _reasons(queue) and gate.breaker.state is BreakerState.CLOSED:
                 gate.breaker.start_half_open(now)
@@ -174,7 +174,7 @@ class Waiting:
             raise CannotWait(too_large)
         self._put(attempt, changes, now)
         gate = self.gates[handler.name]
-        self.crowds.note(gate, local, longer, now)
+        self.long_queues.note(gate, local, longer, now)
         if letter:
             gate.unroutable.discard(local)  # its head is another one now
 
@@ -207,7 +207,7 @@ class Waiting:
         local = attempt.arrival.queue
         queue = self.queues.get(local)
         assert queue is not None
-        later = put_off(queue, reason, due_ms=ms(due), attempts=attempt.attempts, tried_ms=ms(tried))
+        later = postpone(queue, reason, due_ms=ms(due), attempts=attempt.attempts, tried_ms=ms(tried))
         self.staging.put(attempt.arrival.entry, [set_queue(name_in(local), later)])
         self.gates[attempt.handler.name].running.discard(local)
 
@@ -223,8 +223,8 @@ class Waiting:
         gate.not_yet.pop(local, None)
         if rest is None:
             gate.remove(local)
-        elif local in gate.crowds:
-            self.crowds.note(gate, local, rest, now)
+        elif local in gate.long_queues:
+            self.long_queues.note(gate, local, rest, now)
 
     def succeeded(self, attempt: Attempt, seconds: float, now: float) -> None:
         """Count an attempt that has succeeded, and how long it took. A message that had waited leaves its
@@ -246,7 +246,7 @@ class Waiting:
         if hold and local:
             queue = self.queues.get(local)
             assert queue is not None
-            dead = put_off(queue, Reason.DEAD, due_ms=0, attempts=attempt.attempts)
+            dead = postpone(queue, Reason.DEAD, due_ms=0, attempts=attempt.attempts)
             message = message_of(arrival.record, ms(now), letter=True)
             changes = with_message(local, dead, dead.head, message)
         elif hold:

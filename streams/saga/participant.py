@@ -128,7 +128,7 @@ class Participant:
             {"participation": self.steps, **rows},
             retry=retry,
             on_give_up=_given_up,
-            hears_late=True,
+            accepts_expired=True,
         )
 
 

@@ -67,8 +67,8 @@ class Arrival:
         "queue",
         "record",
         "route",
+        "since",
         "span",
-        "taken",
         "trace",
     )
 
@@ -79,7 +79,7 @@ class Arrival:
         record: Record,
         envelope: Envelope,
         message: Any,
-        taken: float = 0.0,
+        since: float = 0.0,
     ) -> None:
         self.entry = entry
         self.route = route
@@ -88,7 +88,7 @@ class Arrival:
         #: None while its payload has not been fetched, and of what no handler may see.
         self.message = message
         #: When a lane has taken it from its topic; of one that waits, when that began. Epoch seconds.
-        self.taken = taken
+        self.since = since
         #: The queue that it is the head of, by its local key, and its number there; empty: it has just
         #: come in.
         self.queue = b""
@@ -112,7 +112,7 @@ class Arrival:
     def deadline(self) -> float | None:
         """When it is of no use any more, epoch seconds; None: never."""
         until, within = self.envelope.deadline, self.envelope.within
-        return until if until is not None or within is None else self.taken + within
+        return until if until is not None or within is None else self.since + within
 
     def log_ids(self) -> dict[str, str]:
         """What names it in the log; see `streams.logs`."""

@@ -51,7 +51,7 @@ class Staged:
             if queue is None:
                 queue = records[tp] = []
             queue.append(outgoing)
-        entry.taken = True
+        entry.in_commit = True
         if entry.tp is not None and not entry.ahead:
             self.offsets[entry.tp] = entry.next_offset
         self.messages += 1

@@ -77,7 +77,7 @@ class CommitOrder:
         self._finished_in: set[int] = set()
         self._queues: dict[int, deque[Entry]] = {}
         self._newest: dict[TP, Entry] = {}
-        self._passed: dict[TP, int] = {}
+        self._advanced: dict[TP, int] = {}
         #: Whether positions have moved over messages that were handled when they were written.
         self.has_looped = False
         self._first: dict[bytes, Change] = {}
@@ -102,7 +102,7 @@ class CommitOrder:
         if entry.tp is not None:
             before = self._newest.get(entry.tp)
             # Between the two there is nothing but markers, and what was handled before it was read.
-            if before is not None and not before.taken and before.next_offset < entry.offset:
+            if before is not None and not before.in_commit and before.next_offset < entry.offset:
                 before.next_offset = entry.offset
             self._newest[entry.tp] = entry
 
@@ -117,18 +117,18 @@ class CommitOrder:
         entry.counted = entry.weight
         self.backlog_bytes += entry.counted
 
-    def pass_by(self, tp: TP, offset: int) -> None:
+    def advance_position(self, tp: TP, offset: int) -> None:
         """Only markers came up to `offset`. The position follows with the next transaction, or with one of
         its own when the lane is idle: a log that was cut up to here has lost nothing.
         """
         newest = self._newest.get(tp)
-        if newest is not None and not newest.taken:
+        if newest is not None and not newest.in_commit:
             newest.next_offset = offset
         elif newest is not None and newest.ahead and self._is_held_up(tp):
             self._ahead[tp].add(newest.next_offset, offset)
             newest.next_offset = self._ahead_to[tp] = offset
         else:
-            self._passed[tp] = offset
+            self._advanced[tp] = offset
 
     def _is_held_up(self, tp: TP) -> bool:
         return any(entry.tp == tp for entry in self._queues.get(self._layout.home_of(tp.partition), ()))
@@ -143,7 +143,7 @@ class CommitOrder:
         partitions begin that have no position yet, and changes of the lane's own table by local key.
         `ahead` is what was handled above the positions from which the lane reads.
         """
-        self._passed |= positions
+        self._advanced |= positions
         self._first = dict(changes)
         self._ahead = {tp: Ahead(ranges) for tp, ranges in ahead.items() if ranges}
 
@@ -152,7 +152,7 @@ class CommitOrder:
         if changes:
             self._first |= changes
 
-    def unseen(self, batch: Batch) -> Batch:
+    def skip_committed(self, batch: Batch) -> Batch:
         """What was read, without what was handled ahead of the position."""
         ahead = self._ahead.get(batch.tp)
         if ahead is None:
@@ -161,9 +161,9 @@ class CommitOrder:
         return Batch(batch.tp, records, batch.next_offset)
 
     @property
-    def has_passed(self) -> bool:
+    def has_advanced(self) -> bool:
         """Whether positions have moved over markers alone, or have still to be recorded."""
-        return bool(self._passed or self._first)
+        return bool(self._advanced or self._first)
 
     @property
     def has_first(self) -> bool:
@@ -172,7 +172,7 @@ class CommitOrder:
 
     def is_over(self, messages: int, size: int) -> bool:
         """Whether so many messages wait to be staged, or so many bytes are held."""
-        return self.backlog >= messages or self.held_bytes >= size
+        return self.backlog >= messages or self.uncommitted_bytes >= size
 
     def has_finished(self) -> bool:
         """Whether anything could be committed now."""
@@ -195,8 +195,8 @@ class CommitOrder:
         """Stage what has finished in every partition, as far as nothing of its key holds it up: `limit`
         messages at most, those that were looped included, and no more once they came to `max_bytes`.
         """
-        staged = Staged(offsets=self._passed)
-        self._passed, self.has_looped = {}, False
+        staged = Staged(offsets=self._advanced)
+        self._advanced, self.has_looped = {}, False
         if self._first:
             staged.changes[LANE], self._first = self._first, {}
         self._oldest_in_commit = self._oldest_head()
@@ -228,7 +228,7 @@ class CommitOrder:
         self.in_commit = self.in_commit_bytes = self._oldest_in_commit = 0
 
     @property
-    def held(self) -> int:
+    def uncommitted(self) -> int:
         """Messages taken and not yet committed."""
         return self.backlog + self.in_commit
 
@@ -244,7 +244,7 @@ class CommitOrder:
         return min((timestamp for timestamp in heads if timestamp), default=0)
 
     @property
-    def held_bytes(self) -> int:
+    def uncommitted_bytes(self) -> int:
         """Their bytes."""
         return self.backlog_bytes + self.in_commit_bytes
 

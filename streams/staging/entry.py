@@ -32,6 +32,7 @@ class Entry:
         "counted",
         "done",
         "head",
+        "in_commit",
         "key",
         "looped",
         "messages",
@@ -41,7 +42,6 @@ class Entry:
         "prefix",
         "sends",
         "size",
-        "taken",
         "timer",
         "timestamp",
         "tp",
@@ -84,7 +84,7 @@ class Entry:
         #: What is handled in it: its own message, and those of them that were.
         self.messages = 1
         self.done = False
-        self.taken = False
+        self.in_commit = False
 
     @property
     def weight(self) -> int:

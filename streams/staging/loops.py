@@ -61,15 +61,15 @@ class Loops:
         if self._ends and self._ends.get(tp, offset + 1) <= offset:
             del self._ends[tp]
 
-    def written(self, topic: str, key: bytes, message_id: bytes) -> None:
+    def add_sent(self, topic: str, key: bytes, message_id: bytes) -> None:
         """A message is staged that the lane has still to read, and to handle."""
         self._add(topic, key, message_id)
 
-    def taken(self, topic: str, key: bytes, message_id: bytes) -> None:
+    def remove_sent(self, topic: str, key: bytes, message_id: bytes) -> None:
         """It is handled at once, or is not written after all."""
         self._remove(topic, key, message_id)
 
-    def read(self, record: Record, message_id: bytes) -> None:
+    def add_read(self, record: Record, message_id: bytes) -> None:
         """A message was read that is still to be handled. Only the lane's own record is one that it wrote."""
         key = record.key or b""
         if isinstance(record, OwnRecord):
@@ -79,7 +79,7 @@ class Loops:
             log.warning("foreign_writer", topic=tp.topic, partition=tp.partition, offset=record.offset)
         self._add(record.topic, key, record.offset)
 
-    def came(self, record: Record) -> None:
+    def remove_read(self, record: Record) -> None:
         """What was read is handled, or waits for a handler."""
         self._remove(record.topic, record.key or b"", record.offset)
 

@@ -80,7 +80,7 @@ class Refusals:
     def committed(self) -> None:
         """What was staged last is committed: dead letters that were in it are written."""
         for key, found in list(self._found.items()):
-            if found.entry is not None and found.entry.taken:
+            if found.entry is not None and found.entry.in_commit:
                 del self._found[key]
 
 

@@ -16,10 +16,12 @@ from streams.lane.standby import Standby
 from streams.model.application import Application, LaneOptions
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
+from streams.ports import Ports
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.rocksdb.store import RocksStore, RocksStores
 from streams.system import SystemClock
+from streams.testing.faults import NoFaults
 
 
 class Watched(RocksStores):
@@ -38,7 +40,7 @@ async def main(bootstrap: str, name: str, directory: str, retention: str) -> Non
     app = Application(Layout(name, 1, 1), work.wiring, json_without_schema, lane_options=lane_options)
     cluster = KafkaCluster(bootstrap, KafkaOptions(fetch_wait=0.1))
     stores = Watched(Path(directory))
-    standby = Standby(app, 0, cluster=cluster, stores=stores, clock=SystemClock())
+    standby = Standby(app, 0, Ports(cluster, stores, SystemClock(), NoFaults()))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, standby.stop)
     running = asyncio.create_task(standby.run())
     told = None

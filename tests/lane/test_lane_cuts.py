@@ -186,12 +186,8 @@ async def test_a_worker_of_an_older_cut_takes_nothing_back(world: World, fatal: 
     await late.look()
     two = world.cut_into(work, lanes=2)
     new = await opened(world, two)
-    host = LaneHost(
-        four,
-        Ports(world.cluster, world.stores(), world.clock, NoFaults()),
-        fatal.append,
-        cuts=late,
-    )
+    ports = Ports(world.cluster, world.stores(), world.clock, NoFaults())
+    host = LaneHost(four, ports, fatal.append, shared_by(four, ports, late))
     world.at_end.append(host.stop)
     host.assign(range(4), (), four.sources)
     await world.until(lambda: len(fatal) == 4)

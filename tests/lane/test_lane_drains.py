@@ -28,7 +28,7 @@ from streams.policy.retry import RetryPolicy
 
 async def drained(world: World, lane: Any, partitions: int = 2) -> None:
     """Wait until the handler holds what comes in so many partitions."""
-    await world.until(lambda: len(lane.lane.gates[COUNT].held) == partitions)
+    await world.until(lambda: len(lane.lane.gates[COUNT].shut) == partitions)
 
 
 async def one_waits(
@@ -99,7 +99,7 @@ async def test_a_drain_waits_for_what_is_under_way_and_retried(fake: FakeWorld) 
     assert lane.lane.gates[COUNT].pauses[b"\0%c" % home].state is PauseState.DRAINING
     answered.set()
     await fake.until(lambda: lane.lane.counters.retries == 1)
-    assert len(lane.lane.gates[COUNT].held) == 1
+    assert len(lane.lane.gates[COUNT].shut) == 1
     await drained(fake, lane)
     assert work.hooks.calls == [("a", 0)] * 2
     await fake.settled(fake.app.layout.operations)
@@ -113,7 +113,7 @@ async def test_a_drain_goes_on_after_its_lane_has_reopened(world: World) -> None
     world.faults.raise_at("sent", world.faults.reached["sent"] + 1, OutcomeUnknown("no answer"))
     await world.post(*(more := some(world, work, range(2, 3), "ab")))
     await world.until(lambda: lane.lane.reopened == 1)
-    await world.until(lambda: lane.lane.state == "open" and len(lane.lane.gates[COUNT].held) == 2)
+    await world.until(lambda: lane.lane.state == "open" and len(lane.lane.gates[COUNT].shut) == 2)
     assert sorted(set(work.hooks.calls)) == [("a", i) for i in range(3)], "b came after"
     await settled(world, work, lane)
     await asked(world, HandlerCommand.RESUME)
@@ -164,7 +164,7 @@ async def test_a_drain_waits_for_what_an_earlier_pause_held(fake: FakeWorld) -> 
     await fake.post(*commanded(fake, HandlerCommand.DRAIN))
     await drained(fake, lane, 1)
     await pass_time(fake, 2.0)
-    assert len(lane.lane.gates[COUNT].held) == 1
+    assert len(lane.lane.gates[COUNT].shut) == 1
     answered.set()
     await drained(fake, lane)
     assert work.hooks.calls == [("a", 0)]
@@ -178,7 +178,7 @@ async def test_a_drain_of_more_than_it_looks_at_waits(
     lane, events = await one_waits(fake, work := counting(fake.name), KEYS, range(1), delay=5.0)
     await asked(fake, HandlerCommand.DRAIN)
     await pass_time(fake, 2.0)
-    assert not lane.lane.gates[COUNT].held
+    assert not lane.lane.gates[COUNT].shut
     await drained(fake, lane)
     assert len(work.hooks.calls) == 2 * len(KEYS)
     await finish(fake, work, lane, events)

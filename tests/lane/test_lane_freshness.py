@@ -20,9 +20,10 @@ from test_lane_timers import asking_for
 
 import streams.lane.standby
 from streams.lane.standby import HEARD, Standby
-from streams.ports import TP, Write
+from streams.ports import TP, Ports, Write
 from streams.staging.changes import TIMERS, TIMERS_BY_DUE
 from streams.testing.clients import FakeReader
+from streams.testing.faults import NoFaults
 from streams.testing.loop import SimulatedLoop
 from tests.effort import examples
 
@@ -31,7 +32,7 @@ DAY = 86400.0
 
 def follow(world: World, stores: Any, **more: Any) -> tuple[Standby, Freezer, asyncio.Task[None]]:
     freezer = Freezer(world.cluster)
-    standby = Standby(world.app, 0, cluster=freezer, stores=stores, clock=world.clock, **more)
+    standby = Standby(world.app, 0, Ports(freezer, stores, world.clock, NoFaults()), **more)
     return standby, freezer, world.spawn(standby.run())
 
 
@@ -206,10 +207,10 @@ async def test_a_standby_knows_how_far_it_is_behind(fake: FakeWorld, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("gives_way", "least", "most"), [(False, 0, 2), (True, 20, 30)], ids=["alone", "a lane opens"]
+    ("yields", "least", "most"), [(False, 0, 2), (True, 20, 30)], ids=["alone", "a lane opens"]
 )
 async def test_a_far_standby_rests_only_while_a_lane_opens(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, gives_way: bool, least: int, most: int
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch, yields: bool, least: int, most: int
 ) -> None:
     lane = await with_events(fake, [f"key-{i}" for i in range(100)])
     await lane.stop()
@@ -224,7 +225,7 @@ async def test_a_far_standby_rests_only_while_a_lane_opens(
 
     monkeypatch.setattr(FakeReader, "fetch", little)
     monkeypatch.setattr(fake.clock, "sleep", noted)
-    standby, _, task = follow(fake, fake.stores(), gives_way=lambda: gives_way)
+    standby, _, task = follow(fake, fake.stores(), yields=lambda: yields)
     await fake.until(lambda: standby.behind == 0)
     assert standby.records >= 100
     assert least <= len(rests) <= most

@@ -119,7 +119,7 @@ async def test_a_lane_that_does_not_answer_is_named(fake: FakeWorld) -> None:
         assert "holds in 0 of 2 partitions: unknown" in result.stdout
         assert "lane 0 has not answered: lane 0 is closed" in result.stderr
         lane = await fake.open()
-        await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+        await fake.until(lambda: len(lane.lane.gates[COUNT].shut) == 2)
 
 
 async def test_without_waiting_it_says_where_it_holds_already(fake: FakeWorld) -> None:
@@ -127,7 +127,7 @@ async def test_without_waiting_it_says_where_it_holds_already(fake: FakeWorld) -
         result = await operator.run("pause", COUNT, "--why", "so", "--no-wait")
         assert result.exit_code == 0
         assert "of 2 partitions" in result.stdout
-        await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+        await fake.until(lambda: len(lane.lane.gates[COUNT].shut) == 2)
 
 
 async def test_an_unknown_handler_is_an_error_that_names_others(fake: FakeWorld) -> None:

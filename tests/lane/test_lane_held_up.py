@@ -37,8 +37,8 @@ async def test_an_open_transaction_is_named_until_it_ends(world: World) -> None:
         async with left_open(world, tp):
             await world.post(*behind)
             watch = lane.lane.measures.held_up
-            await world.until(lambda: tp in watch.held and watch.held[tp].by is not None)
-            held = watch.held[tp]
+            await world.until(lambda: tp in watch.partitions and watch.partitions[tp].by is not None)
+            held = watch.partitions[tp]
             assert held.by.transactional_id == "another-client"
             assert held.by.first == held.at.first
             assert lane.lane.measures.lag == held.at.behind
@@ -46,7 +46,7 @@ async def test_an_open_transaction_is_named_until_it_ends(world: World) -> None:
             (said,) = [line for line in logs if line["event"] == "partition_held_up"]
             assert (said["topic"], said["partition"], said["transactional_id"]) == (*tp, "another-client")
             assert lane.lane.counters.handled == 1
-        await world.until(lambda: not watch.held)
+        await world.until(lambda: not watch.partitions)
     assert [line["event"] for line in logs if line["event"].startswith("partition_")][
         -1
     ] == "partition_goes_on"
@@ -61,9 +61,9 @@ async def test_a_lane_that_cannot_ask_whose_it_is_asks_again(fake: FakeWorld) ->
     watch = lane.lane.measures.held_up
     async with left_open(fake, TP(first.topic, first.partition)):
         fake.cluster.inject(Fault.UNAVAILABLE)
-        await fake.until(lambda: any(held.by for held in watch.held.values()))
+        await fake.until(lambda: any(held.by for held in watch.partitions.values()))
         assert fake.cluster.happened[Fault.UNAVAILABLE] == 1
-    await fake.until(lambda: not watch.held)
+    await fake.until(lambda: not watch.partitions)
     await finish(fake, work, lane, [first])
 
 

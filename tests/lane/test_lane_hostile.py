@@ -18,9 +18,10 @@ from structlog.testing import capture_logs
 from streams.lane.recovery import open_store
 from streams.lane.standby import Standby
 from streams.model.operations import HANDLER_OPERATION, LetterCommand
-from streams.ports import TP
+from streams.ports import TP, Ports
 from streams.records.batches import BATCH, RECORD, REST
 from streams.testing.batches import CODECS, batch, record
+from streams.testing.faults import NoFaults
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED
 
 NAME = "a header's name that is not UTF-8"
@@ -242,7 +243,7 @@ async def test_a_lane_does_not_open_over_a_damaged_changelog(world: World) -> No
 async def test_a_standby_copies_nothing_past_a_damaged_changelog(world: World) -> None:
     changelog = await with_a_damaged_changelog(world, 2)
     elsewhere = world.stores()
-    standby = Standby(world.app, 0, cluster=world.cluster, stores=elsewhere, clock=world.clock)
+    standby = Standby(world.app, 0, Ports(world.cluster, elsewhere, world.clock, NoFaults()))
     with capture_logs() as logs:
         task = world.spawn(standby.run())
         await world.until(lambda: any(each["event"] == "standby_stands" for each in logs))

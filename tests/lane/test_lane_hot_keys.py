@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from streams.errors import TransientError
 from streams.policy.retry import RetryPolicy
-from streams.retry.crowds import longest
-from streams.web.overview.health import crowds
+from streams.retry.long_queues import longest
+from streams.web.overview.health import long_queues
 
 #: For good after 12 s.
 TWELVE = RetryPolicy(immediate=0, delays=(2.0, 4.0, 6.0))
@@ -35,7 +35,7 @@ async def test_thousands_behind_a_failing_message_of_their_key_are_handled(fake:
         lane = await fake.open()
         await fake.until(lambda: waiting(lane) > 4800)
         assert ("other", 0) in work.hooks.calls
-        (said,) = crowds(lane.lane.gates.values(), fake.clock.now())
+        (said,) = long_queues(lane.lane.gates.values(), fake.clock.now())
         await fake.until(lambda: ("hot", 4999) in work.hooks.calls)
         await stopped(fake, lane, work.source)
     assert "'hot'" in said

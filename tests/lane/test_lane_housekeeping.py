@@ -13,8 +13,9 @@ from structlog.testing import capture_logs
 from streams.lane.housekeeping import HOUSEKEEPING
 from streams.lane.standby import Standby
 from streams.model.envelope import new_headers
-from streams.ports import TP
+from streams.ports import TP, Ports
 from streams.testing.broker import Fault
+from streams.testing.faults import NoFaults
 
 
 @pytest.mark.slow("six thousand ticks")
@@ -64,7 +65,7 @@ async def test_a_standby_of_a_damaged_changelog_says_so_until_mended(fake: FakeW
     await lane.stop()
     changelog = TP(fake.app.layout.changelog("counts"), 0)
     await fake.spoil(changelog, 0)
-    standby = Standby(fake.app, 0, cluster=fake.cluster, stores=fake.stores(), clock=fake.clock)
+    standby = Standby(fake.app, 0, Ports(fake.cluster, fake.stores(), fake.clock, NoFaults()))
     with capture_logs() as logs:
         task = fake.spawn(standby.run())
         end = fake.clock.now() + 120

@@ -17,8 +17,9 @@ from streams.lane.housekeeping import HOUSEKEEPING
 from streams.lane.standby import Standby
 from streams.model.layout import LANE
 from streams.model.operations import LetterCommand
-from streams.ports import TP
+from streams.ports import TP, Ports
 from streams.positions.review import At, accept, standings
+from streams.testing.faults import NoFaults
 
 
 async def has_counted(world: World) -> Workload:
@@ -127,7 +128,7 @@ async def test_a_standby_waits_until_a_new_changelog_is_accepted(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = await has_counted(fake)
-    standby = Standby(fake.app, 0, cluster=fake.cluster, stores=fake.machine, clock=fake.clock)
+    standby = Standby(fake.app, 0, Ports(fake.cluster, fake.machine, fake.clock, NoFaults()))
     changelog = fake.app.layout.changelog("counts")
     fake.cluster.recreate_topic(changelog)
     task = fake.spawn(standby.run())

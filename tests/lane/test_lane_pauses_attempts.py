@@ -30,7 +30,7 @@ from streams.policy.retry import RetryPolicy
 async def pausing(fake: FakeWorld, lane: Running) -> None:
     """The lane has heard of a pause; attempts may still be under way."""
     await fake.post(*commanded(fake, HandlerCommand.PAUSE))
-    await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    await fake.until(lambda: len(lane.lane.gates[COUNT].shut) == 2)
 
 
 async def resumed(
@@ -130,7 +130,7 @@ async def test_a_pause_takes_effect_though_all_slots_are_taken(fake: FakeWorld) 
     work = await retrying_asker(fake, ask, max_in_flight=2)
     events = some(fake, work, range(1))
     lane = await opened(fake, *events, *commanded(fake, HandlerCommand.PAUSE))
-    await fake.until(lambda: len(lane.lane.gates[COUNT].held) == 2)
+    await fake.until(lambda: len(lane.lane.gates[COUNT].shut) == 2)
     answered.set()
     await settled(fake, work, lane)
     assert len(work.hooks.calls) <= 2

@@ -11,8 +11,9 @@ from lane_worlds import FakeWorld, Post, World
 import streams.lane.commit
 from streams.errors import PositionLost, StoreBroken
 from streams.lane.standby import Standby
-from streams.ports import TP, Write
+from streams.ports import TP, Ports, Write
 from streams.staging.changes import POSITIONS
+from streams.testing.faults import NoFaults
 
 BOGUS = Write("counts", b"\0\0\0\x01z", b"\0" * 8 + b'{"n":99}')
 
@@ -216,7 +217,7 @@ async def test_positions_are_kept_by_topic_and_partition(world: World) -> None:
 async def test_a_standby_follows_and_who_takes_over_recovers_little(world: World) -> None:
     work = await counter(world)
     elsewhere = world.stores()
-    standby = Standby(world.app, 0, cluster=world.cluster, stores=elsewhere, clock=world.clock)
+    standby = Standby(world.app, 0, Ports(world.cluster, elsewhere, world.clock, NoFaults()))
     task = world.spawn(standby.run())
     events = some(world, work, range(5))
     lane = await opened(world, *events)

@@ -238,7 +238,7 @@ async def test_a_drain_does_not_wait_for_schemas(fake: FakeWorld) -> None:
     await waits(fake, lane, 1)
     await asked(fake, HandlerCommand.DRAIN)
     gate = lane.lane.gates["bench.count"]
-    await fake.until(lambda: len(gate.held) == fake.app.layout.partitions)
+    await fake.until(lambda: len(gate.shut) == fake.app.layout.partitions)
     await asked(fake, HandlerCommand.RESUME)
     unannounced.announce()
     await fake.until(lambda: work.hooks.calls == [("a", 0)] and not lane.lane.backlog)

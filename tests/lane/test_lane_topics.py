@@ -12,7 +12,7 @@ from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
 from streams.errors import PositionLost, TopicGone, TopicMismatch, TopicRecreated
-from streams.lane.watch import ASK_INTERVAL
+from streams.lane.cluster_checks import ASK_INTERVAL
 from streams.model.layout import LANE, Layout
 from streams.model.operations import LetterCommand
 from streams.ports import TP

@@ -27,7 +27,7 @@ from streams.policy import reopening
 from streams.ports import TP, Outgoing, Record, Store, Transactions
 from streams.positions import declared
 from streams.retry import admit
-from streams.retry.crowds import Crowds
+from streams.retry.long_queues import LongQueues
 from streams.retry.waiting import Waiting
 from streams.saga import participant
 from streams.saga.steps import Step as SagaStep
@@ -403,7 +403,7 @@ CONTROLS: Mapping[str, Control] = {
     ),
     "hole-10-hot-key": Control(
         "a partition is read on while a queue of one of its keys is near its bound",
-        _off(Crowds, "held_back", lambda *_: frozenset()),
+        _off(LongQueues, "held_back", lambda *_: frozenset()),
         "nothing good is given up",
     ),
     "hole-5-forged-mark": Control(

@@ -326,7 +326,7 @@ class ErrandsPart(HandlersPart):
             if worker is not None and worker.process is process and process is not None:
                 lane = worker.host.lanes.get(process.layout.lane_of(partition))
                 gate = lane.gates.get(handler) if lane is not None else None
-                if gate is not None and prefix_of(partition) in gate.held:
+                if gate is not None and prefix_of(partition) in gate.shut:
                     self._held.append(f"{handler} has {message!r}")
 
     def _order(self) -> Iterator[Finding]:

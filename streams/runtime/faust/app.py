@@ -18,6 +18,7 @@ import structlog
 
 from streams.errors import LayoutMismatch, MembershipLost, MissingExtra, SettingsError, SteadfaustError
 from streams.lane.host import LaneHost
+from streams.lane.session import shared_by
 from streams.logs import configure_logs
 from streams.model.application import Application
 from streams.model.codecs import Schemas
@@ -41,6 +42,7 @@ from streams.runtime.rocksdb.store import RocksStores
 from streams.runtime.shares import share_of
 from streams.saga.views import ChoreographedSaga, check_tables
 from streams.settings import Settings
+from streams.staging.measures import HandlerMeasures
 from streams.system import NoFaults, SystemClock
 from streams.web.base.sessions import EndedSessions
 from streams.web.sagas.indexes import followed_tables
@@ -239,14 +241,11 @@ class LaneApp(faust.App):
         stores = RocksStores(self._store_directory(slot), write_buffer_bytes=share.write_buffer)
         # Made now: the consumer's thread and the web server must not each make one.
         self.assignor.kept = stores.kept()
-        self.host = LaneHost(
-            app,
-            Ports(self.cluster, stores, SystemClock(), self._faults),
-            self.on_fatal,
-            cuts=cuts,
-            measured=settings.metrics,
-            tracer=await self._opened.enter_async_context(settings.tracing(settings.app_id)),
-        )
+        ports = Ports(self.cluster, stores, SystemClock(), self._faults)
+        tracer = await self._opened.enter_async_context(settings.tracing(settings.app_id))
+        measures = {name: HandlerMeasures() for name in app.handlers} if settings.metrics else {}
+        shared = shared_by(app, ports, cuts, tracer=tracer, handlers=measures)
+        self.host = LaneHost(app, ports, self.on_fatal, shared)
 
     def _store_directory(self, slot: Slot) -> Path:
         layout = self.lane_application.layout

@@ -9,6 +9,7 @@ from typing import Any
 
 from streams.errors import ClusterUnavailable, LayoutMismatch, MembershipLost
 from streams.lane.host import LaneHost
+from streams.lane.session import shared_by
 from streams.model.application import Application
 from streams.policy.assignment import Assignment, Member
 from streams.policy.fitness import Fitness
@@ -82,7 +83,7 @@ class SimulatedWorker:
         network = Network(cluster, machine, self.process, points.reach, self._opens)
         ports = Ports(network, self._stores, machine.clock, points)
         self._cuts = Cuts(layout, network)
-        self.host = LaneHost(app, ports, self._fatal, cuts=self._cuts)
+        self.host = LaneHost(app, ports, self._fatal, shared_by(app, ports, self._cuts))
         self.process.spawn(self._hand_over())
 
     def _opens(self, transactional_id: str) -> None:

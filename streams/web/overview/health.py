@@ -12,9 +12,9 @@ from streams.lane.watchdog import stands_at
 from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerState
 from streams.ports import TP
-from streams.retry.crowds import longest
 from streams.retry.gate import HandlerGate
-from streams.retry.queue import Crowd
+from streams.retry.long_queues import longest
+from streams.retry.queue import LongQueue
 from streams.web.base.view import LaneView, StandbyView
 
 #: A lane whose oldest message is older is behind, in seconds. `ops/worker-alerts.yml` has the same bound.
@@ -68,20 +68,20 @@ def breakers(gates: Iterable[HandlerGate]) -> list[str]:
     ]
 
 
-def crowds(gates: Iterable[HandlerGate], now: float) -> list[str]:
+def long_queues(gates: Iterable[HandlerGate], now: float) -> list[str]:
     """A warning for each handler behind which one key has a long queue, with its longest one."""
-    found: dict[str, Crowd] = {}
-    for crowd in longest(gates):
-        found.setdefault(crowd.handler, crowd)
-    return [_crowd(each, now) for each in found.values()]
+    found: dict[str, LongQueue] = {}
+    for long in longest(gates):
+        found.setdefault(long.handler, long)
+    return [_long_queue(each, now) for each in found.values()]
 
 
-def _crowd(crowd: Crowd, now: float) -> str:
-    queue, key = crowd.queue, crowd.key.decode("utf-8", "backslashreplace")[:100]
-    held = f"; its partition is not read on for {now - crowd.since:.0f} s" if crowd.since else ""
+def _long_queue(long: LongQueue, now: float) -> str:
+    queue, key = long.queue, long.key.decode("utf-8", "backslashreplace")[:100]
+    held = f"; its partition is not read on for {now - long.since:.0f} s" if long.since else ""
     return (
-        f"{queue.length:,} messages of key {key!r} wait for {crowd.handler} behind one that fails or waits:"
-        f" {queue.bytes:,} bytes of {crowd.most:,}, further ones are dead letters{held}. handler_failed in"
+        f"{queue.length:,} messages of key {key!r} wait for {long.handler} behind one that fails or waits:"
+        f" {queue.bytes:,} bytes of {long.most:,}, further ones are dead letters{held}. handler_failed in"
         " the log says why it fails; STEADFAUST_MAX_WAITING_BYTES is the bound"
     )
 

@@ -26,10 +26,10 @@ from streams.web.handlers.handlers import paused_here
 from streams.web.overview.health import (
     behind,
     breakers,
-    crowds,
     fenced_often,
     foreign_writers,
     held_up,
+    long_queues,
     not_consumed,
     not_yet,
     recovers,
@@ -92,7 +92,7 @@ def warnings(view: WorkerView) -> list[str]:
     found = [*waits(view.lanes, view.standbys), *view.own_warnings]
     found += [warning(each) for each in awaited(gates)]
     found += breakers(gates)
-    found += crowds(gates, view.now())
+    found += long_queues(gates, view.now())
     if view.assignment.owners:
         found += not_consumed(view.application.sources, view.assignment)
     found += not_yet(gates)

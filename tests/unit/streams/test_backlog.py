@@ -79,7 +79,7 @@ def test_what_a_message_decides_counts_with_its_objects() -> None:
     entry.sends.append((TP("sent", 0), Outgoing(b"key", b"value", [("name", b"value")])))
     lane.finished(entry)
     data = 1 + len(b"\0\0key" + b"value") + len(b"key" + b"value" + b"name" + b"value")
-    assert lane.held_bytes == ENTRY_BYTES + CHANGE_BYTES + SEND_BYTES + data
+    assert lane.uncommitted_bytes == ENTRY_BYTES + CHANGE_BYTES + SEND_BYTES + data
 
 
 def test_what_is_in_a_commit_counts_until_it_is_committed() -> None:
@@ -112,8 +112,8 @@ def test_lanes_hold_the_bound_and_their_shares_at_most(wanted: list[int]) -> Non
         for lane, most in zip(lanes, wanted, strict=True):
             for offset in range(min(most, limit.room(lane, 0))):
                 lane.add(Entry(0, None, offset))
-    assert all(lane.held <= DELIVERY.max_backlog for lane in lanes)
-    assert sum(lane.held for lane in lanes) <= 2 * DELIVERY.max_worker_backlog
+    assert all(lane.uncommitted <= DELIVERY.max_backlog for lane in lanes)
+    assert sum(lane.uncommitted for lane in lanes) <= 2 * DELIVERY.max_worker_backlog
 
 
 def test_a_lane_that_holds_nothing_may_always_take_something() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from streams.model.operations import Pause, PauseState
 from streams.policy.breaker import BreakerPolicy, BreakerState, Permit
-from streams.retry.gate import UNASKED, HandlerGate
+from streams.retry.gate import NO_PERMIT, HandlerGate
 
 POLICY = BreakerPolicy(window=10.0, minimum=4, failure_rate=0.5, open_for=5.0, max_open_for=5.0, probes=2)
 
@@ -20,7 +20,7 @@ def gate() -> HandlerGate:
 
 def opened(gate: HandlerGate, now: float = 0.0) -> HandlerGate:
     for _ in range(POLICY.minimum):
-        gate.record(UNASKED, ok=False, now=now)
+        gate.record(NO_PERMIT, ok=False, now=now)
     assert gate.breaker.state is BreakerState.OPEN
     return gate
 
@@ -34,10 +34,10 @@ def probe(gate: HandlerGate, now: float) -> Permit:
 def test_messages_that_went_straight_through_count_as_calls_that_succeeded(gate: HandlerGate) -> None:
     gate.succeeded = 5
     for _ in range(4):
-        gate.record(UNASKED, ok=False, now=1.0)
+        gate.record(NO_PERMIT, ok=False, now=1.0)
     assert gate.breaker.state is BreakerState.CLOSED, "4 of 9"
     assert gate.succeeded == 0
-    gate.record(UNASKED, ok=False, now=1.0)
+    gate.record(NO_PERMIT, ok=False, now=1.0)
     assert gate.breaker.state is BreakerState.OPEN, "5 of 10"
 
 
@@ -45,7 +45,7 @@ def test_those_of_before_the_window_do_not_count(gate: HandlerGate) -> None:
     gate.succeeded = 5
     gate.update_breaker(0.0)
     for _ in range(4):
-        gate.record(UNASKED, ok=False, now=20.0)
+        gate.record(NO_PERMIT, ok=False, now=20.0)
     assert gate.breaker.state is BreakerState.OPEN
 
 
@@ -75,7 +75,7 @@ def test_it_is_clear_with_breaker_closed_and_nothing_waiting(gate: HandlerGate) 
 def test_a_message_from_before_the_opening_says_nothing(gate: HandlerGate, *, ok: bool) -> None:
     opened(gate)
     probe(gate, 5.0)
-    gate.record(UNASKED, ok=ok, now=5.0)
+    gate.record(NO_PERMIT, ok=ok, now=5.0)
     assert gate.breaker.state is BreakerState.HALF_OPEN
 
 
@@ -90,18 +90,18 @@ def test_it_is_clear_once_no_partition_has_it_paused(gate: HandlerGate, state: P
     for partition in (b"\0\0", b"\0\1"):
         gate.set_pause(partition, Pause(state, "ann", "so", 1))
     holds = state is not PauseState.DRAINING
-    assert gate.held == ({b"\0\0", b"\0\1"} if holds else set())
+    assert gate.shut == ({b"\0\0", b"\0\1"} if holds else set())
     gate.set_pause(b"\0\0", None)
     assert not gate.clear
     gate.set_pause(b"\0\1", None)
     assert gate.clear
-    assert not gate.held
+    assert not gate.shut
     assert not gate.pauses
 
 
 def test_attempts_given_back_neither_open_nor_close(gate: HandlerGate) -> None:
     for _ in range(3 * POLICY.minimum):
-        gate.give_back(UNASKED, now=0.0)
+        gate.give_back(NO_PERMIT, now=0.0)
     assert gate.breaker.state is BreakerState.CLOSED
     opened(gate)
     for _ in range(3 * POLICY.probes):

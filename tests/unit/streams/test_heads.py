@@ -10,7 +10,7 @@ import pytest
 from streams.model.envelope import RECORD_OVERHEAD
 from streams.policy.breaker import BreakerPolicy
 from streams.retry.admit import is_overtaken
-from streams.retry.gate import UNASKED, HandlerGate
+from streams.retry.gate import NO_PERMIT, HandlerGate
 from streams.retry.waiting import Waiting
 from streams.staging.arrival import Attempt
 from streams.staging.changes import Change
@@ -21,7 +21,7 @@ QUEUE = b"\0\0bench.count\0a"
 
 def test_a_head_that_waits_on_gives_its_probe_back() -> None:
     gate = HandlerGate("bench.count", PROBES)
-    gate.record(UNASKED, ok=False, now=0.0)
+    gate.record(NO_PERMIT, ok=False, now=0.0)
     permits = [gate.breaker.acquire(5.0) for _ in range(3)]
     assert [permit is not None for permit in permits] == [True, True, False]
     gate.running.add(QUEUE)
@@ -31,7 +31,7 @@ def test_a_head_that_waits_on_gives_its_probe_back() -> None:
         queue=QUEUE, number=0, permit=permits[0], entry=SimpleNamespace(prefix=b"\0\0")
     )
     handler: Any = SimpleNamespace(name="bench.count")
-    assert is_overtaken(waiting, Attempt(arrival, handler, None, UNASKED, 0))
+    assert is_overtaken(waiting, Attempt(arrival, handler, None, NO_PERMIT, 0))
     assert gate.running == set()
     assert gate.breaker.acquire(5.0) is not None
 

@@ -8,7 +8,7 @@ from letters_kept import Kept
 from streams.dead_letters.expiry import Expiry
 from streams.dead_letters.row import new_letter
 from streams.errors import PermanentError
-from streams.lane.housekeeping import Housekeeping, Seldom
+from streams.lane.housekeeping import Housekeeping, Throttled
 from streams.model.layout import DEAD_LETTERS
 from streams.testing.log import FakeRecord
 
@@ -41,7 +41,7 @@ def test_each_chore_has_the_room_that_is_left(takes: tuple[int, int], staged: bo
 
 def test_what_needs_no_haste_is_done_seldom() -> None:
     done: list[float] = []
-    chore = Seldom(done.append, every=600.0)
+    chore = Throttled(done.append, every=600.0)
     for now in (1000.0, 1000.1, 1599.9, 1600.0, 1601.0, 2200.0):
         assert chore.step(now, 0) is False
     assert done == [1000.0, 1600.0, 2200.0]

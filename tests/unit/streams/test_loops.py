@@ -46,17 +46,17 @@ def test_a_key_loops_only_when_nothing_is_before_it(data: st.DataObject) -> None
         message_id = data.draw(st.sampled_from([b"1", b"2"]))
         match data.draw(st.sampled_from(["write", "read", "read another's", "handle", "handle again"])):
             case "write":
-                loops.written(TOPIC, KEY, message_id)
+                loops.add_sent(TOPIC, KEY, message_id)
                 written.append(message_id)
             case "read" if written:
                 unhandled.append(record(True, offset := offset + 1))
-                loops.read(unhandled[-1], written.pop(0))
+                loops.add_read(unhandled[-1], written.pop(0))
             case "read another's":
                 unhandled.append(record(False, offset := offset + 1))
-                loops.read(unhandled[-1], message_id)
+                loops.add_read(unhandled[-1], message_id)
                 foreign = True
             case "handle" if unhandled:
-                loops.came(unhandled.pop(data.draw(st.integers(0, len(unhandled) - 1))))
+                loops.remove_read(unhandled.pop(data.draw(st.integers(0, len(unhandled) - 1))))
             case "handle again":
-                loops.came(record(False, 1_000))  # from a queue, where it has waited
+                loops.remove_read(record(False, 1_000))  # from a queue, where it has waited
         assert loops.may_loop(TP(TOPIC, 0), KEY) == (not (written or unhandled or foreign))

@@ -71,10 +71,10 @@ class Lane:
         offsets = [offset for offset in sorted(self.logs[tp]) if offset >= self.at[tp]][:most]
         last = offsets[-1] + 1 if offsets else self.ends[tp]
         records = [FakeRecord(tp.topic, 0, offset, 0, self.logs[tp][offset], b"", []) for offset in offsets]
-        batch = self.sequences.unseen(Batch(tp, records, last))
+        batch = self.sequences.skip_committed(Batch(tp, records, last))
         self.at[tp] = last
         if not batch.records:
-            self.sequences.pass_by(tp, batch.next_offset)
+            self.sequences.advance_position(tp, batch.next_offset)
         for number, record in enumerate(batch.records):
             is_last = number + 1 == len(batch.records)
             following = batch.next_offset if is_last else batch.records[number + 1].offset
@@ -90,8 +90,8 @@ class Lane:
 
     def commit(self, limit: int = 1000) -> int:
         staged = self.sequences.take(limit)
-        gone = [entry for entry in self.entries if entry.taken]
-        self.entries = [entry for entry in self.entries if not entry.taken]
+        gone = [entry for entry in self.entries if entry.in_commit]
+        self.entries = [entry for entry in self.entries if not entry.in_commit]
         self.committed += [(entry.tp, entry.offset, entry.key) for entry in gone if entry.tp is not None]
         for change in staged.changes.get(LANE, {}).values():
             self.kept[TP(change.key[len(POSITION) :].decode(), 0)] = change.value
@@ -193,10 +193,10 @@ def test_what_has_no_key_waits_for_all_before():
     lane.sequences.add(late)
     lane.sequences.finished(late)
     lane.commit()
-    assert (everything.taken, late.taken) == (False, False)
+    assert (everything.in_commit, late.in_commit) == (False, False)
     lane.finish(0)
     lane.sequences.take(1000)
-    assert (everything.taken, late.taken) == (True, True)
+    assert (everything.in_commit, late.in_commit) == (True, True)
 
 
 def test_a_position_passes_what_lay_between_two_messages() -> None:

@@ -125,8 +125,8 @@ def test_what_markers_move_a_position_over_is_recorded(staged: bool) -> None:
     sequences.finished(entry)
     if staged:
         assert sequences.take(10).offsets == {tp: 4}
-    sequences.pass_by(tp, 6)
-    assert sequences.has_passed is staged
+    sequences.advance_position(tp, 6)
+    assert sequences.has_advanced is staged
     assert sequences.take(10).offsets == {tp: 6}
 
 

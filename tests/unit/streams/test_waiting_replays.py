@@ -52,7 +52,7 @@ class Queues(RuleBasedStateMachine):
     @precondition(lambda self: self.queue is not None)
     @rule(reason=st.sampled_from(Reason), due_ms=st.integers(0, 2**53), attempts=st.integers(0, 9))
     def is_put_off(self, reason: Reason, due_ms: int, attempts: int) -> None:
-        self.queue = waiting.put_off(self.queue, reason, due_ms=due_ms, attempts=attempts)
+        self.queue = waiting.postpone(self.queue, reason, due_ms=due_ms, attempts=attempts)
         assert (self.queue.reason, self.queue.due_ms, self.queue.attempts) == (reason, due_ms, attempts)
 
     @precondition(lambda self: self.queue is not None)

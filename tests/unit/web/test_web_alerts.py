@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from scrapes import PAGE, on_the_page
 from web_workers import NOW, PARCELS, FakeWorker
 
-from streams.lane.held_up import Held, HeldUpWatch
+from streams.lane.held_up import Held, HeldUpPartitions
 from streams.lane.state import LaneState
 from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState
 from streams.ports import TP, HeldUp
@@ -107,8 +107,8 @@ def behind(worker: FakeWorker) -> None:
 
 
 def held_up(worker: FakeWorker) -> None:
-    watch = worker.lanes[2].measures.held_up = HeldUpWatch(2, dict, Any)
-    watch.held = {TP("post.note.written.v1", 2): Held(HeldUp(7, 3), NOW - 61)}
+    watch = worker.lanes[2].measures.held_up = HeldUpPartitions(2, dict, Any)
+    watch.partitions = {TP("post.note.written.v1", 2): Held(HeldUp(7, 3), NOW - 61)}
 
 
 def breaker_open(worker: FakeWorker) -> None:

@@ -12,7 +12,7 @@ from web_workers import NOW, Browser, FakeStandby, FakeWorker
 
 from streams.lane.state import LaneState
 from streams.policy.breaker import BreakerPolicy
-from streams.retry.gate import UNASKED, HandlerGate
+from streams.retry.gate import NO_PERMIT, HandlerGate
 from streams.web.base.view import Problem
 from streams.web.overview import flow
 from streams.web.overview.flow import merge, overview_of, shown
@@ -226,7 +226,7 @@ async def test_a_worker_that_does_not_answer_is_shown(worker, monkeypatch, ask, 
 
 def test_an_open_breaker_is_told_once_for_all_workers(worker):
     gate = HandlerGate("post.note", BreakerPolicy(minimum=1))
-    gate.record(UNASKED, ok=False, now=NOW)
+    gate.record(NO_PERMIT, ok=False, now=NOW)
     assert not gate.clear
     worker.lanes[1].gates = {"post.note": gate}
     found = worker_part(worker, RatePoller(worker), {})

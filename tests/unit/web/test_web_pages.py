@@ -14,7 +14,7 @@ import pytest
 from web_workers import NOW, FakeStandby, FakeWorker
 
 from streams.errors import OutcomeUnknown, TopicGone
-from streams.lane.held_up import Held, HeldUpWatch
+from streams.lane.held_up import Held, HeldUpPartitions
 from streams.lane.state import LaneState
 from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerPolicy
@@ -121,9 +121,9 @@ async def test_a_worker_warns_of_a_topic_that_others_lack(browser, worker):
 
 
 async def test_a_worker_warns_of_a_partition_that_is_held_up(browser, worker):
-    watch = worker.lanes[1].measures.held_up = HeldUpWatch(1, dict, None)
+    watch = worker.lanes[1].measures.held_up = HeldUpPartitions(1, dict, None)
     by = OpenTransaction(7, producer=4711, epoch=3, last=NOW - 30, transactional_id="billing")
-    watch.held = {
+    watch.partitions = {
         TP("post.note.written.v1", 1): Held(HeldUp(7, 12), NOW - 28, by),
         TP("post.note.written.v1", 3): Held(HeldUp(7, 12), NOW - 1),
     }

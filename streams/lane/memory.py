@@ -13,7 +13,7 @@ from streams.staging.refusals import Refusals
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
+class LaneMemory:
     """Of one lane, for as long as this worker has it.
 
     Attributes:

@@ -15,7 +15,7 @@ from streams.model.application import Application, LaneOptions
 from streams.model.row_keys import split_row_key
 from streams.ports import TP
 from streams.retry.gate import HandlerGate
-from streams.retry.queue import Crowd, Queue
+from streams.retry.queue import LongQueue, Queue
 from streams.staging.keys import name_in, prefix_in
 
 log = structlog.get_logger(__name__)
@@ -27,7 +27,7 @@ LONG, LONG_PART = 500, 0.1
 NEAR, CLEAR = 0.5, 0.25
 
 
-class Crowds:
+class LongQueues:
     """Those of one lane."""
 
     def __init__(self, app: Application, gates: Mapping[str, HandlerGate]) -> None:
@@ -40,11 +40,11 @@ class Crowds:
 
     def note(self, gate: HandlerGate, local: bytes, queue: Queue | None, now: float) -> None:
         """A queue is now so long; None: it is no more. `local` is its local key, `now` in epoch seconds."""
-        before = gate.crowds.get(local)
+        before = gate.long_queues.get(local)
         if before is None and (queue is None or not self._is_long(queue)):
             return
         if queue is None or not self._is_long(queue):
-            del gate.crowds[local]
+            del gate.long_queues[local]
             return
         part, since = self._part(queue), 0.0 if before is None else before.since
         if part >= NEAR:
@@ -52,7 +52,7 @@ class Crowds:
         elif part < CLEAR:
             since = 0.0
         key, _ = split_row_key(name_in(local).partition(b"\0")[2])
-        gate.crowds[local] = Crowd(gate.handler, key, queue, self._options.max_waiting_bytes, since)
+        gate.long_queues[local] = LongQueue(gate.handler, key, queue, self._options.max_waiting_bytes, since)
         if before is None:
             log.warning(
                 "queue_long",
@@ -69,8 +69,8 @@ class Crowds:
         return frozenset(
             TP(topic, int.from_bytes(prefix_in(local), "big"))
             for gate in self._gates.values()
-            for local, crowd in gate.crowds.items()
-            if crowd.since and now < crowd.since + self._options.hold_back
+            for local, long in gate.long_queues.items()
+            if long.since and now < long.since + self._options.hold_back
             for topic in self._topics[gate.handler]
         )
 
@@ -82,7 +82,7 @@ class Crowds:
         return max(queue.bytes / options.max_waiting_bytes, queue.length / options.max_waiting)
 
 
-def longest(gates: Iterable[HandlerGate]) -> list[Crowd]:
+def longest(gates: Iterable[HandlerGate]) -> list[LongQueue]:
     """The long queues behind some gates, the longest first."""
-    found = [crowd for gate in gates for crowd in gate.crowds.values()]
-    return sorted(found, key=lambda crowd: -crowd.queue.bytes)
+    found = [long for gate in gates for long in gate.long_queues.values()]
+    return sorted(found, key=lambda long: -long.queue.bytes)

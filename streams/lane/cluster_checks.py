@@ -9,7 +9,7 @@ import structlog
 
 from streams.errors import ClusterUnavailable, PartitionsAdded
 from streams.lane.housekeeping import HOUSEKEEPING
-from streams.lane.lasting import Lasting
+from streams.lane.memory import LaneMemory
 from streams.lane.recovery import changelog_partitions, touch
 from streams.lane.sources import Sources
 from streams.model.application import Application
@@ -26,18 +26,18 @@ ASK_INTERVAL = 5.0
 LOOK_INTERVAL = 0.5
 
 
-class ClusterWatch:
+class ClusterChecks:
     """Asks for one lane, beside all else: an answer may take long, and the lane goes on without one."""
 
     def __init__(
-        self, lasting: Lasting, looks: TopicLooks, ports: Ports, staging: StagingArea, sources: Sources
+        self, memory: LaneMemory, looks: TopicLooks, ports: Ports, staging: StagingArea, sources: Sources
     ) -> None:
         """`looks` are those of the worker."""
         self._app = staging.app
-        self._lane = lasting.number
-        self._topics = lasting.topics
-        self._standing = lasting.measures.topics
-        self._watched = watched(staging.app, lasting.topics)
+        self._lane = memory.number
+        self._topics = memory.topics
+        self._standing = memory.measures.topics
+        self._watched = watched(staging.app, memory.topics)
         self._looks = looks
         self._store = staging.store
         self._sources = sources
