@@ -6,28 +6,28 @@ from lane_checker import counts
 from lane_failing import LATER, Failing, letters_of, nothing_waits, pass_time, started
 from lane_scenes import cleared, opened, stopped_empty
 from lane_workloads import counting, deployed
-from lane_worlds import FakeWorld, World
+from lane_worlds import FakeWorld
 
 from streams.errors import TransientError
 
 
-async def test_what_waits_of_a_dropped_topic_waits_for_its_return(world: World) -> None:
-    work, without = deployed(world.name, 1, 2), deployed(world.name, 2)
-    await started(world, work, retry=LATER)
-    work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
-    lane = await opened(world, world.event(work, "a", 0))
-    await stopped_empty(world, work, lane)
-    lane = await world.open(app=world.cut_into(without, lanes=1))
-    await world.post(world.event(without, "a", 1), world.event(without, "b", 2))
-    await world.until(lambda: bool(without.hooks.calls))
-    await world.passes(3.0, real=0.5)
+async def test_what_waits_of_a_dropped_topic_waits_for_its_return(fake: FakeWorld) -> None:
+    work, without = deployed(fake.name, 1, 2), deployed(fake.name, 2)
+    await started(fake, work, retry=LATER)
+    work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
+    lane = await opened(fake, fake.event(work, "a", 0))
+    await stopped_empty(fake, work, lane)
+    lane = await fake.open(app=fake.cut_into(without, lanes=1))
+    await fake.post(fake.event(without, "a", 1), fake.event(without, "b", 2))
+    await fake.until(lambda: bool(without.hooks.calls))
+    await pass_time(fake, 3.0)
     assert (lane.lane.state, lane.lane.reopened) == ("open", 0)
     assert without.hooks.calls == [("b", 2)], "those of the key wait behind it"
     await lane.stop()
-    lane = await world.open()
-    await cleared(world, lane, lambda: len(work.hooks.calls) == 3)
+    lane = await fake.open()
+    await cleared(fake, lane, lambda: len(work.hooks.calls) == 3)
     assert work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)]
-    assert await counts(world) == {"a": 2, "b": 1}
+    assert await counts(fake) == {"a": 2, "b": 1}
 
 
 async def test_what_waits_for_a_handler_waits_until_its_return(fake: FakeWorld) -> None:
