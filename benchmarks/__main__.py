@@ -13,8 +13,7 @@ from typing import Annotated, cast
 
 import typer
 
-from benchmarks.compiled import is_compiled, use_compiled
-from benchmarks.machine import describe_machine, seconds_of_additions
+from benchmarks.machine import describe_machine, is_compiled, seconds_of_additions, use_compiled
 from benchmarks.report import Circumstances, as_json, markdown, merge, plain, put_into, read
 from benchmarks.sections import Context, SectionModule
 from demo.workers import unwind_on_signals

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -23,7 +24,6 @@ from benchmarks.peers.workload import (
     encoder,
     name_of,
 )
-from benchmarks.rate import Sample
 from benchmarks.sections import NotMeasured
 from streams.model.codecs import fingerprint_of
 from streams.model.envelope import FINGERPRINT, ID, SOURCE
@@ -191,3 +191,54 @@ async def _behind(consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
 
 def _partitions(topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+
+
+#: Shares of the growth between which it counts. Before, caches fill and code is compiled. After, a program
+#: that works ahead of what it has written, as the lane does by some ten thousand events, only writes.
+COUNTED_SHARE = (0.3, 0.8)
+#: The same of a program that is compiled while it runs. It gets more events, so that this is over by then.
+COUNTED_SHARE_WARM = (0.5, 0.8)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was seen at a moment.
+
+    Attributes:
+        at: seconds on a clock that only goes forward.
+        end: the sum of the topic's end offsets.
+        cpu: seconds of processor time that the program had used.
+    """
+
+    at: float
+    end: int
+    cpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast a program was in the counted part.
+
+    Attributes:
+        per_second: events.
+        cpu: seconds of processor time for 100,000 events.
+    """
+
+    per_second: float
+    cpu: float
+
+
+def rate_of(samples: Sequence[Sample], events: int, counted: tuple[float, float] = COUNTED_SHARE) -> Rate:
+    """The rate over the `counted` part of the growth; `samples` are those at which the topic grew.
+
+    Markers of transactions are in the end offsets too, so the share of the growth counts, not the offset.
+
+    Raises:
+        ValueError: the topic grew in so few steps that there is no rate to tell.
+    """
+    end = samples[-1].end
+    first, last = (next(sample for sample in samples if sample.end >= share * end) for share in counted)
+    if first.end > sum(counted) / 2 * end or last.end > (1 + counted[1]) / 2 * end:
+        raise ValueError(f"the topic grew by leaps ({len(samples)} steps in all): give it more events")
+    grown = events * (last.end - first.end) / end
+    return Rate(grown / (last.at - first.at), (last.cpu - first.cpu) / grown * 100_000)

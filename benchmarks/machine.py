@@ -6,12 +6,14 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 
 from streams.local.artifacts import KAFKA, java
+from streams.runtime.compiling import CannotCompile, compile_into
 
 _ADDITIONS = 10_000_000
 _PACKAGES = ("faust-streaming", "aiokafka", "rocksdict", "fastavro", "msgspec", "uvloop")
@@ -71,3 +73,25 @@ def _java_version() -> str:
 def _kernel() -> str:
     """Its version without the builder's additions."""
     return ".".join(platform.release().split(".")[:2])
+
+
+#: In the environment of programs that this process starts.
+_MARK = "BENCH_COMPILED"
+#: What has a program run from the sources all the same.
+FROM_SOURCES: Mapping[str, str] = {"PYTHONPATH": "", "PYTHONSAFEPATH": ""}
+
+
+def use_compiled(var: Path, say: Callable[[str], None]) -> None:
+    """Have every program that is started from here on run the compiled library, if it can be compiled."""
+    say("compiling the hot path")
+    try:
+        os.environ.update(compile_into(var / "compiled"))
+    except CannotCompile as error:
+        say(f"not compiled, so all is measured from the sources: {error}")
+    else:
+        os.environ[_MARK] = "1"
+
+
+def is_compiled() -> bool:
+    """Whether it could be."""
+    return _MARK in os.environ

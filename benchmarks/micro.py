@@ -11,20 +11,31 @@ import asyncio
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import psutil
 
-from benchmarks.kafka import check_output, create, delete_topics_of, preload, watch_growth
+from benchmarks.kafka import (
+    COUNTED_SHARE,
+    COUNTED_SHARE_WARM,
+    Rate,
+    check_output,
+    create,
+    delete_topics_of,
+    preload,
+    rate_of,
+    watch_growth,
+)
 from benchmarks.peers.catalog import LANE, Peer, catalog
 from benchmarks.peers.workload import KEYS, PARTITIONS, Format, PeerRun
-from benchmarks.rate import COUNTED, COUNTED_WARM, Rate, rate_of
 from benchmarks.sections import Context, NotMeasured, ReportTable, Section
-from benchmarks.sink import sink
 from streams.local import local_stack
 from streams.model.application import LaneOptions
 
@@ -112,7 +123,7 @@ async def run_once(ground: Ground, peer: Peer, run: PeerRun, events: int) -> Rat
         with program(peer, run, log) as cpu:
             samples = await watch_growth(run.bootstrap, run.output, events, cpu, TIMEOUT)
             await check_output(run.bootstrap, run.output, run.form, events, counted=peer.counts)
-        return rate_of(samples, events, COUNTED_WARM if peer.warmed else COUNTED)
+        return rate_of(samples, events, COUNTED_SHARE_WARM if peer.warmed else COUNTED_SHARE)
     except (NotMeasured, ValueError) as error:
         raise NotMeasured(f"{peer.title} ({run.form}): {error}; its output: {log}") from error
 
@@ -153,7 +164,7 @@ def section(peers: Sequence[Peer], rates: Mapping[Format, Rates], amounts: Amoun
 
 def notes(amounts: Amounts) -> list[str]:
     """What a reader of the tables has to know."""
-    first, last = COUNTED
+    first, last = COUNTED_SHARE
     events = (
         f"{amounts.fast:,} preloaded events ({amounts.slow:,} for stock Faust) over {KEYS:,} keys and "
         f"{PARTITIONS} partitions; one broker, one worker process. The rate is that of the output topic's "
@@ -161,7 +172,7 @@ def notes(amounts: Amounts) -> list[str]:
         "once, and with the count that its key had by then; the bare loops keep none."
     )
     java = (
-        f"Kafka Streams gets {amounts.warmed:,} events and is counted from {COUNTED_WARM[0]:.0%} of "
+        f"Kafka Streams gets {amounts.warmed:,} events and is counted from {COUNTED_SHARE_WARM[0]:.0%} of "
         "the growth on: it is slow for its first 300,000, while Java compiles it. It has typed serdes, "
         "exactly_once_v2, and Java's own garbage collector as it is. Two threads are measured with JSON."
     )
@@ -212,3 +223,30 @@ def _per_second(runs: Sequence[Rate]) -> float:
 
 def _per_cpu_second(run: Rate) -> float:
     return 100_000 / run.cpu
+
+
+class _Sink(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def sink() -> Iterator[str]:
+    """Where it listens, for as long as this is entered."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Sink) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

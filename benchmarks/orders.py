@@ -17,8 +17,7 @@ import msgspec
 from agents.commands import OrderSubmitted
 from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderPlaced
 from agents.settings import OrderSettings
-from benchmarks.follower import Follower
-from benchmarks.latency import Latency, Schedule, latency_of
+from benchmarks.latency import Follower, Latency, Schedule, latency_of
 from benchmarks.sections import Context, NotMeasured
 from benchmarks.worker_process import BenchmarkWorker
 from demo.evidence import make_codec

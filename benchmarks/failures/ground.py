@@ -10,11 +10,10 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.failures.workload import FAILURES, calls_topic, counted_topic
-from benchmarks.follower import Follower
 from benchmarks.growth.ground import GrowthGround, coprime
 from benchmarks.growth.packing import Packed
 from benchmarks.growth.part import GrowthPlan
-from benchmarks.latency import Schedule
+from benchmarks.latency import Follower, Schedule
 from benchmarks.sections import NotMeasured
 from benchmarks.worker_process import BenchmarkWorker
 from streams.model.envelope import ID, SOURCE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.growth import bursts, recovery, start, takeover
+from benchmarks.growth import bursts, opening, takeover
 from benchmarks.growth.part import Part, measured
 from benchmarks.sections import Context, Section
 
@@ -11,9 +11,9 @@ _PARTS: dict[str, Part] = {
     "lanes": bursts.lanes,
     "workers": bursts.workers,
     "inbox": bursts.ids,
-    "recovery": recovery.measure,
+    "recovery": opening.after_a_lost_disk,
     "takeover": takeover.measure,
-    "start": start.measure,
+    "start": opening.of_a_worker,
 }
 _NOTE = (
     "Events come in one burst, after a smaller one to warm up; the handler counts them by key, remembers"

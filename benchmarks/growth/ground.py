@@ -11,8 +11,7 @@ from typing import Self
 
 from benchmarks.growth.packing import Packed, Packing, fill, packer
 from benchmarks.growth.workload import COUNTS, GROWTH, WORKLOAD, Count, Workload
-from benchmarks.kafka import delete_topics_of
-from benchmarks.rate import Rate
+from benchmarks.kafka import Rate, delete_topics_of
 from benchmarks.sections import NotMeasured
 from benchmarks.worker_process import BenchmarkWorker
 from streams.model.codecs import encode_row

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.growth.ground import GrowthGround
-from benchmarks.rate import Rate
+from benchmarks.kafka import Rate
 from benchmarks.sections import Context, ReportTable
 from benchmarks.worker_process import BenchmarkWorker
 from streams.local import local_stack

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.compiled import FROM_SOURCES, is_compiled
+from benchmarks.machine import FROM_SOURCES, is_compiled
 from benchmarks.peers.programs import quix_python, streams_command
 from benchmarks.peers.workload import Format
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import aiohttp
 import psutil
 
-from benchmarks.kafka import watch_growth
-from benchmarks.rate import rate_of
+from benchmarks.kafka import rate_of, watch_growth
 from benchmarks.relay.ground import AGGREGATES, BOUND, PAUSE, copy, new_topic, relaying, seed
 from benchmarks.sections import NotMeasured
 from streams.local import Stack

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from benchmarks.follower import Follower
-from benchmarks.latency import Latency, Schedule, latency_of
+from benchmarks.latency import Follower, Latency, Schedule, latency_of
 from benchmarks.relay.ground import AGGREGATES, Noted, outbox_of_benchmarks, relaying, until
 from streams.local import Stack
 from streams.ports import Record

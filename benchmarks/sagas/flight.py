@@ -20,10 +20,10 @@ from agents.commands import (
 )
 from agents.gateway.cards import ACCEPTED
 from agents.messages import Order, OrderLine
-from benchmarks.follower import Follower
 from benchmarks.growth.ground import GrowthGround
 from benchmarks.growth.packing import Packed, fill
 from benchmarks.growth.part import GrowthPlan, PartResult, short
+from benchmarks.latency import Follower
 from benchmarks.sagas.workload import FLIGHT, TIMEOUT
 from benchmarks.sections import NotMeasured, ReportTable
 from benchmarks.worker_process import BenchmarkWorker

@@ -11,11 +11,10 @@ from statistics import median
 import msgspec
 
 from benchmarks.failures.ground import send_steadily
-from benchmarks.follower import Follower
 from benchmarks.growth.ground import GrowthGround, coprime
 from benchmarks.growth.packing import Packed, fill
 from benchmarks.growth.part import GrowthPlan, PartResult, short
-from benchmarks.latency import Latency, latency_of
+from benchmarks.latency import Follower, Latency, latency_of
 from benchmarks.sagas.timer_workload import NAME, TIMERS, rang_topic
 from benchmarks.sections import NotMeasured, ReportTable
 from benchmarks.worker_process import BenchmarkWorker

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from benchmarks.kafka import OutputCheck
+from benchmarks.kafka import OutputCheck, Rate
 from benchmarks.micro import FULL, Amounts, section
 from benchmarks.peers import workload
 from benchmarks.peers.catalog import INTERVALS, Peer
@@ -20,7 +20,6 @@ from benchmarks.peers.workload import (
     name_of,
     run_from_environment,
 )
-from benchmarks.rate import Rate
 from benchmarks.sections import NotMeasured
 from streams.runtime.faust import loop
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.rate import COUNTED_WARM, Sample, rate_of
+from benchmarks.kafka import COUNTED_SHARE_WARM, Sample, rate_of
 
 
 def growth(ends: list[int], *, step: float = 1.0, cpu: float = 0.5) -> list[Sample]:
@@ -21,7 +21,7 @@ def test_neither_warm_up_nor_ready_events_count() -> None:
 
 def test_what_compiles_while_running_counts_from_half() -> None:
     slow_until_half = growth([*range(50, 500, 50), 500, 600, 700, 800, 900, 1000])
-    assert rate_of(slow_until_half, 1000, COUNTED_WARM).per_second == pytest.approx(100)
+    assert rate_of(slow_until_half, 1000, COUNTED_SHARE_WARM).per_second == pytest.approx(100)
     assert rate_of(slow_until_half, 1000).per_second < 80
 
 

@@ -1,4 +1,4 @@
-"""A worker that has lost its disk: how fast a million rows come back, and when it handles a message again."""
+"""How long a worker takes to open: without its disk, and from the start of its process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NOTE = (
 )
 
 
-async def measure(plan: GrowthPlan) -> PartResult:
+async def after_a_lost_disk(plan: GrowthPlan) -> PartResult:
     """Each run begins on an empty directory, with messages waiting."""
     rows = plan.sized(1_000_000, 250_000)
     rates, firsts, peaks = [], [], []
@@ -36,3 +36,28 @@ async def measure(plan: GrowthPlan) -> PartResult:
         [[short(rows), f"{rate:,.0f}", f"{first:.2f}", f"{peak:,.0f}"]],
     )
     return PartResult(table, [_NOTE])
+
+
+_CUTS = ((8, 4), (64, 4), (64, 64))
+
+
+async def of_a_worker(plan: GrowthPlan) -> PartResult:
+    """With nothing to recover, at the default cut and at larger ones; the application's first start apart."""
+    rows = []
+    for partitions, lanes in _CUTS:
+        cut = f"{partitions} / {lanes}"
+        async with plan.ground(f"start-{partitions}-{lanes}", partitions=partitions, lanes=lanes) as ground:
+            taken = []
+            for _ in range(plan.runs + 1):
+                await ground.send(ground.events(1000, keys=1000))
+                with ground.worker() as worker:
+                    taken.append(await ground.first_handled(worker) - worker.started)
+            plan.say(f"  {cut}: {', '.join(f'{seconds:.2f}' for seconds in taken)} s")
+        again = median(taken[1:])
+        rows.append([cut, f"{taken[0]:.2f}", f"{again:.2f}"])
+    table = ReportTable(
+        "From the start of a worker to its first message, in seconds",
+        ("partitions / lanes", "first start ever", "later ones"),
+        rows,
+    )
+    return PartResult(table)
