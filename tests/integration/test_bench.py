@@ -20,7 +20,7 @@ def silent(_line: str) -> None:
     pass
 
 
-_MORE = pytest.mark.verify("ten seconds for each peer: the lane with Avro stands for all")
+_MORE = pytest.mark.verify("ten seconds for each peer: the lane with Avro covers all")
 
 
 @pytest.mark.parametrize(

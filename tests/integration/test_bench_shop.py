@@ -1,4 +1,4 @@
-"""The participants that workflow engines share, on PostgreSQL: asked again, they do nothing."""
+"""The participants that workflow engines share, on PostgreSQL: repeated, they do nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_orders_that_come_twice_at_once_are_handled_once(postgres_url: str
     for each in (connection, *others):
         await each.close()
     ends = {each.order.order_id: each.outcome for each in found.settlements}
-    declined = ExpectedOutcome.DECLINED.value  # nobody asks the gateway here
+    declined = ExpectedOutcome.DECLINED.value  # without a gateway
     assert ends == {
         each.order_id: CONFIRMED if outcome(each) == declined else outcome(each).value for each in BOUGHT
     }

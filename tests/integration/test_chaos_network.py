@@ -137,12 +137,12 @@ def charges(stack: Stack, operation: str) -> int:
 async def test_a_charge_whose_answer_is_lost_is_made_once(stack: Stack, network: ClientNetwork) -> None:
     async with HttpGateway(network.gateway("worker-1")) as gateway:
         with network.gateway_loses_answers() as happened:
-            asked = asyncio.create_task(
+            request = asyncio.create_task(
                 gateway.charge(operation="capture:lost", cents=100, card=cards.ACCEPTED)
             )
             await eventually_async(lambda: happened.count > 0, "an answer is lost")
-            assert not asked.done()
+            assert not request.done()
             assert charges(stack, "capture:lost") == 1
-        charge = await asked
+        charge = await request
     assert not charge.declined
     assert charges(stack, "capture:lost") == 1

@@ -1,4 +1,4 @@
-"""Faults of a real object store: whoever needs it fails or waits for as long as they last, and not after."""
+"""Faults of a real object store: its users fail or wait for as long as they last, and not after."""
 
 from __future__ import annotations
 

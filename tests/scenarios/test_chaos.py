@@ -49,7 +49,7 @@ def workers_in(var: Path) -> list[psutil.Process]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.verify("an interrupted command: the demo stands for it")
+@pytest.mark.verify("an interrupted command: the demo covers it")
 def test_ctrl_c_ends_all_that_was_started(tmp_path: Path) -> None:
     with subprocess.Popen(
         command(tmp_path), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -57,8 +57,8 @@ def test_ctrl_c_ends_all_that_was_started(tmp_path: Path) -> None:
         eventually(lambda: len(workers_in(tmp_path)) == 3, "three workers")
         started = [chaos, *workers_in(tmp_path), *psutil.Process(chaos.pid).children(recursive=True)]
         chaos.send_signal(signal.SIGINT)
-        _, said = chaos.communicate(timeout=BOUND)
+        _, errors = chaos.communicate(timeout=BOUND)
     assert chaos.returncode == 130
-    assert said.endswith("interrupted: all that was started has ended\n")
+    assert errors.endswith("interrupted: all that was started has ended\n")
     assert running(tmp_path / "faults") is None
     assert [process for process in started if psutil.pid_exists(process.pid)] == []

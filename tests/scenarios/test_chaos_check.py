@@ -425,7 +425,7 @@ def test_a_saga_replied_to_or_heard_twice_is_found(world: World, run: RunRecords
 def test_a_dead_letter_there_twice_or_never_is_found(world: World, run: RunRecords) -> None:
     topic = dead_letter_topic(OrderPlaced.TOPIC)
 
-    def said() -> str:
+    def says() -> str:
         report = asyncio.run(check(world.var))
         return next(finding.says for finding in report.findings if finding.name == LETTERS)
 
@@ -440,9 +440,9 @@ def test_a_dead_letter_there_twice_or_never_is_found(world: World, run: RunRecor
     letters = records(run.bootstrap, topic)
     assert len(letters) == ORDERS // POISON_EVERY
     append(run.bootstrap, letters[0])
-    assert "1 dead letters more than once" in said()
+    assert "1 dead letters more than once" in says()
     asyncio.run(delete_all())
-    assert f"{len(letters)} poisonous records without dead letters" in said()
+    assert f"{len(letters)} poisonous records without dead letters" in says()
 
 
 def test_a_record_appended_to_a_changelog_is_found(world: World, run: RunRecords) -> None:

@@ -16,7 +16,7 @@ ENDS_WITHIN = 120
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.verify("a checker that sees: test_chaos_check.py stands for it")
+@pytest.mark.verify("a checker that sees: test_chaos_check.py covers it")
 def test_the_checker_goes_red_without_each_protection_and_only_then(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "chaos.controls", "--var", str(tmp_path), "--json"],

@@ -88,7 +88,7 @@ def test_every_order_cent_and_unit_adds_up(tmp_path: Path, how: list[str]) -> No
     assert figures.dead_letters == Counter(bad.error for bad in map(poison, BOUGHT) if bad is not None)
     called = Counter(f"retry-{tier}" for purchase in BOUGHT for tier in tiers(purchase))
     assert figures.put_off.keys() == called.keys()
-    # What a killed worker asked in vain, and never committed, counts at the gateway alone.
+    # What a killed worker requested, and never committed, counts at the gateway alone.
     in_vain = 2 if report.killed else 0
     assert all(figures.put_off[tier] >= called[tier] - in_vain for tier in called)
     assert figures.by_reference >= 3

@@ -13,7 +13,7 @@ NOON = SimpleNamespace(time="2026-01-01T12:00:00.000Z")
 
 
 def order(order_id: str = "o-1", *lines: tuple[str, int], **changes: Any) -> Order:
-    """An order that nothing speaks against, of two pieces of `apple` unless said otherwise."""
+    """An order that nothing speaks against, of two pieces of `apple` by default."""
     ordered = tuple(OrderLine(sku=sku, units=units) for sku, units in lines or [("apple", 2)])
     given = Order(
         order_id=order_id, customer="c-1", lines=ordered, total_cents=1250, card=ACCEPTED, country="US"
@@ -22,7 +22,7 @@ def order(order_id: str = "o-1", *lines: tuple[str, int], **changes: Any) -> Ord
 
 
 def no_row(subkey: str) -> None:
-    """Of a table of which any row may be asked for, and there is none."""
+    """Of an empty table with any keys."""
     del subkey
 
 
@@ -60,9 +60,9 @@ class FakeGateway:
 
 
 class NoGateway:
-    """Must not be asked."""
+    """Must not be called."""
 
-    error: Exception = AssertionError("the gateway was asked")
+    error: Exception = AssertionError("the gateway was called")
 
     async def charge(self, **_: Any) -> Any:
         raise self.error

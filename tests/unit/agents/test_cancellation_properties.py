@@ -60,20 +60,20 @@ comings = st.tuples(st.lists(st.sampled_from([OrderPlaced, OrderSubmitted]), max
 
 
 class ForgetfulGateway(FakeGateway):
-    """Does what it is asked, and now and then does not say so."""
+    """Does each request, and now and then loses the answer."""
 
     def __init__(self, chance: Random, lost: float) -> None:
         super().__init__()
         self._chance, self._lost = chance, lost
 
-    async def charge(self, **asked: Any) -> Charge:
-        return self._say(await super().charge(**asked))
+    async def charge(self, **request: Any) -> Charge:
+        return self._say(await super().charge(**request))
 
-    async def refund(self, **asked: Any) -> Refund:
-        return self._say(await super().refund(**asked))
+    async def refund(self, **request: Any) -> Refund:
+        return self._say(await super().refund(**request))
 
-    async def void(self, **asked: Any) -> Charge:
-        return self._say(await super().void(**asked))
+    async def void(self, **request: Any) -> Charge:
+        return self._say(await super().void(**request))
 
     def _say(self, answer: Any) -> Any:
         if self._chance.random() < self._lost:
@@ -142,8 +142,8 @@ def test_all_cents_and_pieces_of_what_is_undone_are_back(beside: Beside, data: s
 @beside_the_saga
 def test_only_who_calls_off_confirmed_orders_is_told(beside: Beside, data: st.DataObject) -> None:
     run, called_off = data.draw(runs(beside.wiring))
-    told = {each.key for each in run.world.sent(CancellationRefused)}
-    assert told == {order.order_id for order in run.confirmed()} & called_off
+    refused = {each.key for each in run.world.sent(CancellationRefused)}
+    assert refused == {order.order_id for order in run.confirmed()} & called_off
 
 
 @beside_the_saga

@@ -210,8 +210,8 @@ class TestAWideOrder:
 
     def test_it_is_split_a_part_at_a_time(self) -> None:
         outcome = inventory.split_order(OrderPlaced(order=WIDE), None, never, no_row)
-        asked = [ReserveLine(order_id="o-1", sku=line.sku, units=1) for line in WIDE.lines]
-        assert self.handled(outcome, "reserve") == asked
+        commands = [ReserveLine(order_id="o-1", sku=line.sku, units=1) for line in WIDE.lines]
+        assert self.handled(outcome, "reserve") == commands
 
     def test_it_ships_a_part_at_a_time(self) -> None:
         outcome = inventory.ship(ShipmentScheduled(order=WIDE), Tally.of(SKUS).now("reserved"))

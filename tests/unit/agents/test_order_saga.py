@@ -1,4 +1,4 @@
-"""The order saga told, and the services' parts in it."""
+"""The order saga, and the services' parts in it."""
 
 from typing import Any
 
@@ -59,8 +59,8 @@ def submitted() -> SagaUnderTest:
 
 def called_off() -> Any:
     """What orders tells the saga of an order that a client has called off."""
-    (asked,) = answer("submitted", TrackedOrder(order=ORDER))
-    return asked
+    (command,) = answer("submitted", TrackedOrder(order=ORDER))
+    return command
 
 
 def paid() -> SagaUnderTest:
@@ -189,9 +189,9 @@ def reply_of(outcome: Any) -> OrderSagaReply:
     ],
 )
 def test_a_reservation_is_answered_when_all_stock_has(event: Any, outcome: str) -> None:
-    asked = reserve()
-    assert [line.sku for line in asked.send] == ["apple", "pear"]
-    answered = stock.answer(event, asked.rows["participation"])
+    command = reserve()
+    assert [line.sku for line in command.send] == ["apple", "pear"]
+    answered = stock.answer(event, command.rows["participation"])
     assert reply_of(answered).outcome == outcome
     again = stock.answer(event, answered.rows["participation"])
     assert again.send == ()

@@ -23,7 +23,7 @@ PYTHONS_OWN = re.compile(r"\\[AZz]|\(\?(?!:|=|!|<=|<!|<[A-Za-z])")
 
 @pytest.fixture
 async def document() -> AsyncIterator[dict[str, Any]]:
-    async with shop_on("postgresql://nobody@127.0.0.1:1/none", patience=0.1) as shop:
+    async with shop_on("postgresql://none@127.0.0.1:1/none", patience=0.1) as shop:
         yield (await shop.client.get("/docs/openapi.json")).json()
 
 

@@ -164,12 +164,12 @@ def test_without_a_way_the_history_decides_who_hears() -> None:
 
 
 def test_calling_off_a_settled_order_changes_nothing() -> None:
-    for settled, told in (
+    for settled, sent in (
         (PENDING.confirmed(), [CancellationRefused(order=ORDER)]),
         (PENDING.cancelled("x"), []),
     ):
         outcome = orders.call_off(CALL_OFF, settled, OrderWay(way="placed"))
-        assert (outcome.rows, outcome.send) == ({}, told)
+        assert (outcome.rows, outcome.send) == ({}, sent)
 
 
 @pytest.mark.parametrize("kind", [OrderPlaced, OrderSubmitted])
@@ -185,7 +185,7 @@ def test_an_order_called_off_early_is_cancelled_on_arrival(kind) -> None:
 
 
 def test_an_early_call_off_waits_for_the_order() -> None:
-    """Its own message waits, the cancellation does not: nobody knows yet what was ordered."""
+    """Its own message waits, the cancellation does not: the order is not known yet."""
     for kind, way in ((OrderPlaced, "placed"), (OrderSubmitted, "submitted")):
         mark = orders.call_off(CALL_OFF, None, OrderWay(way=way)).rows["way"]
         came = opened(kind(order=ORDER), None, {"": mark}.get)

@@ -64,6 +64,6 @@ def test_preloaded_ids_are_what_the_inbox_looks_for(ground: GrowthGround) -> Non
 
 
 def test_figures_are_printed_as_people_say_them() -> None:
-    said = {0: "0", 999: "999", 10_000: "10 thousand", 250_000: "250 thousand", 5_000_000: "5 million"}
-    assert {n: short(n) for n in said} == said
+    names = {0: "0", 999: "999", 10_000: "10 thousand", 250_000: "250 thousand", 5_000_000: "5 million"}
+    assert {n: short(n) for n in names} == names
     assert ratio(30_000, 40_000) == "0.75"

@@ -64,7 +64,7 @@ def test_sagas_in_flight_end_or_are_undone_after_timeouts(tmp_path: Path) -> Non
     made = ground(tmp_path, FLIGHT)
     codecs = made.app.message_codecs
 
-    def said(step: str, attempt: int) -> Reply:
+    def reply_to(step: str, attempt: int) -> Reply:
         ((partition, key, value, _),) = replies(made, [3], step, attempt=attempt)
         assert partition == partition_of(key, PARTITIONS)
         reply: Reply = codecs[OrderSagaReply.TOPIC].decode(value, None)
@@ -75,14 +75,14 @@ def test_sagas_in_flight_end_or_are_undone_after_timeouts(tmp_path: Path) -> Non
     assert key == name_of(3).encode()
     on = start
     for step, then in STEPS.items():
-        on = receive(OrderSaga, on.row, said(step, 1), NOW)
+        on = receive(OrderSaga, on.row, reply_to(step, 1), NOW)
         assert [type(message) for message in on.send] == [then]
     assert on.row.status == "completed"
     (deadline,) = start.timers
     assert isinstance(deadline.message, Reply)
     back = receive(OrderSaga, start.row, deadline.message, deadline.due)
     assert [type(message) for message in back.send] == [ReleaseStock]
-    back = receive(OrderSaga, back.row, said("reserve_inventory", 2), deadline.due)
+    back = receive(OrderSaga, back.row, reply_to("reserve_inventory", 2), deadline.due)
     assert [type(message) for message in back.send] == [CancelOrder]
 
 
@@ -108,7 +108,7 @@ async def test_what_an_order_writes_is_counted_either_way() -> None:
     assert choreographed.messages["orders.order.confirmed.v1"] == 1
     assert (choreographed.timers, choreographed.saga_bytes) == (0, [])
     # A timer for each step, set and taken away, and a row at the beginning and with each reply: but the last
-    # step calls nobody, so that it begins and ends in one transaction.
+    # step calls no service, so that it begins and ends in one transaction.
     assert orchestrated.timers == 2 * len(STEPS) - 1
     assert orchestrated.messages["orders.saga.replies"] == len(STEPS)
     assert len(orchestrated.saga_bytes) == len(STEPS)

@@ -1,4 +1,4 @@
-"""What the workflows section gives its contenders, and how it says what became of it."""
+"""What the workflows section gives its contenders, and how it reports their results."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def evidence(*, settled: dict[str, str] | None = None) -> DemoEvidence:
 
 
 class Canned:
-    """A contender that is done before it is asked."""
+    """A contender that is done at once."""
 
     def __init__(self, found: DemoEvidence | None = None, rate: float = 400.0) -> None:
         self.found = found or DemoEvidence()

@@ -120,8 +120,8 @@ class Post:
         placed = self.send(OrderPlaced, order_id, name=f"placed-{order_id}")
         if with_files:
             self.pack(order_id, placed)
-        asked = [self.send(ReserveLine, sku, placed) for sku in skus]
-        answers = [self.send(LineRefused if a.key in SCARCE else LineReserved, order_id, a) for a in asked]
+        commands = [self.send(ReserveLine, sku, placed) for sku in skus]
+        answers = [self.send(LineRefused if a.key in SCARCE else LineReserved, order_id, a) for a in commands]
         if wanted is ExpectedOutcome.OUT_OF_STOCK:
             failed = self.send(StockReservationFailed, order_id, answers[-1])
             self.release(order_id, [sku for sku in skus if sku not in SCARCE], answers[-1])

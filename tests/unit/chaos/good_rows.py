@@ -41,9 +41,9 @@ def rowed(table: Table[Any], row: Any, key: str, subkey: str = "") -> Rowed:
 
 
 def charge_of(purchase: Purchase) -> str:
-    """The gateway's name for the order's charge; empty: it was not asked."""
-    asked = outcome(purchase) is not ExpectedOutcome.OUT_OF_STOCK and purchase.cents
-    return f"c-{purchase.order_id}" if asked else ""
+    """The gateway's name for the order's charge; empty: there was no request."""
+    charged = outcome(purchase) is not ExpectedOutcome.OUT_OF_STOCK and purchase.cents
+    return f"c-{purchase.order_id}" if charged else ""
 
 
 @cache

@@ -57,7 +57,7 @@ ENDS = {
     ExpectedOutcome.DECLINED: ["success", "refused"],
     ExpectedOutcome.NOWHERE: ["success", "success", "refused"],
 }
-#: How a participant answers that is asked after a step too late: of what is outside nobody can be sure.
+#: How a participant answers a question that comes too late: work outside may be done or not.
 ANSWERS = {"reserve_inventory": "cancelled", "process_payment": "expired", "schedule_shipping": "cancelled"}
 LATE_STEPS = {step: number for number, step in enumerate(ANSWERS)}
 
@@ -133,7 +133,7 @@ def good_run(*, gateway_down: bool = False) -> RunRecords:
 
 def good(late: str = "", at: str = "process_payment", begins: float = 20.0, behind: str = "") -> Evidence:
     """All of it. The order `late` was cancelled because the step `at` was late, which began so many seconds
-    after the run, and the gateway was down; of the order `behind` that step was only asked after.
+    after the run, and the gateway was down; of the order `behind` that step only got a question.
     """
     post = Post()
     for receipt in receipts():
@@ -191,7 +191,7 @@ def red(evidence: Evidence) -> set[str]:
     return {finding.name for finding in findings(BOUGHT, evidence) if not finding.passed}
 
 
-def said(evidence: Evidence, name: str) -> str:
+def says_of(evidence: Evidence, name: str) -> str:
     """What a finding says."""
     return next(finding.says for finding in findings(BOUGHT, evidence) if finding.name == name)
 
@@ -218,7 +218,7 @@ def keep(evidence: Evidence, purchase: Purchase, *, late: str = "", charged: boo
 
 
 def remember_saga(evidence: Evidence, saga: GoodSaga) -> None:
-    """What a saga and its participants have said, and their rows."""
+    """What a saga and its participants have sent, and their rows."""
     assert evidence.books is not None
     evidence.sagas.by_order[saga.order_id] = saga.messages
     evidence.books.sagas[saga.order_id] = saga.row()
@@ -269,8 +269,8 @@ def put_off(evidence: Evidence, message: SentMessage, *tiers: int) -> None:
             "retry-source-partition": f"{message.partition}",
             "retry-source-offset": f"{message.offset}",
         }
-        said = [(name, text.encode()) for name, text in headers.items()]
-        hop = Written(f"{message.topic}.retry-{tier}", 0, 0, message.key.encode(), b"", headers=said)
+        encoded = [(name, text.encode()) for name, text in headers.items()]
+        hop = Written(f"{message.topic}.retry-{tier}", 0, 0, message.key.encode(), b"", headers=encoded)
         evidence.retried.append(retried(hop))
 
 

@@ -80,7 +80,7 @@ class GoodSaga:
         self.status = "compensated"
 
     def row(self) -> SagaRow:
-        """How it stands in the end."""
+        """Its state in the end."""
         steps = tuple(
             StepState(name=step.name, action="", compensation="", status=self._status[step.name])
             for step in STEPS

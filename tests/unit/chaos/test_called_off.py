@@ -109,7 +109,8 @@ def keep_pieces(books: Books, _: list[SentMessage]) -> None:
         case(keep_pieces, id="pieces kept"),
         case(lambda _, messages: messages.pop(0), id="no refusal"),
         case(
-            lambda _, messages: messages.append(sent(CancellationRefused, BACK.order_id)), id="told wrongly"
+            lambda _, messages: messages.append(sent(CancellationRefused, BACK.order_id)),
+            id="a refusal too many",
         ),
         case(lambda _, messages: messages.append(sent(ReserveStock, LATE.order_id)), id="went both ways"),
     ],

@@ -41,7 +41,7 @@ class Edge:
     def __init__(self, var: Path) -> None:
         self._var = var
         self.processes: list[ChildProcess] = []
-        self.hears = True
+        self.answers = True
         self.publishes = True
         self.heirs = True
         self.tells = True
@@ -89,7 +89,7 @@ class Edge:
             raise ChaosFailed(f"not within {within:g} s: the outbox is published up to {last}")
 
     async def until_settled_since(self, began: float, *, within: float) -> None:
-        if not self.hears:
+        if not self.answers:
             raise ChaosFailed(f"not within {within:g} s: the projection writes")
 
 
@@ -132,7 +132,7 @@ class Network:
 
 
 class Load:
-    """Of which each API accepts an order whenever somebody looks."""
+    """Of which each API accepts an order at each look."""
 
     def __init__(self) -> None:
         self.goes_on = True
@@ -264,7 +264,7 @@ async def test_an_edge_that_does_not_publish_again_has_not_healed(ground: Any, k
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("kind", [FaultKind.KILL_API, FaultKind.KILL_POSTGRES])
 async def test_a_silent_edge_has_not_healed(ground: Any, kind: FaultKind) -> None:
-    ground.edge.hears = False
+    ground.edge.answers = False
     with pytest.raises(ChaosFailed, match="the projection writes"):
         await perform(planned(kind), ground)
     ground.load.goes_on = False

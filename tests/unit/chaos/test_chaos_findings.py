@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from good_post import PARTITIONS, Written
-from good_run import BEGAN, BOUGHT, LANES, Spoil, bury, good, put_off, red, said
+from good_run import BEGAN, BOUGHT, LANES, Spoil, bury, good, put_off, red, says_of
 
 from agents.messages import (
     DocumentsPacked,
@@ -250,13 +250,13 @@ def test_it_passes_when_all_is_right() -> None:
         case(lose(OrderConfirmed), {LED}, id="never confirmed"),
         case(lose(ReleaseLine), {LED}, id="not released"),
         case(lose(PaymentRefunded), {LED}, id="not refunded"),
-        case(another_sku, {LED}, id="another SKU asked for"),
+        case(another_sku, {LED}, id="a command for another SKU"),
         case(led_on_twice, {LED}, id="two answers led on"),
         case(add(StockReleased, message_id="stray", cause="never sent"), {LED}, id="nothing caused it"),
         case(compensate_again(PaymentRefunded), {COMPENSATED}, id="refunded twice"),
         case(compensate_again(StockReleased), {COMPENSATED}, id="stock released twice"),
         case(compensate_again(LineReleased), {COMPENSATED}, id="a line released twice"),
-        case(compensate_again(ReleaseLine), {COMPENSATED}, id="a release asked for twice"),
+        case(compensate_again(ReleaseLine), {COMPENSATED}, id="a second command to release"),
         case(
             with_copies(Compared("y", 0, Place.AT_END, ("stock b'cd' differs",))), {TABLES}, id="another row"
         ),
@@ -305,7 +305,7 @@ def test_it_passes_when_all_is_right() -> None:
         case(packed(lambda files: []), {FILES}, id="a file is lost"),
         case(packed(lambda files: files * 2), {FILES}, id="a file is there twice"),
         case(packed(lambda files: [("x", "y")]), {FILES}, id="another file"),
-        case(lose(OrderDocumented), {LED}, id="files that nobody was told of"),
+        case(lose(OrderDocumented), {LED}, id="files without a message"),
         case(lose(DocumentsPacked), {LED}, id="files that were not packed"),
     ],
 )
@@ -365,7 +365,7 @@ def test_it_names_what_is_wrong() -> None:
     evidence = good()
     lost = a(OrderConfirmed, evidence)
     evidence.messages.remove(lost)
-    assert f"of {lost.key} lacks OrderConfirmed" in said(evidence, LED)
+    assert f"of {lost.key} lacks OrderConfirmed" in says_of(evidence, LED)
     again = good()
     double(OrderConfirmed)(again)
-    assert f"OrderConfirmed {a(OrderConfirmed, again).message_id}" in said(again, IDS)
+    assert f"OrderConfirmed {a(OrderConfirmed, again).message_id}" in says_of(again, IDS)

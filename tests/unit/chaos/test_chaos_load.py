@@ -125,7 +125,7 @@ async def test_what_the_object_store_refused_is_sent_when_it_returns(
 
 
 class Shop:
-    """Takes what it is asked for."""
+    """Takes each request."""
 
     def __init__(self) -> None:
         self.placed: dict[str, str] = {}

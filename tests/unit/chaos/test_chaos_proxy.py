@@ -42,16 +42,16 @@ class End:
     def says(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def hears(self, data: bytes) -> bool:
-        heard = b""
-        while len(heard) < len(data) and (chunk := self.socket.recv(1 << 16)):
-            heard += chunk
-        return heard == data
+    def receives(self, data: bytes) -> bool:
+        received = b""
+        while len(received) < len(data) and (chunk := self.socket.recv(1 << 16)):
+            received += chunk
+        return received == data
 
     def reaches(self, other: End, data: bytes) -> bool:
-        """Whether what this end says is heard at the other."""
+        """Whether what this end says arrives at the other."""
         self.says(data)
-        return other.hears(data)
+        return other.receives(data)
 
     def hears_nothing(self) -> bool:
         """Neither bytes nor a close, for a moment."""
@@ -126,7 +126,7 @@ class Place:
             return True
 
     def accepted(self, name: str) -> End:
-        """The end of whoever is behind the proxy."""
+        """The end behind the proxy."""
         own, _ = self.listening[name].accept()
         return End(self._keep(own))
 
@@ -180,9 +180,9 @@ def test_bytes_pass_both_ways_whole_and_in_order(place: Place, network: ClientNe
     client, server = place.pair(way(network, "ada", broker), str(broker))
     payload = os.urandom(3_000_000)
     with ThreadPoolExecutor() as aside:
-        said = aside.submit(client.says, payload)
-        assert server.hears(payload)
-        said.result(BOUND)
+        expected_chunks = aside.submit(client.says, payload)
+        assert server.receives(payload)
+        expected_chunks.result(BOUND)
     assert server.reaches(client, b"done")
 
 
@@ -190,7 +190,7 @@ def test_what_was_said_before_hanging_up_arrives(place: Place, network: ClientNe
     client, server = pair
     client.says(b"last words")
     client.socket.close()
-    assert server.hears(b"last words")
+    assert server.receives(b"last words")
     assert server.is_closed()
     client, server = place.pair(way(network), "1")
     server.socket.close()
@@ -210,7 +210,7 @@ def test_a_sender_waits_for_a_receiver_that_does_not_read(pair: Pair) -> None:
         while sent < 200 << 20:
             sent += client.socket.send(chunk)
     assert 0 < sent < 50 << 20
-    assert server.hears(bytes(sent))
+    assert server.receives(bytes(sent))
 
 
 def test_a_cut_resets_open_connections_and_refuses_new_ones(place: Place, network: ClientNetwork) -> None:
@@ -248,8 +248,8 @@ def test_what_a_blackhole_swallowed_arrives_when_it_ends(network: ClientNetwork,
         server.says(b"push")
         assert client.hears_nothing()
         has_done(fault, 2)
-    assert server.hears(b"request")
-    assert client.hears(b"push")
+    assert server.receives(b"request")
+    assert client.receives(b"push")
 
 
 def test_a_close_does_not_get_through_a_blackhole(network: ClientNetwork, pair: Pair) -> None:
@@ -258,7 +258,7 @@ def test_a_close_does_not_get_through_a_blackhole(network: ClientNetwork, pair: 
         client.says(b"bye")
         client.socket.close()
         assert server.hears_nothing()
-    assert server.hears(b"bye")
+    assert server.receives(b"bye")
     assert server.is_closed()
 
 
@@ -268,7 +268,7 @@ def test_a_connection_opened_in_a_blackhole_works_later(place: Place, network: C
         client.says(b"anyone?")
         assert client.hears_nothing()
     server = place.accepted("1")
-    assert server.hears(b"anyone?")
+    assert server.receives(b"anyone?")
     assert server.reaches(client, b"yes")
 
 
@@ -279,24 +279,24 @@ def test_a_connection_given_up_in_a_blackhole_is_not_forgotten(place: Place, net
         assert client.hears_nothing()
         client.socket.close()
     server = place.accepted("1")
-    assert server.hears(b"anyone?")
+    assert server.receives(b"anyone?")
     assert server.is_closed()
 
 
 async def test_a_delay_holds_each_chunk_for_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, heard = 100.0, list[bytes]()
+    now, received = 100.0, list[bytes]()
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
     link = Link(0, 0)
     link.begin(LinkFault(LinkFaultKind.DELAY, 0.25))
     pipe = Pipe(link)
-    pipe.target = SimpleNamespace(write=heard.append, is_closing=lambda: False)
+    pipe.target = SimpleNamespace(write=received.append, is_closing=lambda: False)
     pipe.feed(b"first")
     now += 0.125
     pipe.feed(b"second")
-    for later, said in ((0.0, []), (0.125, [b"first"]), (0.125, [b"first", b"second"])):
+    for later, expected_chunks in ((0.0, []), (0.125, [b"first"]), (0.125, [b"first", b"second"])):
         now += later
         pipe.drain()
-        assert heard == said
+        assert received == expected_chunks
 
 
 def test_a_delay_is_added_each_way(network: ClientNetwork, pair: Pair) -> None:
@@ -316,7 +316,7 @@ def test_a_delay_keeps_the_order_of_later_bytes(network: ClientNetwork, pair: Pa
             expected += b"%d " % n
         eventually(lambda: fault.count > 0, "the fault has happened")
     client.says(b"last")
-    assert server.hears(expected + b"last")
+    assert server.receives(expected + b"last")
 
 
 def test_a_connection_closes_after_what_was_delayed(network: ClientNetwork, pair: Pair) -> None:
@@ -324,7 +324,7 @@ def test_a_connection_closes_after_what_was_delayed(network: ClientNetwork, pair
     with network.delay("ada", 0.1):
         client.says(b"late")
         client.socket.close()
-        assert server.hears(b"late")
+        assert server.receives(b"late")
         assert server.is_closed()
 
 
@@ -349,7 +349,7 @@ def test_two_clients_suffer_each_their_own(place: Place, network: ClientNetwork)
         assert bob[0].is_reset()
         has_done(silence, 1)
         has_done(cut, 1)
-    assert ada[1].hears(b"word")
+    assert ada[1].receives(b"word")
 
 
 def test_a_lost_answer_is_to_a_whole_request(place: Place, network: ClientNetwork) -> None:
@@ -377,14 +377,14 @@ def test_a_slow_gateway_delays_each_way_by_half(
     place: Place, network: ClientNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, server = place.pair(network.gateway("ada"), "gateway")
-    asked: list[object] = []
+    requests: list[object] = []
     tell = network.ask
-    monkeypatch.setattr(network, "ask", lambda request: asked.append(request) or tell(request))
+    monkeypatch.setattr(network, "ask", lambda request: requests.append(request) or tell(request))
     with network.gateway_slow(0.02) as fault:
         assert client.reaches(server, b"GET")
         assert server.reaches(client, b"200")
         assert fault.count == 2
-    assert asked[0] == Begin(1, LinkFaultKind.DELAY, ["ada/gateway", "bob/gateway"], 0.01)
+    assert requests[0] == Begin(1, LinkFaultKind.DELAY, ["ada/gateway", "bob/gateway"], 0.01)
 
 
 def test_the_proxy_ends_when_its_owner_is_killed(place: Place) -> None:

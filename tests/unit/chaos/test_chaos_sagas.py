@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from good_run import ANSWERS, BEGAN, BOUGHT, Spoil, good, red, said
+from good_run import ANSWERS, BEGAN, BOUGHT, Spoil, good, red, says_of
 
 from agents.commands import (
     CancelOrder,
@@ -126,7 +126,7 @@ def leave_a_step_standing(evidence: Evidence) -> None:
 
 
 def participant(table: str, change: Callable[[dict[bytes, bytes], bytes], object]) -> Spoil:
-    """Something becomes of the row of DECLINED."""
+    """The row of DECLINED changes."""
 
     def spoil(evidence: Evidence) -> None:
         for lane in evidence.rebuilt.tables.values():
@@ -215,14 +215,14 @@ EXPLAINED, UNEXPLAINED = 20.0, -20.0
 def test_a_step_that_a_fault_made_late_cancels_its_order(step: str) -> None:
     evidence = good(late=CONFIRMED, at=step, begins=EXPLAINED)
     assert red(evidence) == set()
-    assert f"late: 1 {ANSWERS[step]} of" in said(evidence, ENDED)
+    assert f"late: 1 {ANSWERS[step]} of" in says_of(evidence, ENDED)
 
 
 @pytest.mark.parametrize("step", [each.name for each in STEPS])
 def test_one_that_is_late_without_a_fault_is_red(step: str) -> None:
     evidence = good(late=CONFIRMED, at=step, begins=UNEXPLAINED)
     assert red(evidence) == {ENDED}
-    assert f"order:{CONFIRMED}:{step}:1 at " in said(evidence, ENDED)
+    assert f"order:{CONFIRMED}:{step}:1 at " in says_of(evidence, ENDED)
 
 
 @pytest.mark.parametrize("kind", [each for each in FaultKind if each not in OF_PARTICIPANTS])
@@ -238,7 +238,7 @@ def test_lateness_by_an_outage_of_the_application_is_red(kind: FaultKind) -> Non
 def test_a_step_only_asked_after_ends_as_called_for(step: str) -> None:
     evidence = good(behind=CONFIRMED, at=step)
     assert red(evidence) == set()
-    assert "late" not in said(evidence, ENDED)
+    assert "late" not in says_of(evidence, ENDED)
 
 
 def ask_without_a_deadline(evidence: Evidence) -> None:
@@ -332,7 +332,7 @@ def write_late(evidence: Evidence) -> None:
         case(ship_all_the_same, {LED}, id="shipped all the same"),
         case(settle_as(CONFIRMED, "card_declined"), {ENDED}, id="cancelled for another reason"),
         case(settle_as(CONFIRMED, "confirmed"), {ENDED}, id="confirmed all the same"),
-        case(lose(RefundPayment, CONFIRMED), {LED, RECORDED, ENDED, PARTS}, id="what may be done stands"),
+        case(lose(RefundPayment, CONFIRMED), {LED, RECORDED, ENDED, PARTS}, id="what may be done is kept"),
         case(ask_again(RefundPayment, CONFIRMED), {LED, ENDED}, id="refunded twice"),
         case(ring_too_early, {ENDED}, id="a deadline before its time"),
         case(

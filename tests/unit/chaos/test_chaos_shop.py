@@ -34,12 +34,12 @@ async def shop(*answers: int, says: str = "") -> AsyncIterator[tuple[Shop, list[
     """A shop whose API gives these answers, one after the other; 0: it hangs up without one,
     SILENT: it says no more.
     """
-    asked: list[Any] = []
+    seen: list[Any] = []
     left: Iterator[int] = iter(answers)
 
     async def answer(request: web.Request) -> web.Response:
         key = request.headers.get("Idempotency-Key")
-        asked.append((request.method, request.path, key, await request.text()))
+        seen.append((request.method, request.path, key, await request.text()))
         status = next(left, SILENT)
         if status == SILENT:
             await asyncio.Event().wait()
@@ -53,20 +53,20 @@ async def shop(*answers: int, says: str = "") -> AsyncIterator[tuple[Shop, list[
     async with TestServer(app, handler_cancellation=True) as server:
         url = str(server.make_url("")).rstrip("/")
         async with Shop({"placed": url, "submitted": url}) as client:
-            yield client, asked
+            yield client, seen
 
 
 async def test_an_order_is_asked_for_until_accepted_under_one_key() -> None:
-    async with shop(UNANSWERED, 503, 429, 202) as (client, asked):
+    async with shop(UNANSWERED, 503, 429, 202) as (client, seen):
         await client.place(ORDER, "submitted")
-    assert len(asked) == 4
-    assert len(set(asked)) == 1
+    assert len(seen) == 4
+    assert len(set(seen)) == 1
     assert client.requests[ID] == Request(order_id=ID, way="submitted", placed=202)
     assert client.accepted == {"submitted": 1}
     assert client.again == 3
 
 
-async def test_a_request_already_under_way_is_asked_again() -> None:
+async def test_a_request_already_under_way_is_sent_again() -> None:
     async with shop(409, 409, says='{"type": "/problems/key-in-flight"}') as (client, _):
         await client.place(ORDER, "placed", once=True)
         assert not client.requests[ID].accepted
@@ -77,9 +77,9 @@ async def test_who_asks_once_remembers_the_answer_whatever_it_is(
     status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("chaos.load.shop.patience", lambda _: BOUND)
-    async with shop(status) as (client, asked):
+    async with shop(status) as (client, seen):
         await client.place(ORDER, "placed", once=True)
-    assert len(asked) == 1
+    assert len(seen) == 1
     assert client.requests[ID] == Request(order_id=ID, way="placed", placed=status)
     assert client.accepted["placed"] == (status == 202)
 
@@ -94,11 +94,11 @@ def test_half_who_ask_once_wait_as_long_as_orders_take() -> None:
 
 async def test_who_does_not_wait_may_have_ordered_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chaos.load.shop.patience", lambda _: 0.05)
-    async with shop(SILENT) as (client, asked):
+    async with shop(SILENT) as (client, seen):
 
         async def has_come() -> bool:
             await client.place(ORDER, "placed", once=True)
-            return bool(asked)
+            return bool(seen)
 
         await eventually_async(has_come, "an order arrives")
         assert client.requests[ID] == Request(order_id=ID, way="placed", placed=UNANSWERED)
@@ -124,9 +124,9 @@ async def test_an_order_that_is_refused_ends_the_run(status: int) -> None:
 
 @pytest.mark.parametrize("status", [202, 404, 409])
 async def test_a_cancellation_is_asked_for_until_it_has_an_answer(status: int) -> None:
-    async with shop(UNANSWERED, 503, status) as (client, asked):
+    async with shop(UNANSWERED, 503, status) as (client, seen):
         await client.call_off(ID, "placed")
-    assert [each[:2] for each in asked] == [("DELETE", f"/orders/{ID}")] * 3
+    assert [each[:2] for each in seen] == [("DELETE", f"/orders/{ID}")] * 3
     assert client.requests[ID] == Request(order_id=ID, way="placed", called_off=status)
 
 

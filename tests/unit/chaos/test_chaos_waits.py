@@ -16,7 +16,7 @@ from demo.findings import Finding
 from streams.model.message import Message
 
 
-def asked(
+def cause_of(
     number: int, key: str = "cd-1", *, kind: type[Message] = ReserveLine, at: float = 0.0
 ) -> SentMessage:
     return SentMessage(kind.TOPIC, 0, number, key, f"{key}-{number}", "app", "x", at)
@@ -32,7 +32,7 @@ def key_order(*messages: SentMessage, questions: frozenset[str] = frozenset()) -
     return judge_key_order(messages, list(effects_of(messages, questions)))
 
 
-ONE, TWO = asked(1), asked(2)
+ONE, TWO = cause_of(1), cause_of(2)
 
 
 def test_two_of_one_key_are_handled_in_their_order() -> None:
@@ -43,7 +43,7 @@ def test_two_of_one_key_are_handled_in_their_order() -> None:
 
 
 def test_of_other_keys_partitions_or_topics_nothing_is_said() -> None:
-    other = asked(2, "cd-2")
+    other = cause_of(2, "cd-2")
     assert key_order(ONE, other, led(ONE, 6), led(other, 5)).passed
     away = led(TWO, 5)._replace(partition=1)
     assert key_order(ONE, TWO, led(ONE, 6), away).passed
@@ -57,14 +57,14 @@ def test_what_was_sent_again_counts_where_it_came_first() -> None:
 
 
 def test_a_question_passes_the_command_that_waits() -> None:
-    command, question = asked(1, "o-1", kind=CapturePayment), asked(2, "o-1", kind=CapturePayment)
+    command, question = cause_of(1, "o-1", kind=CapturePayment), cause_of(2, "o-1", kind=CapturePayment)
     answers = led(command, 6, kind=OrderSagaReply), led(question, 5, kind=OrderSagaReply)
     assert not key_order(command, question, *answers).passed
     assert key_order(command, question, *answers, questions=frozenset({question.message_id})).passed
 
 
 def test_only_the_last_answer_of_an_order_leads_on() -> None:
-    answers = [asked(number, "o-1", kind=LineReserved) for number in (1, 2, 3)]
+    answers = [cause_of(number, "o-1", kind=LineReserved) for number in (1, 2, 3)]
     assert key_order(*answers, led(answers[2], 1, kind=StockReserved)).passed
     early = key_order(*answers, led(answers[1], 1, kind=StockReserved))
     assert not early.passed
@@ -88,8 +88,8 @@ def test_what_happens_at_the_database_edge_makes_nobody_late() -> None:
 
 
 def handled(*times: tuple[float, float]) -> list[SentMessage]:
-    """Messages of one partition, asked for and handled at these times."""
-    causes = [asked(number, f"cd-{number}", at=at) for number, (at, _) in enumerate(times)]
+    """Messages of one partition, sent and handled at these times."""
+    causes = [cause_of(number, f"cd-{number}", at=at) for number, (at, _) in enumerate(times)]
     return [*causes, *(led(each, each.offset, at=at) for each, (_, at) in zip(causes, times, strict=True))]
 
 

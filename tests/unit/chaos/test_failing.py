@@ -17,8 +17,8 @@ service = Service("svc")
 done: list[str] = []
 
 
-class Asked(Message, frozen=True):
-    TOPIC = "svc.asked.v1"
+class Checked(Message, frozen=True):
+    TOPIC = "svc.checked.v1"
 
     @property
     def key(self) -> str:
@@ -26,19 +26,19 @@ class Asked(Message, frozen=True):
 
 
 @service.handler()
-def plain(event: Asked) -> Outcome:
+def plain(event: Checked) -> Outcome:
     done.append("plain")
     return nothing("done")
 
 
 @service.handler()
-async def waits(event: Asked) -> Outcome:
+async def waits(event: Checked) -> Outcome:
     done.append("waits")
     return nothing("done")
 
 
 async def called(handler) -> None:
-    result = handler(Asked())
+    result = handler(Checked())
     if handler.is_async:
         await result
 
@@ -48,7 +48,7 @@ def failing_at(*calls: int):
 
     def fail() -> None:
         if left.pop(0) in calls:
-            raise HandlerFault("asked for")
+            raise HandlerFault("on purpose")
 
     return fail
 
@@ -57,12 +57,12 @@ def failing_at(*calls: int):
 async def test_a_handler_fails_before_its_work_or_after_it(fails_at: int, ran: list[str]) -> None:
     done.clear()
     for number in (0, 1):
-        wiring = wrapped(choreography(on(Asked, plain, waits)), failing_at(fails_at))
-        handler = wiring.routes[Asked.TOPIC].handlers[number]
+        wiring = wrapped(choreography(on(Checked, plain, waits)), failing_at(fails_at))
+        handler = wiring.routes[Checked.TOPIC].handlers[number]
         with pytest.raises(HandlerFault):
             await called(handler)
     assert done == ran
-    assert await waits(Asked()) == nothing("done")
+    assert await waits(Checked()) == nothing("done")
 
 
 def test_the_wiring_stays_what_it_is_but_for_the_functions() -> None:

@@ -15,7 +15,7 @@ from chaos.rig.waiting import ChaosFailed
 
 
 class Stage:
-    """Performs faults in no time, and keeps the story. Whoever waits for a time moves the clock there."""
+    """Performs faults in no time, and keeps the story. A wait for a time moves the clock there."""
 
     def __init__(self) -> None:
         self.story: list[str] = []
@@ -24,7 +24,7 @@ class Stage:
         self.restless = False
         self.fails: set[FaultKind] = set()
         self.outlasts: dict[FaultKind, FaultKind] = {}  # ends only when the other has begun
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.load_lasts = True
 
     async def calm(self) -> None:
@@ -49,7 +49,7 @@ class Stage:
 
     async def play(self, *planned: Planned) -> Injection:
         injection = Injection(
-            planned, self, self.said.append, lasts=lambda: self.load_lasts, perform=self.perform
+            planned, self, self.lines.append, lasts=lambda: self.load_lasts, perform=self.perform
         )
         await injection.run()
         return injection
@@ -102,7 +102,7 @@ async def test_an_unseen_fault_is_recorded_and_the_last(stage: Stage) -> None:
     assert (unseen.kind, unseen.target, unseen.confirmed) == ("pause_broker", "broker 2", "")
     assert injection.problems == ["pause_broker at 0 s: nothing was seen"]
     assert "begin kill_worker" not in stage.story
-    assert "NOT CONFIRMED" in stage.said[-1]
+    assert "NOT CONFIRMED" in stage.lines[-1]
 
 
 async def test_what_stands_beside_a_fault_that_fails_still_heals(stage: Stage) -> None:

@@ -28,10 +28,10 @@ def leave_a_run(var: Path) -> None:
 
 def test_a_run_starts_from_nothing_and_says_so(tmp_path: Path) -> None:
     leave_a_run(tmp_path)
-    said: list[str] = []
-    clear(tmp_path, said.append)
+    lines: list[str] = []
+    clear(tmp_path, lines.append)
     assert [path.name for path in tmp_path.iterdir()] == ["made-by-the-demo"]
-    assert said == [f"removing the last demo's data in {tmp_path}"]
+    assert lines == [f"removing the last demo's data in {tmp_path}"]
 
 
 def test_a_missing_directory_is_made(tmp_path: Path) -> None:

@@ -70,14 +70,14 @@ FAILS_AT = {OUT_OF_STOCK: 0, DECLINED: 1, ExpectedOutcome.NOWHERE: 2}
 
 
 def saga(purchase: Purchase) -> SagaRow:
-    """How an order's saga stands when all went well."""
+    """The state of an order's saga when all went well."""
     what = outcome(purchase)
     status = "completed" if what is CONFIRMED else "compensated"
     fails = FAILS_AT.get(what, len(STEPS))
-    stands = [status] * fails + ["failed"] + ["pending"] * len(STEPS)
+    states = [status] * fails + ["failed"] + ["pending"] * len(STEPS)
     steps = tuple(
         StepState(name=name, action="", compensation="", status=stand)  # type: ignore[arg-type]
-        for name, stand in zip(STEPS, stands, strict=False)
+        for name, stand in zip(STEPS, states, strict=False)
     )
     return SagaRow(
         saga_id=f"order:{purchase.order_id}",
@@ -208,7 +208,7 @@ def settle_a_stranger(evidence: DemoEvidence) -> None:
 
 def change_an_order(evidence: DemoEvidence) -> None:
     ordered = settled(evidence, DECLINED).order
-    settle_otherwise(evidence, order=msgspec.structs.replace(ordered, customer="somebody"))
+    settle_otherwise(evidence, order=msgspec.structs.replace(ordered, customer="stranger"))
 
 
 def charges(evidence: DemoEvidence, *, by_saga: bool) -> list[Charged]:
@@ -312,7 +312,7 @@ def test_it_passes_when_all_adds_up() -> None:
         case(
             lambda e: settle_otherwise(e, message_id=e.settlements[0].message_id), {ONCE}, id="one id twice"
         ),
-        case(settle_a_stranger, {ONCE}, id="an order of nobody"),
+        case(settle_a_stranger, {ONCE}, id="an order of a stranger"),
         case(lambda e: settle_otherwise(e, outcome=OUT_OF_STOCK), {CALLED_FOR}, id="another reason"),
         case(change_an_order, {CALLED_FOR}, id="another order"),
         case(lambda e: move_a_cent(e, e.ledger[0]), {CHARGED, MONEY}, id="a cent off"),
@@ -346,9 +346,9 @@ def test_it_passes_when_all_adds_up() -> None:
         case(lambda e: e.dead_letters.append(e.dead_letters[0]), {DEAD}, id="a dead letter twice"),
         case(die_for_another_reason, {DEAD}, id="dead for another reason"),
         case(lambda e: e.poison.update([e.dead_letters[0].key]), {DEAD}, id="poison without a letter"),
-        case(lambda e: e.retries.clear(), {RETRIED}, id="nothing is put off"),
+        case(lambda e: e.retries.clear(), {RETRIED}, id="nothing is postponed"),
         case(skip_a_tier, {RETRIED}, id="a tier is skipped"),
-        case(lambda e: e.retries.append(e.retries[0]), {RETRIED}, id="put off twice"),
+        case(lambda e: e.retries.append(e.retries[0]), {RETRIED}, id="postponed twice"),
         case(lose_what_was_retried, {ONCE, MONEY, RETRIED}, id="retried and lost"),
         case(lose_an_object, {CLAIMS}, id="an object is lost"),
         case(
@@ -359,7 +359,7 @@ def test_it_passes_when_all_adds_up() -> None:
         case(lambda e: e.sagas.popitem(), {SAGAS}, id="a saga is missing"),
         case(conduct_a_placed_order, {SAGAS}, id="a saga of a placed order"),
         case(leave_a_saga_going_back, {SAGAS}, id="a saga is still going back"),
-        case(leave_a_step_standing, {SAGAS}, id="a step of a saga stands"),
+        case(leave_a_step_standing, {SAGAS}, id="a step of a saga is left"),
     ],
 )
 def test_it_goes_red(spoil: Spoil, red: set[str]) -> None:

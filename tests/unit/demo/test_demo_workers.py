@@ -37,16 +37,16 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def said() -> list[str]:
+def lines() -> list[str]:
     return []
 
 
 @pytest.fixture
-def start(tmp_path: Path, said: list[str]) -> Iterator[Callable[..., Workers]]:
+def start(tmp_path: Path, lines: list[str]) -> Iterator[Callable[..., Workers]]:
     started: list[Workers] = []
 
     def make(says: str = "[]", **more: str) -> Workers:
-        workers = Workers(tmp_path, {"SAYS": says, "STEADFAUST_WEB_PORT": "6066", **more}, said.append)
+        workers = Workers(tmp_path, {"SAYS": says, "STEADFAUST_WEB_PORT": "6066", **more}, lines.append)
         started.append(workers)
         workers.start(1)
         return workers
@@ -104,20 +104,20 @@ def test_a_lane_that_was_given_away_must_open_again(start: Start) -> None:
     assert workers.lanes_open() == set()
 
 
-def test_a_death_is_reported_once_with_its_log(start: Start, said: list[str]) -> None:
+def test_a_death_is_reported_once_with_its_log(start: Start, lines: list[str]) -> None:
     workers = start(ENDS="3")
     eventually(lambda: not workers.alive, "all have ended")
     assert [workers.report_deaths(), workers.report_deaths()] == [1, 0]
-    (line,) = said
+    (line,) = lines
     assert line.endswith(f"ended with status 3: see {workers.running[1].log}")
 
 
-def test_a_killed_worker_is_named_with_the_signal(start: Start, said: list[str]) -> None:
+def test_a_killed_worker_is_named_with_the_signal(start: Start, lines: list[str]) -> None:
     workers = start()
     os.kill(workers.running[1].process.pid, signal.SIGKILL)
     eventually(lambda: not workers.alive, "all have ended")
     assert workers.report_deaths() == 1
-    assert "ended by SIGKILL" in said[0]
+    assert "ended by SIGKILL" in lines[0]
 
 
 def test_one_that_the_demo_ended_itself_is_no_death(start: Start) -> None:

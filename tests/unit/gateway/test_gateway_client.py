@@ -38,11 +38,11 @@ CHARGED = (
 @asynccontextmanager
 async def answering(*answers, note=lambda _, body: body, connections=64, **patience):
     """A client whose server gives `answers` in order, the last one for ever; None never comes."""
-    asked = []
+    seen = []
 
     async def answer(request):
-        asked.append(note(request, await request.read()))
-        kind = answers[min(len(asked), len(answers)) - 1]
+        seen.append(note(request, await request.read()))
+        kind = answers[min(len(seen), len(answers)) - 1]
         if kind is None:
             await asyncio.Event().wait()
         status, body = kind
@@ -53,7 +53,7 @@ async def answering(*answers, note=lambda _, body: body, connections=64, **patie
     async with TestServer(app, handler_cancellation=True) as server:
         url = str(server.make_url("/"))
         async with HttpGateway(url, retries=patient(**patience), connections=connections) as gateway:
-            yield gateway, asked
+            yield gateway, seen
 
 
 def charge(gateway):
@@ -110,10 +110,10 @@ def test_waits_fill_the_whole_window():
 
 @pytest.mark.parametrize("most", [1, 3])
 async def test_no_more_attempts_than_are_allowed(most):
-    async with answering(*[(503, b"later")] * most, (201, CHARGED), most=most) as (gateway, asked):
+    async with answering(*[(503, b"later")] * most, (201, CHARGED), most=most) as (gateway, seen):
         with pytest.raises(GatewayUnavailable, match="503"):
             await charge(gateway)
-        assert len(asked) == most
+        assert len(seen) == most
         assert (await charge(gateway)).charge_id == "ch_1"
 
 
@@ -125,25 +125,25 @@ def test_an_only_attempt_may_take_all_the_time():
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 async def test_a_troubled_gateway_is_asked_again_the_same(status):
-    async with answering((status, b"later"), (201, CHARGED)) as (gateway, asked):
+    async with answering((status, b"later"), (201, CHARGED)) as (gateway, seen):
         assert (await charge(gateway)).charge_id == "ch_1"
-    assert asked == [b'{"operation":"a","cents":5,"card":"tok_accepted"}'] * 2
+    assert seen == [b'{"operation":"a","cents":5,"card":"tok_accepted"}'] * 2
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 404, 409, 422])
 async def test_a_refusal_is_permanent_and_says_why(status):
-    async with answering((status, b"because"), (201, CHARGED)) as (gateway, asked):
+    async with answering((status, b"because"), (201, CHARGED)) as (gateway, seen):
         with pytest.raises(GatewayRefused) as refused:
             await charge(gateway)
-    assert len(asked) == 1
+    assert len(seen) == 1
     assert (refused.value.operation, refused.value.status, refused.value.body) == ("a", status, "because")
     assert isinstance(refused.value, PermanentError)
 
 
 async def test_an_answer_of_somebody_else_is_no_charge():
-    async with answering((200, b"<html>welcome</html>"), (200, CHARGED)) as (gateway, asked):
+    async with answering((200, b"<html>welcome</html>"), (200, CHARGED)) as (gateway, seen):
         assert (await charge(gateway)).charge_id == "ch_1"
-    assert len(asked) == 2
+    assert len(seen) == 2
 
 
 async def test_a_404_of_somebody_else_does_not_mean_nothing():
@@ -179,24 +179,24 @@ async def test_a_gateway_that_is_not_there_is_given_up():
 
 
 async def test_waiting_for_a_connection_is_no_attempt():
-    async with answering(None, attempt=0.2, total=0.2, connections=1) as (gateway, asked):
+    async with answering(None, attempt=0.2, total=0.2, connections=1) as (gateway, seen):
         answers = await asyncio.gather(*(charge(gateway) for _ in range(5)), return_exceptions=True)
     assert all(isinstance(answer, GatewayUnavailable) for answer in answers)
-    assert len(asked) < 5
+    assert len(seen) < 5
 
 
 async def test_it_gives_up_when_no_time_is_left():
     forever = {"total": 1e6, "base": 1e15, "cap": 1e15}  # a wait under 1e6 s is one in a billion
-    async with answering((503, b"later"), **forever) as (gateway, asked):
+    async with answering((503, b"later"), **forever) as (gateway, seen):
         with pytest.raises(GatewayUnavailable):
             await charge(gateway)
-    assert len(asked) == 1
+    assert len(seen) == 1
 
 
 async def test_a_cancelled_charge_is_cancelled_at_once():
-    async with answering(None) as (gateway, asked):
+    async with answering(None) as (gateway, seen):
         waiting = asyncio.create_task(charge(gateway))
-        await eventually_async(lambda: asked, "the server is asked", every=0)
+        await eventually_async(lambda: seen, "the server has a request", every=0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting

@@ -28,14 +28,14 @@ ASKS = st.one_of(
 
 
 class LedgerAgainstADict(RuleBasedStateMachine):
-    """Whatever is asked in whatever batches and restarts, the ledger answers as a dict would."""
+    """With any requests in any batches and restarts, the ledger answers as a dict would."""
 
     def __init__(self):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name, "gateway", "ledger.sqlite")
         self.ledger = Ledger(self.path)
-        self.done = {}  # operation -> the ask, and what became of it
+        self.done = {}  # operation -> the request and its result
         self.outages = {}
 
     def teardown(self):
