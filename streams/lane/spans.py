@@ -15,7 +15,7 @@ from streams.ports import Record
 from streams.retry.queue import WaitingMessage
 from streams.staging.arrival import Arrival
 from streams.staging.entry import Entry
-from streams.tracing.attempts import Attempts
+from streams.tracing.attempts import MessageTrace
 from streams.tracing.context import TraceContext, parse, says_unsampled, trace_id_of
 from streams.tracing.span import Attribute, Span
 from streams.tracing.tracer import Tracer
@@ -52,7 +52,7 @@ class LaneSpans:
             return
         arrival.trace = self._trace(arrival, context)
 
-    def _trace(self, arrival: Arrival, context: TraceContext | None) -> Attempts:
+    def _trace(self, arrival: Arrival, context: TraceContext | None) -> MessageTrace:
         record, identity = arrival.record, arrival.envelope.identity
         trace_id = context.trace_id if context is not None else trace_id_of(identity)
         attributes = self._attributes(arrival)
@@ -64,8 +64,8 @@ class LaneSpans:
             attributes["steadfaust.replay.of_trace"] = f"{trace_id:032x}"
             links = () if context is None else (context,)
             own = trace_id_of(identity + again)
-            return Attempts(record.topic, own, None, attributes, report, links=links, recorded=recorded)
-        return Attempts(record.topic, trace_id, context, attributes, report, recorded=recorded)
+            return MessageTrace(record.topic, own, None, attributes, report, links=links, recorded=recorded)
+        return MessageTrace(record.topic, trace_id, context, attributes, report, recorded=recorded)
 
     def _attributes(self, arrival: Arrival) -> dict[str, Attribute]:
         record, envelope = arrival.record, arrival.envelope

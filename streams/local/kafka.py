@@ -46,7 +46,7 @@ _LOGGING = {
 }
 
 
-class Shape(msgspec.Struct, frozen=True):
+class DirectoryFormat(msgspec.Struct, frozen=True):
     """What a data directory was formatted for, kept in its `cluster.json`."""
 
     cluster_id: str
@@ -176,9 +176,9 @@ class ClusterFiles:
         self.nodes = nodes
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> DirectoryFormat:
         """What the storage was formatted for."""
-        return msgspec.json.decode((self.home / "cluster.json").read_bytes(), type=Shape)
+        return msgspec.json.decode((self.home / "cluster.json").read_bytes(), type=DirectoryFormat)
 
     @property
     def bootstrap(self) -> str:
@@ -214,7 +214,7 @@ class ClusterFiles:
         part = self.home.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        shape = Shape(cluster_id=_new_cluster_id(), brokers=len(self.nodes))
+        shape = DirectoryFormat(cluster_id=_new_cluster_id(), brokers=len(self.nodes))
         for node in self.nodes:
             written = self._write_properties(part, node)
             arguments = ["format", "-t", shape.cluster_id, "-c", str(written)]

@@ -112,7 +112,7 @@ class RowOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     at_ms: EpochMs
 
 
-class Pause(msgspec.Struct, array_like=True, frozen=True):
+class HandlerPause(msgspec.Struct, array_like=True, frozen=True):
     """The row of a handler that does not just run in a partition; one that does has none.
 
     Attributes:

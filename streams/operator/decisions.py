@@ -16,15 +16,15 @@ from streams.model.envelope import CAUSATION, CORRELATION, FINGERPRINT, ID, deri
 from streams.model.operations import (
     HandlerCommand,
     HandlerOperation,
+    HandlerPause,
     LetterCommand,
     Operation,
-    Pause,
     PauseState,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class OperationLimits:
     """What is allowed: failed replays until a letter is parked, and whether messages may be edited."""
 
     max_replays: int = 3
@@ -54,7 +54,7 @@ def decide_letter(
     *,
     id_bytes: bytes,
     now_ms: int,
-    limits: Limits,
+    limits: OperationLimits,
     gone: bool = False,
 ) -> LetterDecision:
     """What an operation does. One that cannot be is recorded and changes nothing else, so it does not matter
@@ -91,7 +91,7 @@ def refused(letter: Letter, operation: Operation, now_ms: int, why: str) -> Lett
     return LetterDecision(_with_event(letter, operation, now_ms, result), Do.NOTHING, result)
 
 
-def _why_not(letter: Letter, operation: Operation, limits: Limits, *, gone: bool) -> str:
+def _why_not(letter: Letter, operation: Operation, limits: OperationLimits, *, gone: bool) -> str:
     if letter.state is LetterState.REPLAYING and not gone:
         return "it is being replayed"
     if letter.state is LetterState.REPLAYING and operation.kind is not LetterCommand.DISCARD:
@@ -161,12 +161,12 @@ def _with_event(letter: Letter, operation: Operation, now_ms: int, result: str) 
 class PauseDecision:
     """The new state of a handler in a partition: its row, None when it runs; if it is new; in words."""
 
-    pause: Pause | None
+    pause: HandlerPause | None
     changed: bool
     result: str
 
 
-def decide_pause(pause: Pause | None, operation: HandlerOperation, *, now_ms: int) -> PauseDecision:
+def decide_pause(pause: HandlerPause | None, operation: HandlerOperation, *, now_ms: int) -> PauseDecision:
     """What an operation does to a handler in a partition. One that asks for what is so already changes
     nothing, not even since when and by whom.
     """
@@ -183,9 +183,9 @@ def decide_pause(pause: Pause | None, operation: HandlerOperation, *, now_ms: in
             return PauseDecision(pause, False, f"already {state}")
     after = PauseState.PAUSED if operation.kind is HandlerCommand.PAUSE else PauseState.DRAINING
     before = "" if state is None else f", it was {state}"
-    return PauseDecision(Pause(after, operation.who, operation.why, now_ms), True, f"{after}{before}")
+    return PauseDecision(HandlerPause(after, operation.who, operation.why, now_ms), True, f"{after}{before}")
 
 
-def drained(pause: Pause, now_ms: int) -> Pause:
+def drained(pause: HandlerPause, now_ms: int) -> HandlerPause:
     """All that a draining handler had to do in a partition is done."""
     return replace(pause, state=PauseState.DRAINED, since_ms=now_ms)

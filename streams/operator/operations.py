@@ -21,7 +21,7 @@ from streams.model.operations import (
     encode_done,
 )
 from streams.model.row_keys import row_key
-from streams.operator.decisions import Do, LetterDecision, Limits, decide_letter, refused
+from streams.operator.decisions import Do, LetterDecision, OperationLimits, decide_letter, refused
 from streams.operator.pauses import set_handler
 from streams.ports import TP, Outgoing
 from streams.retry.waiting import Waiting
@@ -46,7 +46,7 @@ class Operations:
         self._letters = waiting.letters
         self._waiting = waiting
         self._inbox = inbox
-        self._limits = Limits(app.lane_options.max_replays, app.lane_options.edit_dead_letters)
+        self._limits = OperationLimits(app.lane_options.max_replays, app.lane_options.edit_dead_letters)
 
     def perform(self, arrival: Arrival, now: float) -> None:
         """Do what an arrival asks for, if it is an operation. When a message is to be taken anew, it goes on

@@ -9,7 +9,7 @@ import structlog
 
 from streams.model.envelope import rfc3339
 from streams.model.layout import LANE
-from streams.model.operations import HandlerDone, HandlerOperation, Pause, PauseState, encode_done
+from streams.model.operations import HandlerDone, HandlerOperation, HandlerPause, PauseState, encode_done
 from streams.operator.decisions import decide_pause, drained
 from streams.ports import TP, Outgoing
 from streams.retry.gate import HandlerGate
@@ -160,17 +160,19 @@ def _in_log(staging: StagingArea, done: HandlerDone) -> tuple[TP, Outgoing]:
 
 
 _encode_pause = msgspec.msgpack.Encoder().encode
-_decode_pause: Callable[[bytes], Pause] = msgspec.msgpack.Decoder(Pause).decode
+_decode_pause: Callable[[bytes], HandlerPause] = msgspec.msgpack.Decoder(HandlerPause).decode
 
 
-def set_pause(handler: str, pause: Pause | None) -> Change:
+def set_pause(handler: str, pause: HandlerPause | None) -> Change:
     """The change of a handler's row; None takes it away."""
     return Change(LANE, HANDLER + handler.encode(), None if pause is None else _encode_pause(pause), pause)
 
 
-def read_pause(data: bytes) -> Pause:
+def read_pause(data: bytes) -> HandlerPause:
     """A handler's row from its value; one that cannot be read holds the handler, as a pause does."""
     try:
         return _decode_pause(data)
     except ValueError as error:
-        return Pause(PauseState.PAUSED, "lane", f"its row cannot be read ({error}): pause or resume it", 0)
+        return HandlerPause(
+            PauseState.PAUSED, "lane", f"its row cannot be read ({error}): pause or resume it", 0
+        )

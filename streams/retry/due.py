@@ -15,7 +15,7 @@ from streams.errors import MessageExpired, PermanentError, RowUnreadable, Unknow
 from streams.model.application import BoundHandler
 from streams.model.envelope import Envelope
 from streams.retry.gate import HandlerGate
-from streams.retry.queue import Queue, Reason, handler_of, index_prefix
+from streams.retry.queue import Reason, WaitingQueue, handler_of, index_prefix
 from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival
 from streams.staging.decoding import unpacked
@@ -158,7 +158,7 @@ class DueHeads:
     def _is_full(self) -> bool:
         return self._staging.order.uncommitted_bytes >= self._app.lane_options.max_backlog_bytes
 
-    def _finds_none_free(self, handler: BoundHandler, local: bytes, queue: Queue) -> bool:
+    def _finds_none_free(self, handler: BoundHandler, local: bytes, queue: WaitingQueue) -> bool:
         """Whether a head is to run or to be fetched in the background, with no place in flight for it."""
         if len(self.in_flight) < self._app.lane_options.max_in_flight:
             return False
@@ -169,7 +169,7 @@ class DueHeads:
         except RowUnreadable:
             return False  # it will be put aside
 
-    def _head(self, handler: BoundHandler, local: bytes, queue: Queue, now: float) -> Arrival | None:
+    def _head(self, handler: BoundHandler, local: bytes, queue: WaitingQueue, now: float) -> Arrival | None:
         """The first message of a queue, on its way; None: not now."""
         gate = self._gates[handler.name]
         try:
@@ -209,7 +209,7 @@ class DueHeads:
         return arrival
 
 
-def _check_deadline(arrival: Arrival, queue: Queue, now: float) -> None:
+def _check_deadline(arrival: Arrival, queue: WaitingQueue, now: float) -> None:
     """Raises MessageExpired for one that is of no use any more. Of one whose time runs since it was taken, a
     try that was planned within that time is made also when the lane itself is late, and so is the first one
     of what could not be read.

@@ -12,7 +12,7 @@ import structlog
 
 from streams.errors import PermanentError, UnknownSchema
 from streams.model.application import BoundRoute
-from streams.model.operations import Pause, PauseState
+from streams.model.operations import HandlerPause, PauseState
 from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
 from streams.retry.queue import LongQueue
 from streams.staging.entry import Entry
@@ -171,7 +171,7 @@ class HandlerGate:
         self.queues: set[bytes] = set()
         self.running: set[bytes] = set()
         self.unroutable: set[bytes] = set()
-        self.pauses: dict[bytes, Pause] = {}
+        self.pauses: dict[bytes, HandlerPause] = {}
         self.shut: set[bytes] = set()
         self.drains: dict[bytes, Entry | None] = {}
         self.under_way = 0
@@ -237,7 +237,7 @@ class HandlerGate:
         self.unread.forget(queue)
         self._clear()
 
-    def set_pause(self, partition: bytes, pause: Pause | None, asked: Entry | None = None) -> None:
+    def set_pause(self, partition: bytes, pause: HandlerPause | None, asked: Entry | None = None) -> None:
         """Pause the handler in a partition, by its prefix in local keys; None: it runs. `asked` is the entry
         of the operation, if that is not committed yet.
         """

@@ -15,7 +15,7 @@ from streams.model.application import Application, LaneOptions
 from streams.model.row_keys import split_row_key
 from streams.ports import TP
 from streams.retry.gate import HandlerGate
-from streams.retry.queue import LongQueue, Queue
+from streams.retry.queue import LongQueue, WaitingQueue
 from streams.staging.keys import name_in, prefix_in
 
 log = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ class LongQueues:
             for name, handler in app.handlers.items()
         }
 
-    def note(self, gate: HandlerGate, local: bytes, queue: Queue | None, now: float) -> None:
+    def note(self, gate: HandlerGate, local: bytes, queue: WaitingQueue | None, now: float) -> None:
         """A queue is now so long; None: it is no more. `local` is its local key, `now` in epoch seconds."""
         before = gate.long_queues.get(local)
         if before is None and (queue is None or not self._is_long(queue)):
@@ -74,10 +74,10 @@ class LongQueues:
             for topic in self._topics[gate.handler]
         )
 
-    def _is_long(self, queue: Queue) -> bool:
+    def _is_long(self, queue: WaitingQueue) -> bool:
         return queue.length >= LONG or self._part(queue) >= LONG_PART
 
-    def _part(self, queue: Queue) -> float:
+    def _part(self, queue: WaitingQueue) -> float:
         options = self._options
         return max(queue.bytes / options.max_waiting_bytes, queue.length / options.max_waiting)
 

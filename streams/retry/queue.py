@@ -2,7 +2,8 @@
 (docs/adr/0009). Values and their encoding: `waiting` stages them.
 
 The head of a queue is tried when it is due. Those behind it are held until it has succeeded or was given up.
-Queue and messages are rows in the lane's changelog, staged with what made them wait, so a crash loses none.
+Queues and their messages are rows in the lane's changelog, staged with the cause of the wait, so a crash
+loses none.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ APART = (Reason.PAUSED, Reason.SCHEMA)
 REPLAYED = 1 << 63
 
 
-class Queue(msgspec.Struct, array_like=True, frozen=True):
+class WaitingQueue(msgspec.Struct, array_like=True, frozen=True):
     """The messages of one ordering key that wait for one handler: first those that an operator replays, in
     the order of the replays, then those that came since, in theirs.
 
@@ -125,7 +126,7 @@ class LongQueue(NamedTuple):
 
     handler: str
     key: bytes
-    queue: Queue
+    queue: WaitingQueue
     most: int
     since: float
 
@@ -157,7 +158,7 @@ class WaitingMessage(msgspec.Struct, array_like=True, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_queue = msgspec.msgpack.Decoder(Queue).decode
+_decode_queue = msgspec.msgpack.Decoder(WaitingQueue).decode
 _decode_waiting = msgspec.msgpack.Decoder(WaitingMessage).decode
 
 
@@ -207,22 +208,24 @@ def message_of(record: Record, now_ms: int, *, letter: bool = False) -> WaitingM
 # -- changes of a queue ------------------------------------------------------------------------------
 
 
-def begin(reason: Reason, *, due_ms: int, attempts: int, size: int, tried_ms: int = 0) -> Queue:
+def begin(reason: Reason, *, due_ms: int, attempts: int, size: int, tried_ms: int = 0) -> WaitingQueue:
     """A queue of one message, of `size` bytes."""
-    return Queue(reason, due_ms, 0, 1, size, attempts, tried_ms=tried_ms)
+    return WaitingQueue(reason, due_ms, 0, 1, size, attempts, tried_ms=tried_ms)
 
 
-def append(queue: Queue, size: int) -> Queue:
+def append(queue: WaitingQueue, size: int) -> WaitingQueue:
     """One more message waits behind the others."""
     return replace(queue, next=queue.next + 1, bytes=queue.bytes + size)
 
 
-def postpone(queue: Queue, reason: Reason, *, due_ms: int, attempts: int, tried_ms: int = 0) -> Queue:
+def postpone(
+    queue: WaitingQueue, reason: Reason, *, due_ms: int, attempts: int, tried_ms: int = 0
+) -> WaitingQueue:
     """The head is tried later, or not by itself."""
     return replace(queue, reason=reason, due_ms=due_ms, attempts=attempts, tried_ms=tried_ms)
 
 
-def advance(queue: Queue, size: int, now_ms: int) -> Queue | None:
+def advance(queue: WaitingQueue, size: int, now_ms: int) -> WaitingQueue | None:
     """The head, of `size` bytes, has gone: the next one's turn; None: none is left."""
     if queue.length == 1:
         return None
@@ -240,10 +243,10 @@ def advance(queue: Queue, size: int, now_ms: int) -> Queue | None:
     return postpone(replace(queue, behind=None), reason, due_ms=due_ms, attempts=attempts)
 
 
-def replayed(queue: Queue | None, size: int, now_ms: int) -> Queue:
+def replayed(queue: WaitingQueue | None, size: int, now_ms: int) -> WaitingQueue:
     """Insert a replay of `size` bytes before messages that are not replays, behind earlier replays."""
     if queue is None:
-        return Queue(Reason.REPLAY, now_ms, 0, 0, size, 0, 0, 1)
+        return WaitingQueue(Reason.REPLAY, now_ms, 0, 0, size, 0, 0, 1)
     more = replace(queue, next_replay=queue.next_replay + 1, bytes=queue.bytes + size)
     if queue.replays:
         return more
@@ -251,7 +254,7 @@ def replayed(queue: Queue | None, size: int, now_ms: int) -> Queue:
     return postpone(replace(more, behind=behind), Reason.REPLAY, due_ms=now_ms, attempts=0)
 
 
-def woken(queue: Queue, number: int, grown: int, now_ms: int) -> Queue:
+def woken(queue: WaitingQueue, number: int, grown: int, now_ms: int) -> WaitingQueue:
     """A message that holds the queue, by its number, is tried again; it has grown by so many bytes."""
     queue = replace(queue, bytes=queue.bytes + grown)
     if number == queue.head:
@@ -259,7 +262,7 @@ def woken(queue: Queue, number: int, grown: int, now_ms: int) -> Queue:
     return replace(queue, behind=(Reason.REPLAY, now_ms, 0))
 
 
-def released(queue: Queue, number: int, size: int, now_ms: int) -> Queue | None:
+def released(queue: WaitingQueue, number: int, size: int, now_ms: int) -> WaitingQueue | None:
     """A replay, or the first message that is none, by its number, has gone; None: none is left."""
     if number == queue.head:
         return advance(queue, size, now_ms)
@@ -274,7 +277,7 @@ def _less(total: int, size: int) -> int:
     return max(0, total - size)  # of what waited before headers were counted, the total has less
 
 
-def place_of(name: bytes, queue: Queue) -> bytes:
+def place_of(name: bytes, queue: WaitingQueue) -> bytes:
     """The place of a queue in the due index: 16 bytes."""
     apart = queue.reason if queue.reason in APART else None
     return index_prefix(handler_of(name), apart) + time_key(queue.due_ms)
@@ -283,7 +286,7 @@ def place_of(name: bytes, queue: Queue) -> bytes:
 # -- as changes -------------------------------------------------------------------------------------------
 
 
-def set_queue(name: bytes, queue: Queue | None) -> Change:
+def set_queue(name: bytes, queue: WaitingQueue | None) -> Change:
     """The change of a queue; None takes it away. Its value begins with its place in the due index."""
     if queue is None:
         return Change(LANE, QUEUE + name, None)
@@ -296,7 +299,7 @@ def set_message(name: bytes, number: int, message: WaitingMessage | None) -> Cha
     return Change(LANE, key, None if message is None else _encode(message), message)
 
 
-def read_queue(data: bytes) -> Queue:
+def read_queue(data: bytes) -> WaitingQueue:
     """A queue from the value of its row."""
     return _decode_queue(data[PLACE:])
 
@@ -306,13 +309,13 @@ def read_message(data: bytes) -> WaitingMessage:
     return _decode_waiting(data)
 
 
-def with_message(local: bytes, queue: Queue, number: int, message: WaitingMessage) -> list[Change]:
+def with_message(local: bytes, queue: WaitingQueue, number: int, message: WaitingMessage) -> list[Change]:
     """The changes that make a queue what it is, with one more message."""
     name = name_in(local)
     return [set_queue(name, queue), set_message(name, number, message)]
 
 
-def without_head(local: bytes, before: Queue, after: Queue | None) -> list[Change]:
+def without_head(local: bytes, before: WaitingQueue, after: WaitingQueue | None) -> list[Change]:
     """The changes that take the head of a queue away."""
     name = name_in(local)
     return [set_queue(name, after), set_message(name, before.head, None)]

@@ -12,8 +12,8 @@ from streams.model.layout import LANE
 from streams.ports import Write
 from streams.retry.queue import (
     APART,
-    Queue,
     WaitingMessage,
+    WaitingQueue,
     due_until,
     handler_of,
     index_prefix,
@@ -52,20 +52,20 @@ class Queues:
         #: Where a look at parts of the index goes on that had passed too many entries.
         self._from: dict[tuple[bytes, ...], bytes] = {}
 
-    def committed(self) -> Iterator[tuple[bytes, Queue | None]]:
+    def committed(self) -> Iterator[tuple[bytes, WaitingQueue | None]]:
         """All that the store has; None for one that cannot be read."""
         for local, value in self._store.scan(QUEUES):
             yield local, self._read(local, value)
 
-    def get(self, local: bytes) -> Queue | None:
+    def get(self, local: bytes) -> WaitingQueue | None:
         """A queue, staged or committed; None: there is none, or it cannot be read."""
         staged = self._staging.get(LANE, local_lane_key(QUEUE, local))
         if staged is not None:
-            return staged.row if isinstance(staged.row, Queue) else None
+            return staged.row if isinstance(staged.row, WaitingQueue) else None
         data = self._store.get(QUEUES, local)
         return None if data is None else self._read(local, data)
 
-    def _read(self, local: bytes, data: bytes) -> Queue | None:
+    def _read(self, local: bytes, data: bytes) -> WaitingQueue | None:
         try:
             return read_queue(data)
         except ValueError as error:
@@ -74,7 +74,7 @@ class Queues:
             self._staging.unreadable.own(QUEUES, local, what, error, follows)
             return None
 
-    def head(self, local: bytes, queue: Queue) -> WaitingMessage:
+    def head(self, local: bytes, queue: WaitingQueue) -> WaitingMessage:
         """The first message of a queue. Raises RowUnreadable."""
         return self.message(local, queue.head)
 
@@ -94,7 +94,7 @@ class Queues:
             )
             raise RowUnreadable(f"{what} is lost, or cannot be read: {error!r}") from error
 
-    def of_key(self, partition: bytes, handler: bytes, key: bytes) -> Iterator[tuple[bytes, Queue]]:
+    def of_key(self, partition: bytes, handler: bytes, key: bytes) -> Iterator[tuple[bytes, WaitingQueue]]:
         """The queues of a handler and a message key, whatever it orders by within the key: callers need
         not know. `partition` as local keys have it.
         """
@@ -124,7 +124,7 @@ class Queues:
             if kind != QUEUE or handler_of(name_in(own)) != name:
                 continue
             queue = change.row
-            is_due = isinstance(queue, Queue) and queue.due_ms and queue.reason not in APART
+            is_due = isinstance(queue, WaitingQueue) and queue.due_ms and queue.reason not in APART
             if is_due and own not in unroutable:
                 yield own
         with closing(self.due({index_prefix(name): ()}, END_OF_TIME)) as committed:
@@ -132,7 +132,7 @@ class Queues:
 
     def due(
         self, skipped: Mapping[bytes, Collection[bytes]], now: float
-    ) -> Generator[tuple[bytes, Queue], None, None]:
+    ) -> Generator[tuple[bytes, WaitingQueue], None, None]:
         """Queues whose head is due at `now` (epoch seconds), earliest first. `skipped` has a handler's
         prefixes in the index that are looked at, each with the partitions that are left out, as they stand
         in local keys. Entries of the index that are not true any more are dropped on the way.

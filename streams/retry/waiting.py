@@ -19,8 +19,8 @@ from streams.ports import Record
 from streams.retry.gate import HandlerGate
 from streams.retry.long_queues import LongQueues
 from streams.retry.queue import (
-    Queue,
     Reason,
+    WaitingQueue,
     advance,
     append,
     begin_with,
@@ -105,7 +105,7 @@ class Waiting:
         for name in sorted(unknown_handlers):
             log.warning("waiting_for_no_handler", handler=name, action="was it renamed? they wait on")
 
-    def await_schema(self, gate: HandlerGate, local: bytes, queue: Queue) -> None:
+    def await_schema(self, gate: HandlerGate, local: bytes, queue: WaitingQueue) -> None:
         """Watch for the schema that the head of a queue, or the first message behind its replays, needs."""
         if Reason.SCHEMA in _reasons(queue):
             number = queue.head if queue.reason is Reason.SCHEMA else queue.first
@@ -303,7 +303,7 @@ class Waiting:
             if number is not None:
                 self._take_out(entry, local, queue, number, now)
 
-    def _where(self, entry: Entry, letter: Letter) -> list[tuple[bytes, Queue]]:
+    def _where(self, entry: Entry, letter: Letter) -> list[tuple[bytes, WaitingQueue]]:
         """The queues in which a letter may wait: the one that it holds; of a replay, any of its handler and
         key, for only the handler may know the ordering key within that.
         """
@@ -314,7 +314,7 @@ class Waiting:
         queue = self.queues.get(local) if letter.queue else None
         return [] if queue is None else [(local, queue)]
 
-    def _take_out(self, entry: Entry, local: bytes, queue: Queue, number: int, now: float) -> None:
+    def _take_out(self, entry: Entry, local: bytes, queue: WaitingQueue, number: int, now: float) -> None:
         """Remove a message from a queue, by its number."""
         name, size = name_in(local), self.queues.message(local, number).size
         rest = released(queue, number, size, int(now * 1000))
@@ -328,7 +328,7 @@ class Waiting:
         else:
             self.await_schema(gate, local, rest)
 
-    def _place(self, local: bytes, queue: Queue, letter: Letter) -> int | None:
+    def _place(self, local: bytes, queue: WaitingQueue, letter: Letter) -> int | None:
         """The number of a letter's message in a queue; None: it does not wait there."""
         for number in dict.fromkeys((queue.head, *queue.numbers)):
             try:
@@ -345,6 +345,6 @@ def _origin(of: Record) -> tuple[str, int, int, int]:
     return of.topic, of.partition, of.offset, of.timestamp
 
 
-def _reasons(queue: Queue) -> list[Reason]:
+def _reasons(queue: WaitingQueue) -> list[Reason]:
     """Why the head of a queue waits, and why the first message behind replays does, if there are any."""
     return [queue.reason, *(queue.behind or ())[:1]]

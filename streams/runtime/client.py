@@ -32,7 +32,7 @@ from streams.model.envelope import (
 from streams.model.layout import LANE, changelog_topic
 from streams.model.message import Message
 from streams.ports import TP, Damaged, Outgoing, Reader, Record
-from streams.retry.queue import Queue, handler_of, read_queue
+from streams.retry.queue import WaitingQueue, handler_of, read_queue
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.clients import KafkaOptions, deliver_within
 from streams.runtime.kafka.topics import KafkaTopics
@@ -276,7 +276,7 @@ async def waiting(bootstrap: Bootstrap, app_id: str) -> dict[str, int]:
     those behind them, and those that a breaker holds. Handlers for which none waits are left out. Raises
     ChangelogDamaged.
     """
-    queues: dict[tuple[int, bytes], Queue] = {}
+    queues: dict[tuple[int, bytes], WaitingQueue] = {}
     async with TopicReader(bootstrap, [changelog_topic(app_id, LANE)]) as reader:
         async for record in reader.to_end():
             if isinstance(record, Damaged):

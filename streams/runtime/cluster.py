@@ -13,7 +13,7 @@ from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.kafka.metadata import Metadata
 from streams.runtime.kafka.reader import KafkaReader
 from streams.runtime.kafka.timeline import Sieve
-from streams.runtime.transactions.limits import Limits
+from streams.runtime.transactions.limits import BatchLimits
 from streams.runtime.transactions.producer import TransactionalProducer
 from streams.units import KIB, MIB
 from streams.web.base.asking import READ
@@ -32,7 +32,7 @@ class KafkaCluster:
         self._starting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._closing: set[asyncio.Task[None]] = set()
         #: What topics have turned out to take, in bytes: batches for them are packed smaller.
-        self._limits = Limits()
+        self._limits = BatchLimits()
 
     def transactions(self, transactional_id: str) -> Transactions:
         """A producer that is not started yet."""

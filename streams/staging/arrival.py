@@ -13,7 +13,7 @@ from streams.model.operations import HandlerOperation, Operation, RowOperation
 from streams.policy.breaker import Permit
 from streams.ports import Record
 from streams.staging.entry import Entry
-from streams.tracing.attempts import Attempts
+from streams.tracing.attempts import MessageTrace
 from streams.tracing.span import Span
 
 
@@ -103,7 +103,7 @@ class Arrival:
         #: Why no handler may see it: now, or ever.
         self.error: PermanentError | UnknownSchema | None = None
         #: The trace that it belongs to, if that is recorded, and the span of the attempt that is under way.
-        self.trace: Attempts | None = None
+        self.trace: MessageTrace | None = None
         self.span: Span | None = None
         #: With each handler its inbox key, when the topic is covered by the inbox.
         self.handlers: Sequence[tuple[BoundHandler, bytes | None]] = route.handlers_without_inbox

@@ -8,7 +8,7 @@ from streams.tracing.context import TraceContext
 from streams.tracing.span import Attribute, Span, SpanKind
 
 
-class Attempts:
+class MessageTrace:
     """The trace that a message belongs to, for as long as handlers see it.
 
     Arguments:

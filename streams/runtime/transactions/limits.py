@@ -11,7 +11,7 @@ ASKED_AGAIN = 60.0
 TRIED_AGAIN = 600.0
 
 
-class Limits:
+class BatchLimits:
     """By topic how many bytes a batch may have, where that is less than a producer would make."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

@@ -15,7 +15,7 @@ from streams.brokers import Bootstrap
 from streams.ports import TP
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.transactions.codes import error_of, moved, passes, pause
-from streams.runtime.transactions.wire import Call
+from streams.runtime.transactions.wire import VersionedRequest
 
 _CLOSE_TIMEOUT = 2.0
 #: Seconds until a coordinator is looked for again that is not there, or cannot be reached.
@@ -58,7 +58,7 @@ class BrokerLink:
         self.client = AIOKafkaClient(**self._options.connection(self.bootstrap))
         await self.client.bootstrap()
 
-    async def ask(self, node: int, call: Call, group: Any = ConnectionGroup.DEFAULT) -> Any:
+    async def ask(self, node: int, call: VersionedRequest, group: Any = ConnectionGroup.DEFAULT) -> Any:
         """Ask a broker once. Raises NodeNotReadyError when nothing was sent, and another KafkaError when the
         answer was lost.
         """
@@ -73,7 +73,9 @@ class BrokerLink:
             connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
             raise RequestTimedOutError(f"broker {node} has not answered") from error
 
-    async def ask_coordinator(self, of: Coordinator, call: Call, *, repeatable: bool = False) -> Any:
+    async def ask_coordinator(
+        self, of: Coordinator, call: VersionedRequest, *, repeatable: bool = False
+    ) -> Any:
         """Ask until the answer has no error. The caller bounds it.
 
         Raises the error that does not pass. A lost answer is an error, unless it does no harm that the

@@ -24,7 +24,7 @@ from streams.runtime.kafka.clients import KafkaOptions, require_partitions
 from streams.runtime.transactions import requests
 from streams.runtime.transactions.batches import PackedBatch, ProducerSequences, pack
 from streams.runtime.transactions.codes import FENCED, error_of, moved, passes, pause
-from streams.runtime.transactions.limits import Limits
+from streams.runtime.transactions.limits import BatchLimits
 from streams.runtime.transactions.link import BrokerLink, Coordinator
 from streams.runtime.transactions.questions import describe_limit, describe_transaction
 from streams.runtime.transactions.refusals import clock_wrong, is_of_the_clock, is_too_large, too_large
@@ -58,7 +58,7 @@ class TransactionalProducer(Steps):
         *,
         starting: asyncio.Lock,
         closing: set[asyncio.Task[None]],
-        limits: Limits | None = None,
+        limits: BatchLimits | None = None,
     ) -> None:
         """`limits` are those that all producers of a worker have learnt."""
         super().__init__(transactional_id, options, closing)
@@ -69,7 +69,7 @@ class TransactionalProducer(Steps):
         self._protocol = V1
         self._sequences = ProducerSequences(Owner(transactional_id, -1, -1))
         self._known: set[TP] = set()
-        self._limits = limits or Limits()
+        self._limits = limits or BatchLimits()
         # Of the transaction that is open.
         self._begun = False
         self._began = 0.0

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from streams.runtime.transactions.wire import CLASSIC, FLEXIBLE, Call, ResponseReader
+from streams.runtime.transactions.wire import CLASSIC, FLEXIBLE, ResponseReader, VersionedRequest
 
 _DESCRIBE_CONFIGS, _DESCRIBE_TRANSACTIONS = 32, 65
 _TOPIC = 2
@@ -27,10 +27,10 @@ class Started(NamedTuple):
         return (self.code,)
 
 
-def describe_transaction(transactional_id: str) -> Call:
+def describe_transaction(transactional_id: str) -> VersionedRequest:
     """Asks the coordinator about an id. The answer is a `Started`."""
     parts = (FLEXIBLE.count(1), FLEXIBLE.string(transactional_id), FLEXIBLE.tags)
-    return Call((_DESCRIBE_TRANSACTIONS, 0), FLEXIBLE, parts, _started)
+    return VersionedRequest((_DESCRIBE_TRANSACTIONS, 0), FLEXIBLE, parts, _started)
 
 
 def _started(answer: ResponseReader) -> Started:
@@ -43,13 +43,13 @@ def _started(answer: ResponseReader) -> Started:
     return Started(code, at_ms)
 
 
-def describe_limit(topic: str) -> Call:
+def describe_limit(topic: str) -> VersionedRequest:
     """Asks any broker for the largest batch that a topic takes. The answer is in bytes; 0: the broker does
     not say.
     """
     name = (_KIND.pack(_TOPIC), CLASSIC.string(topic))
     parts = (CLASSIC.count(1), *name, CLASSIC.count(1), CLASSIC.string(LIMIT), b"\0")
-    return Call((_DESCRIBE_CONFIGS, 1), CLASSIC, parts, _limit)
+    return VersionedRequest((_DESCRIBE_CONFIGS, 1), CLASSIC, parts, _limit)
 
 
 def _limit(answer: ResponseReader) -> int:

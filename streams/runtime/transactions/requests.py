@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from streams.ports import TP
-from streams.runtime.transactions.wire import ABSENT, CLASSIC, FLEXIBLE, Call, ResponseReader, WireFormat
+from streams.runtime.transactions.wire import (
+    ABSENT,
+    CLASSIC,
+    FLEXIBLE,
+    ResponseReader,
+    VersionedRequest,
+    WireFormat,
+)
 
 T = TypeVar("T")
 
@@ -97,10 +104,10 @@ class WrittenBatch(NamedTuple):
     message: str
 
 
-def protocol_of() -> Call:
+def protocol_of() -> VersionedRequest:
     """Asks a broker how transactions are to be spoken of. The answer is a `TransactionProtocol`."""
     parts = (FLEXIBLE.string("steadfaust"), FLEXIBLE.string("1"), FLEXIBLE.tags)
-    return Call((_API_VERSIONS, 3), FLEXIBLE, parts, _protocol, old_header=True)
+    return VersionedRequest((_API_VERSIONS, 3), FLEXIBLE, parts, _protocol, old_header=True)
 
 
 def _protocol(answer: ResponseReader) -> TransactionProtocol:
@@ -128,32 +135,32 @@ def _features(data: bytes) -> dict[str, int]:
     return found
 
 
-def init_producer(transactional_id: str, timeout: float) -> Call:
+def init_producer(transactional_id: str, timeout: float) -> VersionedRequest:
     """Asks the coordinator for the epoch of a new owner, which fences the last one. `timeout` is in seconds,
     after which it aborts an open transaction. The answer is a `TransactionAnswer`.
     """
     parts = (CLASSIC.string(transactional_id), _PARTITION.pack(int(timeout * 1000)))
-    return Call((_INIT_PRODUCER, 0), CLASSIC, parts, _renewed)
+    return VersionedRequest((_INIT_PRODUCER, 0), CLASSIC, parts, _renewed)
 
 
-def add_partitions(owner: Owner, tps: Iterable[TP]) -> Call:
+def add_partitions(owner: Owner, tps: Iterable[TP]) -> VersionedRequest:
     """Tells the coordinator what is going to be written to. The answer is `Codes`."""
     topics = _by_topic((tp, tp.partition) for tp in tps)
     parts = [CLASSIC.string(owner.transactional_id), _IDENTITY.pack(*owner[1:]), CLASSIC.count(len(topics))]
     for topic, partitions in topics.items():
         parts += CLASSIC.string(topic), struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
-    return Call((_ADD_PARTITIONS, 0), CLASSIC, parts, _codes)
+    return VersionedRequest((_ADD_PARTITIONS, 0), CLASSIC, parts, _codes)
 
 
-def add_offsets(owner: Owner, group: str) -> Call:
+def add_offsets(owner: Owner, group: str) -> VersionedRequest:
     """Announce to the coordinator that a group commits positions. The answer is a `TransactionAnswer`."""
     parts = (CLASSIC.string(owner.transactional_id), _IDENTITY.pack(*owner[1:]), CLASSIC.string(group))
-    return Call((_ADD_OFFSETS, 0), CLASSIC, parts, _outcome)
+    return VersionedRequest((_ADD_OFFSETS, 0), CLASSIC, parts, _outcome)
 
 
 def produce(
     protocol: TransactionProtocol, owner: Owner, batches: Mapping[TP, bytearray], timeout: float
-) -> Call:
+) -> VersionedRequest:
     """Writes a batch to each of some partitions that one broker leads, and waits for their replicas, for
     `timeout` seconds at most. The answer is a `WrittenBatch` for each partition.
     """
@@ -168,7 +175,7 @@ def produce(
             parts += _PARTITION.pack(partition), form.count(len(batch)), batch, form.tags
         parts.append(form.tags)
     parts.append(form.tags)
-    return Call((_PRODUCE, protocol.produce), form, parts, _produced)
+    return VersionedRequest((_PRODUCE, protocol.produce), form, parts, _produced)
 
 
 def _produced(answer: ResponseReader) -> dict[TP, WrittenBatch]:
@@ -191,7 +198,7 @@ def _produced(answer: ResponseReader) -> dict[TP, WrittenBatch]:
 
 def commit_offsets(
     protocol: TransactionProtocol, owner: Owner, group: str, offsets: Mapping[TP, int]
-) -> Call:
+) -> VersionedRequest:
     """Writes a group's positions, which move with the transaction. The answer is `Codes`."""
     form = protocol.form
     topics = _by_topic((tp, (tp.partition, offset)) for tp, offset in offsets.items())
@@ -209,14 +216,14 @@ def commit_offsets(
             parts += form.string(""), form.tags
         parts.append(form.tags)
     parts.append(form.tags)
-    return Call((_COMMIT_OFFSETS, protocol.offsets), form, parts, _codes)
+    return VersionedRequest((_COMMIT_OFFSETS, protocol.offsets), form, parts, _codes)
 
 
-def end(protocol: TransactionProtocol, owner: Owner) -> Call:
+def end(protocol: TransactionProtocol, owner: Owner) -> VersionedRequest:
     """Commits. The answer is a `TransactionAnswer`, with the next owner where the end raises the epoch."""
     form = protocol.form
     parts = (form.string(owner.transactional_id), _END_OF.pack(*owner[1:], True), form.tags)
-    return Call((_END, protocol.end), form, parts, _renewed if protocol.enrols else _outcome)
+    return VersionedRequest((_END, protocol.end), form, parts, _renewed if protocol.enrols else _outcome)
 
 
 def _codes(answer: ResponseReader) -> Codes:

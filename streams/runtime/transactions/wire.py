@@ -109,7 +109,7 @@ class ResponseReader:
             shift += 7
 
 
-class Call:
+class VersionedRequest:
     """A request in one version, with what reads its answer: what a connection of aiokafka sends.
 
     It replaces aiokafka's request, the structure made of it, and the class of the answer.
@@ -135,7 +135,7 @@ class Call:
         self._header = ResponseHeader_v1 if form.flexible and not old_header else ResponseHeader_v0
 
     @property
-    def RESPONSE_TYPE(self) -> Call:  # noqa: N802 - aiokafka's name
+    def RESPONSE_TYPE(self) -> VersionedRequest:  # noqa: N802 - aiokafka's name
         """In the place of the class of the answer. No attribute: a call that refers to itself, and with it
         all that a transaction has written, would stay in memory until the garbage collector comes.
         """
@@ -145,7 +145,7 @@ class Call:
         """Header before the body of the answer."""
         return self._header.decode(data)
 
-    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Call:
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> VersionedRequest:
         """The request for a broker that speaks these versions. Raises IncompatibleBrokerVersion."""
         lowest, highest = versions.get(self.API_KEY, (0, -1))
         if not lowest <= self.API_VERSION <= highest:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from streams.model.application import Application
 from streams.model.envelope import new_headers, rfc3339
-from streams.model.operations import HANDLER_OPERATION, HandlerOperation, Pause, encode_operation
+from streams.model.operations import HANDLER_OPERATION, HandlerOperation, HandlerPause, encode_operation
 from streams.operator.pauses import read_pause
 from streams.ports import TP, Outgoing
 from streams.retry.gate import HandlerGate
@@ -66,7 +66,7 @@ async def list_handlers(
     return merged([_answer(view.application, known, {}), *await asyncio.gather(*parts)])
 
 
-def paused_here(view: WorkerView, lane: int) -> dict[tuple[str, int], Pause]:
+def paused_here(view: WorkerView, lane: int) -> dict[tuple[str, int], HandlerPause]:
     """By handler and partition, what is paused in a lane of this worker, as committed. Raises Problem 503."""
     found = {}
     for local, data in readable_store(view, lane).scan(HANDLERS):
@@ -157,7 +157,9 @@ async def _of_lane(
     return answers
 
 
-def _answer_of(name: str, partitions: int, found: Sequence[Pause], gate: HandlerGate | None) -> HandlerAnswer:
+def _answer_of(
+    name: str, partitions: int, found: Sequence[HandlerPause], gate: HandlerGate | None
+) -> HandlerAnswer:
     newest = max(found, key=lambda pause: pause.since_ms, default=None)
     states = Counter(str(pause.state) for pause in found) + Counter({RUNNING: partitions - len(found)})
     return HandlerAnswer(

@@ -15,7 +15,7 @@ from streams.web.base.windows import TopicFacts
 from streams.web.history.topics import cursor_of_page, window_of
 
 
-class Logged(msgspec.Struct, frozen=True, kw_only=True):
+class LoggedOperation(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of the log, of a letter, a handler or a row; `place` is its record's.
 
     It has what all kinds have, and what one of them has.
@@ -48,7 +48,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     offset: int
-    logged: Logged | None
+    logged: LoggedOperation | None
     partitions: list[int] = []
 
 
@@ -63,7 +63,7 @@ class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
     tail: bool
 
 
-_decode = msgspec.json.Decoder(Logged).decode
+_decode = msgspec.json.Decoder(LoggedOperation).decode
 
 
 async def audit_page(view: WorkerView, query: Query) -> AuditPage:

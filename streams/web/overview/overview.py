@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from streams.model.application import Application
 from streams.model.envelope import rfc3339
-from streams.model.operations import Pause
+from streams.model.operations import HandlerPause
 from streams.web.base.answers import (
     HealthAnswer,
     LaneAnswer,
@@ -144,7 +144,7 @@ def _lane(view: WorkerView, lane: LaneView, *, stuck: bool) -> LaneAnswer:
 
 
 def _paused(view: WorkerView) -> list[PausedAnswer]:
-    found: dict[str, list[Pause]] = {}
+    found: dict[str, list[HandlerPause]] = {}
     for lane in view.lanes:
         with suppress(Problem):  # one that is not open shows so
             for (handler, _), pause in paused_here(view, lane).items():

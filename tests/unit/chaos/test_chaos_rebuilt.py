@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chaos.evidence.rebuilt import Place, Rebuilt, compare
 from chaos.evidence.stores import Copy
-from streams.model.operations import Pause, PauseState
+from streams.model.operations import HandlerPause, PauseState
 from streams.operator.pauses import set_pause
 from streams.ports import TP, Outgoing
 from streams.staging.changes import Change, Writes
@@ -23,7 +23,7 @@ LANES = 2
 KEYS = st.sampled_from([b"a", b"b", b"\0\1"])
 TIMES = st.integers(0, 5)
 RING = Outgoing(b"k", b"ring", [])
-PAUSES = st.builds(Pause, st.sampled_from(PauseState), st.just("ann"), st.just("so"), TIMES)
+PAUSES = st.builds(HandlerPause, st.sampled_from(PauseState), st.just("ann"), st.just("so"), TIMES)
 
 rows = st.builds(
     lambda *fields: Change(*fields),

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from streams.local.errors import BadListener, OtherCluster
-from streams.local.kafka import BrokerNode, ClusterFiles, Jvm, Shape, properties
+from streams.local.kafka import BrokerNode, ClusterFiles, DirectoryFormat, Jvm, properties
 from streams.local.state import Listener
 
 NODES = [BrokerNode(1, 20001, 20011), BrokerNode(2, 20002, 20012), BrokerNode(3, 20003, 20013)]
@@ -60,14 +60,14 @@ def test_benchmarks_leave_the_optimising_compiler_on() -> None:
 
 
 def test_data_of_another_cluster_size_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "cluster.json").write_bytes(msgspec.json.encode(Shape("id", brokers=1)))
+    (tmp_path / "cluster.json").write_bytes(msgspec.json.encode(DirectoryFormat("id", brokers=1)))
     why = r"holds a cluster of 1 broker\(s\), not 3: start it with --brokers 1"
     with pytest.raises(OtherCluster, match=why):
         ClusterFiles(tmp_path, JVM, NODES).prepare()
 
 
 def test_data_found_again_gets_the_ports_of_this_start(tmp_path: Path) -> None:
-    (tmp_path / "cluster.json").write_bytes(msgspec.json.encode(Shape("id", brokers=1)))
+    (tmp_path / "cluster.json").write_bytes(msgspec.json.encode(DirectoryFormat("id", brokers=1)))
     cluster = ClusterFiles(tmp_path, JVM, [BrokerNode(1, 20001, 20011)])
     cluster.prepare()
     assert cluster.shape.cluster_id == "id"

@@ -28,7 +28,7 @@ from aiokafka.protocol.types import (
 from streams.ports import TP
 from streams.runtime.transactions import requests
 from streams.runtime.transactions.requests import V1, V2, Owner, TransactionAnswer, WrittenBatch
-from streams.runtime.transactions.wire import CLASSIC, FLEXIBLE, Call, ResponseReader
+from streams.runtime.transactions.wire import CLASSIC, FLEXIBLE, ResponseReader, VersionedRequest
 
 OWNER = Owner("lane-é", 2**40, 32_000)
 A0, A7, B3 = TP("a", 0), TP("a", 7), TP("b" * 200, 3)
@@ -36,7 +36,7 @@ GROUP = "the group"
 STRING, TAGS = CompactString("utf-8"), ("tags", TaggedFields)
 
 
-def read(call: Call, body: bytes) -> Any:
+def read(call: VersionedRequest, body: bytes) -> Any:
     return call.decode(BytesIO(body))
 
 
@@ -207,7 +207,7 @@ def test_the_second_version_is_spoken_where_there_is_its_feature(answer: bytes, 
 @pytest.mark.parametrize(
     ("call", "left"), [(requests.protocol_of(), b"\x00\x23"), (requests.end(V2, OWNER), b"\x23")]
 )
-def test_the_answer_of_versions_has_the_old_header(call: Call, left: bytes) -> None:
+def test_the_answer_of_versions_has_the_old_header(call: VersionedRequest, left: bytes) -> None:
     """The others have the new one."""
     rest = BytesIO(struct.pack(">i", 5) + b"\x00\x23")
     assert call.parse_response_header(rest).correlation_id == 5

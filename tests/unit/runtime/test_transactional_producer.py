@@ -17,7 +17,7 @@ from streams.ports import TP, Outgoing
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.transactions.batches import ProducerSequences
 from streams.runtime.transactions.codes import error_of, passes, pause
-from streams.runtime.transactions.limits import Limits
+from streams.runtime.transactions.limits import BatchLimits
 from streams.runtime.transactions.link import BrokerLink
 from streams.runtime.transactions.producer import TransactionalProducer
 from streams.runtime.transactions.questions import Started
@@ -435,7 +435,7 @@ async def test_a_batch_over_a_limit_is_packed_smaller_next_time(begin: Start) ->
 async def test_a_raised_limit_is_learnt(begin: Start, told: int, later: float, batches: int) -> None:
     """The limit was 500 bytes; it is asked for when it is a minute old, or tried where nobody tells it."""
     now = 0.0
-    limits = Limits(lambda: now)
+    limits = BatchLimits(lambda: now)
     limits.refused("a", 2_500, 500 if told else None)
     if not told:
         limits.refused("a", 1_000, None)
@@ -448,7 +448,7 @@ async def test_a_raised_limit_is_learnt(begin: Start, told: int, later: float, b
 
 
 async def test_a_limit_without_an_answer_stays(begin: Start) -> None:
-    limits = Limits(iter((0.0, 100.0, 100.0, 100.0, 100.0)).__next__)
+    limits = BatchLimits(iter((0.0, 100.0, 100.0, 100.0, 100.0)).__next__)
     limits.refused("a", 2_500, 500)
     producer, brokers = await begin(V2, limits=limits)
     brokers.answers[32] = [KafkaConnectionError("broken")]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.model.operations import Pause, PauseState
+from streams.model.operations import HandlerPause, PauseState
 from streams.policy.breaker import BreakerPolicy, BreakerState, Permit
 from streams.retry.gate import NO_PERMIT, HandlerGate
 
@@ -88,7 +88,7 @@ def test_a_lane_opening_behind_a_breaker_blames_the_outside(gate: HandlerGate) -
 @pytest.mark.parametrize("state", PauseState)
 def test_it_is_clear_once_no_partition_has_it_paused(gate: HandlerGate, state: PauseState) -> None:
     for partition in (b"\0\0", b"\0\1"):
-        gate.set_pause(partition, Pause(state, "ann", "so", 1))
+        gate.set_pause(partition, HandlerPause(state, "ann", "so", 1))
     holds = state is not PauseState.DRAINING
     assert gate.shut == ({b"\0\0", b"\0\1"} if holds else set())
     gate.set_pause(b"\0\0", None)

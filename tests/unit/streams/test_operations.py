@@ -29,10 +29,10 @@ from streams.dead_letters.row import (
 from streams.errors import PermanentError
 from streams.model.envelope import headers_size, record_size
 from streams.model.operations import LetterCommand, Operation, decode_operation, encode_operation
-from streams.operator.decisions import Do, Limits, decide_letter
+from streams.operator.decisions import Do, OperationLimits, decide_letter
 from streams.testing.log import FakeRecord
 
-LIMITS = Limits(max_replays=3, edit=True)
+LIMITS = OperationLimits(max_replays=3, edit=True)
 
 
 def record(**more: Any) -> FakeRecord:
@@ -127,7 +127,7 @@ def test_an_edited_value_goes_with_its_schema() -> None:
 
 
 def test_editing_has_to_be_enabled() -> None:
-    verdict = decided(a_letter(), EDITED, limits=Limits())
+    verdict = decided(a_letter(), EDITED, limits=OperationLimits())
     assert (verdict.do, verdict.letter.value) == (Do.NOTHING, b"{}")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from streams.model.operations import (
     HandlerCommand,
     HandlerOperation,
-    Pause,
+    HandlerPause,
     PauseState,
     decode_handler_operation,
     encode_operation,
@@ -28,8 +28,8 @@ def asks(kind: HandlerCommand) -> HandlerOperation:
     return HandlerOperation(kind=kind, handler="pay.take", who="ann", why="the bank is down", at_ms=5)
 
 
-def row(state: PauseState) -> Pause:
-    return Pause(state, "bob", "earlier", BEFORE)
+def row(state: PauseState) -> HandlerPause:
+    return HandlerPause(state, "bob", "earlier", BEFORE)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def test_a_command_leads_to_a_state_or_changes_nothing(case: Case) -> None:
     if case.after is None:
         assert settled.pause is None
     elif settled.changed:
-        assert settled.pause == Pause(case.after, "ann", "the bank is down", NOW)
+        assert settled.pause == HandlerPause(case.after, "ann", "the bank is down", NOW)
     else:
         assert settled.pause == before, "who asked first, and when, stays"
 
@@ -81,7 +81,7 @@ def test_a_command_leads_to_a_state_or_changes_nothing(case: Case) -> None:
 def test_a_command_that_is_repeated_changes_nothing(
     commands: list[HandlerCommand], last: HandlerCommand
 ) -> None:
-    pause: Pause | None = None
+    pause: HandlerPause | None = None
     for number, kind in enumerate([*commands, last]):
         pause = decide_pause(pause, asks(kind), now_ms=number).pause
     again = decide_pause(pause, asks(last), now_ms=NOW)
@@ -90,7 +90,7 @@ def test_a_command_that_is_repeated_changes_nothing(
 
 def test_a_drained_handler_holds_and_remembers_who_asked() -> None:
     after = drained(row(DRAINING), NOW)
-    assert after == Pause(DRAINED, "bob", "earlier", NOW)
+    assert after == HandlerPause(DRAINED, "bob", "earlier", NOW)
     assert [row(state).holds for state in PauseState] == [True, False, True]
 
 
@@ -100,8 +100,8 @@ def test_an_operation_comes_back_from_its_message(operation: HandlerOperation) -
     assert decode_handler_operation(encode_operation(operation)) == operation
 
 
-@given(st.builds(Pause, st.sampled_from(PauseState), st.text(), st.text(), st.integers(0, 1 << 50)))
-def test_a_pause_comes_back_from_its_row(pause: Pause) -> None:
+@given(st.builds(HandlerPause, st.sampled_from(PauseState), st.text(), st.text(), st.integers(0, 1 << 50)))
+def test_a_pause_comes_back_from_its_row(pause: HandlerPause) -> None:
     change = set_pause("pay.take", pause)
     assert change.key == b"hpay.take"
     assert read_pause(change.value) == pause

@@ -7,7 +7,7 @@ from letters_kept import staging_over
 
 from streams.ports import Store
 from streams.retry import queue_rows as queues_module
-from streams.retry.queue import Queue, Reason, begin, index_prefix, queue_name, set_queue
+from streams.retry.queue import Reason, WaitingQueue, begin, index_prefix, queue_name, set_queue
 from streams.retry.queue_rows import Queues
 from streams.staging.changes import QUEUES_BY_DUE, Writes
 from streams.staging.keys import store_key
@@ -23,7 +23,7 @@ def store() -> Store:
     return MemoryStores().open(0)
 
 
-def put(store: Store, key: str, queue: Queue, partition: int = 0) -> bytes:
+def put(store: Store, key: str, queue: WaitingQueue, partition: int = 0) -> bytes:
     """Commit a queue; its local key."""
     name = queue_name(HANDLER, key.encode())
     change = set_queue(name, queue)
@@ -31,7 +31,7 @@ def put(store: Store, key: str, queue: Queue, partition: int = 0) -> bytes:
     return store_key(partition, name)
 
 
-def waits(reason: Reason, due_ms: int) -> Queue:
+def waits(reason: Reason, due_ms: int) -> WaitingQueue:
     return begin(reason, due_ms=due_ms, attempts=0, size=1)
 
 

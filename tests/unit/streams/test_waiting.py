@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from streams.model.layout import LANE
 from streams.retry.queue import (
-    Queue,
     Reason,
     WaitingMessage,
+    WaitingQueue,
     begin,
     due_until,
     handler_of,
@@ -36,11 +36,11 @@ TIMES = st.integers(0, 2**53)
 SIZES = st.integers(0, 99)
 
 
-def queue(due_ms: int, reason: Reason = Reason.RETRY) -> Queue:
+def queue(due_ms: int, reason: Reason = Reason.RETRY) -> WaitingQueue:
     return begin(reason, due_ms=due_ms, attempts=1, size=10)
 
 
-def put(rows: MemoryStore, name: bytes, value: Queue | None, partition: int = 0) -> None:
+def put(rows: MemoryStore, name: bytes, value: WaitingQueue | None, partition: int = 0) -> None:
     change = set_queue(name, value)
     rows.apply(WRITES.of(LANE, partition, [(change.key, change.value)]), {})
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from streams.retry import queue as waiting
-from streams.retry.queue import REPLAYED, Queue, Reason
+from streams.retry.queue import REPLAYED, Reason, WaitingQueue
 from tests.effort import examples
 
 SIZES = st.integers(1, 9)
@@ -18,7 +18,7 @@ class Queues(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue: Queue | None = None
+        self.queue: WaitingQueue | None = None
         self.stored: dict[int, int] = {}
         self.replays: list[int] = []
         self.rest: list[int] = []

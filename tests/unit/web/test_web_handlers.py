@@ -11,7 +11,7 @@ from streams.model.envelope import TYPE, rfc3339
 from streams.model.operations import (
     HANDLER_OPERATION,
     HandlerCommand,
-    Pause,
+    HandlerPause,
     PauseState,
     decode_handler_operation,
 )
@@ -40,7 +40,7 @@ def paused(
 ) -> None:
     """Write rows of a pause."""
     for partition in partitions:
-        change = set_pause(NOTE, Pause(state, "ann", f"since {at:.0f}", int(at * 1000)))
+        change = set_pause(NOTE, HandlerPause(state, "ann", f"since {at:.0f}", int(at * 1000)))
         worker.put_raw("_handlers", partition, change.key[1:], change.value)
 
 
