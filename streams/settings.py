@@ -344,28 +344,25 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
 
     def postgres(self) -> str:
         """Where PostgreSQL is. Raises SettingsError when neither a setting nor a running local stack says."""
-        if self.postgres_url:
-            return self.postgres_url
-        processes = self.local_stack().get("processes", {})
-        found = processes.get("postgres") if isinstance(processes, dict) else None
-        if not found:
-            raise SettingsError(
-                f"the local stack under {self.var} runs no PostgreSQL: set STEADFAUST_POSTGRES_URL, or name"
-                " `databases` in [tool.steadfaust.local] and start it again"
-            )
-        return str(found["url"])
+        return self.postgres_url or self._local(
+            "postgres",
+            "PostgreSQL: set STEADFAUST_POSTGRES_URL, or name `databases` in [tool.steadfaust.local] and"
+            " start it again",
+        )
 
     def connect(self) -> str:
         """Where Kafka Connect is. Raises SettingsError when neither a setting nor a local stack says."""
-        if self.connect_url:
-            return self.connect_url
+        return self.connect_url or self._local(
+            "connect",
+            "Kafka Connect: set STEADFAUST_CONNECT_URL, or start it with `steadfaust up --cdc`",
+        )
+
+    def _local(self, name: str, advice: str) -> str:
+        """The address of a process of the local stack. Raises SettingsError with what to do."""
         processes = self.local_stack().get("processes", {})
-        found = processes.get("connect") if isinstance(processes, dict) else None
+        found = processes.get(name) if isinstance(processes, dict) else None
         if not found:
-            raise SettingsError(
-                f"the local stack under {self.var} runs no Kafka Connect: set STEADFAUST_CONNECT_URL, or"
-                " start it with `steadfaust up --cdc`"
-            )
+            raise SettingsError(f"the local stack under {self.var} runs no {advice}")
         return str(found["url"])
 
     def local_stack(self) -> dict[str, object]:

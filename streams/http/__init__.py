@@ -9,11 +9,10 @@ from streams.errors import missing_extra
 
 try:
     from streams.http.bodies import StrictJson
-    from streams.http.document import describe_structs
     from streams.http.health import Check, Health, Report
     from streams.http.limits import RateLimit
     from streams.http.operations import metrics_handler, operations_app
-    from streams.http.page import PlainPage
+    from streams.http.page import PlainPage, describe_structs
     from streams.http.problems import problem, problem_body, problem_handlers
     from streams.http.requests import Requests, request_id, traceparent
     from streams.http.rules import RequestRules

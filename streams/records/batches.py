@@ -110,7 +110,7 @@ class _Broken(ValueError):
 
 def _frame(body: bytes, pos: int, *, is_last: bool) -> int:
     """Where the record at a place ends."""
-    size, begin = _varint(body, pos, len(body))
+    size, begin = _read_varint(body, pos, len(body))
     left = len(body) - begin
     if size < _SMALLEST or size > left:
         raise _Broken(f"a record says that it has {size} bytes, and there are {left}")
@@ -136,9 +136,9 @@ def _record(
 def _parsed(
     head: Head, body: bytes, pos: int, stop: int, between: tuple[int, int]
 ) -> tuple[int, int, bytes | None, bytes | None, Headers]:
-    _, pos = _varint(body, pos, stop)  # its length, which `stop` says
-    later, pos = _varint(body, pos + 1, stop)  # one byte of attributes, of which none has a meaning
-    delta, pos = _varint(body, pos, stop)
+    _, pos = _read_varint(body, pos, stop)  # its length, which `stop` says
+    later, pos = _read_varint(body, pos + 1, stop)  # one byte of attributes, of which none has a meaning
+    delta, pos = _read_varint(body, pos, stop)
     key, pos = _bytes(body, pos, stop)
     try:
         value, pos = _bytes(body, pos, stop)
@@ -160,7 +160,7 @@ def _place(head: Head, later: int, delta: int, between: tuple[int, int]) -> tupl
 
 
 def _headers(body: bytes, pos: int, stop: int) -> Headers:
-    number, pos = _varint(body, pos, stop)
+    number, pos = _read_varint(body, pos, stop)
     if not 0 <= number <= MAX_HEADERS:
         raise _Broken(f"it says that it has {number} headers; {MAX_HEADERS} are read at most")
     headers = []
@@ -179,7 +179,7 @@ def _headers(body: bytes, pos: int, stop: int) -> Headers:
 
 
 def _bytes(body: bytes, pos: int, stop: int) -> tuple[bytes | None, int]:
-    size, pos = _varint(body, pos, stop)
+    size, pos = _read_varint(body, pos, stop)
     if size < 0:  # any, as for Kafka's own client
         return None, pos
     if size > stop - pos:
@@ -187,7 +187,7 @@ def _bytes(body: bytes, pos: int, stop: int) -> tuple[bytes | None, int]:
     return body[pos : pos + size], pos + size
 
 
-def _varint(body: bytes, pos: int, stop: int) -> tuple[int, int]:
+def _read_varint(body: bytes, pos: int, stop: int) -> tuple[int, int]:
     """A zigzag number and the place after it."""
     value = shift = 0
     while pos < stop and shift < 64:

@@ -79,15 +79,17 @@ async def show_job(connection: Connection, number: int) -> dict[str, Any] | None
 
 async def retry_jobs(connection: Connection, queue: str, numbers: Sequence[int]) -> list[int]:
     """Have failed or waiting jobs tried now, from the first try on; returns those that are."""
-    async with connection.transaction():
-        found: list[int] = await connection.fetchval(SQL["retry"], queue, list(numbers))
-        await connection.execute(SQL["wake"], queue)
-    return found
+    return await _change_jobs(connection, "retry", queue, numbers)
 
 
 async def discard_jobs(connection: Connection, queue: str, numbers: Sequence[int]) -> list[int]:
     """Give jobs up for good: those behind them go on. Returns which; not those that a worker has."""
+    return await _change_jobs(connection, "discard", queue, numbers)
+
+
+async def _change_jobs(connection: Connection, change: str, queue: str, numbers: Sequence[int]) -> list[int]:
+    """Change jobs by a statement, and wake the queue's workers. Returns the jobs that were changed."""
     async with connection.transaction():
-        found: list[int] = await connection.fetchval(SQL["discard"], queue, list(numbers))
+        found: list[int] = await connection.fetchval(SQL[change], queue, list(numbers))
         await connection.execute(SQL["wake"], queue)
     return found

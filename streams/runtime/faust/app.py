@@ -29,9 +29,8 @@ from streams.runtime.announcements import Announcements
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.faust.assignor import LaneAssignor
 from streams.runtime.faust.handover import hand_over
-from streams.runtime.faust.loop import tune_process
+from streams.runtime.faust.loop import shortage, tune_process
 from streams.runtime.faust.membership import Membership, MembershipTransport, static_member_id
-from streams.runtime.faust.open_files import shortage
 from streams.runtime.faust.process import EXIT_FAILED, WorkerProcess
 from streams.runtime.faust.slots import LOOPBACK, Slot, free_port, reached_at, take_slot, url_of
 from streams.runtime.kafka.access import broker_urls, until_brokers_answer

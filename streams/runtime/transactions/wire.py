@@ -33,12 +33,12 @@ class WireFormat:
 
     def count(self, number: int) -> bytes:
         """The length of an array, or of bytes."""
-        return _varint(number + 1) if self.flexible else _INT32.pack(number)
+        return _unsigned_varint(number + 1) if self.flexible else _INT32.pack(number)
 
     def string(self, text: str) -> bytes:
         """A text with its length."""
         data = text.encode()
-        return (_varint(len(data) + 1) if self.flexible else _INT16.pack(len(data))) + data
+        return (_unsigned_varint(len(data) + 1) if self.flexible else _INT16.pack(len(data))) + data
 
 
 CLASSIC = WireFormat(flexible=False, tags=b"")
@@ -47,7 +47,7 @@ FLEXIBLE = WireFormat(flexible=True, tags=b"\0")
 ABSENT = b"\0"
 
 
-def _varint(number: int) -> bytes:
+def _unsigned_varint(number: int) -> bytes:
     if number < 0x80:
         return bytes((number,))
     written = bytearray()

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from streams.runtime.faust import open_files
+from streams.runtime.faust import loop
 
 SHOWS = """
 import resource
@@ -27,17 +27,17 @@ def test_a_worker_raises_its_soft_limit_to_the_hard_one() -> None:
 
 
 def test_what_lanes_and_standbys_may_want_is_counted() -> None:
-    assert open_files.wanted(0, 0, 3) < 300
-    assert 256 < open_files.wanted(1, 0, 3) - open_files.wanted(0, 0, 3) < 320
-    assert 256 < open_files.wanted(0, 1, 3) - open_files.wanted(0, 0, 3) < 320
+    assert loop.wanted(0, 0, 3) < 300
+    assert 256 < loop.wanted(1, 0, 3) - loop.wanted(0, 0, 3) < 320
+    assert 256 < loop.wanted(0, 1, 3) - loop.wanted(0, 0, 3) < 320
 
 
 @pytest.mark.parametrize(
     ("limit", "warned"), [(1024, True), (65_536, False), (resource.RLIM_INFINITY, False)]
 )
 def test_a_limit_below_that_is_warned_of(monkeypatch: pytest.MonkeyPatch, limit: int, warned: bool) -> None:
-    monkeypatch.setattr(open_files.resource, "getrlimit", lambda _: (limit, limit))
-    said = open_files.shortage(8, 8, 3)
+    monkeypatch.setattr(loop.resource, "getrlimit", lambda _: (limit, limit))
+    said = loop.shortage(8, 8, 3)
     assert bool(said) is warned
     if warned:
         assert "1024 files" in said
