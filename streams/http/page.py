@@ -1,5 +1,6 @@
-"""The OpenAPI document as a page, and its schemas as msgspec reads bodies. The page loads nothing from elsewhere:
-no script, no style sheet, no font.
+"""The OpenAPI document as a page, and its schemas as msgspec reads bodies.
+
+The page loads nothing from elsewhere: no script, no style sheet, no font.
 """
 
 from __future__ import annotations
