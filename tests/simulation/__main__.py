@@ -8,13 +8,14 @@ import os
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import NamedTuple
 
 from streams.testing.simulation.coverage import Strike, table, unmet
 from streams.testing.simulation.play import run
 from streams.testing.simulation.shrink import shrink
-from tests.simulation.controls import CONTROLS, Control
+from tests.simulation.control import Control
+from tests.simulation.controls import CONTROLS
 from tests.simulation.plans import plan_of
 from tests.simulation.skew import NO_FAULTS
 
@@ -153,7 +154,8 @@ def print_controls(names: list[str], seeds: str, *, as_json: bool) -> int:
         print("| control | without it | seed | what does not hold |")
         print("|---|---|---|---|")
     with ProcessPoolExecutor(max_workers=2) as pool:
-        for each in pool.map(search, names, [seeds] * len(names)):
+        for done in as_completed([pool.submit(search, name, seeds) for name in names]):
+            each = done.result()
             missed += each.seed is None or bool(each.crash)
             if as_json:
                 print(json.dumps(each._asdict()), flush=True)

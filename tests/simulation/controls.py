@@ -7,10 +7,9 @@ mistake, as the inbox covers a repetition, that one is off too, as in `chaos.mod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
 from unittest.mock import patch
 
 from chaos.controls.hasty import HastyLane
@@ -21,7 +20,6 @@ from streams.lane import lane as lane_module
 from streams.lane.lane import Lane
 from streams.lane.timers import Timers
 from streams.model import codecs
-from streams.model.choreography import Choreography, Route, choreography
 from streams.model.envelope import LOOPBACK
 from streams.policy import reopening
 from streams.ports import TP, Outgoing, Record, Store, Transactions
@@ -42,79 +40,10 @@ from streams.staging.timers import DueIndex
 from streams.testing.broker import FakeBroker, Producer
 from streams.testing.clients import FakeTransactions
 from streams.testing.log import TransactionState
-from streams.testing.simulation import machines, run
+from streams.testing.simulation import machines
 from streams.testing.simulation.machines import Network
-from streams.testing.simulation.plan import Finding, Plan, Step
-from tests.simulation.plans import plan_of
-
-Off = AbstractContextManager[Any]
-
-#: Findings that the patch of a control itself could lead to, by an error.
-_CRASHES = ("a worker ends unasked", "an error that nobody hears", "no lane_error", "no lane_quarantined")
-ENDS, QUARANTINED = _CRASHES[0], _CRASHES[3]
-
-
-class Control(NamedTuple):
-    """What the code does without a protection, and how to take that away.
-
-    Attributes:
-        finds: the invariant that has to be broken; empty: any that a crash does not break.
-        once: nothing comes twice from outside: there is no inbox.
-    """
-
-    about: str
-    off: Callable[[], Off]
-    finds: str = ""
-    once: bool = False
-
-    def plan_of(self, seed: int) -> Plan:
-        """The run of a seed."""
-        plan = plan_of(seed)
-        return replace(plan, steps=tuple(_once(plan.steps))) if self.once else plan
-
-    def finding(self, findings: Sequence[Finding]) -> Finding | None:
-        """The finding that shows it."""
-        for each in findings:
-            if self.off is nullcontext:
-                return each
-            if self.finds == each.invariant or (not self.finds and each.invariant not in _CRASHES):
-                return each
-        return None
-
-
-def _once(steps: Iterable[Step]) -> Iterator[Step]:
-    """The steps of a plan, without messages and wishes of operators that come again."""
-    seen = set()
-    for step in steps:
-        if step.kind not in ("write", "forge"):
-            yield replace(step, what=(step.what[0], False)) if step.kind == "operate" else step
-        elif step.what[1] not in seen:
-            seen.add(step.what[1])
-            yield step
-
-
-def _all(*offs: Callable[[], Off]) -> Callable[[], Off]:
-    """Several protections are off."""
-
-    def off() -> Off:
-        stack = ExitStack()
-        for each in offs:
-            stack.enter_context(each())
-        return stack
-
-    return off
-
-
-def _off(target: Any, name: str, other: Any) -> Callable[[], Off]:
-    return lambda: patch.object(target, name, other)
-
-
-def _no_inbox() -> Off:
-    def without(*routes: Route) -> Choreography:
-        return choreography(*(replace(route, inbox=False) for route in routes))
-
-    return patch.object(run, "choreography", without)
-
+from tests.simulation.control import ENDS, QUARANTINED, Control, Off, all_off, no_inbox, off
+from tests.simulation.holes import HOLES
 
 # -- of chaos.model and chaos.controls ----------------------------------------------------------------------
 
@@ -204,7 +133,7 @@ def _positions_first() -> Off:
     async def positions(app: Any, sources: Sequence[TP], store: Store, cluster: Any) -> Any:
         return await _uncompared(app, sources, store, cluster, early.pop(id(store)))
 
-    return _all(_off(Lane, "_open", begin), _off(opening, "source_positions", positions))()
+    return all_off(off(Lane, "_open", begin), off(opening, "source_positions", positions))()
 
 
 def _recovery_first() -> Off:
@@ -245,10 +174,10 @@ def _recovery_first() -> Off:
         committed = await cluster.committed(app.layout.app_id, sources)
         return await _uncompared(app, sources, store, cluster, committed)
 
-    return _all(
-        _off(Lane, "_open", begin),
-        _off(opening, "recover", recovered),
-        _off(opening, "source_positions", positions),
+    return all_off(
+        off(Lane, "_open", begin),
+        off(opening, "recover", recovered),
+        off(opening, "source_positions", positions),
     )()
 
 
@@ -313,32 +242,32 @@ def _wiped(store: Store | None, _error: Any, _lane: int) -> Store | None:
 
 
 def _waits_for_nothing() -> Off:
-    return _all(
-        _off(reopening, "waited_out", lambda _: ""),
-        _off(lane_module, "waited_out", lambda _: ""),
-        _off(reopening, "is_expected", lambda _: False),
+    return all_off(
+        off(reopening, "waited_out", lambda _: ""),
+        off(lane_module, "waited_out", lambda _: ""),
+        off(reopening, "is_expected", lambda _: False),
     )()
 
 
 CONTROLS: Mapping[str, Control] = {
     "": Control("nothing is missing", nullcontext),
-    "no-inbox": Control("no topic is checked for what came before", _no_inbox),
+    "no-inbox": Control("no topic is checked for what came before", no_inbox),
     "no-fencing": Control("each machine has transactional ids of its own", _unfenced),
     "unnoted-ahead": Control(
         "what is handled above a position is not noted with it (no inbox)",
-        _all(_off(commit_order, "encode_position", lambda offset, *_: b"%d" % offset), _no_inbox),
+        all_off(off(commit_order, "encode_position", lambda offset, *_: b"%d" % offset), no_inbox),
         once=True,
     ),
     "unmarked-loop": Control(
         "what a lane has sent itself and handled is handled again when read",
-        _off(intake, "was_looped", lambda *_: False),
+        off(intake, "was_looped", lambda *_: False),
     ),
     "store-before-commit": Control(
-        "a store is written before the transaction is committed", _off(lane_host, "Lane", HastyLane)
+        "a store is written before the transaction is committed", off(lane_host, "Lane", HastyLane)
     ),
     "positions-before-fencing": Control(
         "positions are read, then the old owner is fenced (no inbox)",
-        _all(_positions_first, _no_inbox),
+        all_off(_positions_first, no_inbox),
         once=True,
     ),
     "recovery-before-fencing": Control(
@@ -363,50 +292,51 @@ CONTROLS: Mapping[str, Control] = {
         "a step of which nobody knows whether it was done is not undone", _left_in_doubt
     ),
     "forgetful-participants": Control(
-        "participants do not know what they have answered", _off(participant, "_known", lambda *_: None)
+        "participants do not know what they have answered", off(participant, "_known", lambda *_: None)
     ),
     "key-order": Control(
         "what is decided is committed before earlier messages of its key",
-        _off(commit_order._Look, "may_go", lambda _, entry: entry.done and entry.key is not None),
+        off(commit_order._Look, "may_go", lambda _, entry: entry.done and entry.key is not None),
     ),
     "unknown-queues": Control(
-        "a lane that opens does not know what waits", _off(Waiting, "load", lambda *_: None)
+        "a lane that opens does not know what waits", off(Waiting, "load", lambda *_: None)
     ),
     "retry-overtaken": Control(
         "a message does not wait behind an earlier one of its key",
-        _off(admit, "queue_of_key", lambda *_: b"none"),
+        off(admit, "queue_of_key", lambda *_: b"none"),
     ),
     "timer-unheard": Control(
         "a timer that is set for a time which has passed is not looked for",
-        _off(DueIndex, "written", lambda *_: None),
+        off(DueIndex, "written", lambda *_: None),
     ),
     "timer-twice": Control(
         "a timer rings again while its message is in a commit (no inbox)",
-        _all(_off(Timers, "_is_staged", lambda *_: False), _no_inbox),
+        all_off(off(Timers, "_is_staged", lambda *_: False), no_inbox),
         once=True,
     ),
     "hole-1-numbers": Control(
         "a row is written that does not read back as what it is",
-        _off(codecs.JsonCodec, "encode", lambda codec, value: codec._encode(value)),
+        off(codecs.JsonCodec, "encode", lambda codec, value: codec._encode(value)),
         "nothing good is given up",
     ),
     "hole-2-refusals": Control("a refusal that passes quarantines the lane", _waits_for_nothing, QUARANTINED),
     "hole-2-blame": Control(
         "a message that is refused alone becomes no dead letter",
-        _off(Refusals, "blame", lambda *_: False),
+        off(Refusals, "blame", lambda *_: False),
     ),
     "hole-3-full-disk": Control(
-        "a store is wiped for whatever trouble of the disk", _off(lane_module, "mended", _wiped), ENDS
+        "a store is wiped for whatever trouble of the disk", off(lane_module, "mended", _wiped), ENDS
     ),
     "hole-4-stamps": Control(
-        "whoever writes from outside stamps its records", _off(declared, "BY_BROKER", "CreateTime")
+        "whoever writes from outside stamps its records", off(declared, "BY_BROKER", "CreateTime")
     ),
     "hole-10-hot-key": Control(
         "a partition is read on while a queue of one of its keys is near its bound",
-        _off(LongQueues, "held_back", lambda *_: frozenset()),
+        off(LongQueues, "held_back", lambda *_: frozenset()),
         "nothing good is given up",
     ),
     "hole-5-forged-mark": Control(
-        "a header alone says that a record was handled", _off(intake, "was_looped", _marked_by_header)
+        "a header alone says that a record was handled", off(intake, "was_looped", _marked_by_header)
     ),
+    **HOLES,
 }

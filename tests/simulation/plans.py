@@ -10,7 +10,7 @@ from typing import Any
 from streams.testing.simulation import deploys, topics, troubles
 from streams.testing.simulation.faults import kinds_of
 from streams.testing.simulation.plan import Plan, Step
-from tests.simulation import desk, errands, oddities, parcels, sagas_part
+from tests.simulation import chains, desk, errands, oddities, parcels, sagas_part
 from tests.simulation.letters import BREAKER, RETRY, Counted, Passed, Rang, Written
 from tests.simulation.letters_part import Shape
 from tests.simulation.skew import skewed
@@ -63,14 +63,20 @@ def plan_of(seed: int) -> Plan:
     subjects = [*mixed.choice(MIXES), *[name for name in BESIDE if mixed.random() < 0.2]]
     if "errands" in subjects:  # they have operators of their own
         subjects = ["errands"]
+    if chains.is_thin(seed):
+        subjects = []
     if subjects == ["letters"]:  # of other subjects nothing is said yet where a topic is gone
         steps += _topics(seed) + _deploys(seed)
     for subject in subjects:
         shape, some = SUBJECTS[subject](rng)
         shapes.append(shape)
         steps += some
-    if subjects[0] == "sagas":
+    if subjects[:1] == ["sagas"]:
         steps += sagas_part.deploys(seed, shapes[0].has)
+    if "errands" not in subjects and not {each.kind for each in steps} & NO_CHAINS:
+        shape, some = chains.plan(seed)
+        shapes += shape
+        steps += some
     letters_hold = any(getattr(shape, "holds", False) for shape in shapes)
     steps += _cuts(seed, partitions, machines)
     steps = skewed(seed, machines, steps, options, letters_hold=letters_hold)
@@ -126,6 +132,8 @@ SUBJECTS: Mapping[str, Callable[[Random], tuple[Any, list[Step]]]] = {
     "oddities": oddities.plan,
     "errands": errands.plan,
 }
+#: Steps of runs in which nothing is said yet of chains.
+NO_CHAINS = frozenset(("recreate", "delete", "grow", "cut", "deploy", "roll_back"))
 #: What may come beside.
 BESIDE = ("desk", "oddities")
 #: Most runs are about one subject, so that they stay short.

@@ -22,6 +22,7 @@ from streams.testing.simulation.deploys import HOW
 from streams.testing.simulation.judge import in_log, letters_in, rows
 from streams.testing.simulation.plan import Finding, Step
 from streams.testing.simulation.run import Part, Run
+from tests.simulation.saga_checks import saga_checks
 from tests.simulation.sagas import (
     ACCOUNTS,
     ENDS,
@@ -210,7 +211,9 @@ class TransfersPart(Part):
                 found.append(Finding("nothing comes from nowhere", f"saga {own}"))
             found += self._effects(own, row, effects.pop(row.saga_id, Counter()))
         found += [Finding("nothing comes from nowhere", f"effects of {saga}") for saga in effects]
-        return [*found, *self._told()]
+        found += self._told()
+        timeout = min(shape.has.timeout for shape in self._shapes)
+        return [*found, *saga_checks(self.run, self._of, self._rows(), timeout)]
 
     def _effects(self, own: str, row: SagaRow, had: Counter[str]) -> Iterator[Finding]:
         where = f"{row.saga_id} is {row.status}: {dict(had)}"

@@ -18,7 +18,21 @@ from streams.units import DAY
 KEYS = "abcdef"
 #: Steps that are no faults.
 NO_FAULTS = frozenset(
-    ("write", "forge", "backfill", "transfer", "repair", "heal", "operate", "parcel", "sweep")
+    (
+        "write",
+        "forge",
+        "backfill",
+        "transfer",
+        "repair",
+        "heal",
+        "operate",
+        "parcel",
+        "sweep",
+        "begin",
+        "hold",
+        "intrude",
+        "thin",
+    )
 )
 #: What people do to topics.
 TOPICS = frozenset(("recreate", "delete", "grow", "cut"))

@@ -120,6 +120,7 @@ class Machine:
         is_refused: nobody takes its connections.
         is_deaf: the group hears nothing of it, and tells it nothing; all other requests are answered.
         slowness: seconds that each request and each answer takes more.
+        per_record: seconds that each record takes which is sent.
     """
 
     def __init__(self, name: str, loop: SimulatedLoop, rng: Random) -> None:
@@ -131,7 +132,7 @@ class Machine:
         self.is_cut_off = False
         self.is_refused = False
         self.is_deaf = False
-        self.slowness = 0.0
+        self.slowness = self.per_record = 0.0
         self.rng = rng
         self._goes = asyncio.Event()
         self._goes.set()
@@ -344,7 +345,10 @@ class _Producer:
         await self._do(self._inner.begin)
 
     async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
-        self._inner.clock_ahead = self._network._machine.clock.skew
+        machine = self._network._machine
+        self._inner.clock_ahead = machine.clock.skew
+        if machine.per_record:
+            await asyncio.sleep(machine.per_record * sum(map(len, batches.values())))
         return await self._do(lambda: self._inner.send(batches))
 
     async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:

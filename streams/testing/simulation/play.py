@@ -61,7 +61,7 @@ def run(plan: Plan, *, verbose: bool = False) -> Result:
 
         def lost(_: Any, context: dict[str, Any]) -> None:
             running[0].findings.append(
-                Finding("an error that nobody hears", repr(context.get("exception") or context["message"]))
+                Finding("an error that is lost", repr(context.get("exception") or context["message"]))
             )
 
         loop.set_exception_handler(lost)

@@ -303,7 +303,7 @@ class Run:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.findings.append(Finding("an error that nobody hears", repr(error)))
+            self.findings.append(Finding("an error that is lost", repr(error)))
 
     def do_kill(self, number: int, lost: int, back: float) -> None:
         """Kill a worker; a power failure takes its last writes. It is started again after `back` seconds."""

@@ -1,0 +1,148 @@
+"""Negative controls: what `chaos.controls.recorded` breaks by hand, and mended holes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from streams.claims import checks
+from streams.lane import attempt, cluster_checks, recovery
+from streams.lane.held_up import HeldUpPartitions
+from streams.lane.loopback import Loopback
+from streams.ports import NO_IDS, TP
+from streams.saga import engine
+from streams.saga.participant import _Taking
+from streams.saga.state import Transition
+from streams.saga.steps import Step as SagaStep
+from streams.saga.turn import Turn
+from streams.staging.area import StagingArea
+from streams.staging.changelog import Staged
+from streams.staging.commit_order import CommitOrder
+from streams.staging.loops import Loops
+from streams.staging.position import decode_position, encode_position
+from streams.testing.clients import FakeReader
+from tests.simulation.control import Control, Off, all_off, off
+
+# -- of chaos.controls.recorded ------------------------------------------------------------------------------
+
+
+def _lost_replies() -> Off:
+    real = _Taking.after
+
+    def after(self: _Taking, command: Any, answer: Any) -> Any:
+        decided = real(self, command, answer)
+        sends = decided.send if answer.status == "later" else decided.send[:-1]
+        return msgspec.structs.replace(decided, send=sends)
+
+    return patch.object(_Taking, "after", after)
+
+
+def _not_undone() -> Off:
+    real = Turn._is_to_be_undone
+
+    def is_to_be_undone(self: Turn, step: SagaStep) -> bool:
+        return step.name != "reserve" and real(self, step)
+
+    return patch.object(Turn, "_is_to_be_undone", is_to_be_undone)
+
+
+def _timers_left() -> Off:
+    real = engine.outcome_of
+
+    def outcome_of(transition: Transition, log: Any) -> Any:
+        return real(transition._replace(cancel=[]), log)
+
+    return patch.object(engine, "outcome_of", outcome_of)
+
+
+def _passed_over() -> Off:
+    real = CommitOrder._reach
+
+    def reach(self: CommitOrder, staged: Staged, tp: TP) -> bytes:
+        position = decode_position(real(self, staged, tp))
+        end = staged.offsets[tp] = position.ahead[-1][1] if position.ahead else position.offset
+        return encode_position(end)
+
+    return patch.object(CommitOrder, "_reach", reach)
+
+
+def _stored_rows() -> Off:
+    real = attempt._read
+
+    def read(staging: StagingArea, *of: Any) -> Any:
+        stored: Any = SimpleNamespace(get=lambda *_: None, store=staging.store, unreadable=staging.unreadable)
+        return real(stored, *of)
+
+    return patch.object(attempt, "_read", read)
+
+
+# -- holes ---------------------------------------------------------------------------------------------------
+
+
+def _read_by_name() -> Off:
+    real = FakeReader.assign
+
+    async def assign(self: FakeReader, positions: Mapping[TP, int], _: Any = NO_IDS, **__: Any) -> None:
+        await real(self, positions)
+
+    return all_off(off(FakeReader, "assign", assign), off(cluster_checks, "ASK_INTERVAL", 600.0))()
+
+
+def _loops_unlimited() -> Off:
+    real = Loopback.__init__
+
+    def begin(self: Loopback, attempts: Any, loops: Any, _: Any) -> None:
+        real(self, attempts, loops, lambda: 1_000_000)
+
+    return patch.object(Loopback, "__init__", begin)
+
+
+def _loops_beside_others() -> Off:
+    def may_loop(self: Loops, tp: TP, key: bytes) -> bool:
+        return (tp.topic, key) not in self._before and tp not in self._ends
+
+    return patch.object(Loops, "may_loop", may_loop)
+
+
+def _unread_partitions() -> Off:
+    def none(*_: Any) -> list[TP]:
+        return []
+
+    return all_off(off(cluster_checks, "added_partitions", none), off(recovery, "added_partitions", none))()
+
+
+HOLES: Mapping[str, Control] = {
+    "lost-replies": Control("what a participant has answered is not sent to the saga", _lost_replies),
+    "not-undone": Control("a step of a saga that was done is not undone", _not_undone),
+    "timers-left": Control("a deadline stays when its step has been answered", _timers_left),
+    "unchecked-payloads": Control(
+        "a payload is not compared with what was checked in", off(checks, "verify", lambda *_: None)
+    ),
+    "passed-over": Control("a position passes by a message that is still under way", _passed_over),
+    "stored-rows": Control("a handler is given a row without what is to be committed", _stored_rows),
+    "hole-6-loopback": Control(
+        "what loops back does not count as a part of its transaction", _loops_unlimited, "it does not settle"
+    ),
+    "hole-7-foreign-writer": Control(
+        "a lane handles what it sends itself before what others have written there", _loops_beside_others
+    ),
+    "hole-9-topic-again": Control(
+        "a topic is read by its name, and looked at every ten minutes", _read_by_name, "it does not settle"
+    ),
+    "hole-9-added-partition": Control("an added partition is not read", _unread_partitions),
+    "hole-11-open-transaction": Control(
+        "a lane does not look what holds it up",
+        off(HeldUpPartitions, "_look", lambda *_: None),
+    ),
+    "hole-12-second-start": Control(
+        "another start of a saga, with other content, leaves no trace",
+        off(engine, "start_again", lambda _, row, *__: Transition(row, [], [], [], [])),
+    ),
+    "hole-23-changed-steps": Control(
+        "a saga goes on by other steps than it began with", off(engine, "fits", lambda *_: True)
+    ),
+}

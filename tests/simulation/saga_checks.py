@@ -1,0 +1,82 @@
+"""More invariants of sagas: their deadlines, further starts, and those that nothing disturbs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from streams.model.envelope import ID
+from streams.model.layout import LANE
+from streams.saga.messages import IGNORED
+from streams.saga.state import SagaRow
+from streams.staging.keys import TIMER, split_lane_key
+from streams.staging.timers import timer_key
+from streams.testing.simulation.judge import written
+from streams.testing.simulation.plan import Finding
+from streams.testing.simulation.run import Run
+from tests.simulation.sagas import NAME, Family
+
+#: Steps of a plan that disturb no saga.
+PEACE = frozenset(("transfer", "heal", "compact", "rebalance"))
+#: Seconds that a step may take where nothing disturbs it, with room.
+PATIENT = 20.0
+
+
+def saga_checks(run: Run, of: Family, sagas: Mapping[str, SagaRow], timeout: float) -> Iterator[Finding]:
+    """What does not hold. `timeout`: how long a step may take, in seconds."""
+    yield from _deadlines(run, sagas)
+    yield from _further_starts(run, of, sagas)
+    if timeout >= PATIENT and {step.kind for step in run.plan.steps} <= PEACE:
+        yield from _undisturbed(run, sagas)
+
+
+def _deadlines(run: Run, sagas: Mapping[str, SagaRow]) -> Iterator[Finding]:
+    """An ended saga has no deadline."""
+    timers: dict[bytes, bool] = {}
+    for record in run.cluster.visible(run.app.layout.changelog(LANE)):
+        kind, name = split_lane_key(record.key or b"")
+        if kind == TIMER and name.partition(b"\0")[0].endswith(f"{NAME}_saga".encode()):
+            timers[name] = record.value is not None
+    for name, waits in timers.items():
+        saga = sagas.get(timer_key(name).decode())
+        if waits and saga is not None and saga.ended:
+            yield Finding("an ended saga has no deadline", f"{saga.saga_id} is {saga.status}: {name!r}")
+
+
+def _further_starts(run: Run, of: Family, sagas: Mapping[str, SagaRow]) -> Iterator[Finding]:
+    """Each message that would start a saga again, with other content, is one entry in its log."""
+    wanted: Counter[str] = Counter()
+    ids = set()
+    for record in written(run, of.wanted.TOPIC):
+        key, message_id = (record.key or b"").decode(), dict(record.headers)[ID]
+        at_home = run.app.layout.partition_of(key.encode()) == record.partition
+        if not at_home or message_id in ids or key not in sagas:
+            continue
+        ids.add(message_id)
+        wanted[key] += _amount(record.value) != _amount(sagas[key].start)
+    found = Counter(
+        (record.key or b"").decode()
+        for record in run.cluster.visible(of.transition.TOPIC)
+        if "would start it again" in json.loads(record.value or b"")["detail"].removeprefix(IGNORED)
+    )
+    for key, saga in sagas.items():
+        if found[key] != wanted[key]:
+            yield Finding(
+                "a further start of a saga is in its log", f"{saga.saga_id}: {found[key]} of {wanted[key]}"
+            )
+
+
+def _undisturbed(run: Run, sagas: Mapping[str, SagaRow]) -> Iterator[Finding]:
+    """A saga that reserves its money is completed where nothing disturbs it."""
+    troubled = {step.what[0] for step in run.plan.steps if step.kind == "transfer" and step.what[4]}
+    for own, saga in sagas.items():
+        reserve = saga.find("reserve")
+        is_poor = reserve is not None and "no money" in reserve.error
+        if saga.status != "completed" and own not in troubled and not is_poor:
+            yield Finding("a saga that nothing disturbs is completed", f"{saga.saga_id} is {saga.status}")
+
+
+def _amount(start: Any) -> int:
+    return int(json.loads(start or b"")["amount"])
