@@ -6,15 +6,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from lane_checker import check_store
 from lane_desk import Broken, letter_ids, letters, operated, operation
 from lane_failing import HOLDING, LATER, nothing_waits
 from lane_parcels import THRESHOLD, Parcels
 from lane_workloads import carrying
-from lane_worlds import FakeWorld, World
+from lane_worlds import World
 from test_lane_claims import post
-from test_lane_desk import POINTS, REPLAY, none_left, quiet
+from test_lane_desk import REPLAY, quiet
 
 from streams.claims.claim import SIZE, claim_in
 from streams.errors import TransientError
@@ -128,26 +127,6 @@ async def test_later_messages_wait_behind_a_letter_by_reference_that_holds(world
     await parcels.settled()
     await finish(parcels, lane)
     await parcels.check()
-
-
-@pytest.mark.parametrize("nth", [1, 2])
-@pytest.mark.parametrize("point", POINTS)
-async def test_a_crash_in_a_replay_neither_loses_nor_repeats_it(
-    fake: FakeWorld, point: str, nth: int
-) -> None:
-    parcels = await begun(fake)
-    lane, broken, ident = await with_a_letter(parcels)
-    broken.mend()
-    fake.faults.kill_at(point, nth=fake.faults.reached[point] + nth)
-    await fake.post(operation(fake, REPLAY, ident))
-    await lane.killed()
-    again = await fake.open()
-    await none_left(fake)
-    await quiet(fake, again)
-    await parcels.settled()
-    first, second, third = parcels.sent["a"]
-    assert [each["text"] for each in await parcels.passed_on()] == [first, third, second]
-    await finish(parcels, again)
 
 
 async def test_a_bad_reference_is_put_right_and_taken_anew(world: World) -> None:

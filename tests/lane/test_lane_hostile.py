@@ -12,7 +12,7 @@ from lane_checker import check, dead_letters
 from lane_desk import letter_ids, letters, operated, operation, operations_log, results
 from lane_failing import finish
 from lane_workloads import Workload, counting
-from lane_worlds import FakeWorld, Post, World
+from lane_worlds import Post, World
 from structlog.testing import capture_logs
 
 from streams.lane.recovery import open_store
@@ -25,7 +25,6 @@ from streams.testing.faults import NoFaults
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED
 
 NAME = "a header's name that is not UTF-8"
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
 
 def wire(delta: int, post: Post) -> bytes:
@@ -165,20 +164,6 @@ async def test_what_another_client_has_compressed_is_handled(world: World, codec
     await world.until(lambda: lane.handled == 5)
     await finish(world, work, lane, events)
     assert await dead_letters(world, work.source) == []
-
-
-@pytest.mark.parametrize("point", POINTS)
-async def test_a_lane_killed_while_it_buries_buries_once(fake: FakeWorld, point: str) -> None:
-    here = await beside(fake)
-    fake.faults.kill_at(point)
-    await fake.post(here.good[0])
-    await fake.post_batch(here.tp, here.within(UNFRAMED["a negative length"]))
-    await fake.post_batch(here.tp, batch([b""] * 5, body=b"no gzip", attributes=1))
-    await fake.post(here.good[3])
-    await fake.lane().killed()
-    await finish(fake, here.work, await fake.open(), [here.good[i] for i in (0, 1, 3)])
-    assert [letter.offset for letter in await letters(fake)] == [3, 8]
-    assert len(await dead_letters(fake, here.work.source)) == 2
 
 
 # -- what operators do about them -------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import pytest
 from lane_checker import check, check_store, counts, dead_letters
 from lane_failing import QUICK, Failing, all_counted, finish, nothing_waits
 from lane_scenes import (
-    POINTS,
     Outage,
     failing_counter,
     finished,
@@ -129,22 +128,6 @@ async def test_a_duplicate_of_a_message_that_waits_is_dropped(world: World) -> N
     await world.post(event)
     await world.until(lambda: lane.lane.counters.duplicates == 2 and lane.lane.counters.retries == 2)
     await finished(world, work, lane, [event], lambda: len(work.hooks.calls) == 5)
-
-
-@pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("occasion", [1, 2, 3])
-async def test_a_crash_neither_loses_nor_repeats_a_try(fake: FakeWorld, point: str, occasion: int) -> None:
-    """The occasions: the commit in which it begins to wait, and those of its later tries."""
-    work = await retrying_counter(fake, retry=RetryPolicy(immediate=0, delays=(0.3, 0.5, 0.7)))
-    work.hooks.before = Failing(fake, {("a", 0): 2}, TransientError("busy"))
-    events = some(fake, work, range(3), "ab")
-    await fake.post(*events)
-    fake.faults.kill_at(point, occasion)
-    lane = fake.lane()
-    await lane.killed()
-    again = await fake.open()
-    await fake.until(lambda: bool([1 for call in work.hooks.calls if call == ("a", 2)]))
-    await finish(fake, work, again, events)
 
 
 @pytest.mark.landing

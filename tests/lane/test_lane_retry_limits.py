@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from lane_checker import counts
 from lane_failing import (
@@ -11,17 +9,15 @@ from lane_failing import (
     LATER,
     Failing,
     expiring,
-    finish,
     letters_of,
     nothing_waits,
-    pass_time,
     started,
     waiting,
     with_header,
 )
 from lane_scenes import failing_counter, finished, opened, some, stopped_empty
-from lane_workloads import asking, counting
-from lane_worlds import FakeWorld, Post, World
+from lane_workloads import counting
+from lane_worlds import World
 
 from streams.errors import PermanentError, TransientError
 from streams.model.layout import retry_topic
@@ -92,37 +88,3 @@ async def test_a_message_past_its_deadline_is_never_tried(world: World) -> None:
     (letter,) = await letters_of(world, work)
     assert (letter["ce_id"], letter["dlq-handler"]) == (b"a-1", b"bench.count")
     assert letter["dlq-error-type"] == b"MessageExpired"
-
-
-@pytest.mark.parametrize("commit", range(1, 6))
-async def test_a_deadline_over_in_a_crash_loses_nothing(fake: FakeWorld, commit: int) -> None:
-    """The head is given up after those that came before it: each of the key's commits may be the last."""
-    world, answered, fails = fake, asyncio.Event(), {1: 1}
-
-    async def ask(key: str, i: int) -> None:
-        if fails.get(i):
-            fails[i] -= 1
-            raise TransientError("busy")
-        if i == 10:
-            await answered.wait()
-
-    work = asking(world.name, ask, order_by=lambda event: str(event.i >= 10))
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(1.0,)), max_batch=1)
-    events: list[Post] = [world.event(work, "a", i) for i in (1, 2, 10, 3)]
-    lane = await opened(world, expiring(events[0], world.clock.now() + 1.5), events[1])
-    await world.until(lambda: lane.lane.counters.waiting == 2)
-    await world.post(*events[2:])
-    await world.until(lambda: lane.lane.backlog == 2)
-    world.clock.set(world.clock.now() + 3.0)
-    await world.until(lambda: lane.lane.backlog == 3)
-    world.faults.kill_at("begun", world.faults.reached["begun"] + commit)
-    answered.set()
-    lane.may_fail = True
-    await pass_time(world, 1.0)
-    if not lane.task.done():
-        await lane.stop()
-    lane = await world.open()
-    await pass_time(world, 3.0)
-    await finish(world, work, lane, events[1:])
-    (letter,) = await letters_of(world, work)
-    assert letter["ce_id"] == b"a-1"

@@ -16,7 +16,6 @@ from structlog.testing import capture_logs
 
 from streams.model.choreography import choreography
 from streams.model.envelope import new_headers
-from streams.testing.broker import Fault
 
 
 def asking_for(world: World, work: Reminding, i: int, due: float | None, key: str = "a", **more: Any) -> Post:
@@ -118,18 +117,6 @@ async def test_a_lane_killed_while_it_fires_rings_once(world: World, point: str)
     await finish(world, work, lane)
     assert await counts(world, "rings") == {"a": 1}
     assert len(await rung(world, work)) == 1
-
-
-@pytest.mark.parametrize("fault", [Fault.COMMIT_DONE, Fault.COMMIT_LOST])
-async def test_a_firing_with_unknown_outcome_rings_once(fake: FakeWorld, fault: Fault) -> None:
-    work = await reminder(fake)
-    await fake.post(asking_for(fake, work, 1, fake.clock.now() + 0.3))
-    fake.cluster.inject(fault, skip=1)
-    lane = await fake.open()
-    await fake.until(lambda: lane.handled >= 2 and fake.cluster.visible(work.rang.TOPIC))
-    await finish(fake, work, lane)
-    assert fake.cluster.happened == {fault: 1}
-    assert len(await rung(fake, work)) == 1
 
 
 async def test_many_timers_due_at_once_all_ring(world: World) -> None:
