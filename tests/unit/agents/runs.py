@@ -16,6 +16,7 @@ from streams.testing.pump import World
 from tables.orders import ORDERS, TrackedOrder
 from tables.reservations import RESERVATION_TALLIES
 from tables.stock import STOCK, STOCK_RESERVATIONS
+from tests.effort import examples
 
 FAR_AWAY = "AQ"
 
@@ -98,7 +99,7 @@ def of_every_run(name: str, wirings: Mapping[str, Any]) -> Callable[[Callable[..
     """For each of the wirings whatever hypothesis thinks of."""
 
     def decorate(test: Callable[..., None]) -> Any:
-        anything = settings(deadline=None)(given(data=st.data())(test))
+        anything = settings(max_examples=examples(200), deadline=None)(given(data=st.data())(test))
         return pytest.mark.parametrize(name, wirings.values(), ids=wirings.keys())(anything)
 
     return decorate

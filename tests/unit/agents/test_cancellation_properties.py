@@ -60,20 +60,20 @@ comings = st.tuples(st.lists(st.sampled_from([OrderPlaced, OrderSubmitted]), max
 
 
 class ForgetfulGateway(FakeGateway):
-    """Does each request, and now and then loses the answer."""
+    """Does what it is asked, and now and then does not say so."""
 
     def __init__(self, chance: Random, lost: float) -> None:
         super().__init__()
         self._chance, self._lost = chance, lost
 
-    async def charge(self, **request: Any) -> Charge:
-        return self._say(await super().charge(**request))
+    async def charge(self, **asked: Any) -> Charge:
+        return self._say(await super().charge(**asked))
 
-    async def refund(self, **request: Any) -> Refund:
-        return self._say(await super().refund(**request))
+    async def refund(self, **asked: Any) -> Refund:
+        return self._say(await super().refund(**asked))
 
-    async def void(self, **request: Any) -> Charge:
-        return self._say(await super().void(**request))
+    async def void(self, **asked: Any) -> Charge:
+        return self._say(await super().void(**asked))
 
     def _say(self, answer: Any) -> Any:
         if self._chance.random() < self._lost:
@@ -124,26 +124,24 @@ def played(draw: st.DrawFn, wiring: Choreography) -> tuple[Run, set[str]]:
 
 @beside_the_saga
 def test_every_order_that_came_ends_once_and_no_other_does(beside: Beside, data: st.DataObject) -> None:
+    """With all cents and pieces of what is undone back, and nothing to come."""
     run, called_off = data.draw(runs(beside.wiring))
     run.check_ends()
+    run.check_cents()
+    run.check_pieces()
     for end in run.world.sent(OrderCancelled):
         assert end.reason != CANCELLED or end.key in called_off
     for order_id in called_off - run.came:
         assert run.world.row(ORDERS, order_id) is None
-
-
-@beside_the_saga
-def test_all_cents_and_pieces_of_what_is_undone_are_back(beside: Beside, data: st.DataObject) -> None:
-    run, _ = data.draw(runs(beside.wiring))
-    run.check_cents()
-    run.check_pieces()
-
-
-@beside_the_saga
-def test_only_who_calls_off_confirmed_orders_is_told(beside: Beside, data: st.DataObject) -> None:
-    run, called_off = data.draw(runs(beside.wiring))
     refused = {each.key for each in run.world.sent(CancellationRefused)}
     assert refused == {order.order_id for order in run.confirmed()} & called_off
+    sagas = run.world.all_rows(ORDER_SAGAS)
+    assert all(row.ended for row in sagas.values())
+    for order_id in run.came - {key for key, _ in sagas}:
+        tracked = run.world.row(ORDERS, order_id)
+        view = orders_as_sagas(beside.course).view(f"order:{order_id}", tracked)
+        assert view is not None
+        assert (view.ended, view.pending) == (True, ())
 
 
 @beside_the_saga
@@ -162,15 +160,3 @@ def test_nothing_of_the_second_way_takes_place(beside: Beside, data: st.DataObje
             assert way.way == "submitted"
         if order_id in by_events:
             assert way.way == "placed"
-
-
-@beside_the_saga
-def test_every_order_has_ended_with_nothing_to_come(beside: Beside, data: st.DataObject) -> None:
-    run, _ = data.draw(runs(beside.wiring))
-    sagas = run.world.all_rows(ORDER_SAGAS)
-    assert all(row.ended for row in sagas.values())
-    for order_id in run.came - {key for key, _ in sagas}:
-        tracked = run.world.row(ORDERS, order_id)
-        view = orders_as_sagas(beside.course).view(f"order:{order_id}", tracked)
-        assert view is not None
-        assert (view.ended, view.pending) == (True, ())
