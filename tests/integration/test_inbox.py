@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streams.errors import DataError, HeaderTooLong, MissingHeader, SettingsError
+from streams.errors import SettingsError
 from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, InboxMetrics
 from streams.postgres.errors import DatabaseUnavailable
 from streams.units import DAY
@@ -187,17 +187,6 @@ async def test_batches_in_another_order_do_not_deadlock(database: Database, inbo
     )
     assert sum(len(answer or []) for answer in answers) == 60
     assert await total(database) == 60
-
-
-@pytest.mark.parametrize(
-    ("event_id", "error"),
-    [("", MissingHeader), ("x" * 1025, HeaderTooLong), ("a\0b", DataError), ("\ud800", DataError)],
-)
-async def test_an_id_that_cannot_be_kept_is_refused(
-    inbox: ConsumerInbox, event_id: str, error: type[DataError]
-) -> None:
-    with pytest.raises(error):
-        await process(inbox, event_id)
 
 
 async def test_a_type_of_any_text_is_no_obstacle(database: Database, inbox: ConsumerInbox) -> None:
