@@ -220,16 +220,6 @@ async def test_connect_that_is_killed_twice_loses_and_doubles_nothing(ground: Gr
     assert ids_by_order(records) == expected
 
 
-@pytest.mark.verify("a minute of recovery")
-async def test_a_killed_database_loses_nothing_that_was_committed(ground: Ground) -> None:
-    order = new_order()
-    async with relaying(ground):
-        first = await place(ground, order, range(50))
-        await asyncio.to_thread(ground.stack.stop_process, "postgres")
-        await asyncio.to_thread(ground.stack.start_process, "postgres")
-        expected = first + await place(ground, order, range(50, 100))
-        records = await arrivals(ground, [order], lambda found: len(found) >= 100)
-    assert ids_by_order(records)[order] == expected
 
 
 @pytest.mark.verify("a minute: the server drops a slot at its next checkpoint")

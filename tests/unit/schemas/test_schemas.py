@@ -2,18 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import avro.schema
 import fastavro
-import msgspec
 import pytest
-from avro.io import BinaryDecoder, DatumReader
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec import inspect
 
 import schemas
 from agents.choreographies import payment_first, stock_first
@@ -21,38 +15,8 @@ from agents.order_saga import orchestrated
 from streams.cli.schema_files import classes_of, declared, review
 from streams.model.avro_types import derived_schema
 from streams.model.choreography import choreography
-from streams.model.codecs import AvroCodec, Schemas, fingerprint_of
+from streams.model.codecs import fingerprint_of
 from streams.model.schema_versions import FrozenSchemas
-
-LONG_MAX = 2**63 - 1
-
-
-def values_of(kind: type[Any]) -> st.SearchStrategy[Any]:
-    return _values(inspect.type_info(kind))
-
-
-def _values(kind: inspect.Type) -> st.SearchStrategy[Any]:
-    match kind:
-        case inspect.StructType(cls=cls, fields=fields):
-            return st.builds(cls, **{field.name: _values(field.type) for field in fields})
-        case inspect.IntType(ge=ge, le=le):
-            return st.integers(-LONG_MAX if ge is None else ge, LONG_MAX if le is None else le)
-        case inspect.StrType(min_length=shortest, max_length=longest):
-            return st.text(min_size=shortest or 0, max_size=longest)
-        case inspect.FloatType():
-            return st.floats(allow_nan=False)
-        case inspect.BoolType():
-            return st.booleans()
-        case inspect.BytesType():
-            return st.binary()
-        case inspect.LiteralType(values=values):
-            return st.sampled_from(values)
-        case inspect.VarTupleType(item_type=item):
-            return st.lists(_values(item), max_size=4).map(tuple)
-        case inspect.Metadata(type=inner):
-            return _values(inner)
-    raise NotImplementedError(f"no values for {kind}: {msgspec.to_builtins(type(kind).__name__)}")
-
 
 FOLDER = Path(schemas.__file__).parent
 FILES = sorted(FOLDER.glob("*/*/*.avsc"))
@@ -114,22 +78,6 @@ def test_only_versions_that_cannot_read_each_other_have_reasons() -> None:
 
 def test_the_commands_know_the_same_classes() -> None:
     assert classes_of(declared(FOLDER.parent / "pyproject.toml").of) == CLASSES
-
-
-@pytest.mark.parametrize("subject", SUBJECTS)
-def test_every_value_comes_back_from_both_avro_libraries(subject: str) -> None:
-    kind, frozen = CLASSES[subject], schemas.latest(subject)
-    derived = AvroCodec(kind, derived_schema(kind), Schemas())
-    reader = AvroCodec(kind, frozen, Schemas())
-    other = DatumReader(avro.schema.parse(frozen))
-
-    @given(value=values_of(kind))
-    def comes_back(value: Any) -> None:
-        data = derived.encode(value)
-        assert reader.decode(data, None) == value
-        assert msgspec.convert(other.read(BinaryDecoder(BytesIO(data))), kind) == value
-
-    comes_back()
 
 
 def test_a_nested_type_is_the_same_in_all_schemas() -> None:
