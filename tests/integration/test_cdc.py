@@ -220,8 +220,6 @@ async def test_connect_that_is_killed_twice_loses_and_doubles_nothing(ground: Gr
     assert ids_by_order(records) == expected
 
 
-
-
 @pytest.mark.verify("a minute: the server drops a slot at its next checkpoint")
 async def test_rows_behind_a_dropped_slot_are_read_from_the_table(ground: Ground) -> None:
     order = new_order()
