@@ -135,7 +135,7 @@ class Peers:
                 raise SettingsError(f"STEADFAUST_{name} has to be {LEAST} characters of ASCII at least")
         if self.viewer_token and self.viewer_token == self.token:
             raise SettingsError(
-                "STEADFAUST_WEB_VIEWER_TOKEN is STEADFAUST_WEB_TOKEN: whoever has it could change everything"
+                "STEADFAUST_WEB_VIEWER_TOKEN is STEADFAUST_WEB_TOKEN: its holders could change everything"
             )
         if self.user_header and not self.proxies:
             raise SettingsError(
@@ -194,9 +194,7 @@ class PeerSettings(BaseSettings):
     )
     web_viewer_token_file: str = Field(default="", description="file with that token, in its place")
     web_login: bool = Field(default=False, description="on the worker's own machine, too, the token is shown")
-    web_user_header: str = Field(
-        default="", description="header in which a reverse proxy says who somebody is"
-    )
+    web_user_header: str = Field(default="", description="header in which a reverse proxy names the visitor")
     web_proxies: str = Field(
         default="", description="addresses of the proxies that are believed, comma between"
     )
@@ -225,7 +223,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 def secret(name: str, value: SecretStr, file: str) -> str:
-    """A secret from its setting or from the file that stands in for it, without the line's end.
+    """A secret from its setting or from the file in its place, without the line's end.
 
     Raises SettingsError when both are set, or the file cannot be read or is empty.
     """

@@ -133,7 +133,7 @@ def what_is_wrong(error: ValidationError, shown: Collection[str]) -> str:
     """What is wrong with settings, in one line that names each variable.
 
     Args:
-        shown: fields whose values may be told; others may be secrets.
+        shown: fields whose values may be printed; others may be secrets.
     """
     problems = []
     for each in error.errors(include_url=False, include_context=False):

@@ -148,8 +148,8 @@ class OutcomeUnknown(SteadfaustError):
 
 
 class Refused(OutcomeUnknown):
-    """The broker refused a transaction for a reason that has nothing to do with its messages. Somebody has to
-    mend it; then the same transaction is taken. The message begins with the cause.
+    """The broker refused a transaction for a reason that has nothing to do with its messages. An operator has
+    to mend it; then the same transaction is taken. The message begins with the cause.
     """
 
 
@@ -213,7 +213,7 @@ class PositionsDisagree(PositionLost):
 
 class TopicRecreated(PositionsDisagree):
     """A topic is another one than that of its name to which positions or rows belong, or all of it is in
-    another cluster; the lane stops. Once, it may be that a broker has told of before.
+    another cluster; the lane stops. Once, it may be a broker's answer from before.
     """
 
 

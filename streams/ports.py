@@ -161,7 +161,7 @@ class Reader(Protocol):
 
     def behind(self) -> int:
         """Offsets between the positions and the ends of the logs, as the last answers of brokers had them;
-        asks nobody.
+        makes no request.
         """
 
     def silence(self) -> float:
@@ -173,8 +173,8 @@ class Reader(Protocol):
         """The same for each partition whose end is known."""
 
     def held_up(self) -> Mapping[TP, HeldUp]:
-        """The partitions that stand at an open transaction, as the last answers of brokers had them; asks
-        nobody.
+        """The partitions that stand at an open transaction, as the last answers of brokers had them;
+        makes no request.
         """
 
     async def close(self) -> None:

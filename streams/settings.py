@@ -163,10 +163,10 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         default="", description="http://... of Kafka Connect; empty: that of the local stack"
     )
     outbox_after: Literal["mark", "delete", "archive"] = Field(
-        default="mark", description="what becomes of a published row: it is marked, deleted, or archived"
+        default="mark", description="what to do with a published row: it is marked, deleted, or archived"
     )
     outbox_poll: float = Field(
-        default=0.2, gt=0, description="after which a relay looks at the outbox though nobody has notified it"
+        default=0.2, gt=0, description="after which a relay looks at the outbox without a notification"
     )
     outbox_retention_days: float = Field(
         default=7, gt=0, description="how long published rows are kept, marked or archived"

@@ -77,7 +77,7 @@ class ClaimChecks:
         self.threshold = threshold
         self.counters = ClaimCounters()
         self.in_flight = BytesInFlight(max_in_flight_bytes)
-        #: Payloads on their way to a handler, in its hands, or on their way from it. Whoever holds of these
+        #: Payloads on their way to a handler, in its hands, or on their way from it. A holder of these
         #: may wait for a transfer, never the other way round.
         self.held = BytesInFlight(max_in_flight_bytes)
         self.cache = BytesCache(cache_bytes)

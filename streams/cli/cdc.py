@@ -96,7 +96,7 @@ def status(url: Url = "", connect: ConnectUrl = "", *, as_json: Json = False) ->
     if as_json:
         typer.echo(json_line({"owner": owner, **_as_json(found)}))
     else:
-        typer.echo(f"owner      {owner or 'nobody yet'}")
+        typer.echo(f"owner      {owner or 'none yet'}")
         _print(found)
     raise typer.Exit(TROUBLE if found.problem else 0)
 

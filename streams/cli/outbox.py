@@ -1,7 +1,7 @@
 """`steadfaust outbox`: the relay, and what people do with the outbox.
 
-Exit status: 0 done, 1 an error, 3 nothing matched, 4 `status` found rows that a broker has refused or nobody
-relays, or a replication slot that warns.
+Exit status: 0 done, 1 an error, 3 nothing matched, 4 `status` found rows that a broker has refused or that no
+relay relays, or a replication slot that warns.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def _relay(settings: Settings, port: int) -> None:
 def status(url: Url = "", *, as_json: Json = False) -> None:
     """Show how many rows wait and for how long, and the state of the replication slot if there is one.
 
-    Exit status 4 when brokers have refused rows, when rows wait and nobody relays them, or when the slot is
+    Exit status 4 when brokers have refused rows, when rows wait and no relay runs, or when the slot is
     lost or about to fill the disk.
     """
 

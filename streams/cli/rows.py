@@ -106,7 +106,7 @@ def _mend(
     until = time.monotonic() + timeout
     while (now := _rows(address, table, key, subkey)) and now[0]["error"]:
         if time.monotonic() >= until:
-            typer.echo(f"asked, and not done after {timeout:g} s: see the log of operations", err=True)
+            typer.echo(f"sent, and not done after {timeout:g} s: see the log of operations", err=True)
             raise typer.Exit(UNFINISHED)
         time.sleep(PAUSE)
     done = f"replaced: {json_line(now[0]['value'])}" if now else "deleted"

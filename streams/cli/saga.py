@@ -152,7 +152,7 @@ def _operate(
         typer.echo(_entry_line(entry))
         typer.echo(_saga_line(shown["saga"]))
     else:
-        typer.echo(f"{operation} of {saga} is asked: `steadfaust saga show {saga}` tells what came of it")
+        typer.echo(f"{operation} of {saga} is sent: `steadfaust saga show {saga}` has its result")
     if entry is not None and entry["detail"].startswith(refusal(operation)):
         raise typer.Exit(REFUSED)
     raise typer.Exit(0 if entry is not None or not timeout else UNFINISHED)

@@ -60,7 +60,7 @@ def _require_json(content_type: str) -> None:
     for parameter in filter(None, parameters):
         name, _, value = (each.strip() for each in parameter.partition("="))
         if name == "charset" and value.strip('"') not in _CHARSETS:
-            raise _unsupported(f"the body's charset is {value or 'not said'}: JSON is UTF-8 (RFC 8259)")
+            raise _unsupported(f"the body's charset is {value or 'missing'}: JSON is UTF-8 (RFC 8259)")
 
 
 def _require_plain(codings: list[str]) -> None:

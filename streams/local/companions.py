@@ -117,7 +117,7 @@ class Companions:
             held = self._var.held(name)
             if not held and not self._parts[name].revives:
                 raise child.death()
-            self._say(f"{name} is down, as asked for" if held else f"{child.death()}; it starts again")
+            self._say(f"{name} is down, as requested" if held else f"{child.death()}; it starts again")
             self._up.discard(name)
             self._changed()
             if not held:

@@ -59,7 +59,7 @@ class Choreography:
             if route is None or handler not in route.handlers:
                 name = message.__name__
                 raise WiringError(
-                    f"{handler.name} hears {name}, and no line gives it: replies and deadlines would be lost."
+                    f"{handler.name} takes {name}, and no line gives it: replies and deadlines would be lost."
                     f" Add on({name}, ...) with this handler"
                 )
 

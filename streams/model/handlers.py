@@ -129,7 +129,7 @@ class Service:
         order_by: Callable[[Any], str] | None = None,
         **rows: Table[Any] | RowOf[Any],
     ) -> Callable[[Callable[P, T]], Handler[P, T]]:
-        """Declare a handler: the rows its parameters stand for, what it may send, and what becomes of a
+        """Declare a handler: the rows its parameters stand for, what it may send, and what to do with a
         message that it fails on; see `Handler`. `@service.handler` without `()` is the same as with them, but
         type checkers want them: with an overload mypy takes lists of `sends` for lists of their first base.
         """

@@ -86,7 +86,7 @@ async def standings(layout: Layout, cluster: Cluster, topics: Collection[str] = 
             tp,
             kept[layout.home_of(tp.partition)],
             identity,
-            stands=(positions.get(tp), group.get(tp)),
+            found=(positions.get(tp), group.get(tp)),
             log=(begins[tp], ends[tp]),
         )
         for tp in there
@@ -99,10 +99,10 @@ def _standing(
     recorded: Recorded,
     identity: Identity,
     *,
-    stands: tuple[int | None, int | None],
+    found: tuple[int | None, int | None],
     log: tuple[int, int],
 ) -> Standing:
-    (position, group), (begin, end) = stands, log
+    (position, group), (begin, end) = found, log
     was, topic_id = recorded.topics.get(tp.topic, ""), identity.topics[tp.topic]
     problem = ""
     if was and was != topic_id:

@@ -1,6 +1,6 @@
 """The replication slot by which change data capture reads the database's log: how far behind it is.
 
-A slot that nobody reads keeps the log on the disk until the disk is full, or until the server drops the slot
+A slot without a reader keeps the log on the disk until the disk is full, or until the server drops the slot
 at its limit (`max_slot_wal_keep_size`).
 """
 
@@ -76,16 +76,16 @@ class SlotLag(NamedTuple):
                 " next checkpoint"
             )
         if not self.active:
-            return f"nobody reads the replication slot, which keeps {mib} MiB of the log: start Kafka Connect"
+            return f"nothing reads the replication slot, which keeps {mib} MiB of log: start Kafka Connect"
         if self.retained < self.warns_from:
             return ""
         if self.limit is None:
             return (
                 f"the replication slot keeps {mib} MiB of the log, without a limit, until the disk is full:"
-                " the connector is too slow, or stands still"
+                " the connector is too slow, or has stopped"
             )
         kept = f"{mib} of at most {self.limit / MIB:.0f} MiB"
-        return f"the replication slot keeps {kept} of the log: the connector is too slow, or stands still"
+        return f"the replication slot keeps {kept} of the log: the connector is too slow, or has stopped"
 
 
 async def slot_lag(connection: Connection, warn_at: int = WARN_AT_BYTES) -> SlotLag | None:

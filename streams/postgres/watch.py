@@ -53,7 +53,7 @@ class DatabaseWatch:
         self._looked = time.monotonic()
         self._failure = ""
         self._newer = ""
-        self._nobody = ""
+        self._unrelayed = ""
 
     async def run(self) -> None:
         """Look every few seconds, until it is cancelled."""
@@ -69,9 +69,9 @@ class DatabaseWatch:
                 slot = await slot_lag(connection, self._slot_warn_at)
                 beginnings = await cdc_beginnings(connection)
                 newer = await newer_database(connection)
-                nobody = ""
+                unrelayed = ""
                 if found.unpublished and await outbox_owner(connection) is RelayKind.CDC:
-                    nobody = await why_nobody_relays(connection, slot)
+                    unrelayed = await why_nobody_relays(connection, slot)
         except (DatabaseUnavailable, asyncpg.PostgresError) as error:  # such as tables that are not there yet
             self._failure = text_of(error)
             log.warning("database_not_looked_at", error=self._failure, action="tries again")
@@ -79,7 +79,7 @@ class DatabaseWatch:
         self._outbox, self._queues, self._slot, self._failure = found, queues, slot, ""
         if newer and newer != self._newer:
             log.warning("database_is_newer", error=newer)
-        self._newer, self._nobody = newer, nobody
+        self._newer, self._unrelayed = newer, unrelayed
         self._looked = time.monotonic()
         self._outbox_gauges.sampled(found)
         self._queue_gauges.sampled(queues)
@@ -99,7 +99,7 @@ class DatabaseWatch:
         )
 
     async def queues(self) -> str:
-        """Why queues are not well; empty: they are. That nobody could look is told of the outbox."""
+        """Why queues are not well; empty: they are. A failed look is reported with the outbox."""
         return "; ".join(why for each in self._queues if (why := trouble_of(each)))
 
     async def migrations(self) -> str:
@@ -108,7 +108,7 @@ class DatabaseWatch:
 
     async def slot(self) -> str:
         """Why the replication slot may fill the disk; empty: it does not, also where polling relays work."""
-        return self._slot.warning if self._slot else self._nobody
+        return self._slot.warning if self._slot else self._unrelayed
 
 
 def trouble_of(queue: QueueStatus) -> str:

@@ -39,11 +39,11 @@ class Plain(NamedTuple):
 
 
 def damaged_batch(tp: TP, raw: bytes, base: int, last: int, timestamp: int, why: str) -> Damaged:
-    """A whole batch that cannot be opened, in the place of its last offset: whoever has passed it has passed
+    """A whole batch that cannot be opened, at its last offset: a reader that has passed it has passed
     all of it.
     """
-    said = f"the record batch of offsets {base} to {last} of {tp.topic}[{tp.partition}] cannot be read: {why}"
-    return Damaged(*tp, last, timestamp, None, raw, (), BATCH, said)
+    text = f"the record batch of offsets {base} to {last} of {tp.topic}[{tp.partition}] cannot be read: {why}"
+    return Damaged(*tp, last, timestamp, None, raw, (), BATCH, text)
 
 
 #: What a sound record is made into.
@@ -76,8 +76,8 @@ def opened(head: Head, raw: bytes, limit: int) -> bytes:
 
 
 def walk(tp: TP, head: Head, body: bytes, last: int, make: Make = Plain) -> Iterator[Record]:
-    """The records of an opened batch. A damaged one has the place after the one before it; of what cannot be
-    told apart any more, the rest is one, in the place of the last offset.
+    """The records of an opened batch. A damaged one has the place after the one before it; the
+    records of an unreadable rest are one, in the place of the last offset.
     """
     at, pos, number, end = head.base - 1, 0, 0, len(body)
     most = min(head.records, last - head.base + 1)
@@ -93,13 +93,13 @@ def walk(tp: TP, head: Head, body: bytes, last: int, make: Make = Plain) -> Iter
         yield record
         at, pos = record.offset, stop
     if number < most:
-        told = f"the batch says that it has {head.records} records, and has {number}"
-        yield _rest(tp, head, b"", at + 1, last, told)
+        text = f"the batch says that it has {head.records} records, and has {number}"
+        yield _rest(tp, head, b"", at + 1, last, text)
 
 
 def _rest(tp: TP, head: Head, raw: bytes, begin: int, last: int, why: str) -> Damaged:
-    said = f"the records from offset {begin} to {last} of {tp.topic}[{tp.partition}] cannot be read: {why}"
-    return Damaged(*tp, last, head.max_timestamp, None, raw, (), REST, said)
+    text = f"the records from offset {begin} to {last} of {tp.topic}[{tp.partition}] cannot be read: {why}"
+    return Damaged(*tp, last, head.max_timestamp, None, raw, (), REST, text)
 
 
 class _Broken(ValueError):
@@ -127,9 +127,9 @@ def _record(
     try:
         offset, timestamp, key, value, headers = _parsed(head, body, pos, stop, between)
     except _Broken as why:
-        said = f"the record at offset {before + 1} of {tp.topic}[{tp.partition}] cannot be read: {why}"
+        text = f"the record at offset {before + 1} of {tp.topic}[{tp.partition}] cannot be read: {why}"
         raw = body[pos:stop]
-        return Damaged(*tp, before + 1, head.max_timestamp, why.key, raw, (), RECORD, said)
+        return Damaged(*tp, before + 1, head.max_timestamp, why.key, raw, (), RECORD, text)
     return make(*tp, offset, timestamp, key, value, headers)
 
 

@@ -88,7 +88,7 @@ def head_of(raw: bytes) -> Head | None:
 
 def end_of(head: Head, after: int | None) -> int | None:
     """The offset behind a batch of which the head may lie, given the first offset of the next one; None when
-    it cannot be told: offsets must not be passed that may be another batch's.
+    it is unknown: offsets must not be passed that may be another batch's.
     """
     end = head.last + 1
     if end > head.base and (after is None or end <= after) and (after is not None or _agrees(head)):

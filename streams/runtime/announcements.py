@@ -118,7 +118,7 @@ class Announcements:
             log.warning(
                 "logout_not_told",
                 error=str(error) or f"Kafka did not take it in {_TELL_WITHIN:g} s",
-                action="told once Kafka answers; until then other workers believe a copy of the session",
+                action="announced once Kafka answers; until then other workers believe a copy of the session",
             )
 
     async def _tell_ended(self) -> None:

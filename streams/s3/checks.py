@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def blobs_of(settings: Settings) -> S3Blobs | None:
-    """The bucket that settings name; None when there is no object store. Whoever asks closes it.
+    """The bucket that settings name; None when there is no object store. The caller closes it.
 
     Raises MissingExtra.
     """

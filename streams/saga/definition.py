@@ -115,7 +115,7 @@ class Saga:
         conflict: type[Message] | None = None,
     ) -> Saga:
         """What to send at the end; filled by name from the facts, and `reason` for the one that is undone.
-        `too_late` is for whoever would cancel one that is past its pivot. `conflict` is for whoever has sent
+        `too_late` is for the sender of a cancellation after the pivot. `conflict` is for the sender of
         another message that would start it: filled from that message, with the reason `started_before`.
         """
         begun, undone = self._facts(()), self._facts(()) | {"reason"}

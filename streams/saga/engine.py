@@ -284,7 +284,7 @@ def _began_with(definitions: Mapping[int, Sequence[Saga]], row: SagaRow) -> Saga
         )
     raise SagaStepsChanged(
         f"{row.saga_id} began with other steps of version {row.version}: {why_unfit(row, alike[0].outline)}."
-        " What it hears waits. Give these steps another version, and keep those that it began with as"
+        " Its messages wait. Give these steps another version, and keep those that it began with as"
         f" version {row.version} until its sagas have ended"
     )
 

@@ -217,8 +217,8 @@ def _known(command: Command, row: Participation) -> Outcome | None:
 
 
 def _not_begun(command: Command, *, asks_outside: bool) -> Outcome:
-    """A command is asked after that waits here, held up, or was given up: a mark keeps it from being begun.
-    Of work in rows that is certain; outside there may be something of a try that is not recorded.
+    """The saga asks for a command that waits here, held up, or was given up: a mark keeps it from being
+    begun. Of work in rows that is certain; outside there may be something of a try that is not recorded.
     """
     answer = _told(command, "expired" if asks_outside else "cancelled", NOT_BEGUN)
     mark = Participation.of(command, "cancelled")

@@ -29,7 +29,7 @@ class Participation(Row, frozen=True, kw_only=True):
         Work,
         msgspec.Meta(
             title="Work",
-            description="What became of it; working and undoing: the answer comes later. cancelled: it was"
+            description="Its state; working and undoing: the answer comes later. cancelled: it was"
             " not begun in time, and is not to be. undone: also when there was nothing to undo.",
         ),
     ]

@@ -132,7 +132,7 @@ def _can_do_without_reply(turn: Turn, step: Step) -> None:
 def _taken_up(definition: Saga, row: SagaRow, name: str, now: float, why: str) -> tuple[Turn, Step]:
     step = definition.find(name)
     if row.status != "failed":
-        raise RepairRefused(f"{row.saga_id} is {row.status}: it waits for nobody")
+        raise RepairRefused(f"{row.saga_id} is {row.status}: it waits for no operator")
     names = [each.name for each in awaiting_operator(row)]
     if step is None or name not in names:
         raise RepairRefused(f"{row.saga_id} does not wait for step {name}, but for {', '.join(names)}")

@@ -53,14 +53,14 @@ class StepState(msgspec.Struct, frozen=True, kw_only=True):
         name: as the definition has it.
         action: the topic of its command; empty for a local step.
         compensation: the topic of what undoes it; empty when nothing does.
-        status: how it stands.
+        status: its state.
         completed_at: epoch seconds of its success; 0 when it had none.
         error: why it was not done or not undone, or why an operator has decided so; empty otherwise.
         undoing: whether its last command was its compensation.
         uncertain: whether an attempt ended with an unknown outcome.
         attempt: the number of the command that was sent last, compensations counted too.
         tries: how many of them since the last change of direction.
-        asked: how often its participant was asked after what is awaited.
+        asked: number of questions to its participant about the awaited reply.
         awaiting: the id of the command whose reply, or turn, is awaited; empty when none is.
         data: its reply, as it came.
     """
@@ -90,7 +90,7 @@ class SagaRow(Row, frozen=True, kw_only=True):
         saga_id: which saga: <definition>:<key>.
         version: of the definition that it began with, and ends with.
         definition: the digest of that definition; empty in rows that were written before there was one.
-        status: how it stands.
+        status: its state.
         current_step: the step that something has happened to last.
         steps: the state of each.
         created_at: when it began, epoch seconds.

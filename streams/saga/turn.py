@@ -88,7 +88,7 @@ class Turn:
     def ask_after(self, step: Step) -> bool:
         """Its deadline has come. A participant of ours is asked for its state: what it has not begun by then
         it does not begin any more, and says so. The question goes the way of the command, so it comes after
-        it, however far behind the participant is. False: there is nobody to ask, or nothing was heard for
+        it, however far behind the participant is. False: there is no participant to ask, or it was silent for
         long enough.
         """
         state = self.state(step)
@@ -272,7 +272,7 @@ class Turn:
                     facts |= fields_of(data_of(step, state.data))
         except (Undecodable, *NO_JSON) as error:
             raise SagaStepsChanged(
-                f"what {self.row.saga_id} was told cannot be read any more: {error}. A class of its messages"
+                f"what {self.row.saga_id} received cannot be read any more: {error}. A class of its messages"
                 " has changed: give the new field a default, or give the definition another version and keep"
                 " the old one"
             ) from error

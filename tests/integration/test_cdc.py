@@ -232,8 +232,8 @@ async def test_rows_behind_a_dropped_slot_are_read_from_the_table(ground: Ground
     await connection.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
     await connection.execute("SELECT pg_reload_conf()")
     second = await place(ground, order, [2, 3])
-    await must_be_told(ground, "nobody reads the replication slot")
-    await must_be_degraded(ground, "nobody reads the replication slot")
+    await must_be_told(ground, "nothing reads the replication slot")
+    await must_be_degraded(ground, "nothing reads the replication slot")
     await connection.execute("CREATE TABLE filler AS SELECT repeat('x', 100) FROM generate_series(1, 400000)")
 
     async def dropped() -> bool:

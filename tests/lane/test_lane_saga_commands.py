@@ -134,7 +134,7 @@ async def test_what_is_refused_says_so_and_changes_nothing(operator: Operator) -
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("retry", "trip:e", *WHY), "trip:e is started: it waits for nobody"),
+        (("retry", "trip:e", *WHY), "trip:e is started: it waits for no operator"),
         (("retry", "trip:z", *WHY), "there is no saga trip:z"),
         (("retry", "tirp:a", *WHY), "there are trip:..."),
         (("show", "trip:z"), "there is no saga trip:z"),

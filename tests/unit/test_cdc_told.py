@@ -43,7 +43,7 @@ RUNNING = ConnectorStatus("RUNNING", (TaskStatus(0, "RUNNING"),))
         (WELL._replace(retained=512 * MIB, room=None), "keeps 512 MiB of the log, without a limit"),
         (
             WELL._replace(active=False, retained=3 * MIB),
-            "nobody reads the replication slot, which keeps 3 MiB",
+            "nothing reads the replication slot, which keeps 3 MiB",
         ),
         (WELL._replace(active=False, status="lost", retained=0, room=None), "`steadfaust outbox relay`"),
     ],

@@ -131,5 +131,5 @@ async def ensure_publication(connection: Connection) -> None:
         role = await connection.fetchval("SELECT current_user")
         raise StatementRefused(
             f"there is no publication {PUBLICATION}, and role {role} may not make it: {error}"
-            f"{advice(error, role)}. Or have somebody who may run: {' '.join(statement.split())}"
+            f"{advice(error, role)}. Or have a role that may run it: {' '.join(statement.split())}"
         ) from error

@@ -42,7 +42,7 @@ def id_of(event_id: EventId) -> str:
 def require_id(event_id: str) -> None:
     """Raises MissingHeader, HeaderTooLong or DataError for an id that cannot be kept."""
     if not event_id:
-        raise MissingHeader("an event without an id cannot be told from its duplicates: give one")
+        raise MissingHeader("an event without an id cannot be told apart from its duplicates: give one")
     try:
         size = len(event_id.encode())
     except UnicodeEncodeError as error:

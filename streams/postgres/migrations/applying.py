@@ -97,7 +97,7 @@ async def apply(
     """
     deadline, pause = time.monotonic() + patience, _FIRST_PAUSE
     while True:
-        holder = ["somebody's lock"]
+        holder = ["another session's lock"]
         try:
             await _once(connection, sql, note, url, holder)
         except PASSING as error:

@@ -32,18 +32,18 @@ class LeaseHeartbeat:
         url: of the database.
         queue: the name of the queue that sends notifications.
         lease: in seconds.
-        heard: called when one has come.
+        notified: called when one has come.
         back: called when the connection is there, and what came before it may have been missed.
     """
 
     def __init__(
-        self, url: str, queue: str, lease: float, *, heard: Callable[[], None], back: Callable[[], None]
+        self, url: str, queue: str, lease: float, *, notified: Callable[[], None], back: Callable[[], None]
     ) -> None:
         self.leases: set[int] = set()
         self._url = url
         self._queue = queue
         self._lease = lease
-        self._heard = heard
+        self._wake = notified
         self._back = back
 
     async def run(self) -> None:
@@ -79,4 +79,4 @@ class LeaseHeartbeat:
 
     def _notified(self, _connection: object, _pid: int, _channel: str, queue: object) -> None:
         if queue == self._queue:
-            self._heard()
+            self._wake()

@@ -101,7 +101,7 @@ class QueueWorker:
             database.url,
             queue.name,
             self._options.lease,
-            heard=self._doze.notified,
+            notified=self._doze.notified,
             back=self._doze.wake_all,
         )
         self._owed: set[int] = set()

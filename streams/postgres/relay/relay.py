@@ -149,7 +149,7 @@ class Relay:
                     continue
                 looked = loop.time()
                 if len(self._tasks) < self._options.in_flight:
-                    # Told first and looked then: who commits between the two is seen, or wakes us.
+                    # Listen first, then look: a commit between the two is seen, or wakes us.
                     await session.sleep()
                     if await self._begin(session):
                         continue

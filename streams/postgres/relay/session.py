@@ -32,7 +32,7 @@ _ENDED = (*UNAVAILABLE, *REFUSING, OperatorInterventionError)
 class RelaySession:
     """Owns shards for as long as its connection lives.
 
-    Whoever holds a shard's lock is the only one to publish its rows, for PostgreSQL gives it to one
+    The holder of a shard's lock is the only one to publish its rows, for PostgreSQL gives it to one
     session. A relay whose session was ended without its knowledge (it was frozen, or the network was) may
     still write what it had read: a zombie. What comes of it is duplicates with the same ids, and nothing
     else:
@@ -76,7 +76,7 @@ class RelaySession:
                 "tcp_keepalives_interval": "2",
                 "tcp_keepalives_count": "3",
                 "client_connection_check_interval": "1s",
-                # Whoever holds a lock holds up this statement, and not the session with all others.
+                # A lock of another session holds up this statement, and not the session with all others.
                 "lock_timeout": f"{int(self._options.lock_wait * 1000)}ms",
                 # A mark that a crash of the server takes back makes a duplicate, no more.
                 "synchronous_commit": "off",

@@ -161,7 +161,7 @@ async def require_partitions(client: Any, tps: Collection[TP], timeout: float) -
         names = ", ".join(sorted(f"{tp.topic}[{tp.partition}]" for tp in missing))
         if not answered:
             raise ClusterUnavailable(
-                f"no broker answered for {timeout:g} s when asked about {names}: check the brokers' addresses"
+                f"no broker answered for {timeout:g} s about {names}: check the brokers' addresses"
             ) from None
         raise TopicMismatch(
             f"the cluster has no {names}: create the topics, with the application's number of partitions"

@@ -56,7 +56,7 @@ class Isolation:
             return True
         self.suspects[tp] = suspect
         log.warning(
-            "batch_damaged", topic=tp.topic, partition=tp.partition, offset=base, action="asked again"
+            "batch_damaged", topic=tp.topic, partition=tp.partition, offset=base, action="fetched again"
         )
         return False
 

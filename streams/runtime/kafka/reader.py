@@ -108,7 +108,7 @@ class KafkaReader:
             ends = await self._consumer.end_offsets(list(first))
             return {TP(*tp): (offset, ends[tp]) for tp, offset in first.items()}
 
-        return await ask(f"where {len(wanted)} partitions stood then", look, bound + 1)
+        return await ask(f"where {len(wanted)} partitions were then", look, bound + 1)
 
     async def stable_ends(self, tps: Iterable[TP]) -> dict[TP, int]:
         """Where what is decided ends in each partition: before an open transaction. Raises as above."""

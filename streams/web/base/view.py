@@ -225,7 +225,7 @@ class WorkerView(Protocol):
 
     async def end_session(self, ident: str, until: float) -> None:
         """Let every worker refuse a session that would last until then. Where Kafka does not take it now, it
-        is told later. Raises ClusterUnavailable for what this worker cannot keep until then.
+        follows later. Raises ClusterUnavailable for what this worker cannot keep until then.
         """
 
     async def scan(self, question: Question) -> Scan:

@@ -52,5 +52,5 @@ def warning(each: AwaitedAnswer) -> str:
     keys = f"{each.keys} keys wait" if each.keys > 1 else "1 key waits"
     return (
         f"{keys} for schema {each.schema}, for {each.handler}, since {each.since}:"
-        " nobody has announced it; start a worker that has it"
+        " it is not announced; start a worker that has it"
     )

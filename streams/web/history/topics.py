@@ -44,7 +44,7 @@ def declared_topics(app: Application) -> dict[str, TopicAnswer]:
         else:
             route = app.routes.get(topic)
             taken = ", ".join(handler.name for handler in route.handlers) if route is not None else ""
-            about = f"{app.wiring.messages()[topic].__name__}, handled by {taken or 'nobody here'}"
+            about = f"{app.wiring.messages()[topic].__name__}, handled by {taken or 'none here'}"
             found.append(TopicAnswer(name=topic, kind="messages", about=about))
     for topic, table in app.changelogs.items():
         about = _ABOUT_TABLES.get(table, f"rows of {table}")
@@ -87,7 +87,7 @@ def known_topics(app: Application, kept: Kept | None, why: str) -> TopicsAnswer:
         return TopicsAnswer(topics=list(declared_topics(app).values()), note=note)
     at = rfc3339(kept.at)
     answer: TopicsAnswer = kept.answer
-    return replace(answer, note=f"Kafka does not answer. This is how the topics stood at {at}: {why}")
+    return replace(answer, note=f"Kafka does not answer. These are the topics as they were at {at}: {why}")
 
 
 def _partitions(facts: Mapping[str, TopicFacts]) -> list[TP]:
@@ -232,8 +232,8 @@ def _notes(seen: ReadPage, window: Window) -> list[str]:
     for tp, log in sorted(seen.logs.items()):
         if log.end > log.stable:
             notes.append(
-                f"Partition {tp.partition}: a transaction is open at offset {log.stable}. What stands there"
-                f" and behind, {log.end - log.stable} offsets, is shown once that is decided."
+                f"Partition {tp.partition}: a transaction is open at offset {log.stable}. The records there"
+                f" and behind, {log.end - log.stable} offsets, are shown once that is decided."
             )
         place = window.places.get(tp)
         if place is not None and place > log.end:

@@ -112,7 +112,7 @@ def held_up(lane: LaneView, now: float) -> list[str]:
     """A warning for each partition of the lane that waits for another client's open transaction."""
     watch = lane.measures.held_up
     return [
-        f"{tp.topic}[{tp.partition}] stands at offset {held.at.first} for {now - held.since:.0f} s, and"
+        f"{tp.topic}[{tp.partition}] waits at offset {held.at.first} for {now - held.since:.0f} s, and"
         f" {held.at.behind} offsets wait behind: {_whose(held)} has a transaction open there. It ends when"
         " its client commits, or after its transaction.timeout.ms; docs/operating.md says how to end it"
         for tp, held in (watch.long(now) if watch is not None else {}).items()
@@ -148,7 +148,7 @@ def topics(lanes: Iterable[LaneView], now: float) -> list[str]:
         more = f" and {len(begins) - MOST_SHOWN} more" if len(begins) > MOST_SHOWN else ""
         found.append(
             f"up to {sum(offset for _, offset in begins)} records of {topic} were deleted before they were"
-            f" read: its log begins {shown}{more}. This is said until the worker is restarted; see"
+            f" read: its log begins {shown}{more}. This stays until the worker is restarted; see"
             ' docs/operating.md, "A log begins late"'
         )
     return found
@@ -158,7 +158,7 @@ def refused_timers(lanes: Iterable[LaneView]) -> list[str]:
     """A warning for each timer that waits since the broker refuses its message, up to a few."""
     texts = [text for lane in lanes for text in lane.measures.refused_timers.values()]
     more = len(texts) - MOST_SHOWN
-    also = [f"{more} timers more are put off: timer_refused in the log says which"] if more > 0 else []
+    also = [f"{more} timers more wait: timer_refused in the log says which"] if more > 0 else []
     return texts[:MOST_SHOWN] + also
 
 

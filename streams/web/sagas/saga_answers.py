@@ -102,8 +102,8 @@ def _advice(saga: str, step: StepAnswer) -> str:
 
     letters = f": look for a dead letter of {step.action} (`steadfaust dlq list`)" if step.action else ""
     return (
-        "Nothing goes on by itself: what the other steps did stands, such as stock that is reserved. Mend"
-        f" why {step.name} failed{letters}, then ask once more: {command('retry')}. If somebody has done it"
+        "Nothing goes on by itself: what the other steps did remains, such as stock that is reserved. Mend"
+        f" why {step.name} failed{letters}, then ask once more: {command('retry')}. If it was done"
         f" by hand: {command('done')}. To go on without it: {command('skip')}."
     )
 

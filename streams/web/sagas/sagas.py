@@ -101,7 +101,7 @@ async def show_saga(view: WorkerView, ident: str, *, asked_by: str | None, ask: 
                 owner=view.url,
                 operations=kind.repairs is not None and saga is not None,
             )
-    raise Problem(404, "no_saga", f"there is no saga {ident}: asked {view.url}, the owner of lane {lane}")
+    raise Problem(404, "no_saga", f"there is no saga {ident} at {view.url}, the owner of lane {lane}")
 
 
 def kinds_of(view: WorkerView, ident: str) -> list[SagaKind]:
@@ -125,7 +125,7 @@ async def ask_saga(view: WorkerView, ident: str, request: AskSaga, *, ask: AskOw
     shown = await show_saga(view, ident, asked_by=None, ask=ask)
     if repairs is None or not shown.operations:
         how = shown.saga.way or shown.saga.status
-        raise Problem(409, "nobody_conducts", f"{ident} is {how}: nobody takes operations on it")
+        raise Problem(409, "nobody_conducts", f"{ident} is {how}: it takes no operations")
     repair = repairs(
         saga_id=ident,
         operation=request.operation,
@@ -160,7 +160,8 @@ def _step(request: AskSaga, shown: SagaShown) -> str:
     if len(waits) == 1:
         return waits[0]
     if not waits:
-        raise Problem(409, "does_not_wait", f"{shown.saga.id} is {shown.saga.status}: it waits for nobody")
+        why = f"{shown.saga.id} is {shown.saga.status}: it waits for no operator"
+        raise Problem(409, "does_not_wait", why)
     raise Problem(400, "which_step", f"{shown.saga.id} waits for {', '.join(waits)}: name the step")
 
 

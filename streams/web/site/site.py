@@ -201,7 +201,7 @@ class Site:
         path = shown_path(request)
         word, detail, headers = {
             404: ("not_found", f"there is nothing at {path}", {}),
-            405: ("method_not_allowed", f"{path} is not asked in this way", allowed(error)),
+            405: ("method_not_allowed", f"{path} does not take this method", allowed(error)),
             413: ("too_large", f"{_most(path)} bytes are the most that is taken", {}),
         }.get(error.status_code, ("bad_request", error.detail, {}))
         return refused(request, Problem(error.status_code, word, detail), headers)

@@ -116,7 +116,7 @@ def _find(view: WorkerView, table: ShownTable, key: bytes, query: Query, store: 
         raise Problem(
             404,
             "no_row",
-            f"{table.name} has no row with key {query['key']!r}{which}: asked {view.url},"
+            f"{table.name} has no row with key {query['key']!r}{which} at {view.url},"
             f" the owner of lane {lane} (partition {partition})",
         )
     return FoundAnswer(

@@ -61,7 +61,7 @@ async def or_standby(
     here: Callable[[], Coroutine[Any, Any, A]],
     elsewhere: Callable[[str], Coroutine[Any, Any, A]],
 ) -> tuple[A, str]:
-    """The owner's answer, or a standby's with the reason why the owner does not answer: standbys are asked
+    """The owner's answer, or a standby's with the reason why the owner does not answer: standbys are read
     after a second. Where none has an answer, the owner's is waited for.
 
     Arguments:

@@ -62,7 +62,7 @@ def _why(view: WorkerView, lane: int, found: Sequence[TablesAnswer], silent: Map
     owner = view.assignment.owners.get(lane)
     if owner is None:
         return "it has no owner that this worker knows of"
-    why = silent.get(owner, "it has told no sizes, as a worker of an earlier version or one that moves lanes")
+    why = silent.get(owner, "it has sent no sizes, as a worker of an earlier version or one that moves lanes")
     return f"{owner}: {why}"
 
 

@@ -42,7 +42,7 @@ async def test_it_ends_when_its_connection_ends_at_the_same_moment(
 
     monkeypatch.setattr(lease_heartbeat, "connect", connect)
     lives = asyncio.Event()
-    task = asyncio.create_task(LeaseHeartbeat("", "q", 30.0, heard=lambda: None, back=lives.set).run())
+    task = asyncio.create_task(LeaseHeartbeat("", "q", 30.0, notified=lambda: None, back=lives.set).run())
     await lives.wait()
     for _ in range(5):
         await asyncio.sleep(0)

@@ -130,7 +130,7 @@ async def test_a_worker_warns_of_a_partition_that_is_held_up(browser, worker):
     status, (warning,) = await warned(browser)
     assert status == "degraded"
     assert warning.startswith(
-        "post.note.written.v1[1] stands at offset 7 for 28 s, and 12 offsets wait behind"
+        "post.note.written.v1[1] waits at offset 7 for 28 s, and 12 offsets wait behind"
     )
     assert "producer 'billing' (id 4711, epoch 3) has a transaction open there" in warning
 

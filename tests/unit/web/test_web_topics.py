@@ -258,9 +258,9 @@ async def test_topics_are_shown_as_they_stood_while_kafka_is_away(worker, browse
     worker.away = "no broker answered"
     status, now = await browser.json("/api/topics")
     assert (status, now["topics"]) == (200, before["topics"])
-    assert now["note"].startswith("Kafka does not answer. This is how the topics stood at 2027-")
+    assert now["note"].startswith("Kafka does not answer. These are the topics as they were at 2027-")
     assert "no broker answered" in now["note"]
-    await browser.shows("/topics", "This is how the topics stood at", ParcelSeen.TOPIC)
+    await browser.shows("/topics", "These are the topics as they were at", ParcelSeen.TOPIC)
 
 
 async def test_topics_have_their_names_where_nothing_else_is_known(worker, browser):

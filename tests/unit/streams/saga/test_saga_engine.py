@@ -203,7 +203,7 @@ def test_versions_that_do_not_go_together_are_refused() -> None:
 
 
 def test_a_saga_without_a_line_for_its_replies_is_refused() -> None:
-    with pytest.raises(WiringError, match=r"travel.journey_saga hears JourneyReply.*Add on\(JourneyReply"):
+    with pytest.raises(WiringError, match=r"travel.journey_saga takes JourneyReply.*Add on\(JourneyReply"):
         choreography(on(JourneyWanted, journey))
 
 

@@ -181,8 +181,8 @@ def test_calling_off_is_told_with_who_and_why() -> None:
 @pytest.mark.parametrize(
     ("operation", "step", "why"),
     [
-        ("retry", "hotel", "journey:j-1 is started: it waits for nobody"),
-        ("skip", "boat", "journey:j-1 is started: it waits for nobody"),
+        ("retry", "hotel", "journey:j-1 is started: it waits for no operator"),
+        ("skip", "boat", "journey:j-1 is started: it waits for no operator"),
         ("cancel", "", "journey:j-1 cannot go back: pay may have been done, and nothing undoes it"),
     ],
 )

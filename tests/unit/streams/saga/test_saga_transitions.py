@@ -260,7 +260,7 @@ def test_an_operator_settles_a_compensation_that_keeps_failing() -> None:
 
 
 def test_an_operators_decision_that_does_not_fit_changes_nothing() -> None:
-    with pytest.raises(RepairRefused, match="is started: it waits for nobody"):
+    with pytest.raises(RepairRefused, match="is started: it waits for no operator"):
         started().retry("train")
     with pytest.raises(RepairRefused, match="does not wait for step train, but for hotel"):
         stuck().skip("train", "why not")
