@@ -46,9 +46,9 @@ CEILINGS = {
     "examples": 0,
     "ops": 0,
     "schemas": 0,
-    "streams": 336,
+    "streams": 245,
     "tables": 4,
-    "tests": 1571,
+    "tests": 1558,
 }
 
 WORD = re.compile(r"\b(?:" + "|".join(each.replace(" ", r"\s+") for each in STRUCK) + r")\b", re.IGNORECASE)
