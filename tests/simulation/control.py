@@ -48,14 +48,19 @@ class Control(NamedTuple):
         return None
 
 
+#: Where a step that sends a message has its id.
+_ID_IN = {"write": 1, "forge": 1, "transfer": 5, "parcel": 1, "errand": 1}
+
+
 def _once(steps: Iterable[Step]) -> Iterator[Step]:
     """The steps of a plan, without messages and wishes of operators that come again."""
     seen = set()
     for step in steps:
-        if step.kind not in ("write", "forge"):
+        at = _ID_IN.get(step.kind)
+        if at is None:
             yield replace(step, what=(step.what[0], False)) if step.kind == "operate" else step
-        elif step.what[1] not in seen:
-            seen.add(step.what[1])
+        elif step.what[at] not in seen:
+            seen.add(step.what[at])
             yield step
 
 
