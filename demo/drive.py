@@ -11,12 +11,10 @@ from pathlib import Path
 from rich.console import Console
 
 from agents.settings import OrderSettings, Way
-from demo.edge import DemoEdge
-from demo.errors import DemoFailed
+from demo.edge import DemoEdge, OrdersClient
 from demo.evidence import settlements
-from demo.load import place_orders, receive_stock
-from demo.orders_client import OrdersClient
-from demo.pacing import DemoPace
+from demo.ground import DemoFailed
+from demo.load import DemoPace, place_orders, receive_stock
 from demo.progress import OrderCounts, View, watch
 from demo.purchases import Purchase, orchestrated, purchases
 from demo.workers import Workers

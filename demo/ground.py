@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from demo.errors import DemoFailed
 from demo.workers import PROJECT, held_slots
+from streams.errors import SteadfaustError
 from streams.local import Stack, declared, declared_buckets, declared_databases, local_stack, running
 from streams.postgres.outbox_owner import RelayKind
 
@@ -66,3 +66,7 @@ def clear(var: Path, say: Say) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     var.mkdir(parents=True, exist_ok=True)
     (var / _MARK).write_text("The next demo empties this directory.\n")
+
+
+class DemoFailed(SteadfaustError):
+    """The demo cannot go on; the message is one line that says why and names the logs."""

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from agents.messages import OrderCancelled, OrderConfirmed
 from demo.evidence import Settlement, settlement
-from demo.pacing import OrdersSeen
+from demo.load import OrdersSeen
 from demo.purchases import ExpectedOutcome
 from streams.runtime.client import TopicReader
 

@@ -15,8 +15,7 @@ from rich.console import Console
 
 from demo.drive import DemoPlan, Drive
 from demo.edge import DemoEdge
-from demo.errors import DemoFailed
-from demo.ground import REPORT, Say, stack_in
+from demo.ground import REPORT, DemoFailed, Say, stack_in
 from demo.report import DemoReport, show
 from demo.verdict import Verdict
 from demo.workers import PROJECT, Workers, environment, free_ports, held_slots

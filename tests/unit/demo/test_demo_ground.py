@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.errors import DemoFailed
-from demo.ground import clear
+from demo.ground import DemoFailed, clear
 from demo.workers import environment, free_ports, held_slots
 from streams.local.loopback import HOST
 from streams.runtime.faust.slots import take_slot

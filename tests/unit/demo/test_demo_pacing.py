@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from demo.evidence import Settlement
-from demo.pacing import DemoPace, OrdersSeen
+from demo.load import DemoPace, OrdersSeen
 from demo.progress import OrderCounts
 from demo.purchases import ExpectedOutcome, order, purchases
 

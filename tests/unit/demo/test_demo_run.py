@@ -11,7 +11,7 @@ from rich.console import Console
 
 from demo import run
 from demo.drive import DemoPlan
-from demo.errors import DemoFailed
+from demo.ground import DemoFailed
 
 
 class FailedDrive:
