@@ -14,7 +14,7 @@ from typing import Annotated, cast
 import typer
 
 from benchmarks.machine import describe_machine, is_compiled, seconds_of_additions, use_compiled
-from benchmarks.report import Circumstances, as_json, markdown, merge, plain, put_into, read
+from benchmarks.report import Circumstances, as_json, markdown, merge, put_into, read
 from benchmarks.sections import Context, SectionModule
 from demo.workers import unwind_on_signals
 from streams.errors import SteadfaustError
@@ -87,12 +87,13 @@ class Bench:
                 Context(self._emptied(part), circumstances.runs, circumstances.quick, self._say)
             )
             merge(self.report, part, section, circumstances)
+            text = markdown(section, circumstances)
             if not circumstances.quick:
-                README.write_text(put_into(README.read_text(), part, markdown(section, circumstances)))
+                README.write_text(put_into(README.read_text(), part, text))
         except SteadfaustError as error:
             sys.stderr.write(f"error: {part} was not measured: {error}\n")
             return False
-        self._say(f"\n{plain(section)}\n\nwritten to {self.report}\n")
+        self._say(f"\n{text}\n\nwritten to {self.report}\n")
         return True
 
     def _now(self) -> Circumstances:

@@ -106,21 +106,6 @@ def _cells(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def plain(section: Section) -> str:
-    """A section as it is printed."""
-    lines = [section.title]
-    for table in section.tables:
-        grid = [list(table.columns), *(list(row) for row in table.rows)]
-        widths = [max(len(row[i]) for row in grid) for i in range(len(table.columns))]
-        lines += ["", table.title, *(_aligned(row, widths) for row in grid)]
-    return "\n".join([*lines, "", *section.notes])
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = zip(row, widths, strict=True)
-    return "  ".join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]).rstrip()
-
-
 def as_json(report: Mapping[str, Any]) -> str:
     """The report for other programs."""
     return json.dumps(report, indent=2)

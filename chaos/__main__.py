@@ -6,15 +6,16 @@ import random
 import subprocess
 import sys
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
 from chaos.driver import RATE, RunPlan
-from chaos.report import encode, markdown, show
+from chaos.injection import Say
+from chaos.report import encode, markdown, verdict
 from chaos.rig.waiting import ChaosFailed
 from chaos.run import clear, run_faults
 from chaos.schedule import schedule
@@ -73,7 +74,7 @@ def command(
     unwind_on_signals()
     chosen = random.randrange(_SEEDS) if seed is None else seed
     length = _LONG if long else seconds
-    console = Console(stderr=as_json)
+    say = partial(print, file=sys.stderr if as_json else sys.stdout, flush=True)
     passed, reports = True, {}
     try:
         for part in only or list(ChaosPart):
@@ -81,7 +82,7 @@ def command(
             if part is ChaosPart.FAULTS:
                 faults, home = schedule(chosen, length), var.absolute() / part
                 plan = RunPlan(chosen, length, home, faults, called_off, rate)
-                ok, found = _faults(plan, console, report)
+                ok, found = _faults(plan, say, report)
             else:
                 ok, found = _controls(var.absolute() / part, as_json=as_json)
             passed = passed and ok
@@ -97,14 +98,12 @@ def command(
     raise typer.Exit(0 if passed else 1)
 
 
-def _faults(plan: RunPlan, console: Console, document: Path | None) -> tuple[bool, msgspec.Raw]:
-    def say(line: str) -> None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
+def _faults(plan: RunPlan, say: Say, document: Path | None) -> tuple[bool, msgspec.Raw]:
     done = run_faults(plan, say)
-    show(done, console)
+    text = markdown(done)
+    say(f"\n{text}\n{verdict(done)}")
     if document is not None:
-        document.write_text(markdown(done))
+        document.write_text(text)
     return done.passed, msgspec.Raw(encode(done))
 
 

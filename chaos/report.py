@@ -1,4 +1,4 @@
-"""What a run of the faults comes to: on the screen, as JSON, and as Markdown to be kept."""
+"""The report of a run of the faults, as JSON and as Markdown."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from textwrap import fill
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from chaos.check import CheckReport as Checked
 from chaos.rig.records import RunRecords
@@ -48,34 +45,12 @@ def encode(report: RunReport) -> bytes:
     return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
 
 
-def show(report: RunReport, console: Console) -> None:
-    """The faults in a table, then what was checked, then the verdict."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("at", "fault", "target", "healed after", "confirmed by"):
-        table.add_column(name, header_style="dim", justify="right" if name == "at" else "left")
-    for cells in _rows(report.run):
-        table.add_row(*cells)
-    console.print()
-    console.print(table)
-    console.print()
-    console.print(Text(_load(report)), soft_wrap=True)
-    console.print()
-    for finding in report.checked.findings if report.checked else ():
-        mark = Text("pass  ", "green") if finding.passed else Text("FAIL  ", "bold red")
-        console.print(mark + Text(finding.name), soft_wrap=True)
-        console.print(Text(f"      {finding.says}", "dim"), soft_wrap=True)
-    for problem in report.problems:
-        console.print(Text("FAIL  ", "bold red") + Text(problem), soft_wrap=True)
-    console.print()
-    console.print(Text(_verdict(report), "bold green" if report.passed else "bold red"), soft_wrap=True)
-
-
 def markdown(report: RunReport) -> str:
-    """The same as a document."""
+    """The verdict, the findings, and every fault, as a document."""
     lines = [
         f"# Chaos run with seed {report.run.seed}",
         "",
-        _verdict(report),
+        verdict(report),
         "",
         _load(report),
         "",
@@ -131,7 +106,8 @@ def _load(report: RunReport) -> str:
     )
 
 
-def _verdict(report: RunReport) -> str:
+def verdict(report: RunReport) -> str:
+    """Whether it passed, in a line; how to repeat it if it did not."""
     if report.passed:
         return f"passed: seed {report.run.seed}, {report.seconds:.0f} s in all"
     return f"FAILED: seed {report.run.seed}, {report.seconds:.0f} s in all; SEED={report.run.seed} repeats it"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import README, BenchmarkSection
-from benchmarks.report import Circumstances, markdown, merge, plain, put_into, read
+from benchmarks.report import Circumstances, markdown, merge, put_into, read
 from benchmarks.sections import NotMeasured, ReportTable, Section
 
 PARTS = "java kafka faust-streaming aiokafka rocksdict fastavro msgspec uvloop"
@@ -77,8 +77,3 @@ def test_a_section_reads_well_in_the_readme() -> None:
     assert text.startswith("## Micro workload\n\n**JSON**\n\n|  | events/s |\n| --- | ---: |\n")
     assert "| the lane | 40,000 |\n| stock Faust | 3,000 |\n\nMedians.\n\n" in text
     assert "Measured 2026-01-31, 3 runs: 2 cores (a processor), 16.0 GB" in text
-
-
-def test_a_section_reads_well_on_a_screen() -> None:
-    table = ["JSON", "             events/s", "the lane       40,000", "stock Faust     3,000"]
-    assert plain(MICRO).splitlines()[2:] == [*table, "", "Medians."]
