@@ -15,8 +15,7 @@ import msgspec
 from aiohttp import web
 
 from agents.gateway.cards import behaviour
-from agents.gateway.group_commit import GroupCommit
-from agents.gateway.ledger import Ledger
+from agents.gateway.ledger import GroupCommit, Ledger
 from agents.gateway.wire import ChargeAsk, RefundAsk, Refusal, VoidAsk
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from agents import worker
 from agents.commands import OrderSagaRepair, OrderSagaTransition
-from agents.gateway.client import HttpGateway
-from agents.gateway.retries import GatewayRetries
+from agents.gateway.client import GatewayRetries, HttpGateway
 from agents.order_saga import OrderSaga, order_saga
 from agents.orders import handlers as orders
 from agents.payments.gateway import Charge, Refund

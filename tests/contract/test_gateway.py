@@ -16,9 +16,8 @@ import aiohttp
 import pytest
 
 from agents.gateway.cards import ACCEPTED, CHARGED_BUT_TIMED_OUT, DECLINED, unavailable
-from agents.gateway.client import HttpGateway
+from agents.gateway.client import GatewayRetries, HttpGateway
 from agents.gateway.errors import GatewayRefused, GatewayUnavailable
-from agents.gateway.retries import GatewayRetries
 from agents.gateway.testing import FakeGateway, GatewayProcess
 from tests.waiting import BOUND
 

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.gateway.cards import ACCEPTED
-from agents.gateway.client import HttpGateway
+from agents.gateway.client import GatewayRetries, HttpGateway
 from agents.gateway.errors import GatewayRefused, GatewayUnavailable
-from agents.gateway.retries import GatewayRetries
 from streams.errors import PermanentError, SteadfaustError
 from streams.logs import HANDLED
 from streams.tracing.tracer import Tracer

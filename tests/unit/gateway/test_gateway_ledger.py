@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from agents.gateway.cards import ACCEPTED, CHARGED_BUT_TIMED_OUT, DECLINED, unavailable
-from agents.gateway.group_commit import GroupCommit
-from agents.gateway.ledger import Ledger
+from agents.gateway.ledger import GroupCommit, Ledger
 from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded, Refusal
 from tests.effort import examples
 from tests.waiting import BOUND, eventually_async
