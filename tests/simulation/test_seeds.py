@@ -48,6 +48,8 @@ FOUND = {
     3900: "all was taken as settled while a worker still ended a lane that another one had",
     4527: "a dead letter took the place of one of the former topic, at the same offset",
     4585: "the lane changelog was made again while its rows were read",
+    7945: "as 3418, with a deploy and a full disk",
+    8551: "a commit under way left a position in a topic that was deleted and made again twice",
 }
 
 

@@ -71,6 +71,9 @@ class Topics(Part):
         self._operator: asyncio.Task[None] | None = None
         #: Removed while their transaction was open: it may commit all the same.
         self._open: list[Entry] = []
+        #: Deleted, and no operator has gone on with what came after: lanes read nothing of that, whatever
+        #: position a commit under way has left in it.
+        self._unaccepted: set[str] = set()
 
     def missing(self) -> list[str]:
         """Whether lanes may still have to notice what was done."""
@@ -111,6 +114,7 @@ class Topics(Part):
         if topic not in run.cluster.ids:
             return
         self._keep(topic)
+        self._unaccepted.add(topic)
         self._without_lanes |= topic == run.app.layout.changelog(LANE)
         run.deleted[topic] = run.loop.time()
         run.cluster.delete_topic(topic)
@@ -131,7 +135,7 @@ class Topics(Part):
         for record in run.cluster.visible(topic):
             if partition not in (None, record.partition) or (before is not None and record.offset >= before):
                 continue
-            stands = positions.get(TP(topic, record.partition), 0)
+            stands = 0 if topic in self._unaccepted else positions.get(TP(topic, record.partition), 0)
             run.removed.append(Removed(record, unread=record.offset >= stands))
         if partition is None and before is None:
             entries = [each for log in run.cluster.logs_of(topic) for each in log.entries()]
@@ -170,6 +174,7 @@ class Topics(Part):
                     recorded = each.recorded is not None and each.begin <= each.recorded <= each.end
                     at = At.RECORDED if recorded else At.AUTO
                 await accept(run.app.layout, run.cluster, topic, [each.partition], at)
+            self._unaccepted.discard(topic)
             run.deleted[topic] = max(run.loop.time(), run.deleted.get(topic, 0.0))
         return bool(found)
 
@@ -188,6 +193,7 @@ class Topics(Part):
                 except PositionLost:  # the group has none, or the log has that no more
                     await accept(layout, cluster, topic, [number])
         self._without_lanes = False
+        self._unaccepted -= set(self.run.app.sources)
         self.run.deleted[changelog] = self.run.loop.time()
 
     async def _start_stopped(self) -> None:
@@ -204,6 +210,7 @@ class Topics(Part):
             for topic in sorted({name for error in errors for name in _ACCEPT.findall(str(error))}):
                 run.note("accepts", topic=topic, why="an error says so")
                 await accept(run.app.layout, run.cluster, topic, range(run.plan.partitions))
+                self._unaccepted.discard(topic)
                 run.deleted[topic] = run.loop.time()
             if errors:
                 run.note("starts_again", machine=number)
