@@ -19,9 +19,10 @@ from streams.errors import (
     TopicGone,
 )
 from streams.model.application import Application
+from streams.model.layout import INBOX
 from streams.policy.freshness import Freshness, is_too_old
 from streams.ports import TP, Batch, Clock, Cluster, Damaged, Faults, Identity, Reader, Store, Stores, Write
-from streams.positions.checks import require_same_changelogs
+from streams.positions.checks import require_rows, require_same_changelogs
 from streams.positions.identity import Recorded, copy_of, note_of
 from streams.positions.topics import added_partitions
 from streams.staging.changes import POSITIONS, Writes, unfollow
@@ -90,7 +91,7 @@ async def start_positions(
     """Where each changelog is to be read from, its end, and how fresh the store is, which expects to reach
     these ends. Wipes a store that cannot be trusted; `copy_of` has the ids of the changelogs then.
 
-    Raises TopicGone, and TopicRecreated.
+    Raises TopicGone, TopicRecreated, and ChangelogDamaged where rows are deleted that the store lacks.
     """
     asked_at = clock.now()
     identity = await cluster.identity({tp.topic for tp in tables})
@@ -102,10 +103,15 @@ async def start_positions(
     current_at = store.current_at()
     ahead = [tp for tp in tables if store.position(tp) > ends[tp]]
     behind = [tp for tp in tables if 0 < store.position(tp) < begins[tp]]
+    too_old = _is_too_old(store, tables, clock.now(), delete_retention)
+    has = (lambda _: 0) if ahead or behind or too_old else store.position
+    # The inbox forgets by retention. Before any wipe: this store may be the last that has the rows.
+    cut = {tp: begins[tp] for tp, table in tables.items() if table != INBOX and has(tp) < begins[tp]}
+    await require_rows(cluster, tables, cut)
     if ahead:
         log.error("store_ahead_of_changelog", partitions=ahead, action="wiped, rebuilt from the changelog")
         store.wipe()
-    elif behind or _is_too_old(store, tables, clock.now(), delete_retention):
+    elif behind or too_old:
         # Tombstones may have been compacted away: what was deleted could come back (docs/adr/0002).
         age = None if current_at is None else clock.now() - current_at
         log.warning("store_too_old", seconds=age, action="wiped, rebuilt from the changelog")

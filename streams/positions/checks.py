@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import structlog
 
-from streams.errors import ClusterUnavailable, PositionLost
+from streams.errors import ChangelogDamaged, ClusterUnavailable, PositionLost
 from streams.model.application import Application
 from streams.model.layout import LANE
 from streams.ports import TP, Cluster, Identity, Store
@@ -42,6 +42,23 @@ async def require_same_changelogs(
         # A version without these tables has run meanwhile: how old their rows are is not known.
         log.warning("store_without_tables", topics=sorted(unfollowed), action="wiped, rebuilt")
         store.wipe()
+
+
+async def require_rows(cluster: Cluster, tables: Mapping[TP, str], cut: Mapping[TP, int]) -> None:
+    """Raises ChangelogDamaged when a store is to be made of changelogs whose rows below these offsets were
+    deleted, unless an operator has given these up. Compaction leaves a log's begin where it is.
+    """
+    lanes = [tp for tp, table in tables.items() if table == LANE]
+    rows = await lane_rows(cluster, lanes) if cut else {}
+    given_up = {tp.partition: decode(row.get(IDENTITY)).begins for tp, row in rows.items()}
+    left = {tp: begin for tp, begin in cut.items() if given_up[tp.partition].get(tp.topic, 0) < begin}
+    if left:
+        names = ", ".join(f"{tp.topic}[{tp.partition}] below {begin}" for tp, begin in sorted(left.items()))
+        raise ChangelogDamaged(
+            f"rows were deleted from the changelog, and the local store has not read them: {names}. A worker"
+            " whose store has them opens the lane. To give them up: `steadfaust positions accept --topic"
+            f' {min(left).topic}`; see docs/operating.md, "A changelog is damaged".'
+        )
 
 
 def check_topics(app: Application, lane: int, store: Store, identity: Identity) -> dict[bytes, Change]:

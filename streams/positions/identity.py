@@ -16,15 +16,23 @@ from streams.ports import TP, Identity, Store, Write
 from streams.staging.changes import COPY_OF
 
 
-class Recorded(msgspec.Struct, frozen=True):
-    """Ids by topic, and of the cluster that they are in."""
+class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Ids by topic, and of the cluster that they are in. `begins` has the changelogs whose first rows were
+    deleted, each with the offset below which an operator has given them up.
+    """
 
     cluster: str
     topics: dict[str, str]
+    begins: dict[str, int] = {}
 
     def also(self, actual: Identity) -> Recorded:
         """With the topics that the cluster has."""
-        return Recorded(actual.cluster, {**self.topics, **actual.topics})
+        return Recorded(actual.cluster, {**self.topics, **actual.topics}, self.begins)
+
+    def without_rows(self, changelog: str, begin: int) -> Recorded:
+        """With the rows of a changelog below an offset given up."""
+        others = {topic: each for topic, each in self.begins.items() if topic != changelog}
+        return Recorded(self.cluster, self.topics, {**others, **({changelog: begin} if begin else {})})
 
 
 NOTHING = Recorded("", {})
@@ -35,7 +43,8 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def encode(recorded: Recorded) -> bytes:
     """As it is kept; the same topics give the same bytes."""
-    return _encode(Recorded(recorded.cluster, dict(sorted(recorded.topics.items()))))
+    topics, begins = dict(sorted(recorded.topics.items())), dict(sorted(recorded.begins.items()))
+    return _encode(Recorded(recorded.cluster, topics, begins))
 
 
 def decode(data: bytes | None) -> Recorded:

@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from streams.errors import PositionLost, TopicMismatch
-from streams.model.layout import LANE, Layout
+from streams.model.layout import INBOX, LANE, Layout
 from streams.ports import TP, Cluster, Identity, Outgoing
 from streams.positions.checks import lane_rows
 from streams.positions.cuts import Cuts
@@ -108,7 +108,8 @@ def _standing(
     if was and was != topic_id:
         problem = "created again" if recorded.cluster == identity.cluster else "another cluster"
     elif is_changelog(layout, tp.topic):
-        pass
+        cut = tp.topic != layout.changelog(INBOX) and recorded.begins.get(tp.topic, 0) < begin
+        problem = "rows were deleted" if cut else ""
     elif group is not None and group != position:
         problem = "the group was reset"
     elif position is not None and position < begin:
@@ -254,7 +255,10 @@ async def _decide(
         and kept[layout.home_of(each.partition)].topics.get(topic) == each.topic_id
     }
     stale = [TP(topic, number) for number in added if number not in found]
-    return decided, {number: kept.get(number, NOTHING).also(identity) for number in homes}, ahead, stale
+    recorded = {number: kept.get(number, NOTHING).also(identity) for number in homes}
+    if is_changelog(layout, topic):
+        recorded = {n: each.without_rows(topic, found[n].begin) for n, each in recorded.items()}
+    return decided, recorded, ahead, stale
 
 
 def _of_added(standing: Standing, at: At | int) -> At:

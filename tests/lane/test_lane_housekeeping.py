@@ -14,6 +14,7 @@ from streams.lane.housekeeping import HOUSEKEEPING
 from streams.lane.standby import Standby
 from streams.model.envelope import new_headers
 from streams.ports import TP, Ports
+from streams.positions.review import accept
 from streams.testing.broker import Fault
 from streams.testing.faults import NoFaults
 
@@ -76,6 +77,7 @@ async def test_a_standby_of_a_damaged_changelog_says_so_until_mended(fake: FakeW
     assert 2 <= len(told) <= 5
     assert "docs/operating.md" in told[0]["error"]
     await fake.truncate(changelog, 1)
+    await accept(fake.app.layout, fake.cluster, changelog.topic, [0])
     await fake.until(lambda: standby.records)
     standby.stop()
     await fake.until(task.done)

@@ -12,7 +12,13 @@ from lane_workloads import Workload
 from lane_worlds import FakeWorld, World
 
 import streams.lane.commit
-from streams.errors import LayoutMismatch, PositionLost, TopicRecreated
+from streams.errors import (
+    ChangelogDamaged,
+    ClusterUnavailable,
+    LayoutMismatch,
+    PositionLost,
+    TopicRecreated,
+)
 from streams.lane.housekeeping import HOUSEKEEPING
 from streams.lane.standby import Standby
 from streams.model.layout import LANE
@@ -145,24 +151,35 @@ async def test_a_standby_waits_until_a_new_changelog_is_accepted(
 async def test_a_lane_changelog_cut_while_read_is_read_again(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work = await has_counted(fake)
-    await fake.recreate(changelog := fake.app.layout.changelog("counts"))
-    await accept(fake.app.layout, fake.cluster, changelog, [0])
-    lane_changelog = TP(fake.app.layout.changelog(LANE), 0)
-    ask, cuts = fake.cluster.end_offsets, []
+    await has_counted(fake)
+    ask, changelog = fake.cluster.end_offsets, TP(fake.app.layout.changelog(LANE), 0)
 
     async def cut_then(tps: Iterable[TP]) -> dict[TP, int]:
-        """The lane changelog alone: then it is to be read as a whole."""
-        ends = await ask(tps)
-        if [*tps] == [lane_changelog] and not cuts:
-            cuts.append(1)
-            fake.cluster.truncate(lane_changelog, 1)
-        return ends
+        fake.cluster.truncate(changelog, 1)
+        return await ask(tps)
 
     monkeypatch.setattr(fake.cluster, "end_offsets", cut_then)
-    await handled(fake, work, some(fake, work, range(3, 4)))
-    assert cuts
-    assert await counts(fake) == dict.fromkeys("abcd", 1)
+    with pytest.raises(ClusterUnavailable, match="cut while it was read"):
+        await standings(fake.app.layout, fake.cluster)
+    assert await standings(fake.app.layout, fake.cluster)
+
+
+async def test_rows_deleted_from_a_changelog_are_not_missed_in_silence(fake: FakeWorld) -> None:
+    work = await has_counted(fake)
+    changelog = TP(fake.app.layout.changelog("counts"), 0)
+    fake.cluster.truncate(changelog, fake.cluster.log(changelog).end - 1)  # all but a marker
+    await handled(fake, work, some(fake, work, range(3, 4), "a"))  # this store has them
+    lane = fake.lane(stores=fake.stores())
+    await fake.until(lambda: isinstance(lane.lane.error, ChangelogDamaged))
+    assert f"accept --topic {changelog.topic}`" in str(lane.lane.error)
+    await lane.stop()
+    standing = (await standings(fake.app.layout, fake.cluster, [changelog.topic]))[0]
+    assert standing.problem == "rows were deleted"
+    await accept(fake.app.layout, fake.cluster, changelog.topic, [0])
+    lane = fake.lane(stores=fake.stores())
+    await fake.until(lambda: lane.lane.state == "open")
+    await lane.stop()
+    assert not (await standings(fake.app.layout, fake.cluster, [changelog.topic]))[0].problem
 
 
 async def test_no_old_store_goes_with_a_lane_changelog_made_anew(fake: FakeWorld) -> None:

@@ -12,6 +12,7 @@ import streams.lane.commit
 from streams.errors import PositionLost, StoreBroken
 from streams.lane.standby import Standby
 from streams.ports import TP, Ports, Write
+from streams.positions.review import accept
 from streams.staging.changes import POSITIONS
 from streams.testing.faults import NoFaults
 
@@ -67,6 +68,7 @@ async def test_a_store_behind_the_changelogs_beginning_is_rebuilt(fake: FakeWorl
     await handled(fake, work, some(fake, work, range(1)))
     spoil(fake, {changelog: 1})
     fake.cluster.truncate(changelog, 2)
+    await accept(fake.app.layout, fake.cluster, changelog.topic, [0])
     lane = await fake.open()
     assert lane.lane.store.get("counts", BOGUS.key) is None
     await lane.stop()
