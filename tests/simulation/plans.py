@@ -10,7 +10,7 @@ from typing import Any
 from streams.testing.simulation import deploys, topics, troubles
 from streams.testing.simulation.faults import kinds_of
 from streams.testing.simulation.plan import Plan, Step
-from tests.simulation import chains, desk, errands, oddities, parcels, sagas_part
+from tests.simulation import chains, desk, errands, oddities, pages, parcels, sagas_part
 from tests.simulation.letters import BREAKER, RETRY, Counted, Passed, Rang, Written
 from tests.simulation.letters_part import Shape
 from tests.simulation.skew import skewed
@@ -80,6 +80,8 @@ def plan_of(seed: int) -> Plan:
     letters_hold = any(getattr(shape, "holds", False) for shape in shapes)
     steps += _cuts(seed, partitions, machines)
     steps = skewed(seed, machines, steps, options, letters_hold=letters_hold)
+    steps += pages.looks(seed, max((step.at for step in steps), default=1.0))
+    shapes.append(pages.Pages())
     return Plan(
         seed,
         partitions,

@@ -398,7 +398,7 @@ def _reviews(of: Family, gateway: Gateway, now: Callable[[], float]) -> list[Rou
     steps = Participant(service, REVIEW_STEPS)
     asked: RowOf[Participation] = steps.row_of(NAME, "review")
 
-    @steps.command()
+    @steps.command(sends=(of.reviewed,))
     def review(command: of.review) -> Answer:  # type: ignore[valid-type]
         if why := gateway.check(command, "review"):
             return refused(why)

@@ -32,6 +32,7 @@ NO_FAULTS = frozenset(
         "hold",
         "intrude",
         "thin",
+        "look",
     )
 )
 #: What people do to topics.

@@ -72,7 +72,8 @@ class SimulatedWorker:
         self.app = app
         self.process = machine.process = Process(machine, layout)
         self._group = group
-        self._given = Assignment()
+        #: What the group has decided last.
+        self.given = Assignment()
         self._generation = -1
         self._is_sure = False
         self._stores = machine.directory(layout.lanes)
@@ -105,7 +106,7 @@ class SimulatedWorker:
     @property
     def not_its_own(self) -> list[int]:
         """Lanes that it still has, and was not given."""
-        return sorted(self.host.lanes.keys() - set(self._given.active))
+        return sorted(self.host.lanes.keys() - set(self.given.active))
 
     def claims(self) -> Member:
         """What it says of itself when it joins."""
@@ -114,8 +115,8 @@ class SimulatedWorker:
             layout.partitions,
             layout.lanes,
             tuple(sorted(self.app.sources)),
-            self._given.active,
-            self._given.standby if self._given.members else self._kept,
+            self.given.active,
+            self.given.standby if self.given.members else self._kept,
             self._generation,
             self.name,
             self._unfit,
@@ -140,7 +141,7 @@ class SimulatedWorker:
         layout = self.app.layout
         if not given.error and (given.partitions, given.lanes) != (layout.partitions, layout.lanes):
             given = Assignment(error=f"the group has {given.lanes} lanes, this worker {layout.lanes}")
-        self._given, self._generation = given, generation
+        self.given, self._generation = given, generation
         if given.error:
             self.process.spawn(self._hear(False, lambda: self._fatal(LayoutMismatch(given.error))))
             return
@@ -169,7 +170,7 @@ class SimulatedWorker:
             await clock.sleep(FIT_LOOK)
             changed = fitness.look(
                 waited=self.host.waited_for_machine(),
-                others=len(self._given.members) > 1,
+                others=len(self.given.members) > 1,
                 monotonic=loop.time(),
                 wall=clock.now(),
             )
