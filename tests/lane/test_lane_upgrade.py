@@ -78,7 +78,8 @@ async def test_data_of_an_earlier_version_opens_and_goes_on(fake: FakeWorld) -> 
         for table, rows in WRITTEN["store"].items()
         if table not in MOVING
     }
-    assert tables_of(store) == before  # the directory, as its changelogs make it today
+    today = tables_of(store)  # the directory, as its changelogs make it today
+    assert [table for table in {*before, *today} if today.get(table) != before.get(table)] == []
     for key, trip in (("a", "a-1"), ("d", "d-1")):  # the first is a duplicate
         value = fake.app.message_codecs[TripWanted.TOPIC].encode(TripWanted(k=key, to="oslo"))
         headers = new_headers(TripWanted.TOPIC, key, source="outside", time=1e9, message_id=trip)
