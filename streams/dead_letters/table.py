@@ -1,6 +1,4 @@
-"""Dead letters of a lane: topic record, row and log, written together when a message is given up, is
-replayed, and succeeds.
-"""
+"""Dead letters of a lane: record, row and log entry, staged together in one transaction."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ SHOWN = 1024
 
 
 class DeadLetters:
-    """Reads rows, staged or committed, makes their changes, and stages a message that is given up."""
+    """Reads the rows of dead letters, and stages their changes."""
 
     def __init__(self, staging: StagingArea, bursts: Bursts) -> None:
         app = staging.app
@@ -57,7 +55,7 @@ class DeadLetters:
         self._log = TP(app.layout.operations_log, 0)
 
     def get(self, local: bytes) -> Letter | None:
-        """The letter of a local key."""
+        """The letter under a local key, staged or committed; None: there is none that can be read."""
         staged = self.staging.get(DEAD_LETTERS, local)
         if staged is not None:
             return staged.row if isinstance(staged.row, Letter) else None
@@ -71,12 +69,12 @@ class DeadLetters:
             return None
 
     def set(self, letter: Letter) -> Change:
-        """The change that keeps a letter as it is now."""
+        """The change that writes a letter's row."""
         key = key_of(letter, self._partitions)
         return Change(DEAD_LETTERS, key, encode_letter(letter, self._limit + ROOM - len(key)), letter)
 
     def remove(self, letter: Letter) -> Change:
-        """The change that takes a letter away."""
+        """The change that deletes a letter's row."""
         return Change(DEAD_LETTERS, key_of(letter, self._partitions), None)
 
     def give_up(
@@ -87,8 +85,8 @@ class DeadLetters:
         *,
         holds: bytes = b"",
     ) -> None:
-        """The message is settled for this handler, as a dead letter; the other handlers are not concerned.
-        `holds` is the name of the queue that waits for it.
+        """Stage a message as a dead letter of one handler, and mark its id as handled. `holds` is the name of
+        the queue that waits behind the letter.
         """
         arrival, tries = attempt.arrival, attempt.attempts
         name = attempt.handler.name
@@ -109,8 +107,8 @@ class DeadLetters:
         *,
         holds: bytes = b"",
     ) -> None:
-        """Add the record to an entry as a dead letter, as it came, and as a row for operators; of a replay
-        the row is there already. `handler` is empty when none saw it.
+        """Stage a record as a dead letter: a record for the topic of dead letters, and a row for operators.
+        `handler` is empty if no handler saw it.
         """
         staging = self.staging
         staging.counters.dead_letters += 1
@@ -150,7 +148,7 @@ class DeadLetters:
         now: float,
         holds: bytes,
     ) -> tuple[list[Change], list[Send]]:
-        """A record was given up. If it was a replay, the same letter counts it."""
+        """The row of a letter, and the log's record if it was a replay that failed: the letter counts it."""
         now_ms = int(now * 1000)
         letter = new_letter(
             record,
@@ -199,7 +197,7 @@ class DeadLetters:
         )
 
     def done(self, letter: Letter, operation: Operation, message_id: bytes, now: float, result: str) -> Send:
-        """What the log says of an operation."""
+        """The record of an operation for the log of operations."""
         return self._operation_record(
             letter,
             str(operation.kind),
@@ -250,7 +248,7 @@ class DeadLetters:
 
 
 def ids_of(record: Record) -> dict[str, str]:
-    """What names a record in the log, as far as it says; it may be none that can be read."""
+    """The ids of a record for the log, as far as it has them."""
     headers: Headers = record.headers
     by_name = {name: value or b"" for name, value in headers}
     found = {"message_id": by_name.get(ID), "correlation_id": by_name.get(CORRELATION), "key": record.key}

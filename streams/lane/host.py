@@ -1,4 +1,4 @@
-"""The lanes and standbys of one worker, following what membership says."""
+"""Start and stop the lanes and standbys of one worker, as the group assigns them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ CLOSE_TIMEOUT = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What the latest assignment asks for; nothing before the first one and after the last."""
+    """The latest assignment; empty before the first one and after the end."""
 
     active: frozenset[int] = frozenset()
     standby: frozenset[int] = frozenset()
     topics: tuple[str, ...] = ()
 
     def fits(self, runner: Lane | Standby) -> bool:
-        """Whether what runs is what is to run."""
+        """Whether a running lane or standby is in the assignment, with its topics."""
         if isinstance(runner, Lane):
             return runner.number in self.active and set(runner.topics) == set(self.topics)
         return runner.number in self.standby
@@ -75,7 +75,7 @@ class LaneHost:
         self._stopped = False
 
     def membership_unsure(self) -> None:
-        """A rebalance has begun: open lanes go on, others do not open until it is over."""
+        """Keep closed lanes closed until the rebalance is over; open lanes go on."""
         self._member.clear()
 
     def assign(self, active: Collection[int], standby: Collection[int], topics: Collection[str]) -> None:
@@ -98,7 +98,7 @@ class LaneHost:
         self._settle_all()
 
     async def stop(self) -> None:
-        """End every lane and standby, for good; commits in flight are let finish."""
+        """End all lanes and standbys for good. Commits in flight may finish."""
         self._stopped = True
         if self._watching is not None:
             self._watching.cancel()
@@ -107,7 +107,7 @@ class LaneHost:
         await self.settled()
 
     async def settled(self) -> None:
-        """Wait until nothing is ending any more: what runs then is what the latest assignment asks for."""
+        """Wait until no lane or standby is ending: those that run are then the latest assignment's."""
         while self._ending:
             await asyncio.wait(self._ending.values())
 
@@ -116,9 +116,7 @@ class LaneHost:
         return self._watchdog.stuck()
 
     def waited_for_machine(self) -> float:
-        """How long, in seconds, the lane has made no progress for its clock or disk that has waited longest;
-        0: none waits for them.
-        """
+        """The longest time, in seconds, that a lane waits for its machine's clock or disk; 0: none waits."""
         now = self._clock.now()
         waiting = [now - lane.last_progress for lane in self.lanes.values() if lane.waits_for_machine]
         return max(waiting, default=0.0)
@@ -161,7 +159,7 @@ class LaneHost:
         task.add_done_callback(lambda done: self._ended(runner, done))
 
     def _is_opening_a_lane(self) -> bool:
-        """After a rebalance copies are made anew while messages wait for a lane to open."""
+        """Whether a lane is opening: standbys yield to it, because messages wait for it."""
         return any(lane.state is LaneState.OPENING for lane in self.lanes.values())
 
     def _ended(self, runner: Lane | Standby, task: asyncio.Task[None]) -> None:

@@ -57,7 +57,7 @@ class DueChore:
         with closing(self._due.due(room, now)) as heads:
             for arrival in heads:
                 self._dispatch.dispatch(arrival, now)
-        return self._due.tried > 0
+        return self._due.started > 0
 
 
 #: Queues that are looked at for dead letters that hold others: the lane runs nothing else meanwhile.

@@ -1,4 +1,4 @@
-"""What a lane has read and not yet taken, and how much it may take."""
+"""Take fetched batches into a lane, within the bounds of its backlog."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Intake:
         operations: OperationAdmission,
         dispatch: Dispatch,
     ) -> None:
-        """`limit` counts this lane already."""
+        """`limit` is that of the worker."""
         app = admission.staging.app
         self._sources = sources
         self._limit = limit
@@ -56,8 +56,8 @@ class Intake:
         self.taken_by_topic: Counter[str] = Counter()
 
     async def step(self, taken: Callable[[], None]) -> bool:
-        """Offer what is held, then read more; False when the lane is full and has to make room first. `taken`
-        is called when there may be something to commit.
+        """Take fetched batches, then fetch more. False: the lane is full and has to commit first. `taken` is
+        called when a commit may have work.
         """
         held_back = self._long_queues.held_back(self._clock.now()).intersection(self._sources.partitions)
         if held_back != self._sources.held_back:
@@ -76,12 +76,12 @@ class Intake:
 
     @property
     def lag(self) -> int:
-        """Messages between what is committed and the ends of the topics, as brokers told those last."""
+        """Messages between the committed positions and the ends of the topics, by the last known ends."""
         return self.not_taken.total() + self._order.uncommitted
 
     @property
     def not_taken(self) -> Counter[str]:
-        """By topic, messages that are not taken yet, as brokers told the ends of the topics last."""
+        """By topic, messages that the lane has not taken yet, by the last known ends of the topics."""
         left: Counter[str] = Counter()
         for tp, offsets in self._sources.behind().items():
             left[tp.topic] += offsets
@@ -91,7 +91,7 @@ class Intake:
 
     @property
     def oldest(self) -> int | None:
-        """When the oldest message that was read and is not committed was written, epoch milliseconds."""
+        """The timestamp of the oldest message that was read and is not committed, epoch milliseconds."""
         heads = [batches[0].records for batches in self._batches.values()]
         times = [self._order.oldest, *(records[0].timestamp for records in heads if records)]
         return min((time for time in times if time), default=None)
@@ -107,8 +107,8 @@ class Intake:
         return self._limit.room(self._order, self._read_ahead)
 
     def _offer(self, taken: Callable[[], None]) -> bool:
-        """Take of the batches what can be taken; the rest stays. False when others should have their turn
-        before it is tried.
+        """Take the fetched batches as far as there is room. False: the turn of this lane is over, and others
+        come first.
         """
         until = perf_counter() + TURN
         for tp in [tp for tp in self._batches if tp not in self._sources.held_back]:
@@ -122,8 +122,8 @@ class Intake:
         return perf_counter() < until
 
     def _accept_first(self, batches: deque[Batch]) -> bool:
-        """Take the first of these batches, or the beginning of it where records take long; False when not
-        all of it was taken.
+        """Take the first of these batches, or its first records where records take long. False: some records
+        of it are left.
         """
         batch = batches.popleft()
         if len(batch.records) > self._at_once:
@@ -147,8 +147,8 @@ class Intake:
         return False
 
     def _skip_looped(self, batch: Batch) -> Batch:
-        """What was read, without what was handled in the transaction that wrote it. Of any topic: before a
-        deploy it may have been one of those.
+        """The batch without the records that were handled in the transaction that wrote them. In any topic:
+        before a deploy it may have been a looped one.
         """
         records = [record for record in batch.records if not was_looped(record, self._group)]
         if len(records) == len(batch.records):
@@ -171,7 +171,7 @@ class Intake:
         return taken
 
     def _accept_operations(self, batch: Batch, now: float) -> int:
-        """What is asked of a handler needs no room: it may be why there is none."""
+        """Take operations. One about a handler needs no room: a resume may be what makes room."""
         for taken, record in enumerate(batch.records):
             if self._dispatch.room <= 0 and not is_about_a_handler(record):
                 return taken
@@ -182,9 +182,11 @@ class Intake:
 
 
 class BacklogLimit:
-    """One for the lanes of a worker. While others leave room, a lane may fill its own bound; when all hold as
-    much as a worker may, each may still hold its share, so that a busy lane cannot starve the others. So they
-    hold twice as much at the very most, and only until those with more than their share have committed.
+    """The bound of the backlogs of a worker's lanes.
+
+    A lane may fill its own bound while the worker has room. When the worker has none, each lane may still
+    fill its share, so that a busy lane cannot starve the others. So the lanes have at most twice the bound of
+    the worker, until those above their share have committed.
     """
 
     def __init__(self, lane_options: LaneOptions) -> None:
@@ -193,7 +195,7 @@ class BacklogLimit:
 
     @contextmanager
     def counting(self, order: CommitOrder) -> Iterator[None]:
-        """For as long as a lane works: what it holds counts for all."""
+        """Count the backlog of a lane while it works."""
         self._orders.append(order)
         try:
             yield
@@ -201,8 +203,8 @@ class BacklogLimit:
             self._orders = [each for each in self._orders if each is not order]
 
     def room(self, order: CommitOrder, read_ahead: int) -> int:
-        """How many messages more a lane may take; 0 when it has to commit first. `read_ahead` are messages
-        that it has read and could not take yet.
+        """How many more messages a lane may take; 0: it has to commit first. `read_ahead` is the number of
+        messages that it has fetched and not taken.
         """
         lane_options, messages, size = self._options, order.uncommitted + read_ahead, order.uncommitted_bytes
         if size >= lane_options.max_backlog_bytes:

@@ -22,9 +22,8 @@ from streams.errors import (
 )
 from streams.lane.measures import FENCED_OFTEN, FENCED_WITHIN, LaneMeasures
 from streams.lane.memory import LaneMemory
-from streams.lane.mending import mended, place_of
 from streams.lane.opening import find_start
-from streams.lane.recovery import open_store
+from streams.lane.recovery import mended, open_store, place_of
 from streams.lane.session import Session, Shared, shared_by
 from streams.lane.sources import Sources
 from streams.lane.state import LaneState

@@ -1,4 +1,4 @@
-"""What a lane keeps from one opening to the next."""
+"""What a lane keeps from one opening to the next, and how its tasks wake each other."""
 
 from __future__ import annotations
 
@@ -6,10 +6,34 @@ import asyncio
 from dataclasses import dataclass, field
 
 from streams.lane.measures import LaneMeasures
-from streams.lane.signals import Signals
 from streams.policy.reopening import Reopening
 from streams.staging.arrival import Counters
 from streams.staging.refusals import Refusals
+
+
+class Signals:
+    """How the tasks of a lane wake each other.
+
+    Attributes:
+        work: there may be something to commit.
+        room: there may be room for more messages.
+        error: what a handler in the background has failed with; the lane ends its session for it.
+    """
+
+    def __init__(self) -> None:
+        self.work = asyncio.Event()
+        self.room = asyncio.Event()
+        self.error: BaseException | None = None
+
+    def all(self) -> None:
+        """Wake all tasks."""
+        self.work.set()
+        self.room.set()
+
+    def progress(self, error: BaseException | None) -> None:
+        """A handler in the background has come further, or has failed."""
+        self.error = self.error or error
+        self.all()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Bringing a lane's store to the end of its changelogs, and finding where to go on reading.
+"""A lane's store: bring it to the end of its changelogs, find where to read on, mend it after an error.
 
 Used when a lane opens and by standbys, which do it all the time. Recovery goes to the high watermark with a
 read_committed reader: the last stable offset may lie before records that are already committed (KAFKA-10167).
@@ -16,6 +16,7 @@ from streams.errors import (
     PositionLost,
     PositionsDisagree,
     StoreBroken,
+    StoreFailed,
     TopicGone,
 )
 from streams.model.application import Application
@@ -248,3 +249,31 @@ async def source_positions(
             )
         positions[tp] = begins[tp] if recorded is None else recorded
     return positions, ahead, forgotten
+
+
+def place_of(store: Store | None) -> dict[bytes, bytes] | None:
+    """The positions at which a lane has failed; None where its store cannot tell them."""
+    if store is None:
+        return None
+    try:
+        return dict(store.scan(POSITIONS))
+    except StoreFailed:
+        return None
+
+
+def mended(store: Store | None, error: StoreFailed, lane: int) -> Store | None:
+    """Wipe a store that is damaged. Close one that cannot be used, which keeps its copy: None, the lane opens
+    it again.
+    """
+    if store is None:
+        return None
+    if isinstance(error, StoreBroken):
+        log.warning("store_broken", lane=lane, error=str(error), action="wiped, rebuilt from the changelog")
+        try:
+            store.wipe()
+        except StoreFailed as failed:
+            log.warning("store_not_wiped", lane=lane, error=str(failed), action="tried again")
+        else:
+            return store
+    store.close()
+    return None

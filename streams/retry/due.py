@@ -1,6 +1,6 @@
-"""The heads of queues: which of those that wait have their turn, within the lane's bounds (docs/adr/0009).
+"""Start the heads of queues that are due, within the lane's bounds (docs/adr/0009).
 
-Handlers take turns in being first, and none takes all of the room while others have something due.
+Handlers come first in turn, and none takes all of the room while others have due messages.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from streams.staging.entry import Entry
 from streams.staging.keys import name_in, prefix_in
 from streams.staging.payloads import refers
 
-#: Heads of queues run in one go, before other lanes and what comes in have their turn.
+#: Heads of queues that start in one step, before new messages and other lanes have their turn.
 RETRIES_AT_ONCE = 200
-#: What the head of a queue waits for that follows at once when the one before it has gone.
+#: Reasons for which a head runs as soon as the message before it has left the queue.
 ITS_TURN = (Reason.NEXT, Reason.REPLAY)
 
 log = structlog.get_logger(__name__)
 
 
 class DueHeads:
-    """Those of a lane. One that is given out is on its way: it has its place in the order, and must run.
+    """Starts due heads of one lane. A head that was started has its entry in the commit order, and must run.
 
     Attributes:
-        tried: how many were given out since the last look at what is due.
-        reserved: keys in flight that are left to heads which were due and found none.
+        started: how many heads were started since the last call of `due`.
+        reserved: places in flight that new messages leave free, because a due head found none.
     """
 
     def __init__(self, waiting: Waiting, in_flight: dict[bytes, deque[Arrival]], partitions: int) -> None:
-        """`in_flight` has the keys whose handlers run in the background, each with its later messages; the
-        lane has so many `partitions`.
+        """`in_flight` has the keys whose handlers run in the background, each with its later messages.
+        `partitions` is the number of partitions of the lane.
         """
-        self.tried = 0
+        self.started = 0
         self.reserved = 0
         self._app = waiting.staging.app
         self._waiting = waiting
@@ -52,15 +52,15 @@ class DueHeads:
         self._staging = waiting.staging
         self.in_flight = in_flight
         self._partitions = partitions
-        self._may_try = 0
+        self._most = 0
         self._turn = 0
 
     def due(self, room: int, now: float) -> Generator[Arrival, None, None]:
-        """Heads that are due at `now` (epoch seconds), `room` messages at most with those that follow them.
-        Dispatch each before the next one is requested.
+        """Start the heads that are due at `now` (epoch seconds). `room` bounds them and the messages that
+        follow them. Dispatch each before the next one is requested.
         """
-        self.tried = self.reserved = 0
-        self._may_try = min(room, RETRIES_AT_ONCE)
+        self.started = self.reserved = 0
+        self._most = min(room, RETRIES_AT_ONCE)
         self._turn += 1
         names = list(self._gates)
         first = self._turn % len(names) if names else 0
@@ -72,8 +72,8 @@ class DueHeads:
                 yield from self._due(gate, self._app.handlers[name], now)
 
     def after(self, arrival: Arrival, now: float) -> Arrival | None:
-        """The message behind the head of a queue, if it may run now."""
-        if self.tried >= self._may_try or self._is_full:
+        """Start the message behind the head of a queue, if it may run now."""
+        if self.started >= self._most or self._is_full:
             return None
         local = arrival.queue
         handler = self._app.handlers[handler_of(name_in(local)).decode()]
@@ -84,19 +84,19 @@ class DueHeads:
             or prefix_in(local) in self._gates[handler.name].shut
         ):
             return None
-        if arrival.record.key not in self.in_flight and self._finds_none_free(handler, local, queue):
+        if arrival.record.key not in self.in_flight and self._lacks_place(handler, local, queue):
             return None
-        return self._head(handler, local, queue, now)
+        return self._start(handler, local, queue, now)
 
     def drop_stale(self, now: float) -> None:
-        """Drop entries of the due index that are not true any more, of handlers for which nothing waits."""
+        """Remove stale entries of the due index, also of handlers for which no message waits."""
         for gate in self._gates.values():
-            for _ in self._queues.due(self._looked_at(gate), now):
+            for _ in self._queues.due(self._parts_of(gate), now):
                 pass
 
-    def _looked_at(self, gate: HandlerGate) -> dict[bytes, Collection[bytes]]:
-        """Where in the due index a handler has heads that may run, and the partitions in which they may not.
-        Nowhere when it is paused in the whole lane.
+    def _parts_of(self, gate: HandlerGate) -> dict[bytes, Collection[bytes]]:
+        """The parts of the due index in which a handler has heads that may run, each with the partitions to
+        leave out. Empty when the handler is paused in the whole lane.
         """
         name = gate.handler.encode()
         found: dict[bytes, Collection[bytes]] = {}
@@ -111,9 +111,9 @@ class DueHeads:
     def _announced(
         self, gate: HandlerGate, handler: BoundHandler, now: float
     ) -> Generator[Arrival, None, None]:
-        """Heads whose schema has been announced since they were to be read."""
+        """Start the heads whose schema has been announced meanwhile."""
         for local in gate.unread.ready(self._app.routes, now):
-            if self._is_full or self.tried >= self._may_try:
+            if self._is_full or self.started >= self._most:
                 return
             if local in gate.running or prefix_in(local) in gate.shut:
                 gate.unread.later(local)
@@ -124,42 +124,42 @@ class DueHeads:
                 gate.unread.forget(local)
             elif queue.reason is not Reason.SCHEMA:  # replays come before it
                 gate.unread.later(local)
-            elif self._finds_none_free(handler, local, queue):
+            elif self._lacks_place(handler, local, queue):
                 self._reserve()
                 return
-            elif (arrival := self._head(handler, local, queue, now)) is not None:
+            elif (arrival := self._start(handler, local, queue, now)) is not None:
                 gate.unread.later(local)  # until it has left, or waits for another reason
                 yield arrival
             elif gate.breaker.allowed_from > now:
                 return
 
     def _due(self, gate: HandlerGate, handler: BoundHandler, now: float) -> Generator[Arrival, None, None]:
-        share = self.tried + max(1, (self._may_try - self.tried) // 2)
-        with closing(self._queues.due(self._looked_at(gate), now)) as heads:
+        share = self.started + max(1, (self._most - self.started) // 2)
+        with closing(self._queues.due(self._parts_of(gate), now)) as heads:
             for local, queue in heads:
-                if self._is_full or self.tried >= min(share, self._may_try):
+                if self._is_full or self.started >= min(share, self._most):
                     return
                 if local in gate.running or local in gate.unroutable:
                     continue
-                if self._finds_none_free(handler, local, queue):
+                if self._lacks_place(handler, local, queue):
                     self._reserve()
                     return
-                arrival = self._head(handler, local, queue, now)
+                arrival = self._start(handler, local, queue, now)
                 if arrival is not None:
                     yield arrival
                 elif gate.breaker.allowed_from > now:
                     return
 
     def _reserve(self) -> None:
-        """A head has found no place in flight: new messages leave it some."""
+        """Keep places in flight free of new messages: a due head found none."""
         self.reserved = max(1, self._app.lane_options.max_in_flight // 4)
 
     @property
     def _is_full(self) -> bool:
         return self._staging.order.uncommitted_bytes >= self._app.lane_options.max_backlog_bytes
 
-    def _finds_none_free(self, handler: BoundHandler, local: bytes, queue: WaitingQueue) -> bool:
-        """Whether a head is to run or to be fetched in the background, with no place in flight for it."""
+    def _lacks_place(self, handler: BoundHandler, local: bytes, queue: WaitingQueue) -> bool:
+        """Whether a head needs a place in flight, for an async handler or a payload, and there is none."""
         if len(self.in_flight) < self._app.lane_options.max_in_flight:
             return False
         if handler.is_async:
@@ -167,10 +167,10 @@ class DueHeads:
         try:
             return refers(self._queues.head(local, queue))
         except RowUnreadable:
-            return False  # it will be put aside
+            return False  # its queue becomes unroutable
 
-    def _head(self, handler: BoundHandler, local: bytes, queue: WaitingQueue, now: float) -> Arrival | None:
-        """The first message of a queue, on its way; None: not now."""
+    def _start(self, handler: BoundHandler, local: bytes, queue: WaitingQueue, now: float) -> Arrival | None:
+        """Start the head of a queue: give it an entry and a permit. None: it cannot run now."""
         gate = self._gates[handler.name]
         try:
             waiting = self._queues.head(local, queue)
@@ -203,7 +203,7 @@ class DueHeads:
             arrival.permit = gate.breaker.acquire(now)
             if arrival.permit is None:
                 return None
-        self.tried += 1
+        self.started += 1
         gate.running.add(local)
         self._staging.order.add(entry)
         return arrival

@@ -1,8 +1,7 @@
-"""Queues of one key that have become long: the log names them early, and they get time before anything is
-given up.
+"""Long queues of one key: warn early, and pause their partitions before messages are given up.
 
-A queue is on disk, and bounded by bytes. Near the bound the lane reads the topics of its handler no further
-in that partition, for a time: what comes waits in Kafka, which holds more (docs/adr/0053-hot-keys.md).
+A queue is on disk, and bounded in messages and bytes. Near the bound the lane pauses the topics of the
+queue's handler in that partition, for a time: new messages wait in Kafka (docs/adr/0053-hot-keys.md).
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from streams.staging.keys import name_in, prefix_in
 
 log = structlog.get_logger(__name__)
 
-#: A queue is long from so many messages on, or from this part of its bound.
+#: A queue is long if it has so many messages, or this part of its bound.
 LONG, LONG_PART = 500, 0.1
-#: Parts of the bound: from the first on nothing more is read, below the second it is again. What the lane has
-#: taken by then, its backlog, has room above the first.
+#: Parts of the bound: at the first the lane pauses the partition, below the second it resumes. The lane's
+#: backlog has room above the first.
 NEAR, CLEAR = 0.5, 0.25
 
 
 class LongQueues:
-    """Those of one lane."""
+    """Tracks the long queues of one lane."""
 
     def __init__(self, app: Application, gates: Mapping[str, HandlerGate]) -> None:
         self._options: LaneOptions = app.lane_options
@@ -39,7 +38,7 @@ class LongQueues:
         }
 
     def note(self, gate: HandlerGate, local: bytes, queue: WaitingQueue | None, now: float) -> None:
-        """A queue is now so long; None: it is no more. `local` is its local key, `now` in epoch seconds."""
+        """Record the length of a queue; None: it has ended. `local` is its key, `now` in epoch seconds."""
         before = gate.long_queues.get(local)
         if before is None and (queue is None or not self._is_long(queue)):
             return
@@ -65,7 +64,7 @@ class LongQueues:
             )
 
     def held_back(self, now: float) -> frozenset[TP]:
-        """What is read no further for now."""
+        """The partitions to pause at `now`, in epoch seconds."""
         return frozenset(
             TP(topic, int.from_bytes(prefix_in(local), "big"))
             for gate in self._gates.values()
@@ -83,6 +82,6 @@ class LongQueues:
 
 
 def longest(gates: Iterable[HandlerGate]) -> list[LongQueue]:
-    """The long queues behind some gates, the longest first."""
+    """The long queues of some handlers, the longest first."""
     found = [long for gate in gates for long in gate.long_queues.values()]
     return sorted(found, key=lambda long: -long.queue.bytes)
