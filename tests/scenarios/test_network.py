@@ -96,22 +96,3 @@ def test_a_worker_told_to_end_while_cut_off_ends(world: World, network: ClientNe
         world.until_settled(ids)
     world.check()
     assert keeper.stop() == 0
-
-
-@pytest.mark.verify("a slow network: integration/test_chaos_network.py stands for it")
-def test_a_delay_makes_a_worker_slower_and_nothing_else(world: World, network: ClientNetwork) -> None:
-    keeper, behind = workers(world, network)
-    before = [(each, each.lanes(), len(each.events("lanes_assigned"))) for each in (keeper, behind)]
-    with SteadyLoad(world, "delay") as load, network.delay(NAME, 0.2) as happened:
-        began = time.time()
-        committed_since(world, began)
-        eventually(lambda: time.time() > began + CUT_OFF_FOR, "longer than its session")
-        committed_since(world, time.time())
-        assert happened.count > 0
-    world.until_settled(load.ids)
-    for worker, lanes, assignments in before:  # the group may meet again, but nothing moves
-        for assigned in worker.events("lanes_assigned")[assignments:]:
-            assert set(assigned["active"]) == lanes, "a slow member is a member"
-    assert behind.events("lane_reopens") == []
-    world.check()
-    assert (behind.stop(), keeper.stop()) == (0, 0)
