@@ -49,6 +49,7 @@ FOUND = {
     4527: "a dead letter took the place of one of the former topic, at the same offset",
     4585: "the lane changelog was made again while its rows were read",
     7945: "as 3418, with a deploy and a full disk",
+    9385: "a topic was made again, and the next version did not read it",
     8551: "a commit under way left a position in a topic that was deleted and made again twice",
 }
 
