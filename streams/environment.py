@@ -130,7 +130,7 @@ def _check_addresses(text: str) -> None:
 
 
 def what_is_wrong(error: ValidationError, shown: Collection[str]) -> str:
-    """What is wrong with settings, in one line that names each variable.
+    """Problems of settings, in one line that names each variable.
 
     Args:
         shown: fields whose values may be printed; others may be secrets.

@@ -1,4 +1,4 @@
-"""What can go wrong, as types. A message says what, where and what to do."""
+"""Types of errors. A message says what, where and what to do."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ class BlobAltered(PermanentError):
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says; one that cannot say it, because its `__str__` raises, says so."""
+    """The text of an error, also of one whose `__str__` raises."""
     try:
         return str(error)
     except Exception as cause:  # noqa: BLE001 - the answer has it

@@ -14,7 +14,7 @@ import structlog
 
 
 class Identified(Protocol):
-    """What is handled. Its ids are read when a line is written, not for each message."""
+    """The message that is handled. Its ids are read when a line is written, not for each message."""
 
     def log_ids(self) -> Mapping[str, str]:
         """Its ids by their names in the log."""

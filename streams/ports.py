@@ -1,5 +1,5 @@
-"""What a lane needs from the outside. The Kafka and RocksDB adapters are in `streams.runtime`, fakes in
-`streams.testing`; both pass the contract suite in `tests/contract`.
+"""Ports: the needs of a lane from the outside. The Kafka and RocksDB adapters are in `streams.runtime`, fakes
+in `streams.testing`; both pass the contract suite in `tests/contract`.
 """
 
 from __future__ import annotations

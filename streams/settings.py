@@ -42,7 +42,7 @@ class Bucket(NamedTuple):
 
 
 class Settings(PeerSettings, BrokerSettings, TraceSettings):
-    """What an operator can choose. Times in seconds unless the name says otherwise, sizes in bytes."""
+    """Settings of operators. Times in seconds unless the name says otherwise, sizes in bytes."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", allow_inf_nan=False)
 
@@ -366,7 +366,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         return str(found["url"])
 
     def local_stack(self) -> dict[str, object]:
-        """What the running local stack has written of itself. Raises SettingsError when there is none."""
+        """The state file of the running local stack. Raises SettingsError when there is none."""
         path = self.var / "stack.json"
         try:
             found: dict[str, object] = json.loads(path.read_text())

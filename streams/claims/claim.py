@@ -22,7 +22,7 @@ SHA256 = "claim-sha256"
 SIZE = "claim-size"
 
 PREFIX = "events/"
-"""What the names of all claim-check objects begin with."""
+"""The beginning of the names of all claim-check objects."""
 
 DEFAULT_THRESHOLD = 900 * 1024
 """Bytes of a payload that still travels in its record."""

@@ -35,7 +35,7 @@ _PROBES = struct.Struct("<4Q")
 
 
 class Sweepable(StrEnum):
-    """What an object is: all but orphans stay. A foreign one is not named as claim checks are."""
+    """The kind of an object: all but orphans stay. A foreign one is not named as claim checks are."""
 
     REFERENCED = "referenced"
     YOUNG = "young"

@@ -1,4 +1,4 @@
-"""What commands about PostgreSQL share."""
+"""Options and connections of commands about PostgreSQL."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def _wait(
 
 
 def _ask(worker: WorkerAddress, name: str = "", *, whole: bool = False) -> HandlersAnswer:
-    """What is known now, or of all lanes, if they answer soon."""
+    """The state of handlers now, or of all lanes, if they answer soon."""
     ask = worker.whole if whole else worker.get
     return msgspec.convert(ask(f"{HANDLERS}/{name}" if name else HANDLERS), HandlersAnswer, strict=False)
 

@@ -99,7 +99,7 @@ class FrozenSchema:
 
 
 def declared(pyproject: Path) -> Declared:
-    """What a pyproject.toml says of schemas; nothing when there is no such file. Raises BadSchemas."""
+    """The table of schemas in a pyproject.toml; empty when there is no such file. Raises BadSchemas."""
     if not pyproject.exists():
         return Declared()
     try:

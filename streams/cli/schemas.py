@@ -106,7 +106,7 @@ def _found(of: list[str] | None, folder: Path | None) -> tuple[dict[str, type[An
 
 
 def _problems(found: SchemaFinding, *, nothing: bool) -> list[str]:
-    """What is wrong with a topic's or table's schemas. `nothing`: nothing at all is frozen."""
+    """Problems of a topic's or table's schemas. `nothing`: nothing at all is frozen."""
     problems = []
     if found.state == "changed":
         what = "; ".join(found.differences)

@@ -48,7 +48,7 @@ class WorkerAddress:
         self._open = build_opener(ProxyHandler({})).open
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """What the worker says. Raises NoAnswer."""
+        """The worker's answer. Raises NoAnswer."""
         return self._ask(Request(f"{self.url}{path}{'?' + urlencode(query) if query else ''}"))
 
     def post(self, path: str, body: object) -> Any:

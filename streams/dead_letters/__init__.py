@@ -1,1 +1,1 @@
-"""What was given up: the record, its row, and the table of rows."""
+"""Dead letters: the record, its row, and the table of rows."""

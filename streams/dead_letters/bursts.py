@@ -31,7 +31,7 @@ class _Recent:
 
 
 class Bursts:
-    """Those of one lane, by handler; empty is the name for what no handler has seen."""
+    """Bursts of one lane, by handler. The empty name is for messages that no handler has seen."""
 
     def __init__(self) -> None:
         self._recent: dict[str, _Recent] = {}
@@ -50,7 +50,7 @@ class Bursts:
             log.warning("dead_letters_in_a_burst", handler=handler, text=_text(handler, recent))
 
     def texts(self, now: float) -> list[str]:
-        """What there was in the last minutes, for people."""
+        """The bursts of the last minutes, as a sentence."""
         return [
             _text(handler, recent)
             for handler, recent in sorted(self._recent.items())

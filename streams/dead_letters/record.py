@@ -1,4 +1,4 @@
-"""What a dead letter is made of: the original bytes, key and headers, unchanged, and why it came here."""
+"""The record of a dead letter: the original bytes, key and headers, unchanged, and why it came here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdl
 
 
 def message_bytes(error: BaseException) -> bytes:
-    """What an error says, for a header."""
+    """The text of an error, for a header."""
     return text_of(error).encode("utf-8", "replace")[:MAX_MESSAGE_BYTES]
 
 

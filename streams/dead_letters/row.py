@@ -159,7 +159,7 @@ def local_key(letter: Letter, partitions: int = MOST_PARTITIONS) -> bytes:
 
 
 def letter_id(local: bytes) -> str:
-    """What people and programs call a letter: its local key, fit for an address."""
+    """The id of a letter: its local key, fit for an address."""
     return urlsafe_b64encode(local).decode().rstrip("=")
 
 

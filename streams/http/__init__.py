@@ -1,4 +1,4 @@
-"""What every HTTP interface of an application has: problem answers, request ids, limits, health, its server.
+"""Parts of every HTTP interface of an application: problem answers, request ids, limits, health, its server.
 
 Litestar and uvicorn are met here and in the application's own interface alone.
 """

@@ -16,7 +16,7 @@ _ORDER: tuple[Status, ...] = ("OK", "DEGRADED", "DOWN")
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a look found.
+    """The result of a check.
 
     Attributes:
         status: OK: all works. DEGRADED: it works, but not as well as it should. DOWN: it does not work.

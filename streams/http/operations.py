@@ -1,4 +1,4 @@
-"""What operators ask of a process that has no pages: its health and its metrics."""
+"""Addresses of a process without pages: its health and its metrics."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def _answer(request: AnyRequest, error: ProblemDetailsException) -> Response[byt
 
 
 def _of_http(request: AnyRequest, error: HTTPException) -> Response[bytes]:
-    """What the framework found: no such path, no such method, a body that is too large."""
+    """Answer an error of the framework: no such path, no such method, a body that is too large."""
     phrase = HTTPStatus(error.status_code).phrase
     found = problem(
         error.status_code,

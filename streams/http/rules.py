@@ -1,4 +1,4 @@
-"""What is refused of a request before anybody reads it, and what each address answers: HEAD and OPTIONS."""
+"""Refuse invalid requests before a handler reads them, and answer HEAD and OPTIONS at each address."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Companions:
         await asyncio.gather(*(self._stop(name) for name in self._children))
 
     def running(self) -> dict[str, state.RunningProcess]:
-        """What `stack.json` says of them."""
+        """Their entries in `stack.json`."""
         return {
             name: state.RunningProcess(
                 child.pid,

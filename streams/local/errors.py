@@ -1,4 +1,4 @@
-"""What can go wrong with the local stack. Each message is one line: what, where, what to do, and the log."""
+"""Types of errors of the local stack. Each message is one line: what, where, what to do, and the log."""
 
 from __future__ import annotations
 

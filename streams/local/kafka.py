@@ -47,7 +47,7 @@ _LOGGING = {
 
 
 class DirectoryFormat(msgspec.Struct, frozen=True):
-    """What a data directory was formatted for, kept in its `cluster.json`."""
+    """The cluster that a data directory was formatted for, kept in its `cluster.json`."""
 
     cluster_id: str
     brokers: int
@@ -177,7 +177,7 @@ class ClusterFiles:
 
     @property
     def shape(self) -> DirectoryFormat:
-        """What the storage was formatted for."""
+        """The cluster that the storage was formatted for."""
         return msgspec.json.decode((self.home / "cluster.json").read_bytes(), type=DirectoryFormat)
 
     @property

@@ -15,7 +15,7 @@ from streams.local.processes import Companion
 
 
 class StackSpec(msgspec.Struct, frozen=True):
-    """What to run.
+    """The parts to run.
 
     Attributes:
         var: the stack's directory.

@@ -14,7 +14,7 @@ NAME = "s3"
 """The companion's name: `stack.url("s3")`."""
 
 ACCESS_KEY, SECRET_KEY = "local", "local-secret"
-"""What clients sign with. No secret: each program on the loopback interface may read the objects."""
+"""Access keys of clients. No secret: each program on the loopback interface may read the objects."""
 
 
 def companion(java: Path, class_path: str, home: Path, port: int, buckets: Sequence[str]) -> Companion:

@@ -42,7 +42,7 @@ class Stack:
 
     @property
     def state(self) -> state.StackState:
-        """What `stack.json` says now.
+        """The content of `stack.json` now.
 
         Raises:
             StackError: the stack is down.

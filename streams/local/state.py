@@ -1,4 +1,4 @@
-"""What a stack leaves in its directory: who runs, where, and the lock that says it is alive."""
+"""The state files of a stack: who runs, where, and the lock that says it is alive."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class VarDir:
         self.lock_file = self.root / "stack.lock"
 
     def read(self) -> StackState | None:
-        """What the last supervisor wrote; None after an orderly stop.
+        """The state that the last supervisor wrote; None after an orderly stop.
 
         Raises:
             StackError: the file is of another version of the stack.

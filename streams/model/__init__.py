@@ -1,1 +1,1 @@
-"""What a service is made of: messages, tables, outcomes, handlers, wiring, and how an application is cut."""
+"""The parts of a service: messages, tables, outcomes, handlers, wiring, and how an application is cut."""

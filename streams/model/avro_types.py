@@ -214,7 +214,7 @@ def _summary(kind: type[Any]) -> str:
 
 
 def _attributes(kind: type[Any]) -> dict[str, str]:
-    """What the docstrings of a class and those it derives from tell of their fields, the nearest first."""
+    """The descriptions of fields in the docstrings of a class and its bases, the nearest first."""
     docs: dict[str, str] = {}
     for each in kind.__mro__:
         for name, text in _told(cleandoc(each.__dict__.get("__doc__") or "")):

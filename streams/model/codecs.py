@@ -58,7 +58,7 @@ class Codec(Protocol[T]):
         """The value. Raises Undecodable, or UnknownSchema when the writer's schema is not known yet."""
 
     def require(self, fingerprint: bytes | None) -> None:
-        """What `decode` raises for this fingerprint, before there are any bytes."""
+        """The error that `decode` would raise for this fingerprint; None: it would not."""
 
 
 class Schemas:

@@ -51,7 +51,7 @@ _BATCH = 61
 
 
 class Envelope:
-    """What is known of a message besides its body; read from the headers at the first use.
+    """The metadata of a message; read from the headers at the first use.
 
     Attributes:
         headers: the record's headers by name; of a repeated name the last.
@@ -198,7 +198,7 @@ def rfc3339(seconds: float) -> str:
 
 
 def epoch_seconds(text: str) -> float | None:
-    """What `rfc3339` was given; None for what is no time."""
+    """The time of an RFC 3339 text; None for a text that is no time."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):

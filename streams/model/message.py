@@ -64,7 +64,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What it is about: decides its partition, its lane and the rows its handlers may touch."""
+        """The key: it decides the partition, the lane, and the rows that handlers may touch."""
         raise NotImplementedError(f"{type(self).__name__} has no key")
 
 

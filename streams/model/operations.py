@@ -1,4 +1,4 @@
-"""What operators ask for, as messages, and what their log says of it: of dead letters, handlers and rows."""
+"""Operations on dead letters, handlers and rows, as messages, and the entries of their log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EpochMs = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
 
 
 class LetterCommand(StrEnum):
-    """What can be done about a letter."""
+    """Operations on a letter."""
 
     REPLAY = "replay"
     DISCARD = "discard"
@@ -58,7 +58,7 @@ class HandlerCommand(StrEnum):
 
 
 class PauseState(StrEnum):
-    """What a handler does in a partition where it does not just run."""
+    """The state of a handler in a partition where it does not run."""
 
     PAUSED = "paused"  # nothing is tried
     DRAINING = "draining"  # what waited or was under way before is worked off; new messages wait
@@ -86,7 +86,7 @@ ROW_OPERATION = "steadfaust.row.operation"
 
 
 class RowCommand(StrEnum):
-    """What can be done about a row that cannot be read."""
+    """Operations on a row that cannot be read."""
 
     REPLACE = "replace"
     DELETE = "delete"
@@ -151,7 +151,7 @@ def decode_operation(data: bytes) -> Operation:
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """What the log of operations says of one, and of how a replay ended: who, when, why, result."""
+    """The log's entry of an operation on a letter, and of the end of a replay: who, when, why, result."""
 
     operation: str
     id: str
@@ -177,7 +177,7 @@ def decode_handler_operation(data: bytes) -> HandlerOperation:
 
 
 class HandlerDone(msgspec.Struct, frozen=True, kw_only=True):
-    """What the log of operations says of one about a handler, and of the end of a drain: in which partition,
+    """The log's entry of an operation on a handler, and of the end of a drain: in which partition,
     who, when, why, result. `state` is what the handler does from then on.
     """
 
@@ -199,7 +199,7 @@ def decode_row_operation(data: bytes) -> RowOperation:
 
 
 class RowDone(msgspec.Struct, frozen=True, kw_only=True):
-    """What the log of operations says of one about a row: which, who, when, why, result."""
+    """The log's entry of an operation on a row: which, who, when, why, result."""
 
     operation: str
     id: str

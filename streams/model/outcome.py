@@ -1,4 +1,4 @@
-"""What a handler decided: rows changed, messages to send, timers to set. Values; nothing has happened yet."""
+"""A handler's decision: rows changed, messages to send, timers to set. Values; nothing has happened yet."""
 
 from __future__ import annotations
 

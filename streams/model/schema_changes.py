@@ -118,7 +118,7 @@ def _shown(schema: Any) -> str:
 
 
 def _against(reader: str, writer: str) -> list[str]:
-    """What the `avro` package has against a reader of what a writer has written."""
+    """Why the `avro` package cannot read a writer's data with a reader's schema."""
     import avro.schema  # takes a while to load, and every `steadfaust` command loads this module
     from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
 

@@ -1,1 +1,1 @@
-"""What people ask for, as messages: operations on dead letters and on handlers."""
+"""Operations on dead letters, handlers and rows, which come as messages."""

@@ -1,4 +1,4 @@
-"""What operators do about dead letters: a policy without I/O. An operation is a message to the letter's lane,
+"""Decide operations on dead letters: a policy without I/O. An operation is a message to the letter's lane,
 so it happens once, in order with everything else about the letter's key (docs/adr/0011).
 """
 
@@ -25,14 +25,14 @@ from streams.model.operations import (
 
 @dataclass(frozen=True, slots=True)
 class OperationLimits:
-    """What is allowed: failed replays until a letter is parked, and whether messages may be edited."""
+    """Limits: failed replays until a letter is parked, and whether messages may be edited."""
 
     max_replays: int = 3
     edit: bool = False
 
 
 class Do(StrEnum):
-    """What follows from an operation beside the row's change."""
+    """The consequence of an operation beside the row's change."""
 
     NOTHING = "nothing"
     REPLAY = "replay"  # the handler is to see the message again
@@ -57,7 +57,7 @@ def decide_letter(
     limits: OperationLimits,
     gone: bool = False,
 ) -> LetterDecision:
-    """What an operation does. One that cannot be is recorded and changes nothing else, so it does not matter
+    """Decide an operation. One that is refused is recorded and changes nothing else, so it does not matter
     how often and in which order operations come. `id_bytes` is the operation's id; `gone` says that the
     letter's handler is not there any more, or takes its topic no more, so that a replay would wait for ever.
     """
@@ -167,7 +167,7 @@ class PauseDecision:
 
 
 def decide_pause(pause: HandlerPause | None, operation: HandlerOperation, *, now_ms: int) -> PauseDecision:
-    """What an operation does to a handler in a partition. One that asks for what is so already changes
+    """Decide an operation on a handler in a partition. One that asks for what is so already changes
     nothing, not even since when and by whom.
     """
     state = None if pause is None else pause.state

@@ -1,4 +1,4 @@
-"""What operators' messages do to a lane's dead letters and handlers.
+"""Carry out operators' messages on a lane's dead letters, handlers and rows.
 
 Row, queue, inbox entry and line in the log of operations are in one transaction.
 """

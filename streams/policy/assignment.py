@@ -8,7 +8,7 @@ import msgspec
 
 
 class Member(msgspec.Struct, frozen=True):
-    """What a member says of itself when it joins. `generation` is that of the lanes it claims. One that is
+    """The metadata of a member when it joins. `generation` is that of the lanes it claims. One that is
     `unfit` cannot commit, for its machine: it gets no lanes while others can have them.
     """
 

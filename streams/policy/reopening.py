@@ -1,4 +1,4 @@
-"""What a lane does after an error: a policy without I/O (docs/adr/0002).
+"""Decide what a lane does after an error: a policy without I/O (docs/adr/0002).
 
 What has nothing to do with the messages is waited out, with growing pauses: the connection, a refusal of the
 broker, the disk. Being fenced, too: it is another owner, whom membership tells of, or a transaction that is

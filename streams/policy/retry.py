@@ -18,7 +18,7 @@ MAX_TIERS = 3
 
 
 class FailureKind(StrEnum):
-    """What an error says of the next attempt."""
+    """The kind of an error, which decides on the next attempt."""
 
     TRANSIENT = "transient"  # it may well succeed: network, timeout, 503, busy
     PERMANENT = "permanent"  # it would fail again: validation, 4xx, undecodable
@@ -118,7 +118,7 @@ Decision = TryAgain | Later | PutOff | GiveUp | Expired
 
 
 def classify(error: BaseException, policy: RetryPolicy) -> FailureKind:
-    """What an error says of the next attempt.
+    """The kind of an error, which decides on the next attempt.
 
     The policy's own classes come before the defaults, which are TransientError and OSError (connections and
     timeouts are among them) on one side, PermanentError on the other. Of two classes that fit, the one

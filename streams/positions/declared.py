@@ -1,4 +1,4 @@
-"""What a topic is declared to be, and whether the cluster has it so."""
+"""Declared properties of topics, and how the cluster's topics differ."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _dead_letters(lane_options: LaneOptions, replication: int) -> dict[str, str]
 
 
 def _beside_sources(app: Application) -> Iterator[str]:
-    """Of each topic that is consumed: the topics of its retries, and that of its dead letters."""
+    """The topics of retries and dead letters of each topic that is consumed."""
     for topic, route in app.routes.items():
         yield from route.retries[: max(len(handler.retry.delays) for handler in route.handlers)]
         yield dead_letter_topic(topic)
@@ -124,7 +124,7 @@ def _beside_sources(app: Application) -> Iterator[str]:
 def differences(
     spec: TopicSpec, *, partitions: int, replication: int, config: Mapping[str, str | None]
 ) -> list[str]:
-    """What of an existing topic is not as declared, each in words; empty when it fits.
+    """The differences of an existing topic from its declaration, each in words; empty when it fits.
 
     More replicas, more room and longer retention than declared are fine, but for what is `exact`.
     """

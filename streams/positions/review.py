@@ -51,7 +51,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """What was made of a partition: its position before and now, None of a changelog."""
+    """The change of a partition: its position before and now, None of a changelog."""
 
     topic: str
     partition: int

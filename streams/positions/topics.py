@@ -34,7 +34,7 @@ def is_from_outside(app: Application, topic: str) -> bool:
 
 
 class TopicStanding:
-    """What is wrong with the topics of a lane.
+    """Problems of a lane's topics.
 
     Attributes:
         gone: topics that the cluster does not have any more, each with since when that is known, in epoch

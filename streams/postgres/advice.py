@@ -1,4 +1,4 @@
-"""What to do about an answer of PostgreSQL that a retry alone does not cure."""
+"""Advice on an answer of PostgreSQL that a retry alone does not cure."""
 
 from __future__ import annotations
 

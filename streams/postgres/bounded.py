@@ -88,7 +88,7 @@ class BoundedConnection(_Base):
 def session_settings(
     url: str, name: str, bound: float | None, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """What a session asks of its server, by PostgreSQL's names. A setting in the URL's query wins."""
+    """The settings of a session, by PostgreSQL's names. A setting in the URL's query wins."""
     found = {
         "application_name": name,
         # A client that is gone is missed, and its locks are free.

@@ -45,7 +45,7 @@ class Retention:
 
     @classmethod
     def of(cls, settings: Settings) -> Retention:
-        """That of the settings. Raises SettingsError when they contradict each other."""
+        """The retention of the settings. Raises SettingsError when they contradict each other."""
         return cls(
             outbox=settings.outbox_retention_days * DAY,
             inbox=settings.inbox_retention_days * DAY,
@@ -55,7 +55,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class CleanedUp:
-    """What a cleanup has removed: rows of the outbox, and entries by consumer."""
+    """The result of a cleanup: rows of the outbox, and entries by consumer."""
 
     outbox: int = 0
     inboxes: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What can go wrong with a database, as types."""
+"""Types of errors with a database."""
 
 from __future__ import annotations
 

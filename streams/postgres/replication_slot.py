@@ -13,7 +13,7 @@ from streams.postgres.statements import statements
 from streams.units import MIB
 
 PUBLICATION = "outbox_publication"
-"""What the slot passes on: the outbox and the heartbeats."""
+"""The publication of the slot: the outbox and the heartbeats."""
 
 SLOT_PREFIX = "outbox_"
 """Before the database's name: the slot's name."""
@@ -63,7 +63,7 @@ class SlotLag(NamedTuple):
 
     @property
     def warning(self) -> str:
-        """What an operator should know, in a sentence; empty: nothing."""
+        """A warning for operators, in a sentence; empty: none."""
         if self.is_lost:
             return (
                 "the replication slot is lost, since the server has dropped log that was not read: a relay"

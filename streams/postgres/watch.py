@@ -103,7 +103,7 @@ class DatabaseWatch:
         return "; ".join(why for each in self._queues if (why := trouble_of(each)))
 
     async def migrations(self) -> str:
-        """That the database is ahead of this program; empty: it is not."""
+        """A warning that the database is ahead of this program; empty: it is not."""
         return self._newer
 
     async def slot(self) -> str:
@@ -112,7 +112,7 @@ class DatabaseWatch:
 
 
 def trouble_of(queue: QueueStatus) -> str:
-    """What needs attention in a queue; empty: nothing."""
+    """The trouble of a queue; empty: none."""
     reasons = []
     if failed := queue.jobs["failed"]:
         reasons.append(

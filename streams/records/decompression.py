@@ -23,7 +23,7 @@ class CannotOpen(ValueError):
 
 
 def decompressed(codec: int, data: bytes, limit: int) -> bytes:
-    """What was compressed with a codec of Kafka's (1 to 4), `limit` bytes at most. Raises CannotOpen."""
+    """Decompress by a codec of Kafka's (1 to 4), to `limit` bytes at most. Raises CannotOpen."""
     name, opened = _CODECS.get(codec, ("", None))
     if opened is None:
         raise CannotOpen(f"there is no compression codec {codec}")

@@ -1,1 +1,1 @@
-"""What waits for a handler: gates, queues, the scheduler of their heads, and decisions on failures."""
+"""Messages that wait for a handler: gates, queues, the scheduler of their heads, decisions on failures."""

@@ -1,4 +1,4 @@
-"""What follows a failed attempt: again at once, later, or the end of the message (docs/adr/0009).
+"""Decide after a failed attempt: again at once, later, or the end of the message (docs/adr/0009).
 
 `policy.retry` decides, `failed` applies the decision: one `match` has all ends. Times are epoch seconds.
 """

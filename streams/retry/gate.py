@@ -94,7 +94,7 @@ class Unread:
         return list(islice(self._ready, MOST_READY)) if self._ready else []
 
     def awaited(self) -> dict[str, Awaited]:
-        """What is waited for, by fingerprint."""
+        """The schemas that messages wait for, by fingerprint."""
         found: dict[str, Awaited] = {}
         for (topic, fingerprint), queues in self._schemas.items():
             name, since = fingerprint.decode(), self._since[topic, fingerprint]

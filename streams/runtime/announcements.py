@@ -92,7 +92,7 @@ class Announcements:
 
     @property
     def unreadable(self) -> int:
-        """Of how many keys the newest record that was read is no announcement."""
+        """The number of keys whose newest record is no announcement."""
         return len(self._unreadable)
 
     async def read(self) -> None:

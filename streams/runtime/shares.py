@@ -1,4 +1,4 @@
-"""What a lane may take of memory that is bounded for all lanes of a worker, up to 64 of them."""
+"""A lane's share of memory that is bounded for all lanes of a worker, up to 64 of them."""
 
 from __future__ import annotations
 

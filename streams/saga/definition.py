@@ -151,7 +151,7 @@ class Saga:
         return next((each for each in self.steps() if each.name == name), None)
 
     def kept(self, start: Message) -> bytes:
-        """What its row keeps of the message that started it, as JSON."""
+        """The fields of the message that started it, as its row keeps them: JSON."""
         if not self.forgets:
             return encode_json(start)
         fields = _fields_of(self.started_by)

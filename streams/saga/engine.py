@@ -105,7 +105,7 @@ def admitted(**rows: Any) -> Admission:
 
 
 def turned_away(why: str, *, send: Sequence[Message] = (), **rows: Any) -> Admission:
-    """It starts none."""
+    """The message starts no saga."""
     return Admission(begins=False, outcome=outcome(send=send, note=why, **rows))
 
 

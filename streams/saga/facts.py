@@ -1,4 +1,4 @@
-"""What a saga knows, and how its messages are filled from it."""
+"""The facts of a saga, and how its messages are filled from them."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Command(Message, frozen=True, kw_only=True):
 
     @property
     def operation(self) -> str:
-        """What to call the step to the outside: the same for every attempt, and for its compensation."""
+        """The id of the step for services outside: the same for every attempt, and for its compensation."""
         return f"{self.saga_id}:{self.step}"
 
 

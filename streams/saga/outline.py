@@ -111,7 +111,7 @@ def changes(before: Outline, after: Outline) -> list[str]:
 
 
 def harmless_changes(before: Outline, after: Outline) -> list[str]:
-    """What is different for a saga in flight from its next command on."""
+    """Changes that a saga in flight takes over with its next command."""
     return [
         f"step {name} has a timeout of {after.timeouts[name]:g} s in place of {timeout:g} s"
         for name, timeout in before.timeouts.items()

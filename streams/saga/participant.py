@@ -1,4 +1,4 @@
-"""What takes a saga's commands: a handler that does a step once, undoes it once, and replies.
+"""The participant of a saga: a handler that does a step once, undoes it once, and replies.
 
     steps = Participant(service, INVENTORY_STEPS)
 
@@ -51,7 +51,7 @@ NOT_BEGUN = "it was not begun in time"
 
 
 class Answer(NamedTuple):
-    """What a command or compensation came to; made by `done`, `refused` and `later`."""
+    """The result of a command or compensation; made by `done`, `refused` and `later`."""
 
     status: Literal["done", "refused", "later"]
     outcome: Outcome
@@ -67,18 +67,18 @@ def done(
     cancel: Sequence[str] = (),
     **rows: Any,
 ) -> Answer:
-    """It is done, or undone; `data` is for later steps. The rest is as in `outcome`."""
+    """The step is done, or undone; `data` is for later steps. The rest is as in `outcome`."""
     reply = b"" if data is None else encode_json(data)
     return Answer("done", outcome(send=send, timers=timers, cancel=cancel, **rows), data=reply)
 
 
 def refused(reason: str, *, send: Sequence[Message] = (), **rows: Any) -> Answer:
-    """It is not done, for a reason of the business: a word for programs."""
+    """The step is not done, for a reason of the business: a word for programs."""
     return Answer("refused", outcome(send=send, **rows), reason)
 
 
 def later(*, send: Sequence[Message] = (), timers: Sequence[Timer] = (), **rows: Any) -> Answer:
-    """It is under way; another handler sends the reply, from `Participation.answered`."""
+    """The step is under way; another handler sends the reply, from `Participation.answered`."""
     return Answer("later", outcome(send=send, timers=timers, **rows))
 
 
@@ -168,7 +168,7 @@ class _Taking(NamedTuple):
         return function
 
     def after(self, command: Command, answer: Answer) -> Outcome:
-        """What the function answered, with the participant's row and the reply."""
+        """The function's answer, with the participant's row and the reply."""
         if self.undoing and answer.status == "refused":
             raise PermanentError(f"a compensation cannot be refused: {answer.reason}")
         statuses: dict[str, tuple[Work, Work]] = {

@@ -1,4 +1,4 @@
-"""What an operator may do about a saga: functions of its row.
+"""Operations on a saga that waits for an operator: functions of its row.
 
 `retry`, `skip` and `mark_done` are for one that is `failed`, and waits for an operator; `cancel` is for one
 that has not passed its pivot. They raise RepairRefused when that is not so. `now` is in epoch seconds.
@@ -21,7 +21,7 @@ MAX_WHY, MAX_WHO = 300, 100
 
 
 def apply_repair(definition: Saga, row: SagaRow, repair: Repair, now: float) -> Transition:
-    """What an operator's message makes of a saga. What is refused changes nothing but the log of the saga."""
+    """Carry out an operator's message on a saga. A refusal changes only the saga's log."""
     name, why = repair.step[:TEXT_BOUND], reason_text(repair)
     try:
         match repair.operation:
@@ -49,7 +49,7 @@ def reason_text(repair: Repair) -> str:
 
 
 def refusal(operation: str) -> str:
-    """What the log's entry of an operation that was refused begins with."""
+    """The beginning of the log's entry of a refused operation."""
     return f"{operation} refused: "
 
 

@@ -1,4 +1,4 @@
-"""What replies to a saga's commands say."""
+"""The content of replies to a saga's commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def data_of(step: Step, data: bytes) -> msgspec.Struct | None:
 
 
 def error_of(reply: Reply) -> str:
-    """What a step's state says of a reply that is no success."""
+    """The error of a step's state, from a reply that is no success."""
     return f"{reply.outcome}: {reply.reason}"[:TEXT_BOUND] if reply.reason else reply.outcome
 
 

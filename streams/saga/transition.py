@@ -1,4 +1,4 @@
-"""What a message makes of a saga: a function of its definition, its row, the message and the time.
+"""Transitions of a saga: functions of its definition, its row, the message and the time.
 
 Stages are made in order. A step that fails, when all of its group have ended, turns the saga back: what was
 done, or may have been done, is undone from the last stage to the first, each after the reply to the one

@@ -44,7 +44,7 @@ class TraceContext(NamedTuple):
 
 
 def parse(header: bytes, state: bytes | None = None) -> TraceContext | None:
-    """What a `traceparent` says, with its `tracestate`; None when it is none."""
+    """The context of a `traceparent` with its `tracestate`; None for another text."""
     found = _HEADER.fullmatch(header)
     if found is None or (found[1] == b"00" and found[5] is not None):
         return None
@@ -72,10 +72,10 @@ def trace_id_of(identity: bytes) -> int:
 
 
 def new_trace_id() -> int:
-    """Of a trace that begins here."""
+    """The context of a trace that begins here."""
     return getrandbits(128) or 1
 
 
 def new_span_id() -> int:
-    """Of a span."""
+    """The context of a span."""
     return getrandbits(64) or 1

@@ -89,18 +89,18 @@ class Span:
         return self.context.header
 
     def failed(self, error: BaseException) -> None:
-        """It fails with an error."""
+        """Record that the span fails with an error."""
         self.attributes["error.type"] = type(error).__name__
         self.error = f"{type(error).__name__}: {text_of(error)}"[:_MOST_SAID]
 
     def end(self) -> None:
-        """It ends now."""
+        """End the span now."""
         if self.recorded and not self.ended:
             self.ended = time_ns()
             self._report(self)
 
     def log_ids(self) -> dict[str, str]:
-        """What names it in the log."""
+        """The fields that name it in the log."""
         return {"trace_id": f"{self.context.trace_id:032x}", "span_id": f"{self.context.span_id:016x}"}
 
 

@@ -50,7 +50,7 @@ async def standing(connection: Connection, consumer_name: str) -> ConsumerStatus
 
 
 async def size(connection: Connection) -> Size:
-    """What the inbox takes on the disk."""
+    """The size of the inbox on the disk."""
     row = await connection.fetchrow(_SQL["size"])
     assert row is not None
     return Size(*row.values())

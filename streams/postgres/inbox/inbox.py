@@ -53,7 +53,7 @@ BatchHandler: TypeAlias = (
 
 
 class ConsumerInbox:
-    """What one consumer has handled.
+    """The events that one consumer has handled.
 
     Arguments:
         storage: the database, open.

@@ -1,4 +1,4 @@
-"""What consumers with an inbox tell Prometheus."""
+"""Metrics of consumers with an inbox."""
 
 from __future__ import annotations
 

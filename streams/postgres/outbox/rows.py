@@ -38,7 +38,7 @@ Upload: TypeAlias = tuple[Claim, bytes]
 
 
 class NewRow(NamedTuple):
-    """What a message is inserted as, in the order of the statement's arguments."""
+    """The row of a message, in the order of the statement's arguments."""
 
     id: str
     aggregate_type: str

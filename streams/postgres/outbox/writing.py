@@ -22,7 +22,7 @@ _WIDTH = len(NewRow._fields)
 
 
 class OutboxTransaction:
-    """What is to be published when the transaction commits.
+    """Messages to publish when the transaction commits.
 
     Attributes:
         messages: as they were given.
@@ -111,7 +111,7 @@ class Outbox:
         self._codecs: dict[type[Message], Codec[Any]] = {}
 
     def codec(self, kind: type[Message]) -> Codec[Any]:
-        """That of a message class."""
+        """The codec of a message class."""
         return self._codecs.get(kind) or self._codecs.setdefault(kind, self._make_codec(kind, kind.TOPIC))
 
     @asynccontextmanager

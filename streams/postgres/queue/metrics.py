@@ -1,4 +1,4 @@
-"""What workers of queues tell Prometheus, and how the queues stand."""
+"""Metrics of the workers of queues, and of the queues themselves."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class Queue:
         causation_id: str = "",
         traceparent: str = "",
     ) -> NewJob:
-        """What `enqueue` writes. Raises Unencodable."""
+        """A job as `enqueue` writes it. Raises Unencodable."""
         topic, codec = message.TOPIC, self._codec(type(message))
         headers = new_headers(
             topic,

@@ -54,7 +54,7 @@ _REMEMBERED = 10_000
 
 
 class _JobFailed(Exception):
-    """What a handler raised, apart from what the worker itself runs into."""
+    """An error of a handler, told apart from errors of the worker itself."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error

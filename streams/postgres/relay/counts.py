@@ -1,4 +1,4 @@
-"""What a relay has done, and what it cannot do now."""
+"""Counts of a relay, and its obstacles."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RelayCounts:
         self.no_database = why
 
     def database_up(self) -> None:
-        """It can again."""
+        """The obstacle is gone."""
         self.no_database = ""
 
     def refused_by_database(self, why: str) -> None:

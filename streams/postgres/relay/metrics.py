@@ -1,4 +1,4 @@
-"""What a relay tells Prometheus."""
+"""Metrics of a relay."""
 
 from __future__ import annotations
 

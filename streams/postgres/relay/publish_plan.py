@@ -44,5 +44,5 @@ def plan(rows: Iterable[OutboxRow]) -> PublishPlan:
 
 
 def without(rows: Sequence[OutboxRow], aggregates: set[tuple[str, str]]) -> list[OutboxRow]:
-    """Those of other aggregates."""
+    """The rows of other aggregates."""
     return [row for row in rows if row.aggregate not in aggregates] if aggregates else list(rows)

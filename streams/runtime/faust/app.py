@@ -264,7 +264,7 @@ class LaneApp(faust.App):
             await self.on_startup_finished()
 
     async def on_joining(self) -> None:
-        """What else runs beside the lanes is started here."""
+        """Start what runs beside the lanes."""
 
     async def on_stop(self) -> None:
         """End the lanes first: what is committed is committed, what is not comes again elsewhere."""

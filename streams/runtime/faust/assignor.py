@@ -44,7 +44,7 @@ class LaneAssignor(PartitionAssignor):
         return 1
 
     def metadata(self, topics: set[str]) -> ConsumerProtocolMemberMetadata:
-        """What this worker says of itself when it joins."""
+        """The metadata of this worker when it joins."""
         layout = self._lanes.layout
         member = Member(
             layout.partitions,

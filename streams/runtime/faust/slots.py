@@ -108,7 +108,7 @@ def _place(root: Path) -> str:
 
 
 def _text(file: Path) -> str:
-    """What is in a file; nothing where there is none."""
+    """The text of a file; empty where there is none."""
     try:
         return file.read_text()
     except FileNotFoundError:

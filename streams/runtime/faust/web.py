@@ -56,7 +56,7 @@ _SCANS_AT_ONCE = 2
 
 
 class ShownApp(Protocol):
-    """What the pages are made from. All of it but the settings comes as the worker starts."""
+    """The source of the pages. All of it but the settings comes as the worker starts."""
 
     conf: Any
     steadfaust: Settings

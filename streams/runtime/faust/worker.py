@@ -34,12 +34,12 @@ _CLAIMS = "claim checks"
 
 
 def _declared(name: str) -> Any:
-    """What Faust's own app has under this name."""
+    """The option of Faust's own app under this name."""
     return property(lambda self: getattr(self.agents_app, name))
 
 
 def _refused(name: str) -> Any:
-    """What Faust's app has and a worker has not: its pages are complete, and for operators alone."""
+    """Options of Faust's app that a worker does not have: its pages are complete, and for operators alone."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise WiringError(

@@ -1,4 +1,4 @@
-"""What is known of brokers before anything starts: their addresses for Faust, and whether they let us in."""
+"""Checks of brokers before anything starts: their addresses for Faust, and whether they let us in."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class BrowsedCluster(Protocol):
 
 @dataclass(slots=True)
 class _Budget:
-    """What is left for one page."""
+    """The room that is left on one page."""
 
     until: float
     bytes: int

@@ -48,7 +48,7 @@ REFUSED_PAUSE = 0.05
 
 
 class _Broker:
-    """What the clients of one event loop know of a broker."""
+    """The reachability of a broker, for the clients of one event loop."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -77,8 +77,8 @@ class _Broker:
             connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
 
     def fail(self, what: str) -> None:
-        """It was not reached. Where clients run already, that is logged once it hangs, or is down for long;
-        a client that starts says it itself, of all brokers at once.
+        """Record that the broker was not reached. Where clients run already, that is logged once it hangs, or
+        is down for long; a client that starts says it itself, of all brokers at once.
         """
         now = time.monotonic()
         if not self.silent_since or now - self.silent_at > FORGOTTEN_AFTER:
@@ -88,7 +88,7 @@ class _Broker:
             _say(self.address, [(what, False)])
 
     def answer(self) -> None:
-        """It was reached."""
+        """Record that the broker was reached."""
         self.hangs = False
         if self.silent_since and _said.pop(self.address, None) is not None:
             seconds = round(time.monotonic() - self.silent_since, 1)

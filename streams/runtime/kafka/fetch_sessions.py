@@ -138,7 +138,7 @@ NO_IDS: Mapping[str, bytes] = {}
 
 
 class FetchSession:
-    """What one broker knows of one reader's fetches."""
+    """The session of one reader at one broker."""
 
     def __init__(self) -> None:
         self.incremental = 0
@@ -222,7 +222,7 @@ class SessionFetch(FetchRequest):
     def _by_id(
         self, named: Mapping[TopicPartition, Wanted], forgotten: Iterable[TopicPartition]
     ) -> tuple[list[Any], list[Any]]:
-        """What is named and forgotten, in the form of the version with ids."""
+        """The partitions to fetch and to forget, in the form of the version with ids."""
         topics: defaultdict[bytes, list[Any]] = defaultdict(list)
         for tp, (offset, size) in named.items():
             wanted: Any = (tp.partition, _UNKNOWN, offset, _UNKNOWN, _UNKNOWN, size, {})

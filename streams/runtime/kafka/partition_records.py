@@ -189,7 +189,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
         yield from self._from_here(read_batch(self._place, raw, isolation.limit, end, make))
 
     def _from_here(self, records: Iterator[Any]) -> Iterator[Any]:
-        """Those that were not read before."""
+        """The records that were not read before."""
         for record in records:
             if record.offset >= self.next_fetch_offset:
                 self.next_fetch_offset = record.offset + 1

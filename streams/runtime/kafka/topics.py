@@ -72,7 +72,7 @@ class KafkaTopics:
         await self.close()
 
     async def describe(self, names: Iterable[str]) -> dict[str, Description]:
-        """Those of the topics that exist, by name."""
+        """The topics that exist, by name."""
         wanted = sorted(names)
         if not wanted:
             return {}

@@ -1,4 +1,4 @@
-"""What an error of RocksDB, or of the file system below it, means to a lane."""
+"""Errors of RocksDB, or of the file system below it, and their meaning to a lane."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streams.errors import StoreBroken, StoreBusy, StoreUnavailable
 
 
 class _Cause(NamedTuple):
-    """What is in the way, and what to do about it."""
+    """The obstacle, and what to do about it."""
 
     what: str
     advice: str

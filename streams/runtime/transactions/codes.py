@@ -1,4 +1,4 @@
-"""What the codes of brokers' errors mean for a transaction."""
+"""The codes of brokers' errors, and their meaning for a transaction."""
 
 from __future__ import annotations
 

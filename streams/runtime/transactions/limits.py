@@ -34,7 +34,7 @@ class BatchLimits:
         return limit
 
     def due(self, topics: Iterable[str]) -> list[str]:
-        """Those of the topics whose limit is to be read again."""
+        """The topics whose limit is to be read again."""
         now = self._now()
         return [topic for topic in topics if topic in self._known and self._known[topic][1] <= now]
 

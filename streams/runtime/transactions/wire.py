@@ -160,5 +160,5 @@ class VersionedRequest:
         return b"".join(self._parts)
 
     def decode(self, data: BytesIO) -> Any:
-        """What the answer says."""
+        """The decoded answer."""
         return self._read(ResponseReader(data.read(), self._form))

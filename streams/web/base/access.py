@@ -68,7 +68,7 @@ class LoginThrottle:
 
 
 class Role(StrEnum):
-    """What a visitor may do: look, or change something, too."""
+    """The role of a visitor: viewers look, operators change."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -190,7 +190,7 @@ class Access:
         return sealed(self._key(role.value), session), again
 
     def _key(self, role: str) -> str:
-        """What sessions of a role are signed with: they are over when one of the tokens is another one."""
+        """The key that signs sessions of a role: they are over when one of the tokens is another one."""
         return f"{self.token}\0{self.viewer_token if role == Role.VIEWER else ''}"
 
     def _by_proxy(self, incoming: Incoming) -> Visitor | None:
@@ -234,7 +234,7 @@ def client_of(peer: str, forwarded: str, proxies: Collection[str]) -> str:
 
 
 def network_of(client: str) -> str:
-    """What is counted as one client: an address, or the network of an IPv6 one."""
+    """The client of a limit: an address, or the network of an IPv6 one."""
     try:
         address = ip_address(client)
     except ValueError:

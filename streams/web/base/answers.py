@@ -1,4 +1,4 @@
-"""What the pages and their JSON say: each answer is one of these, whichever way it is written."""
+"""Answers of the pages and their JSON: each answer is one of these, whichever way it is written."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class RowAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StaleAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """That rows are those of a standby's copy, because their owner does not answer.
+    """A notice that rows are from a standby's copy, because their owner does not answer.
 
     Attributes:
         worker: whose copy it is.

@@ -55,7 +55,7 @@ def read_page(table: str, ranges: Iterable[Range], limit: int) -> Page:
 
 
 def from_cursor(ranges: Iterable[Range], begin: bytes) -> Iterator[Range]:
-    """What of the ranges lies at or after a cursor's place."""
+    """The ranges at or after a cursor's place."""
     for store, start, stop in ranges:
         if stop is None or stop > begin:
             yield Range(store, max(start, begin), stop)

@@ -49,7 +49,7 @@ class Question(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What was found.
+    """The result of a scan.
 
     Attributes:
         records: in no order.

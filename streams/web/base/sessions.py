@@ -1,4 +1,4 @@
-"""What a browser shows after a login: an id, a role and until when, signed with the workers' tokens.
+"""Sessions of browsers after a login: an id, a role and until when, signed with the workers' tokens.
 
 A session that was ended before its time is refused by every worker: they tell each other (ADR 36).
 """
@@ -74,7 +74,7 @@ def role_said(text: str) -> str:
 
 
 def known_browser(key: str, role: str, until: float) -> str:
-    """What a browser shows that has logged in with a role, when it does so again."""
+    """The mark of a browser that has logged in with a role before."""
     return _sealed(_BROWSERS, key, _text(new_session(role, until)))
 
 
@@ -98,7 +98,7 @@ def _sealed(purpose: bytes, key: str, content: str) -> str:
 
 
 def _opened(purpose: bytes, key: str, text: str) -> str:
-    """What was sealed with the key; empty for what was not."""
+    """The content that was sealed with the key; empty for another text."""
     encoded, _, signature = text.partition(".")
     try:
         content = urlsafe_b64decode(encoded.encode())

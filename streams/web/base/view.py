@@ -1,4 +1,4 @@
-"""What the pages are made from: a worker as they see it. A LaneHost's lanes and standbys fit as they are."""
+"""The source of the pages: a worker as they see it. A LaneHost's lanes and standbys fit as they are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from streams.web.base.windows import LogRange, ReadPage, TopicFacts, Window
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True):
-    """What a worker says where it has no answer: a word for programs, a sentence for people."""
+    """An error as JSON: a word for programs, a sentence for people."""
 
     error: str
     detail: str
@@ -55,7 +55,7 @@ class Problem(Exception):
 
 
 class LaneView(Protocol):
-    """What is shown of a lane."""
+    """A lane, for the pages."""
 
     @property
     def number(self) -> int:
@@ -63,7 +63,7 @@ class LaneView(Protocol):
 
     @property
     def measures(self) -> LaneMeasures:
-        """What it has measured of itself."""
+        """Its measures."""
 
     @property
     def state(self) -> LaneState:
@@ -91,7 +91,7 @@ class LaneView(Protocol):
 
     @property
     def gates(self) -> Mapping[str, HandlerGate]:
-        """What its handlers' messages meet, by handler; nothing while it is not open."""
+        """The gates of its handlers, by name; empty while it is not open."""
 
     @property
     def foreign(self) -> Collection[TP]:
@@ -103,7 +103,7 @@ class LaneView(Protocol):
 
     @property
     def unreadable(self) -> Unreadable:
-        """What of its state it cannot read, as far as it was met."""
+        """The rows that it could not read so far."""
 
     @property
     def last_progress(self) -> float:
@@ -123,7 +123,7 @@ class LaneView(Protocol):
 
 
 class StandbyView(Protocol):
-    """What is shown of a standby."""
+    """A standby, for the pages."""
 
     @property
     def number(self) -> int:
@@ -169,7 +169,7 @@ class WorkerView(Protocol):
 
     @property
     def assignment(self) -> Assignment:
-        """What the group has decided last; nothing before the worker has joined."""
+        """The last assignment of the group; empty before the worker has joined."""
 
     @property
     def slot(self) -> int:
@@ -197,11 +197,11 @@ class WorkerView(Protocol):
 
     @property
     def unreadable_announcements(self) -> int:
-        """Of how many keys of the announcements topic the newest record is no announcement."""
+        """The number of keys of the announcements topic whose newest record is no announcement."""
 
     @property
     def own_warnings(self) -> Sequence[str]:
-        """What the worker warns of itself and its machine."""
+        """Warnings about the worker and its machine."""
 
     @property
     def measured(self) -> bool:
@@ -209,7 +209,7 @@ class WorkerView(Protocol):
 
     @property
     def handlers(self) -> Measures:
-        """What it has measured of its handlers; nothing where it does not."""
+        """The measures of its handlers; empty where it has none."""
 
     @property
     def trace_url(self) -> str:
@@ -232,7 +232,7 @@ class WorkerView(Protocol):
         """Look through topics. Raises ClusterUnavailable, TopicMismatch or PositionLost."""
 
     async def topic_facts(self, names: Iterable[str], *, anew: bool = False) -> Mapping[str, TopicFacts]:
-        """Those of the topics that exist, by name: as they were a moment ago, unless they are to be looked at
+        """The topics that exist, by name: as they were a moment ago, unless they are to be looked at
         `anew`. Raises ClusterUnavailable.
         """
 

@@ -34,7 +34,7 @@ class LogRange(NamedTuple):
 
 
 class TopicFacts(NamedTuple):
-    """What a topic is like. `config` has broker settings by their Kafka names."""
+    """The properties of a topic. `config` has broker settings by their Kafka names."""
 
     partitions: int
     replication: int
@@ -93,7 +93,7 @@ class ReadPage(NamedTuple):
 
 
 class ReadPart(NamedTuple):
-    """What was read of a partition: all that is meant between two offsets, in order."""
+    """Records of a partition: all that the window names between two offsets, in order."""
 
     records: Sequence[Record]
     first: int

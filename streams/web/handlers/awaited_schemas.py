@@ -25,7 +25,7 @@ class AwaitedAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def awaited(gates: Iterable[HandlerGate]) -> list[AwaitedAnswer]:
-    """What the messages behind these gates wait for, longest first."""
+    """The schemas that messages behind these gates wait for, longest first."""
     return merged(
         AwaitedAnswer(schema=schema, handler=gate.handler, keys=found.keys, since=rfc3339(found.since))
         for gate in gates

@@ -45,14 +45,16 @@ GROWN, SECONDS_OF_WORK = 1000, 10.0
 async def overview_of(
     view: WorkerView, looks: RatePoller, samples: Mapping[int, LaneSample], ask: AskPart
 ) -> OverviewAnswer:
-    """Of all workers, also those without a lane. One that does not answer in time is there as silent."""
+    """The overview of all workers, also those without a lane. One that does not answer in time is there as
+    silent.
+    """
     own = worker_part(view, looks, samples)
     parts = [own, *await ask_parts(view, ask)]
     return shown(view, merge(sorted(parts, key=lambda part: (part.slot < 0, part.slot, part.url))))
 
 
 async def ask_parts(view: WorkerView, ask: AskPart) -> list[WorkerPart]:
-    """Those of the other workers, all at once."""
+    """The parts of the other workers, requested all at once."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def ask_one(url: str) -> WorkerPart:

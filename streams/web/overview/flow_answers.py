@@ -1,4 +1,4 @@
-"""What the overview says: of one worker, and of all of them together."""
+"""Answers of the overview: of one worker, and of all of them together."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker tells of itself.
+    """The part of one worker.
 
     Attributes:
         silent: why it tells nothing; what the group knows of its lanes is all that is known then.

@@ -36,7 +36,7 @@ class TopicLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowNode:
-    """What is drawn of a service, or of topics that lead from the same services to the same."""
+    """The box of a service, or of topics that lead from the same services to the same."""
 
     ident: str
     box: Box
@@ -56,7 +56,7 @@ class FlowNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrow:
-    """What is drawn of an edge. `label` names what waits at its end, or was given up there."""
+    """The line of an edge. `label` names what waits at its end, or was given up there."""
 
     path: str
     width: float

@@ -31,7 +31,7 @@ def recovers(lane: LaneView) -> bool:
 
 
 def why_recovering(lane: LaneView) -> str:
-    """What it has still to do."""
+    """The remaining work."""
     left = lane.measures.to_recover
     return f"lane {lane.number} is opening" + (f": {left} changelog records are left to read" if left else "")
 

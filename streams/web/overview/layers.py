@@ -103,7 +103,7 @@ def _layers(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
 def _rows(
     sizes: Mapping[str, tuple[float, float]], layer: Mapping[str, int], forward: Mapping[Edge, Edge]
 ) -> tuple[list[list[_Place]], dict[Edge, list[_Place]]]:
-    """What is in each layer, and of each edge the places from left to right."""
+    """The nodes of each layer, and of each edge the places from left to right."""
     rows: list[list[_Place]] = [[] for _ in range(max(layer.values(), default=-1) + 1)]
     for name in sizes:
         rows[layer[name]].append(name)

@@ -73,7 +73,7 @@ def base(looks: Iterable[RateSample], now: float, seconds: float) -> RateSample 
 
 
 class Rates:
-    """What has happened between two looks."""
+    """The difference between two samples."""
 
     def __init__(self, now: RateSample, before: RateSample | None) -> None:
         self._now = now

@@ -1,4 +1,4 @@
-"""What is in the lanes of a worker, counted for its metrics: dead letters, messages that wait, timers, sagas.
+"""Counts of a worker's lanes, for its metrics: dead letters, messages that wait, timers, sagas.
 
 Counting takes time, and lanes share the loop: it goes on all the time, a little at a time, and what a scrape
 gets is the last count of each lane. Sagas and dead letters are counted by their index.

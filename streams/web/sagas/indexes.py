@@ -1,4 +1,4 @@
-"""What workers keep an index of by status: sagas, and dead letters."""
+"""The indexes by status that workers keep: of sagas, and of dead letters."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class SagaShown(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def advice(self) -> list[str]:
-        """What to do about each step that waits for an operator, with the commands."""
+        """Advice on each step that waits for an operator, with the commands."""
         return [_advice(self.saga.id, step) for step in self.steps if step.name in self.saga.waits_for]
 
 

@@ -22,7 +22,7 @@ Minutes = dict[int, dict[int, dict[str, int]]]
 
 
 class CountsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one worker has counted."""
+    """The counts of one worker."""
 
     minutes: Minutes
 

@@ -99,7 +99,7 @@ def _orchestrated(handler: SagaHandler, _: str, row: SagaRow) -> SagaView:
 
 
 def wanted_of(query: Query, now: float) -> Wanted:
-    """What a query asks for: `status`, `stalled`, and `older`, an age in seconds. Raises Problem 400."""
+    """The filter of a query: `status`, `stalled`, and `older`, an age in seconds. Raises Problem 400."""
     status = query.get("status", "")
     if status and status not in STATUSES:
         raise Problem(400, "bad_status", f"status is {status!r}: use {', '.join(STATUSES)}")

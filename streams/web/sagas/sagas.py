@@ -166,7 +166,7 @@ def _step(request: AskSaga, shown: SagaShown) -> str:
 
 
 async def _part(view: WorkerView, query: Query, asked_by: str | None, ask: AskOwner) -> SagasAnswer:
-    """What of a page is in the lane of its cursor."""
+    """The part of a page from the lane of its cursor."""
     app = view.application
     lane, begin = place_of(app, query)
     if lane not in view.lanes:

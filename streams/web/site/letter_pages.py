@@ -246,7 +246,7 @@ async def stop_job(request: WebRequest, _: Mapping[str, str]) -> str:
 
 
 def command_of(fields: Mapping[str, str]) -> LetterCommand:
-    """What a form asks for. Raises Problem 400."""
+    """The operation of a form. Raises Problem 400."""
     text = fields.get("operation", "")
     if text not in ("replay", "discard", "restore"):
         raise Problem(400, "bad_operation", f"operation is {text!r}: use replay, discard or restore")

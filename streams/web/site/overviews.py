@@ -35,15 +35,15 @@ class Overviews:
         self._ask = partial(ask_json, session, kind=WorkerPart, asked_by=view.url)
 
     def part(self) -> WorkerPart:
-        """What this worker tells of itself."""
+        """The part of this worker."""
         return worker_part(self._view, self._looks, self._sampler.lanes)
 
     def saga_counts(self) -> CountsAnswer:
-        """What this worker has counted of sagas in the last hour."""
+        """The counts of sagas of this worker in the last hour."""
         return CountsAnswer(minutes=self._sampler.sagas.minutes)
 
     async def answer(self) -> OverviewAnswer:
-        """Of all workers."""
+        """The overview of all workers."""
         return await overview_of(self._view, self._looks, self._sampler.lanes, self._ask)
 
     async def _parts(self) -> dict[str, str]:

@@ -78,7 +78,7 @@ def json_response(
 
 
 def render(template: str, **values: Any) -> str:
-    """What a template makes of `values`."""
+    """Render a template with `values`."""
     return _templates().get_template(template).render(**values)
 
 

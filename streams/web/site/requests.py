@@ -1,4 +1,4 @@
-"""What a request says, exactly: the framework decodes a path before it looks for its parts."""
+"""The exact path and query of a request: the framework decodes a path before it looks for its parts."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class Site:
         return visitor
 
     def _not_routed(self, request: AnyRequest, error: HTTPException) -> ASGIResponse:
-        """What the framework found: no such address, no such method, a body that is too large."""
+        """Answer an error of the framework: no such address, no such method, a body that is too large."""
         try:
             self._visitor(request)
         except Problem as problem:
