@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from hashlib import sha256
 from typing import NamedTuple
 
 from streams.testing.simulation.coverage import Strike, table, unmet
@@ -31,6 +32,7 @@ def main() -> int:
     parser.add_argument(
         "--until-found", action="store_true", help="end at the first seed that finds something"
     )
+    parser.add_argument("--digests", action="store_true", help="with --seeds: a digest of what each run does")
     parser.add_argument("--having", nargs="*", default=(), help="with --seeds: plans with such a step alone")
     parser.add_argument(
         "--controls",
@@ -59,6 +61,7 @@ def main() -> int:
             CONTROLS[options.control],
             until_found=options.until_found,
             having=set(options.having),
+            digests=options.digests,
         )
 
 
@@ -84,14 +87,17 @@ def seeds_of(seeds: str) -> list[int]:
     return found
 
 
-def many(seeds: str, control: Control, *, until_found: bool, having: set[str]) -> int:
+def many(seeds: str, control: Control, *, until_found: bool, having: set[str], digests: bool) -> int:
     """All runs of a range, and what they find."""
     began, failed = time.process_time(), 0
     for seed in seeds_of(seeds):
         plan = control.plan_of(seed)
         if having and having.isdisjoint(step.kind for step in plan.steps):
             continue
-        if (found := control.finding(run(plan).findings)) is not None:
+        result = run(plan, verbose=digests)
+        if digests:
+            print(seed, sha256("\n".join(result.trace).encode()).hexdigest())
+        if (found := control.finding(result.findings)) is not None:
             failed += 1
             print(seed, found.invariant, found.where[:300], sep=": ", flush=True)
             if until_found:
