@@ -131,7 +131,7 @@ HOLES: Mapping[str, Control] = {
         "a lane handles what it sends itself before what others have written there", _loops_beside_others
     ),
     "hole-9-topic-again": Control(
-        "a topic is read by its name, and looked at every ten minutes", _read_by_name, "it does not settle"
+        "a topic is read by its name, and looked at every ten minutes", _read_by_name
     ),
     "hole-9-added-partition": Control("an added partition is not read", _unread_partitions),
     "hole-11-open-transaction": Control(

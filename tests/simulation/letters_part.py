@@ -14,6 +14,7 @@ from streams.model.layout import dead_letter_topic
 from streams.testing.simulation.judge import in_log, letters_in, rows, written
 from streams.testing.simulation.plan import Finding
 from streams.testing.simulation.run import Part, Run
+from streams.testing.simulation.topics import Topics
 from tests.simulation.letters import Counted, Passed, Rang, Written, letters
 
 
@@ -84,6 +85,13 @@ class Letters(Part):
     def do_forge(self, key: str, letter: str) -> None:
         """A message of the outside that ends with the mark of what a lane has handled already."""
         self.do_write(key, letter, {}, False, mark=(LOOPBACK, self.run.app.layout.app_id.encode()))
+
+    def do_remake(self, number: int, attention: float) -> None:
+        """Its topic is made again, and filled at once: no lane sees it empty."""
+        topics = next(part for part in self.run.beside if isinstance(part, Topics))
+        topics.do_recreate(Written.TOPIC, attention)
+        for nth in range(number):
+            self.do_write("abcdef"[nth % 6], f"remade{nth}", {}, False)
 
     def do_backfill(self, key: str, letter: str, age: float) -> None:
         """A message of the outside with an old stamp; retention looks at it before a lane can."""

@@ -66,7 +66,7 @@ def plan_of(seed: int) -> Plan:
     if chains.is_thin(seed):
         subjects = []
     if subjects == ["letters"]:  # of other subjects nothing is said yet where a topic is gone
-        steps += _topics(seed) + _deploys(seed)
+        steps += _topics(seed) + _deploys(seed) + _remade(seed)
     for subject in subjects:
         shape, some = SUBJECTS[subject](rng)
         shapes.append(shape)
@@ -135,7 +135,7 @@ SUBJECTS: Mapping[str, Callable[[Random], tuple[Any, list[Step]]]] = {
     "errands": errands.plan,
 }
 #: Steps of runs in which nothing is said yet of chains.
-NO_CHAINS = frozenset(("recreate", "delete", "grow", "cut", "deploy", "roll_back"))
+NO_CHAINS = frozenset(("recreate", "remake", "delete", "grow", "cut", "deploy", "roll_back"))
 #: What may come beside.
 BESIDE = ("desk", "oddities")
 #: Most runs are about one subject, so that they stay short.
@@ -171,6 +171,14 @@ def _more(seed: int, machines: int) -> list[Step]:
 def _topics(seed: int) -> list[Step]:
     rng = Random(f"{seed} topics")
     return _some(rng, rng.choice((0, 0, 0, 1, 2)), topics.kinds(rng, REMADE, Written.TOPIC))
+
+
+def _remade(seed: int) -> list[Step]:
+    """In one run of thirty a topic is made again, and has more records than before when a lane looks."""
+    rng = Random(f"{seed} remade")
+    if rng.random() > 0.03:
+        return []
+    return [Step(rng.uniform(10, 40), "remake", (rng.choice((20, 60)), rng.choice((2.0, 20.0))))]
 
 
 def _deploys(seed: int) -> list[Step]:

@@ -36,7 +36,7 @@ NO_FAULTS = frozenset(
     )
 )
 #: What people do to topics.
-TOPICS = frozenset(("recreate", "delete", "grow", "cut"))
+TOPICS = frozenset(("recreate", "remake", "delete", "grow", "cut"))
 
 
 def skewed(
