@@ -252,7 +252,7 @@ class Driver:
             return {"rows of the outbox": rows}
         if left := await quiet(self._stack.bootstrap, LAYOUT.app_id, within=_QUIET_STEP, topics=topics):
             return left
-        if sagas := await _unended_sagas(self._stack.bootstrap):
+        if sagas := await unended_sagas(self._stack.bootstrap):
             return {"sagas": sagas}
         return await edge.unprojected()
 
@@ -293,7 +293,7 @@ class Driver:
         return DriverNotes(run, self._problems, self._left_out, self._load.sent, again)
 
 
-async def _unended_sagas(bootstrap: str) -> int:
+async def unended_sagas(bootstrap: str) -> int:
     """How many sagas have begun and not ended: those that wait for a timer have no message left to handle."""
     begun, ended = set[bytes | None](), set[bytes | None]()
     topics = [OrderSubmitted.TOPIC, OrderConfirmed.TOPIC, OrderCancelled.TOPIC]

@@ -20,13 +20,13 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.errors import KafkaError
-from chaos.ending import unended
 
 from agents.commands import OrderSagaReply, OrderSagaTransition, OrderSubmitted
 from agents.messages import OrderConfirmed, OrderPlaced
 from chaos.check import CheckReport, check
 from chaos.controls.recorded import BREAKAGES
 from chaos.controls.stage import send_poison
+from chaos.driver import unended_sagas
 from chaos.evidence.evidence import Evidence, gather
 from chaos.evidence.in_postgres import look
 from chaos.judges.findings import findings
@@ -452,6 +452,6 @@ def test_a_record_appended_to_a_changelog_is_found(world: World, run: RunRecords
 
 
 def test_a_saga_that_has_not_ended_is_waited_for(world: World, run: RunRecords) -> None:
-    assert asyncio.run(unended(run.bootstrap)) == 0
+    assert asyncio.run(unended_sagas(run.bootstrap)) == 0
     append(run.bootstrap, records(run.bootstrap, OrderSubmitted.TOPIC)[0], key=b"another")
-    assert asyncio.run(unended(run.bootstrap)) == 1
+    assert asyncio.run(unended_sagas(run.bootstrap)) == 1
