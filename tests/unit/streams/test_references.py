@@ -142,7 +142,9 @@ async def test_references_being_removed_are_written_behind_the_outcome() -> None
         name="post.note", is_async=True, wants_envelope=False, call=lambda _: ask(), rows=()
     )
     gates = {"post.note": HandlerGate("post.note", BreakerPolicy())}
-    waiting: Any = SimpleNamespace(gates=gates, outcomes=outcomes, staging=staging, letters=None)
+    waiting: Any = SimpleNamespace(
+        gates=gates, outcomes=outcomes, staging=staging, letters=None, succeeded=lambda *_: None
+    )
     nothing: Any = None
     attempts = Attempts(waiting, payloads, ManualClock())
     route: Any = SimpleNamespace(handlers_without_inbox=((handler, None),))
