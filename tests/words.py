@@ -46,9 +46,9 @@ CEILINGS = {
     "examples": 0,
     "ops": 0,
     "schemas": 0,
-    "streams": 245,
+    "streams": 241,
     "tables": 4,
-    "tests": 1558,
+    "tests": 1535,
 }
 
 WORD = re.compile(r"\b(?:" + "|".join(each.replace(" ", r"\s+") for each in STRUCK) + r")\b", re.IGNORECASE)
