@@ -57,13 +57,15 @@ class PagesPart(Part):
         super().__init__(run)
         self._found: list[Finding] = []
         self._looked = 0.0
-        #: Since when lanes stand at a position with something to handle, in the loop's time.
-        self._since: dict[tuple[TP, int], float] = {}
+        #: Since when lanes stand at a position with something to handle, in the loop's time. A lane that
+        #: has moved to another worker has its 30 seconds anew.
+        self._since: dict[tuple[TP, int, Lane | None], float] = {}
 
     def do_look(self) -> None:
         """Make each page of each worker."""
         self._looked = self.run.loop.time()
         reasons: dict[int, list[str]] = {}
+        lanes: dict[int, Lane] = {}
         for worker in self.run.workers:
             if worker is None or worker.machine.is_frozen or not worker.process.is_alive:
                 continue
@@ -81,22 +83,23 @@ class PagesPart(Part):
                 return
             why = [*health.reasons, *health.warnings]
             reasons |= dict.fromkeys(worker.host.lanes, why)
-        self._unexplained(reasons)
+            lanes |= worker.host.lanes
+        self._unexplained(lanes, reasons)
 
-    def _unexplained(self, reasons: dict[int, list[str]]) -> None:
+    def _unexplained(self, lanes: dict[int, Lane], reasons: dict[int, list[str]]) -> None:
         """A lane that is the same for long, with something to handle, has a reason on its worker's page."""
         run, now = self.run, self.run.loop.time()
         stands = run.cluster.groups.get(run.app.layout.app_id, {})
-        still: dict[tuple[TP, int], float] = {}
+        still: dict[tuple[TP, int, Lane | None], float] = {}
         for topic in run.app.sources:
             for record in run.cluster.visible(topic):
                 tp = TP(topic, record.partition)
                 if record.offset >= stands.get(tp, 0):
                     lane = run.app.layout.lane_of(run.app.layout.home_of(tp.partition))
-                    at = tp, stands.get(tp, 0)
+                    at = tp, stands.get(tp, 0), lanes.get(lane)
                     still[at] = now if reasons.get(lane, ["no worker has it"]) else self._since.get(at, now)
         self._since = still
-        for (tp, position), since in still.items():
+        for (tp, position, _), since in still.items():
             if now - since > PATIENCE:
                 where = f"{tp.topic}[{tp.partition}] stands at {position} for {now - since:.0f} s"
                 self._found.append(Finding("what waits has a reason that a page shows", where))
@@ -161,7 +164,8 @@ def view_of(worker: SimulatedWorker) -> SimpleNamespace:
         standbys=worker.host.standbys,
         patience=0.0,
         unreadable_announcements=0,
-        own_warnings=(),
+        # As `silent_brokers` says it of real connections.
+        own_warnings=() if worker.machine.answers else ("no broker answers",),
         measured=False,
         handlers={},
         trace_url="",
