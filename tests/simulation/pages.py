@@ -111,6 +111,8 @@ class PagesPart(Part):
         if self._found:
             self.run.findings += self._found
             return ["pages"]
+        if self.run.app.layout.changelog("lane") in self.run.deleted:
+            return []  # rows went with it, and those that miss them are unreadable on the page
         return [
             f"lane {lane.number}: {left}"
             for worker in self.run.workers

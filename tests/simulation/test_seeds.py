@@ -50,6 +50,9 @@ FOUND = {
     4585: "the lane changelog was made again while its rows were read",
     7945: "as 3418, with a deploy and a full disk",
     9385: "a topic was made again, and the next version did not read it",
+    1901: "no broker answered, which only a real worker's page says",
+    6072: "a lane moved to another worker, whose watchdog began anew",
+    7547: "a lane changelog was made again, and with it went the head of a queue",
     8551: "a commit under way left a position in a topic that was deleted and made again twice",
 }
 
