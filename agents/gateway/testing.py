@@ -127,7 +127,7 @@ class GatewayProcess:
     """
 
     def __init__(self, var: Path, *, start_within: float = 20.0) -> None:
-        """Start it and wait for its address. Raises RuntimeError with its first line if that is none."""
+        """Start it and wait for its address. Raises RuntimeError if its first line is no address."""
         environment = os.environ | {"PORT": "0", "STEADFAUST_VAR": str(var)}
         command = [sys.executable, "-m", "agents.gateway"]
         self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)

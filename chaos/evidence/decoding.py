@@ -67,7 +67,7 @@ DATAREF, SHA256, SIZE = "ce_dataref", "claim-sha256", "claim-size"
 
 
 def epoch_seconds(text: str) -> float | None:
-    """A time as RFC 3339 has it; None for what is none."""
+    """A time in the form of RFC 3339; None for a value that is no time."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

@@ -32,9 +32,12 @@ app = typer.Typer(
 
 
 def check_environment(project: Path = Path("pyproject.toml")) -> None:
-    """Raise SettingsError for names in this process's environment that are no settings, for commands. An
-    application's own are in the class that `settings` names in [tool.steadfaust] of the project; a command
-    that runs where there is none lets names pass that are not like any it knows.
+    """Check the names of this process's environment variables, for commands.
+
+    `settings` in [tool.steadfaust] of the project names the class with the application's own settings. In a
+    folder without that, an unknown name is an error only if it resembles a known one.
+
+    Raises SettingsError: a variable has the name of no setting.
     """
     kind, declared = Settings, False
     if project.exists():
@@ -51,7 +54,7 @@ def _named(text: str, project: Path) -> type[Settings]:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         where = f"{project}, `settings` in [tool.steadfaust] is {text!r}"
-        raise SettingsError(f"{where}, which cannot be had ({error}): name it module:Class") from error
+        raise SettingsError(f"{where}, which cannot be imported ({error}): name it module:Class") from error
     finally:
         sys.path.pop(0)
     if not (isinstance(found, type) and issubclass(found, Settings)):

@@ -181,7 +181,7 @@ class BoundRoute:
 class Application:
     """All that lanes need to know. Raises WiringError when a resource that a handler names is missing.
 
-    Without `claims` no payload is checked in, and one that comes by reference cannot be had.
+    Without `claims` no payload is checked in, and one that comes by reference cannot be fetched.
     """
 
     def __init__(

@@ -59,8 +59,9 @@ def decode(data: bytes | None) -> Recorded:
 
 
 def made_anew(recorded: Recorded, actual: Identity, topics: Iterable[str]) -> list[str]:
-    """Those of the topics that are others than the recorded ones of their names, sorted. A topic that was
-    never recorded is new, and one that the cluster does not have is missed elsewhere.
+    """The topics, sorted, whose id is not the recorded one: they were created again.
+
+    A topic without a recorded id is new; a topic that the cluster does not have is found elsewhere.
     """
     return sorted(
         topic
@@ -78,8 +79,11 @@ def refusal(
     where: str,
     handled: Mapping[TP, int] = NOT_READ,
 ) -> TopicRecreated:
-    """What to raise for topics that were created again. `where` says what is of the former ones, and
-    `handled` up to where they are handled.
+    """The error for topics that were created again.
+
+    Args:
+        where: what the lane still has of the former topics, such as "the local store".
+        handled: the offset up to which each of their partitions is handled.
     """
     if recorded.cluster != actual.cluster:
         what = (

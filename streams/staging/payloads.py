@@ -58,7 +58,7 @@ class Prepared(NamedTuple):
 
 
 class Payloads:
-    """The claim checks of a lane; without any, a payload that comes by reference cannot be had."""
+    """The claim checks of a lane; without any, a payload that comes by reference cannot be fetched."""
 
     def __init__(self, claims: ClaimChecks | None) -> None:
         self._claims = claims
