@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from streams.dead_letters.row import LetterState
@@ -29,18 +31,18 @@ class Expiry:
         self._next = 0.0
         self._from = b""
 
-    def step(self, now: float, room: int) -> bool:
-        """Stage the end of what has expired at `now` (epoch seconds), `room` letters at most. True when there
+    def step(self, now: float, room: Callable[[], int]) -> bool:
+        """Stage the end of what has expired at `now` (epoch seconds), within the lane's room. True when there
         was any.
         """
-        if now < self._next or room <= 0:
+        if now < self._next or (most := min(STEP, room())) <= 0:
             return False
         stop = time_key(int((now - self._retention) * 1000))
         expired = 0
         stale = []
         entries = self._store.scan(DEAD_LETTERS_BY_AGE, start=self._from, stop=stop)
         for looked, (entry, _) in enumerate(entries):
-            if looked == min(STEP, room):
+            if looked == most:
                 self._from = entry
                 break
             gone = self._expire(after_time(entry))

@@ -24,9 +24,9 @@ HOUSEKEEPING = 600.0
 class Chore(Protocol):
     """Something that is to be done again and again."""
 
-    def step(self, now: float, room: int) -> bool:
-        """Do a little of it at `now`, epoch seconds, with room for so many messages. True when something was
-        staged.
+    def step(self, now: float, room: Callable[[], int]) -> bool:
+        """Do a little of it at `now`, epoch seconds. `room` says for how many messages there is room. True
+        when something was staged.
         """
 
 
@@ -40,7 +40,7 @@ class Housekeeping:
         """Do a little of each. True when something was staged."""
         staged = False
         for chore in self._chores:
-            if chore.step(now, room()):
+            if chore.step(now, room):
                 staged = True
         return staged
 
@@ -52,9 +52,9 @@ class DueChore:
         self._due = due
         self._dispatch = dispatch
 
-    def step(self, now: float, room: int) -> bool:
+    def step(self, now: float, room: Callable[[], int]) -> bool:
         """Run what is due, and what follows it, `room` messages at most."""
-        with closing(self._due.due(room, now)) as heads:
+        with closing(self._due.due(room(), now)) as heads:
             for arrival in heads:
                 self._dispatch.dispatch(arrival, now)
         return self._due.started > 0
@@ -90,7 +90,7 @@ class Throttled:
         self._every = every
         self._next = 0.0
 
-    def step(self, now: float, room: int) -> bool:
+    def step(self, now: float, room: Callable[[], int]) -> bool:
         """Do all of them when it is time."""
         del room  # they need none
         if now >= self._next:

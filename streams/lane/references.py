@@ -8,7 +8,7 @@ old when all of them have gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 
@@ -49,7 +49,7 @@ class References:
         self._next = 0.0
         self._went_round = False
 
-    def step(self, now: float, room: int) -> bool:
+    def step(self, now: float, room: Callable[[], int]) -> bool:
         """Do a little at `now`, epoch seconds. True when something was staged."""
         del room  # a step has its own bound, and outages must not let rows grow old
         changes = self._changes(now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import closing
 
 import structlog
@@ -49,7 +49,7 @@ class Timers:
         self._refused = refused
         self._due = DueIndex(self._note)
 
-    def step(self, now: float, room: int) -> bool:
+    def step(self, now: float, room: Callable[[], int]) -> bool:
         """Stage what is due at `now`, epoch seconds. True when there was any. A key in flight has its turn
         when it is through: its handler may yet change its timers, and what it decides comes first.
         """

@@ -86,7 +86,7 @@ class Drains:
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
 
-    def step(self, now: float, room: int) -> bool:
+    def step(self, now: float, room: Callable[[], int]) -> bool:
         """Stage the end of drains at `now`, epoch seconds. True when there was any."""
         del room  # it is what makes room
         done = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from letters_kept import Kept
 
@@ -23,8 +25,8 @@ class Taking:
         self.takes = takes
         self.rooms: list[int] = []
 
-    def step(self, now: float, room: int) -> bool:
-        self.rooms.append(room)
+    def step(self, now: float, room: Callable[[], int]) -> bool:
+        self.rooms.append(room())
         self.left[0] -= self.takes
         return self.takes > 0
 
@@ -43,7 +45,7 @@ def test_what_needs_no_haste_is_done_seldom() -> None:
     done: list[float] = []
     chore = Throttled(done.append, every=600.0)
     for now in (1000.0, 1000.1, 1599.9, 1600.0, 1601.0, 2200.0):
-        assert chore.step(now, 0) is False
+        assert chore.step(now, lambda: 0) is False
     assert done == [1000.0, 1600.0, 2200.0]
 
 
@@ -66,10 +68,10 @@ def test_the_oldest_letters_expire_as_far_as_room_allows(partition: int) -> None
         staging.append(0, [letters.set(letter)])
     assert left() == [0, 1, 2, 3, 4]
     now = RETENTION + 4.5
-    assert expiry.step(now, 0) is False
+    assert expiry.step(now, lambda: 0) is False
     assert left() == [0, 1, 2, 3, 4]
-    assert expiry.step(now, 3) is True
+    assert expiry.step(now, lambda: 3) is True
     assert left() == [3, 4]
-    assert expiry.step(now, 3) is True
+    assert expiry.step(now, lambda: 3) is True
     assert left() == [4], "its time is not over"
-    assert expiry.step(now + 1.0, 3) is False, "the next round is later"
+    assert expiry.step(now + 1.0, lambda: 3) is False, "the next round is later"

@@ -50,7 +50,7 @@ class House(Kept):
         """Time passes, and two rounds begin and end."""
         for n in range(3):
             for _ in range(20):
-                if self.references.step(now + n * PAUSE, room=0):
+                if self.references.step(now + n * PAUSE, room=lambda: 0):
                     staged = self.commit_staged()
                     assert {local[:2] for local in staged.changes[CLAIMS]} == {prefix_of(1)}
                     self.steps.append(len(staged.changes[CLAIMS]))
