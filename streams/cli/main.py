@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import claims, dlq, handler, logs, positions, rows, saga, schemas, stack, trace
+from streams.cli import claims, dlq, handler, logs, new, positions, rows, saga, schemas, stack, trace
 from streams.environment import check_names
 from streams.errors import MissingExtra, SettingsError, SteadfaustError
 from streams.logs import configure_logs
@@ -112,6 +112,7 @@ def _of_databases(name: str) -> None:
             raise missing
 
 
+app.command()(new.new)
 app.command()(stack.up)
 app.command()(stack.down)
 app.command()(stack.status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from streams.settings import LOCAL_BUCKET, LOCAL_KEYS
 from tests.orders_shop import MIGRATIONS
 from tests.postgres import in_a_loop, migrated
 from tests.relays import Step, with_topics
+from tests.wheels import built
 
 
 @pytest.fixture
@@ -66,3 +68,9 @@ async def blobs(s3: Stack) -> AsyncIterator[S3Blobs]:
     yield blobs
     await blobs.delete([blob.name async for blob in blobs.scan("")])
     await blobs.close()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel without compiled modules, built from the checkout."""
+    return built(tmp_path_factory.mktemp("wheel"))
