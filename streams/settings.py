@@ -9,11 +9,12 @@ import json
 import os
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
+from urllib.parse import quote, urlsplit
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from streams.brokers import Brokers, BrokerSettings, PeerSettings
+from streams.brokers import Brokers, BrokerSettings, PeerSettings, secret
 from streams.claims.claim import DEFAULT_THRESHOLD
 from streams.environment import PREFIX, check_names, check_value, what_is_wrong, without_empty
 from streams.errors import SettingsError
@@ -155,6 +156,9 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         description="postgresql://user@host:port/database; empty: that of the local stack",
         repr=False,
     )
+    postgres_password_file: str = Field(
+        default="", description="file with the password of the user that postgres_url names"
+    )
     outbox: Literal["poll", "cdc"] = Field(
         default="poll",
         description="who relays the outbox: polling relays, or change data capture by Kafka Connect",
@@ -190,6 +194,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
     s3_region: str = Field(default="", description="empty: what the machine says")
     s3_access_key: str = Field(default="", description="empty: what the machine says", repr=False)
     s3_secret_key: str = Field(default="", repr=False)
+    s3_secret_key_file: str = Field(default="", description="file with the key, in its place")
     claim_threshold: int = Field(
         default=DEFAULT_THRESHOLD, ge=1, description="bytes of a payload that still travels in its record"
     )
@@ -324,7 +329,8 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         name = self.s3_bucket or (LOCAL_BUCKET if local else "")
         if not name:
             return None
-        keys = LOCAL_KEYS if local else (self.s3_access_key, self.s3_secret_key)
+        key = secret("S3_SECRET_KEY", SecretStr(self.s3_secret_key), self.s3_secret_key_file)
+        keys = LOCAL_KEYS if local else (self.s3_access_key, key)
         return Bucket(name, local or self.s3_endpoint, *keys, self.s3_region)
 
     def _local_s3(self) -> str:
@@ -343,12 +349,27 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         return Brokers(self.bootstrap or str(self.local_stack()["bootstrap"]), self.security())
 
     def postgres(self) -> str:
-        """Where PostgreSQL is. Raises SettingsError when neither a setting nor a running local stack says."""
+        """The URL of PostgreSQL. Raises SettingsError when neither a setting nor a local stack has it, or no
+        user is named for the password's file.
+        """
+        if self.postgres_password_file:
+            return self._with_password()
         return self.postgres_url or self._local(
             "postgres",
             "PostgreSQL: set STEADFAUST_POSTGRES_URL, or name `databases` in [tool.steadfaust.local] and"
             " start it again",
         )
+
+    def _with_password(self) -> str:
+        url = urlsplit(self.postgres_url)
+        user, _, hosts = url.netloc.rpartition("@")
+        if not user or ":" in user:
+            raise SettingsError(
+                "STEADFAUST_POSTGRES_PASSWORD_FILE is set: give STEADFAUST_POSTGRES_URL with a user and"
+                " without a password, as in postgresql://user@host:port/database"
+            )
+        password = secret("POSTGRES_PASSWORD", SecretStr(""), self.postgres_password_file)
+        return url._replace(netloc=f"{user}:{quote(password, safe='')}@{hosts}").geturl()
 
     def connect(self) -> str:
         """Where Kafka Connect is. Raises SettingsError when neither a setting nor a local stack says."""

