@@ -60,7 +60,7 @@ async def because(page: Page, why: str) -> None:
 
 async def to(page: Page, name: str) -> None:
     """By the links that each page has at its top."""
-    await page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
+    await page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).click()
 
 
 async def test_somebody_new_finds_out_why_an_order_was_cancelled(visitor: Visitor) -> None:
@@ -144,8 +144,8 @@ async def test_a_dead_letter_is_edited_and_shows_its_changes(ground: Ground, vis
     assert '"card": "tok_' in await message.input_value()
     await message.fill(re.sub(r'"total_cents": \d+', '"total_cents": 4711', await message.input_value()))
     await page.get_by_role("button", name="Show what changes").click()
-    await expect(page.locator(".diff .bad")).to_contain_text('"total_cents": 107')
-    await expect(page.locator(".diff .good")).to_contain_text('"total_cents": 4711')
+    await expect(page.locator(".diff .red")).to_contain_text('"total_cents": 107')
+    await expect(page.locator(".diff .green")).to_contain_text('"total_cents": 4711')
     ground.till.touch()
     await because(page, "the price was wrong")
     await page.get_by_role("button", name="Replay it like this").click()
@@ -279,8 +279,8 @@ async def test_the_overview_is_live_until_it_is_paused(visitor: Visitor) -> None
     await page.evaluate("document.querySelector('.picture svg').id = 'first'")
     await expect(page.locator("#first")).to_have_count(0)  # another has come, without reloading
     await expect(picture.locator("svg")).to_have_count(1)
-    await page.get_by_role("button", name="Live: pause").click()
-    await expect(page.get_by_role("button", name="Paused: go live")).to_be_visible()
+    await page.get_by_role("button", name="Pause updates").click()
+    await expect(page.get_by_role("button", name="Go live")).to_be_visible()
 
 
 @IN_FULL

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from markupsafe import Markup
+
+from streams.model.envelope import epoch_seconds
+
 #: Bytes that are shown at most.
 MOST_DUMPED = 16_384
 _A_LINE = 16
@@ -31,6 +35,27 @@ def seconds_text(seconds: float | None) -> str:
         if seconds < most * size:
             return f"{seconds / size:.0f} {unit}" if seconds / size >= 10 else f"{seconds / size:.1f} {unit}"
     return ""
+
+
+def age_text(seconds: float) -> str:
+    """An age in whole units: `12 min`. A moment is `0 s`."""
+    for size, unit, most in _UNITS:
+        if seconds < most * size:
+            return f"{seconds / size:.0f} {unit}"
+    return ""
+
+
+def ago(text: str, now: float, form: str = "{} ago") -> str:
+    """A time in RFC 3339 as its age, in `form`, with the full time as title; a time to come as `in 12 s`. Any
+    other text as it is.
+    """
+    at = epoch_seconds(text)
+    if at is None:
+        return text
+    passed = now - at
+    words = form.format(age_text(passed)) if passed >= 0 else f"in {age_text(-passed)}"
+    full = text.replace("T", " ").replace("Z", " UTC")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(text, full, words)
 
 
 def bytes_text(count: int) -> str:

@@ -48,10 +48,8 @@ class Overviews:
 
     async def _parts(self) -> dict[str, str]:
         answer = await self.answer()
-        picture = flow_picture(answer)
-        return {
-            name: render(template, answer=answer, picture=picture) for name, template in LIVE_PARTS.items()
-        }
+        values = {"answer": answer, "picture": flow_picture(answer), "now": self._view.now()}
+        return {name: render(template, **values) for name, template in LIVE_PARTS.items()}
 
 
 @asynccontextmanager

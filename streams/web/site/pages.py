@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from litestar.datastructures import Cookie
 from litestar.response.base import ASGIResponse
 
-from streams.web.base.formatting import bytes_text, dump, leaves, rate_text, seconds_text
+from streams.web.base.formatting import ago, bytes_text, dump, leaves, rate_text, seconds_text
 from streams.web.base.view import Problem
 from streams.web.overview.flow_picture import flow_picture
 
@@ -64,7 +64,7 @@ def _templates() -> Environment:
     templates.filters.update(rate=rate_text, seconds=seconds_text)
     templates.globals.update(asset=asset_url, flow_picture=flow_picture)
     templates.filters["dump"] = dump
-    templates.filters.update(leaves=leaves, bytes=bytes_text)
+    templates.filters.update(leaves=leaves, bytes=bytes_text, ago=ago)
     return templates
 
 

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import structlog
 from aiohttp import ClientSession
 from litestar import Litestar, Response
+from litestar.config.compression import CompressionConfig
 from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
@@ -47,6 +48,9 @@ Write = Callable[[WebRequest], Awaitable[ASGIResponse]]
 MOST_ASKED = 4 * MIB
 #: And of addresses that need no login.
 MOST_AT_LOGIN = 8 * KIB
+#: Workers that ask each other are near, and an event of a live page must not wait in a buffer. A page has its
+#: form's token beside words of the address; no foreign page can measure that: its request has no cookie.
+_COMPRESSION = CompressionConfig("gzip", gzip_compress_level=6, exclude=["^/api/", "^/live/"])
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:"
     "; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -87,6 +91,7 @@ class Site:
                 HTTPException: lambda request, error: _Made(self._not_routed(request, error))
             },
             request_max_body_size=MOST_ASKED,
+            compression_config=_COMPRESSION,
             openapi_config=None,
             logging_config=None,
         )

@@ -53,6 +53,8 @@ def page(template: str, request: WebRequest, **values: Any) -> ASGIResponse:
         "path": request.path,
         "csrf": csrf,
         "visitor": request.visitor,
+        "app": request.view.application.layout.app_id,
+        "now": request.view.now(),
     }
     return page_response(template, cookies, **more, **values)
 
@@ -119,5 +121,6 @@ def refused(request: AnyRequest, problem: Problem, headers: dict[str, str] | Non
         query=query_of(request),
         path=path,
         csrf="",
+        app="",
         visitor=Visitor(Role.VIEWER),
     )

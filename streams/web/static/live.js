@@ -15,13 +15,13 @@
   function show() {
     for (const button of all("[data-live]")) {
       button.hidden = !document.querySelector("[data-polled], [sse-connect]");
-      button.textContent = live ? "Live: pause" : "Paused: go live";
+      button.querySelector("span").textContent = live ? "Pause updates" : "Go live";
     }
   }
 
   function lost(yes) {
     for (const sign of all("[data-lost]")) {
-      sign.textContent = yes ? "Connection lost, trying again" : "";
+      sign.textContent = yes ? "Connection lost, trying again. What you see is not up to date." : "";
     }
   }
 

@@ -11,11 +11,13 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
+from markupsafe import escape
 from web_workers import NOW, FakeStandby, FakeWorker
 
 from streams.errors import OutcomeUnknown, TopicGone
 from streams.lane.held_up import Held, HeldUpPartitions
 from streams.lane.state import LaneState
+from streams.model.envelope import epoch_seconds
 from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerPolicy
 from streams.ports import TP, HeldUp, OpenTransaction, Outgoing
@@ -25,6 +27,7 @@ from streams.staging.inbox import Inbox, inbox_entry
 from streams.staging.keys import POSITION, TIMER
 from streams.staging.timers import set_timer, timer_name
 from streams.web.base.database_answers import DatabaseAnswer, OutboxAnswer, QueueAnswer, WaitingRow
+from streams.web.base.formatting import ago
 from streams.web.handlers.awaited_schemas import MOST_NAMED
 from streams.web.site.site import MOST_ASKED
 
@@ -503,6 +506,26 @@ async def test_a_page_may_load_the_files_of_its_worker_alone(browser):
             assert "immutable" in response.headers["Cache-Control"]
             assert await response.read()
     assert (await browser.page("/static/base.html"))[0] == 404
+
+
+async def test_pages_and_their_files_are_compressed_for_who_takes_it(browser):
+    async with browser.get("/tables", headers={"Accept-Encoding": "gzip"}) as response:
+        assert response.headers["Content-Encoding"] == "gzip"
+        assert "<h1>" in await response.text()
+    async with browser.get("/tables", headers={"Accept-Encoding": "identity"}) as response:
+        assert "Content-Encoding" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.2, "0 s ago"), (59, "59 s ago"), (7260, "2 h ago"), (-12, "in 12 s")]
+)
+def test_a_time_is_an_age_with_its_title(seconds, words):
+    shown = ago("2026-11-25T02:03:36.646Z", epoch_seconds("2026-11-25T02:03:36.646Z") + seconds)
+    assert shown.endswith(f'title="2026-11-25 02:03:36.646 UTC">{words}</time>')
+
+
+def test_what_is_no_time_is_shown_as_it_is():
+    assert escape(ago("<never>", NOW)) == "&lt;never&gt;"
 
 
 def test_no_template_has_a_style_or_script_of_its_own():

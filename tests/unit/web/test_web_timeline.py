@@ -323,15 +323,18 @@ def test_ages_and_times():
 
 
 def test_colours_have_the_contrast_of_wcag_aa_in_both_schemes():
-    schemes = re.findall(r":root \{([^}]*)\}", STYLE)
+    schemes = [each for each in re.findall(r":root \{([^}]*)\}", STYLE) if "--page" in each]
     assert len(schemes) == 2
     assert "prefers-color-scheme: dark" in STYLE
     for scheme in schemes:
-        colours = dict(re.findall(r"--(\w+): #([0-9a-f]{6})", scheme))
-        for ground in ("page", "panel"):
-            for name in ("text", "link", "quiet", "bad", "good"):
+        colours = dict(re.findall(r"--([\w-]+): #([0-9a-f]{6})", scheme))
+        for ground in ("page", "surface", "sunken"):
+            for name in ("text", "muted", "link", "red", "amber", "green"):
                 assert contrast(colours[name], colours[ground]) >= 4.5, (name, ground)
             assert contrast(colours["edge"], colours[ground]) >= 3.0
+        for name in ("red", "amber", "green", "blue"):
+            assert contrast(colours[name], colours[f"{name}-soft"]) >= 4.5, name
+        assert contrast(colours["on-fill"], colours["link"]) >= 4.5
     named = {colour for scheme in schemes for colour in re.findall("#.{6}", scheme)}
     assert set(re.findall(r"#[0-9a-f]{3,6}\b", STYLE)) <= named
 
@@ -341,7 +344,8 @@ async def test_every_box_has_a_label_and_focus_is_seen(browser):
     for path in ("/", "/tables/parcels", "/sagas", "/search"):
         _, page = await browser.page(path)
         boxes = len(re.findall(r"<(?:input|select)\b", page))
-        assert boxes == len(re.findall(r"<label>[^<]*<(?:input|select)\b", page))
+        within = len(re.findall(r"<label[^>]*>[^<]*<(?:input|select)\b", page))
+        assert boxes == within + len(re.findall(r'<label[^>]* for="', page))
         assert 'action="/search"' in page
 
 
