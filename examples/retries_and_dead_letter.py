@@ -25,12 +25,12 @@ from streams import (
     Row,
     Service,
     Table,
+    TransientError,
     Worker,
     choreography,
     on,
     outcome,
 )
-from streams.errors import TransientError
 
 #: Two attempts at once, then one after each delay, in seconds; then the message is a dead letter.
 RETRY = RetryPolicy(immediate=1, delays=(1.0, 5.0))

@@ -1,4 +1,5 @@
-"""All that a service needs. Sagas are imported from `streams.saga`, what tests need from `streams.testing`.
+"""All that a service needs. Sagas are imported from `streams.saga`, what tests need from `streams.testing`;
+outbox, inbox and queues in PostgreSQL, which have an extra, from `streams.postgres`.
 
 No module of the library imports from here.
 """
@@ -7,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streams.errors import PermanentError
+from streams.errors import PermanentError, SteadfaustError, TransientError
 from streams.model.choreography import choreography, on
+from streams.model.codecs import json_without_schema
 from streams.model.envelope import Envelope
 from streams.model.handlers import Service
 from streams.model.message import Message, Personal, Row
@@ -16,6 +18,7 @@ from streams.model.outcome import Outcome, Timer, nothing, outcome
 from streams.model.table import Rows, Table
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
+from streams.ports import Clock
 from streams.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ else:
 
 __all__ = [
     "BreakerPolicy",
+    "Clock",
     "Envelope",
     "Message",
     "Outcome",
@@ -43,10 +47,13 @@ __all__ = [
     "Rows",
     "Service",
     "Settings",
+    "SteadfaustError",
     "Table",
     "Timer",
+    "TransientError",
     "Worker",
     "choreography",
+    "json_without_schema",
     "nothing",
     "on",
     "outcome",

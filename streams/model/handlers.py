@@ -129,9 +129,19 @@ class Service:
         order_by: Callable[[Any], str] | None = None,
         **rows: Table[Any] | RowOf[Any],
     ) -> Callable[[Callable[P, T]], Handler[P, T]]:
-        """Declare a handler: the rows its parameters stand for, what it may send, and what to do with a
-        message that it fails on; see `Handler`. `@service.handler` without `()` is the same as with them, but
-        type checkers want them: with an overload mypy takes lists of `sends` for lists of their first base.
+        """Declare a handler.
+
+        Arguments:
+            sends: the message classes that it may send.
+            retry: the policy for messages that it fails on; None: that of the settings.
+            breaker: when it gets no calls for a while; None: the usual policy.
+            order_by: a function of the message: while one message waits, later ones with the same value wait
+                behind it; None: those of its key.
+            rows: the tables of its parameters, by name: `points=POINTS`, `POINTS.by(...)` or `POINTS.any`.
+
+        Raises WiringError where signature and tables differ. `@service.handler` without `()` is the same as
+        with them, but type checkers want them: with an overload mypy takes lists of `sends` for lists of
+        their first base.
         """
 
         def declare(function: Callable[P, T]) -> Handler[P, T]:

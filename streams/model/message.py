@@ -33,7 +33,9 @@ class LogLine(NamedTuple):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """An event (past tense) or a command (imperative), one class for each topic."""
+    """A typed record, one class for each topic: an event (past tense) or a command (imperative). A class has
+    fields, a `TOPIC` and a `key`.
+    """
 
     #: The topic that carries it, and its CloudEvents type: `<domain>.<entity>.<event>.v<N>`.
     TOPIC: ClassVar[str]
@@ -69,7 +71,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of a table's row."""
+    """The value of a table's row: a class with fields. It is written whole, and replaced, never changed."""
 
     #: As a message's.
     NAMESPACE: ClassVar[str] = NAMESPACE

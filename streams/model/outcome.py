@@ -45,10 +45,18 @@ def outcome(
     note: str = "",
     **rows: Any,
 ) -> Outcome:
-    """An outcome, with rows named as the handler names them: `outcome(payment=captured, send=[...])`."""
+    """The decision of a handler: `outcome(payment=captured, send=[...])`.
+
+    Arguments:
+        send: messages, of classes that the handler is declared with.
+        timers: messages to be sent later.
+        cancel: names of this handler's timers under this key that are not needed any more.
+        note: why it decides so, for the inbox and the log.
+        rows: by the handler's parameters; None deletes the row.
+    """
     return Outcome(rows, send, timers, cancel, note)
 
 
 def nothing(note: str) -> Outcome:
-    """Nothing to do, and why: a repeated or overtaken message."""
+    """No change, and why: the message is repeated or overtaken."""
     return Outcome({}, note=note)

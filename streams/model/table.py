@@ -13,7 +13,9 @@ R = TypeVar("R", bound=Row)
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[R]):
-    """A table: its name, which is part of its changelog topic's name, and what its rows look like."""
+    """A table: its name, which is part of its changelog topic's name, and the class of its rows. A handler
+    reads and writes the row under its message's key.
+    """
 
     name: str
     row: type[R]

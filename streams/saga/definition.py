@@ -78,11 +78,11 @@ class Saga:
         object.__setattr__(self, "digest", made.digest())
 
     def step(self, name: str, command: type[Command], **options: Unpack[StepOptions]) -> Saga:
-        """A step that a participant makes."""
+        """Add a step that a participant does. Raises WiringError if it does not fit what comes before."""
         return self._with(step(name, command, **options))
 
     def together(self, *steps: Step) -> Saga:
-        """Steps that are made at the same time, and undone at the same time."""
+        """Add steps that run at the same time, and are undone at the same time. Raises WiringError."""
         return self._with(*steps)
 
     def local(
@@ -256,10 +256,17 @@ def saga(
     forgets: Collection[str] = (),
     unless: Callable[[Any], str] | None = None,
 ) -> Saga:
-    """Begin a definition. Raise `version` with every change of the steps, and keep the older definition until
-    the sagas that began with it have ended. What is large in the message that starts it, and no step needs,
-    it `forgets`: fields that have a default. `unless` says of a message why it starts none, for what somebody
-    else sees to; "": it does.
+    """Begin a definition. docs/sagas.md builds one.
+
+    Arguments:
+        name: part of the id of each saga, `<name>:<key>`: small letters, digits, - and _.
+        started_by: the class of the message that starts one.
+        version: a higher number with every change of the steps. The older definition stays until the sagas
+            that began with it have ended.
+        forgets: fields of that message which no step needs, and the row does not keep. Each has a default.
+        unless: a function of that message; it returns why the message starts no saga, or an empty text.
+
+    Raises WiringError.
     """
     optional = {name for name, each in _fields_of(started_by).items() if not each.required}
     if strange := sorted({*forgets} - optional):

@@ -100,12 +100,12 @@ class Admission(NamedTuple):
 
 
 def admitted(**rows: Any) -> Admission:
-    """The message starts a saga, and these rows change with it."""
+    """The message starts a saga, and these rows of `admit` change with it."""
     return Admission(begins=True, outcome=outcome(**rows))
 
 
 def turned_away(why: str, *, send: Sequence[Message] = (), **rows: Any) -> Admission:
-    """The message starts no saga."""
+    """The message starts no saga: `why` is noted, `send` and rows are committed all the same."""
     return Admission(begins=False, outcome=outcome(send=send, note=why, **rows))
 
 
@@ -118,16 +118,22 @@ def orchestrate(
     admit: Callable[..., Admission] | None = None,
     **rows: Table[Any] | RowOf[Any],
 ) -> SagaHandler:
-    """The handler of a saga, `<service>.<name>_saga`. It needs the resource `clock`. Participants are its own
-    where the application consumes the topics of their commands.
+    """The handler of a saga, `<service>.<name>_saga`. It needs the resource `clock`, which a worker has.
 
     New sagas begin with the highest version that their message starts; one that has begun ends with its own.
     Where code with other steps was deployed without a new version, both are given as that version, and the
     new steps once more as a higher one: each saga goes on by the steps that it began with.
 
-    Its transitions are written as `log`, operators ask for `repairs`. Where rows of the application decide
-    whether one begins, `admit` decides on the message and these `rows`. Raises WiringError for versions
-    that do not go together.
+    Arguments:
+        versions: definitions of one saga.
+        service: in whose name it sends.
+        table: its rows, one for each saga.
+        log: the class of its transitions, each sent as a message.
+        repairs: the class of operators' messages; None: `steadfaust saga` cannot repair it.
+        admit: a function of the first message and `rows`, returns `admitted(...)` or `turned_away(...)`.
+        rows: tables of the application that `admit` reads and writes, by parameter.
+
+    Raises WiringError for versions that do not go together.
     """
     newest = _newest(versions)
     _check_versions(versions)

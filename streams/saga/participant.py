@@ -67,25 +67,33 @@ def done(
     cancel: Sequence[str] = (),
     **rows: Any,
 ) -> Answer:
-    """The step is done, or undone; `data` is for later steps. The rest is as in `outcome`."""
+    """The step is done, or undone. `data` has facts for later steps, and is of the class that the step names
+    as `reply`. The rest is as in `outcome`, and commits together with the reply.
+    """
     reply = b"" if data is None else encode_json(data)
     return Answer("done", outcome(send=send, timers=timers, cancel=cancel, **rows), data=reply)
 
 
 def refused(reason: str, *, send: Sequence[Message] = (), **rows: Any) -> Answer:
-    """The step is not done, for a reason of the business: a word for programs."""
+    """The step is not done, for a reason of the business: a word for programs, such as `out_of_stock`.
+
+    The saga goes back; it does not try again. A compensation that is refused is a PermanentError.
+    """
     return Answer("refused", outcome(send=send, **rows), reason)
 
 
 def later(*, send: Sequence[Message] = (), timers: Sequence[Timer] = (), **rows: Any) -> Answer:
-    """The step is under way; another handler sends the reply, from `Participation.answered`."""
+    """The step is under way. Another handler sends the reply: that of `Participation.answered`, from the row
+    that `Participant.row_of` names.
+    """
     return Answer("later", outcome(send=send, timers=timers, **rows))
 
 
 class Participant:
-    """A service's part in sagas: makes handlers, and keeps the rows of `table`.
+    """A service's part in sagas: it makes handlers of commands, and keeps a row of `table` for each step.
 
-    The handlers need the resource `clock`. Command and compensation of a step must have the same key.
+    The handlers need the resource `clock`, which a worker has. Command and compensation of a step must have
+    the same key.
     """
 
     def __init__(self, service: Service, table: Table[Participation]) -> None:
@@ -104,7 +112,9 @@ class Participant:
         return lambda function: self._handler(function, _Taking(undoing=False), **options)
 
     def compensation(self, **options: Any) -> Callable[[Callable[..., Any]], Handler[Any, Any]]:
-        """Declare the function that undoes it; it must not refuse."""
+        """Declare the function that undoes a step; it must not refuse. An async one also runs where no row
+        says that the step was begun.
+        """
         return lambda function: self._handler(function, _Taking(undoing=True), **options)
 
     def _handler(

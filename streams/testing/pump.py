@@ -18,10 +18,12 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from streams.errors import WiringError
 from streams.model.choreography import AnyHandler, Choreography
 from streams.model.envelope import ID, SOURCE, TIME, Envelope, derived_id, new_headers, rfc3339
+from streams.model.handlers import CONSUMED
 from streams.model.message import Message, Row
 from streams.model.outcome import Outcome
 from streams.model.table import RowOf, Table
 from streams.ports import Headers
+from streams.testing.clock import ManualClock
 
 R = TypeVar("R", bound=Row)
 M = TypeVar("M", bound=Message)
@@ -79,7 +81,7 @@ async def run_choreography(
     Args:
         choreography: who takes what.
         messages: from outside.
-        resources: what handlers need from outside, by name.
+        resources: what handlers need from outside, by name. A `clock`, which does not move, is there.
         order: picks what arrives next.
         repeat: how likely a message comes once more, from 0 to below 1.
         pace: how likely the next message from outside comes before another one is delivered; 1: all of them
@@ -87,8 +89,10 @@ async def run_choreography(
         behind: how likely a message waits for one of its handlers while the others go on, as when that one
             is paused; later messages of its key wait behind it. From 0 to below 1.
         retried: errors after which a handler is tried again later; others pass through.
-        timers: none is run. One that is set is an error, unless they are ignored.
+        timers: none is run. One that is set is a NotImplementedError, unless they are ignored.
         world: where an earlier run has ended; it is changed.
+
+    Raises what a handler raises, and WiringError for a message that it is not declared to send.
     """
     chance = order or Random(0)
     pump = _Pump(choreography, resources or {}, chance, repeat, behind, retried, timers, world or World())
@@ -137,7 +141,8 @@ class _Pump:
         self.queues: dict[tuple[str, str], deque[_Post]] = {}
         self.waiting: dict[tuple[str, str], deque[tuple[AnyHandler, _Post]]] = {}
         self._choreography = choreography
-        self._resources = resources
+        here = {"clock": ManualClock(START), CONSUMED: frozenset(choreography.routes)}
+        self._resources: dict[str, Any] = {**here, **resources}
         self._order = order
         self._repeat = repeat
         self._behind = behind

@@ -1,4 +1,4 @@
-"""What a saga does, told step by step, without a broker or a lane.
+"""The steps of a saga, one word after the other, without a broker or a lane.
 
     given_saga(OrderSaga).start(submitted)
         .expect_command(ReserveStock).reply(success)
@@ -7,12 +7,12 @@
         .expect_event(OrderCancelled, reason="card_declined")
         .expect_status("compensated")
 
-Of participants in the same application (`ours`) it asks when nothing is heard in time:
+Participants of the same application (`ours`) get a question when no reply came in time:
 
     given_saga(OrderSaga, ours=True).start(submitted).expect_command(ReserveStock)
         .time_passes(31).expect_question(ReserveStock).reply(cancelled)
 
-All that the saga sends has to be expected before it hears or lives to see anything more.
+All that the saga sends has to be expected before the next thing happens to it. docs/sagas.md has each word.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ cancelled: Final = "cancelled"
 
 
 class SagaUnderTest:
-    """A saga, what it has sent and nobody has expected yet, and its timers. Every method returns itself.
+    """A saga under test, made by `given_saga`: its row, its timers, its messages that were not expected yet.
+
+    Every method returns itself. An expectation that does not hold raises AssertionError, which says what the
+    saga did instead; so does anything that happens while a message of the saga was not expected yet.
 
     Attributes:
-        now: its time, epoch seconds.
-        entries: all that has happened to it.
+        now: the saga's time, epoch seconds.
+        entries: the saga's log, whole.
     """
 
     def __init__(self, definition: Saga, now: float) -> None:
@@ -59,14 +62,14 @@ class SagaUnderTest:
 
     @property
     def row(self) -> SagaRow:
-        """The saga's row."""
+        """The saga's row: its status, its steps, what it keeps. Raises AssertionError before `start`."""
         assert self._row is not None, "the saga has not been started"
         return self._row
 
     # -- what happens to it ---------------------------------------------------------------------------
 
     def start(self, message: Message) -> Self:
-        """Start it."""
+        """Start the saga with a message of its class `started_by`."""
         assert isinstance(message, self._definition.started_by), f"{message!r} does not start it"
         return self._take(begin(self._definition, message, self.now))
 
@@ -78,7 +81,15 @@ class SagaUnderTest:
         reason: str = "",
         to: type[Command] | None = None,
     ) -> Self:
-        """Answer the command that was expected last; or the last one of the class `to`, however old."""
+        """Answer the command that was expected last, or the last one of the class `to`, however old.
+
+        Arguments:
+            outcome: success, refused, error, expired or cancelled.
+            data: the data of the reply, of the class that the step names as `reply`.
+            reason: a word for programs, such as `out_of_stock`, or the text of an error.
+
+        Raises Undecodable for data of another class.
+        """
         command = self._expected if to is None else self._last(to)
         assert command is not None, "no command was expected that could be replied to"
         said = command.REPLY(
@@ -92,12 +103,12 @@ class SagaUnderTest:
         return self._hear(said)
 
     def repeat_reply(self) -> Self:
-        """The last reply comes once more."""
+        """Deliver the last reply once more."""
         assert self._said is not None, "nothing was replied"
         return self._hear(self._said)
 
     def time_passes(self, seconds: float) -> Self:
-        """What comes due meanwhile rings, in order."""
+        """Let so many seconds pass. Timers that come due ring in order."""
         end = self.now + seconds
         while due := sorted((t for t in self._timers.values() if t.due <= end), key=lambda t: t.due):
             timer = due[0]
@@ -108,67 +119,67 @@ class SagaUnderTest:
         return self
 
     def retry(self, step: str, reason: str = "") -> Self:
-        """An operator has a failed step made again."""
+        """Retry a failed step, as an operator. Raises RepairRefused where no step waits for that."""
         return self._take(repairs.retry(self._definition, self.row, step, reason, self.now))
 
     def skip(self, step: str, reason: str) -> Self:
-        """An operator goes on without a failed step."""
+        """Go on without a failed step, as an operator. Raises RepairRefused."""
         return self._take(repairs.skip(self._definition, self.row, step, reason, self.now))
 
     def mark_done(self, step: str, reason: str) -> Self:
-        """An operator has done a failed step by hand."""
+        """Mark a failed step as done by hand, as an operator. Raises RepairRefused."""
         return self._take(repairs.mark_done(self._definition, self.row, step, reason, self.now))
 
     def cancel(self, reason: str) -> Self:
-        """An operator calls it off."""
+        """Cancel the saga, as an operator. Raises RepairRefused past the pivot, or when it has ended."""
         return self._take(repairs.cancel(self._definition, self.row, reason, self.now))
 
     def hear(self, repair: Repair) -> Self:
-        """What an operator, or the application, asks of it by a message; a refusal is in its log."""
+        """Deliver an operator's message. A refusal is an entry of the saga's log."""
         return self._take(repairs.apply_repair(self._definition, self.row, repair, self.now))
 
     # -- what is expected of it -----------------------------------------------------------------------
 
     def expect_command(self, kind: type[Command], **fields: Any) -> Self:
-        """It has sent this command, with these values in its fields."""
+        """Expect a command with these values in its fields; `reply` answers it."""
         found = self._expect(kind, fields)
         assert isinstance(found, Command)
         self._expected = found
         return self
 
     def expect_question(self, kind: type[Command], **fields: Any) -> Self:
-        """It has asked after this command, of which it has heard nothing in time."""
+        """Expect a question after a command that had no reply in time; `reply` answers it."""
         self.expect_command(kind, **fields)
         assert self._expected is not None
         assert self._expected.asks, f"{kind.__name__} does not ask, but is the command itself"
         return self
 
     def sent(self, kind: type[Message]) -> bool:
-        """Whether it has sent one that nobody has expected yet."""
+        """Whether a message of this class was sent and is not expected yet."""
         return any(type(each) is kind for each in self._unexpected)
 
     def expect_compensation(self, kind: type[Command], **fields: Any) -> Self:
-        """It has sent this command, to undo something."""
+        """Expect a command that undoes its step; `reply` answers it."""
         self.expect_command(kind, **fields)
         assert self._expected is not None
         assert self.row.step(self._expected.step).undoing, f"{kind.__name__} undoes nothing"
         return self
 
     def expect_event(self, kind: type[Message], **fields: Any) -> Self:
-        """It has sent this message."""
+        """Expect a message with these values in its fields."""
         self._expect(kind, fields)
         return self
 
     def expect_nothing(self) -> Self:
-        """It has sent nothing more."""
+        """Expect no further message."""
         assert not self._unexpected, f"it has also sent {self._names()}"
         return self
 
     def expect_status(self, status: str, **steps: str) -> Self:
-        """It stands so, and these of its steps stand so; nothing more was sent."""
+        """Expect this status of the saga, these statuses of its steps by name, and no further message."""
         assert self.row.status == status, f"it is {self.row.status}: {self.row.reason}"
-        stands = {name: self.row.step(name).status for name in steps}
-        assert stands == steps, f"its steps stand otherwise: {stands}"
+        found = {name: self.row.step(name).status for name in steps}
+        assert found == steps, f"its steps have other statuses: {found}"
         return self.expect_nothing()
 
     # -- inside ---------------------------------------------------------------------------------------
@@ -210,8 +221,13 @@ class SagaUnderTest:
 def given_saga(
     definition: Saga, *, now: float = 1_700_000_000.0, ours: bool | Collection[type[Command]] = False
 ) -> SagaUnderTest:
-    """A saga that has not been started, at `now`, epoch seconds. `ours` are the commands that its application
-    takes itself: True, all.
+    """Begin a test of a definition.
+
+    Arguments:
+        definition: one version of the saga.
+        now: its time, epoch seconds.
+        ours: the commands that its own application takes; True: all of them. Their participants get a
+            question when a reply is late.
     """
     every = [kind for step in definition.steps() for kind in step.commands]
     taken = every if ours is True else ours or ()

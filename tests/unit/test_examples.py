@@ -10,7 +10,7 @@ import pytest
 from examples import first_handler, trip_saga
 from examples.first_handler import POINTS, OrderPaid, Points
 from examples.trip_saga import LeaveSeat, TakeMoney, TakeSeat, Trip, TripBooked, TripTransition
-from streams.testing import ManualClock, given_saga, refused, run_choreography, success
+from streams.testing import given_saga, refused, run_choreography, success
 
 EXAMPLES = sorted(
     path for path in (Path(__file__).parents[2] / "examples").glob("*.py") if path.stem[0] != "_"
@@ -36,8 +36,7 @@ def test_a_trip_without_money_gives_its_seat_back() -> None:
 @pytest.mark.parametrize(("cents", "status"), [(9_900, "completed"), (990_000, "compensated")])
 async def test_participants_answer_the_saga_of_a_trip(cents: int, status: str) -> None:
     booked = [TripBooked(trip="rome", cents=cents)]
-    resources = {"clock": ManualClock(), "consumed": frozenset(trip_saga.wiring.routes)}
-    world = await run_choreography(trip_saga.wiring, booked, resources=resources, timers="ignored")
+    world = await run_choreography(trip_saga.wiring, booked, timers="ignored")
     assert [each.after for each in world.sent(TripTransition) if not each.step][-1] == status
 
 

@@ -454,7 +454,7 @@ def test_the_kit_says_what_was_sent_instead() -> None:
         given_saga(Journey).start(WANTED).expect_compensation(BookTrain)
     with pytest.raises(AssertionError, match="it is started"):
         started().expect_status("completed")
-    with pytest.raises(AssertionError, match=r"its steps stand otherwise: \{'train': 'in_progress'\}"):
+    with pytest.raises(AssertionError, match=r"its steps have other statuses: \{'train': 'in_progress'\}"):
         started().expect_status("started", train="completed")
 
 
