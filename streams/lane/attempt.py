@@ -50,29 +50,20 @@ class Attempts:
         if self.spans is not None and arrival.handlers:
             self.spans.arrived(arrival)
         began = perf_counter()
-        for handler, inbox_key in arrival.handlers:
-            gate = self._gates[handler.name]
-            attempt: Attempt | None = None
+        for number, (handler, inbox_key) in enumerate(arrival.handlers):
+            gate, error = self._gates[handler.name], None
             straight = gate.clear and arrival.error is None
-            try:
-                if straight:  # nothing waits: no attempt of its own is needed
-                    error = self._once(arrival, handler, inbox_key, arrival.attempts, now)
-                    if error is not None:
-                        straight = False
-                        attempt = Attempt(arrival, handler, inbox_key, NO_PERMIT, arrival.attempts)
-                        if self._settle(attempt, error, began):
-                            self._try_until_decided(attempt)
-                elif (attempt := self._past_the_gate(arrival, handler, inbox_key)) is not None:
-                    self._try_until_decided(attempt)
-            except NeedsUpload as upload:
-                names = [each.name for each, _ in arrival.handlers]
-                arrival.handlers = arrival.handlers[names.index(handler.name) :]
-                attempt = attempt or Attempt(arrival, handler, inbox_key, NO_PERMIT, arrival.attempts)
-                arrival.span = None  # it begins again
-                HANDLED.set(None)
-                return Unfinished(attempt, upload.size)
+            if straight:  # nothing waits: no attempt of its own is needed
+                error = self._once(arrival, handler, inbox_key, arrival.attempts, now)
+            if not straight or error is not None:
+                attempt = Attempt(arrival, handler, inbox_key, NO_PERMIT, arrival.attempts)
+                if (unfinished := self._try_until_decided(attempt, error, began)) is not None:
+                    arrival.handlers = arrival.handlers[number:]
+                    arrival.span = None  # it begins again
+                    HANDLED.set(None)
+                    return unfinished
             ended = self._turns.ended(handler.name, arrival, began)
-            if straight:
+            if straight and error is None:
                 gate.handled(NO_PERMIT, ended - began, now)
                 if arrival.span is not None:
                     _end_span(arrival)
@@ -91,31 +82,34 @@ class Attempts:
             gate = self._gates[handler.name]
             gate.under_way += 1
             if unfinished is not None:
-                attempt: Attempt | None = unfinished.attempt
+                attempt, runs = unfinished.attempt, True
                 unfinished = None
             else:
-                attempt = self._past_the_gate(arrival, handler, inbox_key)
-            if attempt is not None:
+                attempt = Attempt(arrival, handler, inbox_key, NO_PERMIT, arrival.attempts)
+                straight = gate.clear and arrival.error is None
+                runs = straight or may_run(self.waiting, attempt, self.clock.now())
+            if runs:
                 await self._try_in_background(attempt)
             gate.under_way -= 1
         HANDLED.set(None)
 
-    def _past_the_gate(
-        self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None
-    ) -> Attempt | None:
-        """An attempt that may be made now; None: the message waits, or was given up."""
-        attempt = Attempt(arrival, handler, inbox_key, NO_PERMIT, arrival.attempts)
-        if self._gates[handler.name].clear and arrival.error is None:
-            return attempt
-        return attempt if may_run(self.waiting, attempt, self.clock.now()) else None
-
-    def _try_until_decided(self, attempt: Attempt) -> None:
-        """Call a sync handler until it succeeds, or its message waits or is given up. Raises NeedsUpload."""
-        arrival, again = attempt.arrival, True
+    def _try_until_decided(
+        self, attempt: Attempt, error: BaseException | None, began: float
+    ) -> Unfinished | None:
+        """Call a sync handler until it succeeds, or its message waits or is given up. `error` is what it has
+        raised already; None: it was not called, for something waits before it. Returns the attempt if a
+        payload must be written first.
+        """
+        arrival = attempt.arrival
+        again = error is not None or may_run(self.waiting, attempt, self.clock.now())
         while again:
-            began, now = perf_counter(), self.clock.now()
-            error = self._once(arrival, attempt.handler, attempt.inbox_key, attempt.attempts, now)
-            again = self._settle(attempt, error, began)
+            if error is None:
+                began, now = perf_counter(), self.clock.now()
+                error = self._once(arrival, attempt.handler, attempt.inbox_key, attempt.attempts, now)
+            if isinstance(error, NeedsUpload):
+                return Unfinished(attempt, error.size)
+            again, error = self._settle(attempt, error, began), None
+        return None
 
     async def _try_in_background(self, attempt: Attempt) -> None:
         """As `_try_until_decided`, where the attempt takes time."""
@@ -145,15 +139,15 @@ class Attempts:
     def _once(
         self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, attempts: int, now: float
     ) -> BaseException | None:
-        """Call a sync handler and stage its outcome. Returns what it raised; raises NeedsUpload, and what no
-        message is to blame for.
+        """Call a sync handler and stage its outcome. Returns what was raised; raises what no message is to
+        blame for.
         """
         if arrival.trace is not None:
             arrival.span = arrival.trace.begin(handler.name, attempts + 1)
         try:
             outcome = call(self._staging, arrival, handler)
             self._outcomes.stage(arrival, handler, outcome, inbox_key, now)
-        except (HandlerFailed, StoreFailed, NeedsUpload):  # no message is to blame
+        except (HandlerFailed, StoreFailed):  # no message is to blame
             raise
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged and decided on
             return error
@@ -204,13 +198,15 @@ def call(staging: StagingArea, arrival: Arrival, handler: BoundHandler) -> Any:
     """Call a handler with a message and the rows that it asks for: its outcome, or one to be awaited. Raises
     RowUnreadable or RowSchemaUnknown, and what the handler raises.
     """
-    key, prefix = arrival.record.key or b"", arrival.entry.prefix
-    rows = [
-        partial(_read_sub, staging, table, prefix + row_key(key))
-        if any_row
-        else _read(staging, table, prefix + row_key(key, subkey(arrival.message).encode() if subkey else b""))
-        for _, table, subkey, any_row in handler.rows
-    ]
+    rows: list[Any] = []
+    if handler.rows:
+        base = arrival.entry.prefix + row_key(arrival.record.key or b"")
+        for _, table, subkey, any_row in handler.rows:
+            if any_row:
+                rows.append(partial(_read_sub, staging, table, base))
+            else:
+                local = base + subkey(arrival.message).encode() if subkey else base
+                rows.append(_read(staging, table, local))
     if handler.wants_envelope:
         return handler.call(arrival.message, *rows, envelope=arrival.envelope)
     return handler.call(arrival.message, *rows)

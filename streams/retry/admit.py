@@ -44,16 +44,16 @@ def _admit_new(waiting: Waiting, attempt: Attempt, now: float) -> bool:
     if handler.order_by is not None and local not in gate.queues:
         local = queue_of_order(arrival, handler)
     if local in gate.queues:
-        waiting.requeue_behind(attempt, local, now)
+        waiting.wait(attempt, Reason.NEXT, now, now, local=local)
         return False
     if arrival.entry.prefix in gate.pauses:
-        waiting.begin(attempt, Reason.PAUSED, now, now)
+        waiting.wait(attempt, Reason.PAUSED, now, now)
         return False
     if gate.breaker.state is BreakerState.CLOSED:
         return True
     permit = gate.breaker.acquire(now)
     if permit is None:
-        waiting.begin(attempt, Reason.BREAKER, now, now)
+        waiting.wait(attempt, Reason.BREAKER, now, now)
         return False
     attempt.permit = permit
     return True
@@ -109,12 +109,11 @@ def requeue_by_order_key(waiting: Waiting, attempt: Attempt, now: float) -> bool
         return False
     gate.breaker.give_back(attempt.permit)
     try:
-        waiting.requeue_behind(attempt, local, now)
+        waiting.wait(attempt, Reason.NEXT, now, now, local=local)
     except CannotWait as full:
         give_up(waiting, attempt, full, now)
         return True
-    if arrival.queue:
-        waiting.leave(attempt, now)
+    waiting.leave(attempt, now)
     return True
 
 
@@ -127,7 +126,7 @@ def _await_schema(waiting: Waiting, attempt: Attempt, unknown: UnknownSchema, no
         return
     gate, local = waiting.gates[handler.name], queue_of_key(arrival, handler)
     if not arrival.queue and local in gate.queues:
-        waiting.requeue_behind(attempt, local, now)
+        waiting.wait(attempt, Reason.NEXT, now, now, local=local)
         return
     patience = waiting.options.schema_patience
     since = arrival.since if arrival.queue else now
@@ -137,14 +136,11 @@ def _await_schema(waiting: Waiting, attempt: Attempt, unknown: UnknownSchema, no
         give_up(waiting, attempt, over, now)
         return
     due = since + patience if deadline is None else min(since + patience, deadline + 0.001)
-    if arrival.queue:
-        waiting.postpone(attempt, Reason.SCHEMA, due)
-    elif arrival.entry.prefix in gate.pauses:
-        waiting.begin(attempt, Reason.PAUSED, now, now)
+    if not arrival.queue and arrival.entry.prefix in gate.pauses:
+        waiting.wait(attempt, Reason.PAUSED, now, now)
         return
-    else:
-        waiting.begin(attempt, Reason.SCHEMA, due, now)
-    gate.unread.add(arrival.queue or local, arrival.record.topic, unknown.fingerprint.encode(), since)
+    local = waiting.wait(attempt, Reason.SCHEMA, due, now)
+    gate.unread.add(local, arrival.record.topic, unknown.fingerprint.encode(), since)
 
 
 def _why_over(

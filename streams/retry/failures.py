@@ -46,7 +46,9 @@ class WaitForVersion(NamedTuple):
 class ProbeFailed(NamedTuple):
     """A decision: the outside is still away, and the message is not to blame. It waits for the breaker."""
 
-    delay: float = 0.0
+
+#: Names of decisions in logs and metrics; others have those of their classes.
+_NAMES: dict[type, str] = {WaitForVersion: "NotYet", ProbeFailed: "probe failed"}
 
 
 def failed(waiting: Waiting, attempt: Attempt, error: Exception, now: float) -> bool:
@@ -55,35 +57,38 @@ def failed(waiting: Waiting, attempt: Attempt, error: Exception, now: float) -> 
     """
     gate = waiting.gates[attempt.handler.name]
     decision, error = _decided(waiting, attempt, error, now)
+    reason, due = Reason.RETRY, now
+    match decision:
+        case GiveUp() | Expired():
+            give_up(waiting, attempt, error, now)
+            return False
+        case TryAgain():
+            held = attempt.arrival.entry.prefix in gate.shut
+            permit = None if held else gate.breaker.acquire(now)
+            if permit is not None:
+                attempt.permit = permit
+                gate.retried(0)
+                return True
+            reason = Reason.PAUSED if held else Reason.BREAKER
+        case ProbeFailed():
+            reason = Reason.BREAKER
+        case WaitForVersion():
+            due = now + decision.delay
+        case PutOff() | Later():
+            due = decision.due
+    if isinstance(decision, WaitForVersion | ProbeFailed | PutOff):
+        attempt.attempts -= 1  # the message is not to blame
     try:
-        match decision:
-            case TryAgain():
-                held = attempt.arrival.entry.prefix in gate.shut
-                permit = None if held else gate.breaker.acquire(now)
-                if permit is not None:
-                    attempt.permit = permit
-                    gate.retried(0)
-                    return True
-                waiting.wait(attempt, Reason.PAUSED if held else Reason.BREAKER, now, now, error)
-            case WaitForVersion():
-                attempt.attempts -= 1
-                local = waiting.wait(attempt, Reason.RETRY, now + decision.delay, now, error)
-                if not decision.soon:
-                    gate.not_yet[local] = text_of(error)
-            case ProbeFailed():
-                waiting.postpone(attempt, Reason.BREAKER, now, tried=now)
-            case PutOff():
-                attempt.attempts -= 1
-                waiting.postpone(attempt, Reason.RETRY, decision.due, tried=now)
-            case Later():
-                waiting.wait(attempt, Reason.RETRY, decision.due, now, error)
-                waiting.staging.counters.retries += 1
-                gate.retried(decision.tier)
-                mirror_to_retry_topic(attempt, error, decision)
-            case GiveUp() | Expired():
-                give_up(waiting, attempt, error, now)
+        local = waiting.wait(attempt, reason, due, now, error=error)
     except CannotWait as full:
         give_up(waiting, attempt, full, now)
+        return False
+    if isinstance(decision, Later):
+        waiting.staging.counters.retries += 1
+        gate.retried(decision.tier)
+        mirror_to_retry_topic(attempt, error, decision)
+    elif isinstance(decision, WaitForVersion) and not decision.soon:
+        gate.not_yet[local] = text_of(error)
     return False
 
 
@@ -95,10 +100,12 @@ def give_up(waiting: Waiting, attempt: Attempt, error: Exception, now: float) ->
     may_hold, may_reply = attempt.handler.retry.hold_while_dead, True
     if isinstance(error, CannotWait):
         may_hold, may_reply, error = False, error.may_reply, error.why
-    if may_reply and _is_answered(waiting, attempt, error, now):
-        waiting.end_turn(attempt, now)
-    else:
-        holds = waiting.end_turn(attempt, now, hold=may_hold)
+    answered, holds = may_reply and _is_answered(waiting, attempt, error, now), b""
+    if may_hold and not answered:
+        holds = waiting.hold(attempt, now)
+    if not holds:
+        waiting.leave(attempt, now)
+    if not answered:
         waiting.letters.give_up(attempt, error, now, holds=name_in(holds))
 
 
@@ -111,29 +118,28 @@ def _decided(
     waited = now - arrival.since if arrival.queue else 0.0
     if isinstance(error, RowSchemaUnknown) and waited >= patience:
         error = RowUnreadable(f"{error}. It was waited for over {patience:g} s")
+    gate.update_breaker(now)
+    away = _away(waiting, arrival, gate, now)
     kind = classify(error, policy)
-    if isinstance(error, NotYet):  # the outside is not to blame, and the try does not count
+    decision: Decision | WaitForVersion | ProbeFailed
+    if isinstance(error, NotYet):  # the outside is not to blame
         # Schemas are announced before rows are written with them: the row can be read in a moment.
         soon = isinstance(error, RowSchemaUnknown)
         pause = min(max(1.0, waited), NOT_YET_PAUSE) if soon else NOT_YET_PAUSE
         gate.record(attempt.permit, ok=True, now=now)
-        note_failure(gate, attempt, error, kind, "NotYet", pause)
-        return WaitForVersion(pause, soon), error
-    gate.not_yet.pop(arrival.queue, None)
-    if isinstance(error, DataError) and kind is FailureKind.PERMANENT:
-        gate.give_back(attempt.permit, now=now)
+        decision = WaitForVersion(pause, soon)
     else:
-        gate.record(attempt.permit, ok=kind is FailureKind.PERMANENT, now=now)
-    if gate.away and arrival.queue and kind is not FailureKind.PERMANENT:
-        # A probe that failed while nothing shows that the outside is back.
-        attempt.attempts -= 1
-        note_failure(gate, attempt, error, kind, "probe failed")
-        return ProbeFailed(), error
-    deadline = None if arrival.is_replay else arrival.deadline
-    away = _away(waiting, arrival, gate, now)
-    decision = decide(kind, attempt.attempts, policy=policy, now=now, deadline=deadline, away=away)
-    delay = decision.delay if isinstance(decision, Later | PutOff) else 0.0
-    note_failure(gate, attempt, error, kind, type(decision).__name__, delay)
+        gate.not_yet.pop(arrival.queue, None)
+        if isinstance(error, DataError) and kind is FailureKind.PERMANENT:
+            gate.give_back(attempt.permit, now=now)
+        else:
+            gate.record(attempt.permit, ok=kind is FailureKind.PERMANENT, now=now)
+        if gate.away and arrival.queue and kind is not FailureKind.PERMANENT:
+            decision = ProbeFailed()  # nothing shows that the outside is back
+        else:
+            deadline = None if arrival.is_replay else arrival.deadline
+            decision = decide(kind, attempt.attempts, policy=policy, now=now, deadline=deadline, away=away)
+    note_failure(gate, attempt, error, kind, decision)
     return decision, error
 
 
@@ -172,23 +178,23 @@ def note_failure(
     attempt: Attempt,
     error: Exception,
     kind: FailureKind,
-    decision: str,
-    delay: float = 0.0,
+    decision: Decision | WaitForVersion | ProbeFailed,
 ) -> None:
-    """Log and count a failed attempt, and the decision, which takes effect after `delay` seconds."""
-    gate.failed(str(kind), decision)
+    """Log and count a failed attempt, and the decision."""
+    name, delay = _NAMES.get(type(decision)) or type(decision).__name__, getattr(decision, "delay", 0.0)
+    gate.failed(str(kind), name)
     arrival = attempt.arrival
     if arrival.span is not None:
         arrival.span.failed(error)
         arrival.span.attributes["steadfaust.failure"] = str(kind)
-        arrival.span.attributes["steadfaust.decision"] = decision
+        arrival.span.attributes["steadfaust.decision"] = name
     log.warning(
         "handler_failed",
         handler=attempt.handler.name,
         error=f"{type(error).__name__}: {text_of(error)}",
         kind=str(kind),
         attempt=attempt.attempts,
-        decision=decision,
+        decision=name,
         delay=delay,
         topic=arrival.record.topic,
         partition=arrival.record.partition,

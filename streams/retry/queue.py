@@ -25,6 +25,7 @@ from streams.ports import Headers, Record
 from streams.staging.arrival import Arrival, Attempt
 from streams.staging.changes import Change
 from streams.staging.entry import size_of
+from streams.staging.inbox import inbox_entry
 from streams.staging.keys import (
     PLACE,
     QUEUE,
@@ -315,26 +316,52 @@ def with_message(local: bytes, queue: WaitingQueue, number: int, message: Waitin
     return [set_queue(name, queue), set_message(name, number, message)]
 
 
-def without_head(local: bytes, before: WaitingQueue, after: WaitingQueue | None) -> list[Change]:
-    """The changes that take the head of a queue away."""
-    name = name_in(local)
-    return [set_queue(name, after), set_message(name, before.head, None)]
-
-
-def begin_with(
+def put_in(
+    local: bytes,
+    queue: WaitingQueue | None,
     attempt: Attempt,
     reason: Reason,
     due: float,
     now: float,
     *,
-    letter: bool = False,
-    tried: float = 0.0,
-) -> tuple[bytes, list[Change]]:
-    """The local key of the queue in which a message would wait, and the changes that begin it."""
-    local = queue_of_order(attempt.arrival, attempt.handler)
-    message = message_of(attempt.arrival.record, ms(now), letter=letter)
-    queue = begin(reason, due_ms=ms(due), attempts=attempt.attempts, size=message.size, tried_ms=ms(tried))
-    return local, with_message(local, queue, queue.first, message)
+    tried: bool,
+) -> tuple[WaitingQueue, list[Change]]:
+    """Let a message wait in a queue: as the head that it is, as the first of a queue that begins, or behind
+    all others; a replay before all that are none, as if its ordering key had been known from the start.
+    `reason` and `due` (epoch seconds) are those of a head. Returns the new queue and all changes.
+    """
+    arrival, name, tried_ms = attempt.arrival, name_in(local), ms(now) if tried else 0
+    if queue is not None and arrival.queue == local:
+        queue = postpone(queue, reason, due_ms=ms(due), attempts=attempt.attempts, tried_ms=tried_ms)
+        if reason is not Reason.DEAD:
+            return queue, [set_queue(name, queue)]
+        return queue, with_message(local, queue, queue.head, message_of(arrival.record, ms(now), letter=True))
+    letter = arrival.is_replay or reason is Reason.DEAD
+    message = message_of(arrival.record, ms(now), letter=letter)
+    if queue is None:
+        queue = begin(
+            reason, due_ms=ms(due), attempts=attempt.attempts, size=message.size, tried_ms=tried_ms
+        )
+        number = queue.first
+    elif letter:
+        queue = replayed(queue, message.size, ms(now))
+        number = queue.newest_replay
+    else:
+        number, queue = queue.next, append(queue, message.size)
+    changes = with_message(local, queue, number, message)
+    if attempt.inbox_key is not None and reason is not Reason.DEAD:  # a dead letter has its own entry
+        changes.append(inbox_entry(attempt.inbox_key, int(now * 1000), b"waits"))
+    return queue, changes
+
+
+def take_head(
+    local: bytes, queue: WaitingQueue, size: int, now: float
+) -> tuple[WaitingQueue | None, list[Change]]:
+    """Take the head, of `size` bytes, out of a queue: the next one's turn. Returns the new queue, None where
+    none is left, and the changes.
+    """
+    rest, name = advance(queue, size, ms(now)), name_in(local)
+    return rest, [set_queue(name, rest), set_message(name, queue.head, None)]
 
 
 # -- which queue ---------------------------------------------------------------------------------------

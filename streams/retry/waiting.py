@@ -21,27 +21,22 @@ from streams.retry.long_queues import LongQueues
 from streams.retry.queue import (
     Reason,
     WaitingQueue,
-    advance,
-    append,
-    begin_with,
     handler_of,
     message_of,
-    ms,
-    postpone,
+    put_in,
     queue_of_order,
     released,
     replayed,
     set_message,
     set_queue,
+    take_head,
     with_message,
-    without_head,
     woken,
 )
 from streams.retry.queue_rows import Queues
 from streams.staging.arrival import Arrival, Attempt
 from streams.staging.changes import Change
 from streams.staging.entry import Entry
-from streams.staging.inbox import inbox_entry
 from streams.staging.keys import name_in
 from streams.staging.outcomes import Outcomes
 
@@ -123,7 +118,7 @@ class Waiting:
             self._logged.add(unknown.fingerprint)
             log.warning("schema_unknown", fingerprint=unknown.fingerprint, action=str(unknown))
 
-    def begin(
+    def wait(
         self,
         attempt: Attempt,
         reason: Reason,
@@ -131,60 +126,47 @@ class Waiting:
         now: float,
         *,
         error: Exception | None = None,
-        tried: float = 0.0,
+        local: bytes = b"",
     ) -> bytes:
-        """Begin a queue with a message, which waits until it is due. Returns its local key. Raises
-        CannotWait: because of `error`, with which its handler failed, if there is one.
-        """
-        local, changes = begin_with(attempt, reason, due, now, tried=tried)
-        gate = self.gates[attempt.handler.name]
-        if local in gate.queues:  # only where `order_by` returns another key than a moment ago
-            self.requeue_behind(attempt, local, now)
-            return local
-        if (too_large := self.too_large(changes)) is not None:
-            raise CannotWait(error or too_large)
-        self._put(attempt, changes, now)
-        gate.add(local)
-        return local
+        """Let a message wait until it is due: as the head of its queue, as the first of one that begins, or
+        behind others. `error` is what its handler has raised now, if it was tried. `local` is the local key
+        of the queue, where the message says another one; returns the local key.
 
-    def requeue_behind(self, attempt: Attempt, local: bytes, now: float) -> None:
-        """Add a message to a queue: behind all others, or a replay before all that are none. Raises
-        CannotWait.
+        Raises CannotWait: because of `error`, if there is one.
         """
-        arrival, handler, queue = attempt.arrival, attempt.handler, self.queues.get(local)
-        if queue is None:
+        arrival, handler = attempt.arrival, attempt.handler
+        gate, local = self.gates[handler.name], local or arrival.queue or queue_of_order(arrival, handler)
+        queue, is_head = self.queues.get(local), arrival.queue == local
+        assert queue is not None or not is_head
+        if queue is None and local in gate.queues:
             unreadable = RowUnreadable(f"it is to wait in the queue {name_in(local)!r}, which cannot be read")
             raise CannotWait(unreadable, may_reply=False)
-        letter = arrival.is_replay
-        message = message_of(arrival.record, ms(now), letter=letter)
-        if letter:  # its place is before them, as if its ordering key had been known from the start
-            longer = replayed(queue, message.size, ms(now))
-        else:
-            longer = append(queue, message.size)
-        number = longer.newest_replay if letter else queue.next
-        if longer.length > self.options.max_waiting or longer.bytes > self.options.max_waiting_bytes:
-            raise CannotWait(
-                QueueFull(
-                    f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait for"
-                    f" {handler.name} already: it cannot wait behind them"
-                )
-            )
-        changes = with_message(local, longer, number, message)
-        if (too_large := self.too_large(changes)) is not None:
-            raise CannotWait(too_large)
-        self._put(attempt, changes, now)
-        gate = self.gates[handler.name]
-        self.long_queues.note(gate, local, longer, now)
-        if letter:
-            gate.unroutable.discard(local)  # its head is another one now
-
-    def _put(self, attempt: Attempt, changes: list[Change], now: float) -> None:
-        """Stage the rows of a message that waits."""
-        if attempt.inbox_key is not None:
-            changes.append(inbox_entry(attempt.inbox_key, int(now * 1000), b"waits"))
-        self.staging.put(attempt.arrival.entry, changes)
-        if not attempt.arrival.queue:  # else it has been counted
+        after, changes = put_in(local, queue, attempt, reason, due, now, tried=error is not None)
+        if not is_head and (full := self._full(handler, queue, after) or self.too_large(changes)):
+            raise CannotWait(error or full)
+        self.staging.put(arrival.entry, changes)
+        gate.add(local)
+        if is_head:
+            gate.running.discard(local)
+        elif queue is not None:
+            self.long_queues.note(gate, local, after, now)
+            if arrival.is_replay:
+                gate.unroutable.discard(local)  # its head is another one now
+        if not arrival.queue and reason is not Reason.DEAD:  # else it has been counted
             self.staging.counters.waiting += 1
+        return local
+
+    def _full(
+        self, handler: BoundHandler, queue: WaitingQueue | None, after: WaitingQueue
+    ) -> QueueFull | None:
+        """Why a queue cannot be as long as `after`; None: it can."""
+        most, most_bytes = self.options.max_waiting, self.options.max_waiting_bytes
+        if queue is None or (after.length <= most and after.bytes <= most_bytes):
+            return None
+        return QueueFull(
+            f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait for"
+            f" {handler.name} already: it cannot wait behind them"
+        )
 
     def too_large(self, changes: Sequence[Change]) -> TooLarge | None:
         """Why a message cannot wait in these rows; None: it can."""
@@ -193,32 +175,29 @@ class Waiting:
             return None
         return TooLarge(f"it is to wait, in a row of {largest} bytes; the limit is {self._limit}")
 
-    def wait(self, attempt: Attempt, reason: Reason, due: float, now: float, error: Exception) -> bytes:
-        """Let a message that was tried now wait until it is due. Returns the local key of its queue. Raises
-        CannotWait because of `error`.
+    def hold(self, attempt: Attempt, now: float) -> bytes:
+        """Let all of an ordering key wait behind a message that is a dead letter from now on. Returns the
+        local key of the queue; empty: others wait in it already, or it has no room.
         """
-        if not attempt.arrival.queue:
-            return self.begin(attempt, reason, due, now, error=error, tried=now)
-        self.postpone(attempt, reason, due, tried=now)
-        return attempt.arrival.queue
-
-    def postpone(self, attempt: Attempt, reason: Reason, due: float, *, tried: float = 0.0) -> None:
-        """Let the head of a queue wait until another time."""
-        local = attempt.arrival.queue
-        queue = self.queues.get(local)
-        assert queue is not None
-        later = postpone(queue, reason, due_ms=ms(due), attempts=attempt.attempts, tried_ms=ms(tried))
-        self.staging.put(attempt.arrival.entry, [set_queue(name_in(local), later)])
-        self.gates[attempt.handler.name].running.discard(local)
+        arrival, handler = attempt.arrival, attempt.handler
+        local = arrival.queue or queue_of_order(arrival, handler)
+        if not arrival.queue and local in self.gates[handler.name].queues:
+            return b""
+        try:
+            return self.wait(attempt, Reason.DEAD, 0.0, now, local=local)
+        except CannotWait:
+            return b""
 
     def leave(self, attempt: Attempt, now: float) -> None:
-        """Remove the head of a queue: the message behind it is next."""
+        """Remove the head of a queue, if the message is one: the message behind it is next."""
         arrival, gate = attempt.arrival, self.gates[attempt.handler.name]
         local = arrival.queue
+        if not local:
+            return
         queue = self.queues.get(local)
         assert queue is not None
-        rest = advance(queue, arrival.entry.size, ms(now))
-        self.staging.put(arrival.entry, without_head(local, queue, rest))
+        rest, changes = take_head(local, queue, arrival.entry.size, now)
+        self.staging.put(arrival.entry, changes)
         gate.running.discard(local)
         gate.not_yet.pop(local, None)
         if rest is None:
@@ -232,36 +211,9 @@ class Waiting:
         """
         arrival, handler = attempt.arrival, attempt.handler
         self.gates[handler.name].handled(attempt.permit, seconds, now)
-        if arrival.queue:
-            self.leave(attempt, now)
+        self.leave(attempt, now)
         if arrival.is_replay:
             self.letters.succeeded(arrival.entry, arrival.record, handler.name, now)
-
-    def end_turn(self, attempt: Attempt, now: float, *, hold: bool = False) -> bytes:
-        """Let the next message of a queue have its turn, after one that was given up. With `hold`, all of its
-        ordering key wait behind its dead letter. Returns the local key of the queue that does; empty: none.
-        """
-        arrival, handler = attempt.arrival, attempt.handler
-        local = arrival.queue
-        if hold and local:
-            queue = self.queues.get(local)
-            assert queue is not None
-            dead = postpone(queue, Reason.DEAD, due_ms=0, attempts=attempt.attempts)
-            message = message_of(arrival.record, ms(now), letter=True)
-            changes = with_message(local, dead, dead.head, message)
-        elif hold:
-            local, changes = begin_with(attempt, Reason.DEAD, 0.0, now, letter=True)
-            if local in self.gates[handler.name].queues or self.too_large(changes):  # the former: see `begin`
-                return b""
-        else:
-            if local:
-                self.leave(attempt, now)
-            return b""
-        self.staging.put(arrival.entry, changes)
-        gate = self.gates[handler.name]
-        gate.add(local)
-        gate.running.discard(local)
-        return local
 
     def replay(self, arrival: Arrival, handler: BoundHandler, letter: Letter, now: float) -> str:
         """Insert a replay before messages that are not replays. Returns why not; empty when it is staged."""
