@@ -47,8 +47,6 @@ class Attempts:
         Raises HandlerFailed or StoreFailed.
         """
         HANDLED.set(arrival)
-        if self.spans is not None and arrival.handlers:
-            self.spans.arrived(arrival)
         began = perf_counter()
         for number, (handler, inbox_key) in enumerate(arrival.handlers):
             gate, error = self._gates[handler.name], None
@@ -76,8 +74,6 @@ class Attempts:
         `unfinished` is the first handler's attempt, if it has begun already.
         """
         HANDLED.set(arrival)
-        if self.spans is not None:
-            self.spans.arrived(arrival)
         for handler, inbox_key in arrival.handlers:
             gate = self._gates[handler.name]
             gate.under_way += 1
@@ -116,8 +112,8 @@ class Attempts:
         arrival, again = attempt.arrival, True
         while again:
             began = perf_counter()
-            if arrival.trace is not None:
-                arrival.span = arrival.trace.begin(attempt.handler.name, attempt.attempts + 1)
+            if self.spans is not None:
+                arrival.span = self.spans.begin_attempt(arrival, attempt.handler.name, attempt.attempts + 1)
             try:
                 if arrival.message is None and not await self._fetch(attempt):
                     arrival.span = None  # nothing was tried
@@ -142,8 +138,8 @@ class Attempts:
         """Call a sync handler and stage its outcome. Returns what was raised; raises what no message is to
         blame for.
         """
-        if arrival.trace is not None:
-            arrival.span = arrival.trace.begin(handler.name, attempts + 1)
+        if self.spans is not None:
+            arrival.span = self.spans.begin_attempt(arrival, handler.name, attempts + 1)
         try:
             outcome = call(self._staging, arrival, handler)
             self._outcomes.stage(arrival, handler, outcome, inbox_key, now)

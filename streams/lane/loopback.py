@@ -99,15 +99,13 @@ class Loopback:
         """Run all handlers; False: nothing was staged."""
         entry, staging = arrival.entry, self._staging
         HANDLED.set(arrival)
-        if self._spans is not None:
-            self._spans.arrived(arrival)
         mark, took, spans = staging.begin_trial(entry), [], []
         began = perf_counter()
         try:
             arrival.message = decoded(arrival.route, arrival.record, arrival.envelope)
             for handler, _ in arrival.handlers:
-                if arrival.trace is not None:
-                    arrival.span = arrival.trace.begin(handler.name, 1)
+                if self._spans is not None:
+                    arrival.span = self._spans.begin_attempt(arrival, handler.name, 1)
                     spans.append(arrival.span)
                 outcome = call(staging, arrival, handler)
                 self._outcomes.stage(arrival, handler, outcome, None, now)
@@ -128,10 +126,10 @@ class Loopback:
         self._succeeded(arrival, took, spans, now)
         return True
 
-    def _succeeded(self, arrival: Arrival, took: list[float], spans: list[Span], now: float) -> None:
+    def _succeeded(self, arrival: Arrival, took: list[float], spans: list[Span | None], now: float) -> None:
         for (handler, _), seconds in zip(arrival.handlers, took, strict=True):
             self._gates[handler.name].handled(NO_PERMIT, seconds, now)
-        for span in spans:
+        for span in filter(None, spans):
             span.attributes["steadfaust.outcome"] = "succeeded"
             span.end()
         counters = self._staging.counters

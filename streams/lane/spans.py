@@ -37,20 +37,23 @@ class LaneSpans:
         }
         self._pending: list[tuple[Entry, Span]] = []
 
-    def arrived(self, arrival: Arrival) -> None:
-        """Handlers are about to see a message: give it its trace, if that is recorded."""
+    def begin_attempt(self, arrival: Arrival, handler: str, attempt: int) -> Span | None:
+        """The span of a handler's attempt, the first one has number 1; None: the message is not recorded."""
+        if arrival.trace is None:
+            arrival.trace = self._trace_of(arrival)
+        return None if arrival.trace is None else arrival.trace.begin(handler, attempt)
+
+    def _trace_of(self, arrival: Arrival) -> MessageTrace | None:
         headers = arrival.envelope.headers
         header = headers.get(TRACEPARENT)
-        if arrival.trace is not None or (header is not None and says_unsampled(header)):
-            return
+        if header is not None and says_unsampled(header):
+            return None
         context = None if header is None else parse(header, headers.get(TRACESTATE))
         if context is None:
-            correlation = headers.get(CORRELATION) or arrival.envelope.id_bytes
-            if not self._tracer.chooses(correlation):
-                return
-        elif not context.sampled:
-            return
-        arrival.trace = self._trace(arrival, context)
+            chosen = self._tracer.chooses(headers.get(CORRELATION) or arrival.envelope.id_bytes)
+        else:
+            chosen = context.sampled
+        return self._trace(arrival, context) if chosen else None
 
     def _trace(self, arrival: Arrival, context: TraceContext | None) -> MessageTrace:
         record, identity = arrival.record, arrival.envelope.identity

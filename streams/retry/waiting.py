@@ -142,7 +142,7 @@ class Waiting:
             unreadable = RowUnreadable(f"it is to wait in the queue {name_in(local)!r}, which cannot be read")
             raise CannotWait(unreadable, may_reply=False)
         after, changes = put_in(local, queue, attempt, reason, due, now, tried=error is not None)
-        if not is_head and (full := self._full(handler, queue, after) or self.too_large(changes)):
+        if not is_head and (full := self._full(handler, reason, queue, after) or self.too_large(changes)):
             raise CannotWait(error or full)
         self.staging.put(arrival.entry, changes)
         gate.add(local)
@@ -157,11 +157,13 @@ class Waiting:
         return local
 
     def _full(
-        self, handler: BoundHandler, queue: WaitingQueue | None, after: WaitingQueue
+        self, handler: BoundHandler, reason: Reason, queue: WaitingQueue | None, after: WaitingQueue
     ) -> QueueFull | None:
-        """Why a queue cannot be as long as `after`; None: it can."""
-        most, most_bytes = self.options.max_waiting, self.options.max_waiting_bytes
-        if queue is None or (after.length <= most and after.bytes <= most_bytes):
+        """Why a message cannot wait behind others, with which the queue is `after`; None: it can. A dead
+        letter waits behind none.
+        """
+        fits = after.length <= self.options.max_waiting and after.bytes <= self.options.max_waiting_bytes
+        if queue is None or (fits and reason is not Reason.DEAD):
             return None
         return QueueFull(
             f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait for"
@@ -179,12 +181,8 @@ class Waiting:
         """Let all of an ordering key wait behind a message that is a dead letter from now on. Returns the
         local key of the queue; empty: others wait in it already, or it has no room.
         """
-        arrival, handler = attempt.arrival, attempt.handler
-        local = arrival.queue or queue_of_order(arrival, handler)
-        if not arrival.queue and local in self.gates[handler.name].queues:
-            return b""
         try:
-            return self.wait(attempt, Reason.DEAD, 0.0, now, local=local)
+            return self.wait(attempt, Reason.DEAD, 0.0, now)
         except CannotWait:
             return b""
 
