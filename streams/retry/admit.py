@@ -5,13 +5,23 @@ Times are epoch seconds.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from streams.errors import MessageExpired, SchemaNeverAnnounced, UnknownSchema
 from streams.model.envelope import rfc3339
 from streams.policy.breaker import BreakerState
-from streams.retry.failures import give_up
+from streams.retry.failures import give_up, wait_or_give_up
 from streams.retry.queue import Reason, queue_of_key, queue_of_order
-from streams.retry.waiting import CannotWait, Waiting
+from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival, Attempt
+
+
+class Wait(NamedTuple):
+    """A message waits until it is due; `local` is the local key of the queue, where that is not its own."""
+
+    reason: Reason
+    due: float
+    local: bytes = b""
 
 
 def may_run(waiting: Waiting, attempt: Attempt, now: float) -> bool:
@@ -19,21 +29,30 @@ def may_run(waiting: Waiting, attempt: Attempt, now: float) -> bool:
     permit then. Else the message waits, or was given up.
     """
     arrival = attempt.arrival
-    try:
-        if isinstance(arrival.error, UnknownSchema):
-            _await_schema(waiting, attempt, arrival.error, now)
-            return False
-        if arrival.queue:
-            return _admit_head(waiting, attempt, now)
-        return _admit_new(waiting, attempt, now)
-    except CannotWait as full:
-        give_up(waiting, attempt, full, now)
+    if arrival.queue and is_overtaken(waiting, attempt):
         return False
+    if isinstance(arrival.error, UnknownSchema):
+        found: bool | Wait | Exception = _await_schema(waiting, attempt, arrival.error, now)
+    elif arrival.queue:
+        found = _admit_head(waiting, attempt, now)
+    else:
+        found = _admit_new(waiting, attempt, now)
+    if isinstance(found, bool):
+        return found
+    if isinstance(found, Exception):
+        give_up(waiting, attempt, found, now)
+        return False
+    local = wait_or_give_up(waiting, attempt, found.reason, found.due, now, local=found.local)
+    if local and found.reason is Reason.SCHEMA and isinstance(arrival.error, UnknownSchema):
+        since = arrival.since if arrival.queue else now
+        fingerprint = arrival.error.fingerprint.encode()
+        waiting.gates[attempt.handler.name].unread.add(local, arrival.record.topic, fingerprint, since)
+    return False
 
 
-def _admit_new(waiting: Waiting, attempt: Attempt, now: float) -> bool:
+def _admit_new(waiting: Waiting, attempt: Attempt, now: float) -> bool | Wait:
     """Whether the handler may see a message that was just read. One that accepts expired messages sees them
-    at once, unless an earlier message of the key is to be tried again. Raises CannotWait.
+    at once, unless an earlier message of the key is to be tried again.
     """
     arrival, handler = attempt.arrival, attempt.handler
     gate = waiting.gates[handler.name]
@@ -44,18 +63,14 @@ def _admit_new(waiting: Waiting, attempt: Attempt, now: float) -> bool:
     if handler.order_by is not None and local not in gate.queues:
         local = queue_of_order(arrival, handler)
     if local in gate.queues:
-        waiting.wait(attempt, Reason.NEXT, now, now, local=local)
-        return False
+        return Wait(Reason.NEXT, now, local)
     if arrival.entry.prefix in gate.pauses:
-        waiting.wait(attempt, Reason.PAUSED, now, now)
-        return False
-    if gate.breaker.state is BreakerState.CLOSED:
-        return True
-    permit = gate.breaker.acquire(now)
-    if permit is None:
-        waiting.wait(attempt, Reason.BREAKER, now, now)
-        return False
-    attempt.permit = permit
+        return Wait(Reason.PAUSED, now)
+    if gate.breaker.state is not BreakerState.CLOSED:
+        permit = gate.breaker.acquire(now)
+        if permit is None:
+            return Wait(Reason.BREAKER, now)
+        attempt.permit = permit
     return True
 
 
@@ -65,18 +80,15 @@ def _will_be_tried(waiting: Waiting, local: bytes) -> bool:
     return queue is not None and queue.reason in (Reason.RETRY, Reason.SCHEMA)
 
 
-def _admit_head(waiting: Waiting, attempt: Attempt, now: float) -> bool:
-    """Whether the handler may see the head of a queue. Else it waits, or was given up."""
+def _admit_head(waiting: Waiting, attempt: Attempt, now: float) -> bool | Wait | Exception:
+    """Whether the handler may see the head of a queue."""
     arrival = attempt.arrival
-    if is_overtaken(waiting, attempt):
-        return False
     if arrival.error is not None:
-        give_up(waiting, attempt, arrival.error, now)
-        return False
+        return arrival.error
     if arrival.permit is None:
         return False
     attempt.permit = arrival.permit
-    return not requeue_by_order_key(waiting, attempt, now)
+    return _by_order_key(waiting, attempt, now) or True
 
 
 def is_overtaken(waiting: Waiting, attempt: Attempt) -> bool:
@@ -95,52 +107,50 @@ def is_overtaken(waiting: Waiting, attempt: Attempt) -> bool:
 
 
 def requeue_by_order_key(waiting: Waiting, attempt: Attempt, now: float) -> bool:
-    """Whether a message has to wait behind others of its ordering key, which is known only with its payload.
+    """Whether a message, whose payload is there now, has to wait behind others of its ordering key."""
+    if (wait := _by_order_key(waiting, attempt, now)) is None:
+        return False
+    wait_or_give_up(waiting, attempt, wait.reason, wait.due, now, local=wait.local)
+    return True
+
+
+def _by_order_key(waiting: Waiting, attempt: Attempt, now: float) -> Wait | None:
+    """Where a message has to wait behind others of its ordering key, which is known only with its payload.
     Until it has that, it holds back all of its message key. Its permit goes back: nothing was tried with it.
     """
     arrival, handler = attempt.arrival, attempt.handler
     if handler.order_by is None or arrival.message is None:
-        return False
+        return None
     gate, unsorted = waiting.gates[handler.name], queue_of_key(arrival, handler)
     if arrival.queue not in (b"", unsorted):
-        return False
+        return None
     local = queue_of_order(arrival, handler)
     if local == unsorted or local not in gate.queues:
-        return False
+        return None
     gate.breaker.give_back(attempt.permit)
-    try:
-        waiting.wait(attempt, Reason.NEXT, now, now, local=local)
-    except CannotWait as full:
-        give_up(waiting, attempt, full, now)
-        return True
-    waiting.leave(attempt, now)
-    return True
+    return Wait(Reason.NEXT, now, local)
 
 
-def _await_schema(waiting: Waiting, attempt: Attempt, unknown: UnknownSchema, now: float) -> None:
-    """Let a message wait that cannot be decoded yet, with all later ones of its message key: its ordering key
-    is not known. Give it up when it has waited for too long, or has expired. Raises CannotWait.
+def _await_schema(
+    waiting: Waiting, attempt: Attempt, unknown: UnknownSchema, now: float
+) -> Wait | MessageExpired | SchemaNeverAnnounced:
+    """How a message waits that cannot be decoded yet, with all later ones of its message key: its ordering
+    key is not known. An error: it has waited for too long, or has expired.
     """
     arrival, handler = attempt.arrival, attempt.handler
-    if arrival.queue and is_overtaken(waiting, attempt):
-        return
     gate, local = waiting.gates[handler.name], queue_of_key(arrival, handler)
     if not arrival.queue and local in gate.queues:
-        waiting.wait(attempt, Reason.NEXT, now, now, local=local)
-        return
+        return Wait(Reason.NEXT, now, local)
     patience = waiting.options.schema_patience
     since = arrival.since if arrival.queue else now
     deadline = None if arrival.is_replay else arrival.envelope.deadline
     if (over := _why_over(unknown, since, deadline, patience, now)) is not None:
         gate.unread.forget(arrival.queue)
-        give_up(waiting, attempt, over, now)
-        return
-    due = since + patience if deadline is None else min(since + patience, deadline + 0.001)
+        return over
     if not arrival.queue and arrival.entry.prefix in gate.pauses:
-        waiting.wait(attempt, Reason.PAUSED, now, now)
-        return
-    local = waiting.wait(attempt, Reason.SCHEMA, due, now)
-    gate.unread.add(local, arrival.record.topic, unknown.fingerprint.encode(), since)
+        return Wait(Reason.PAUSED, now)
+    due = since + patience if deadline is None else min(since + patience, deadline + 0.001)
+    return Wait(Reason.SCHEMA, due)
 
 
 def _why_over(

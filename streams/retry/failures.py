@@ -78,10 +78,7 @@ def failed(waiting: Waiting, attempt: Attempt, error: Exception, now: float) -> 
             due = decision.due
     if isinstance(decision, WaitForVersion | ProbeFailed | PutOff):
         attempt.attempts -= 1  # the message is not to blame
-    try:
-        local = waiting.wait(attempt, reason, due, now, error=error)
-    except CannotWait as full:
-        give_up(waiting, attempt, full, now)
+    if not (local := wait_or_give_up(waiting, attempt, reason, due, now, error=error)):
         return False
     if isinstance(decision, Later):
         waiting.staging.counters.retries += 1
@@ -90,6 +87,26 @@ def failed(waiting: Waiting, attempt: Attempt, error: Exception, now: float) -> 
     elif isinstance(decision, WaitForVersion) and not decision.soon:
         gate.not_yet[local] = text_of(error)
     return False
+
+
+def wait_or_give_up(
+    waiting: Waiting,
+    attempt: Attempt,
+    reason: Reason,
+    due: float,
+    now: float,
+    *,
+    error: Exception | None = None,
+    local: bytes = b"",
+) -> bytes:
+    """Let a message wait, as `Waiting.wait` has it, or give it up if it has no room. Returns the local key of
+    its queue; empty: it was given up.
+    """
+    try:
+        return waiting.wait(attempt, reason, due, now, error=error, local=local)
+    except CannotWait as full:
+        give_up(waiting, attempt, full, now)
+        return b""
 
 
 def give_up(waiting: Waiting, attempt: Attempt, error: Exception, now: float) -> None:

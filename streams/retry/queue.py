@@ -339,9 +339,7 @@ def put_in(
     letter = arrival.is_replay or reason is Reason.DEAD
     message = message_of(arrival.record, ms(now), letter=letter)
     if queue is None:
-        queue = begin(
-            reason, due_ms=ms(due), attempts=attempt.attempts, size=message.size, tried_ms=tried_ms
-        )
+        queue = begin(reason, due_ms=ms(due), attempts=attempt.attempts, size=message.size, tried_ms=tried_ms)
         number = queue.first
     elif letter:
         queue = replayed(queue, message.size, ms(now))

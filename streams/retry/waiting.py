@@ -152,7 +152,9 @@ class Waiting:
             self.long_queues.note(gate, local, after, now)
             if arrival.is_replay:
                 gate.unroutable.discard(local)  # its head is another one now
-        if not arrival.queue and reason is not Reason.DEAD:  # else it has been counted
+        if arrival.queue and not is_head:
+            self.leave(attempt, now)
+        elif not arrival.queue and reason is not Reason.DEAD:  # else it has been counted
             self.staging.counters.waiting += 1
         return local
 
