@@ -83,6 +83,8 @@ class FakeBroker:
         self._faults: list[tuple[Fault, int]] = []
         #: A dict for its order: that of a set of futures differs from run to run.
         self._waiting: dict[asyncio.Future[None], None] = {}
+        #: How often something may have become readable, or unreadable.
+        self.changes = 0
         for name, partitions in (topics or {}).items():
             self.create_topic(name, partitions)
 
@@ -90,6 +92,7 @@ class FakeBroker:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Add a topic, or more partitions to one."""
+        self.changes += 1
         self.ids.setdefault(name, f"{name}#{next(_ids)}")
         for partition in range(partitions):
             self._logs.setdefault(TP(name, partition), Log(TP(name, partition)))
@@ -165,6 +168,7 @@ class FakeBroker:
 
     def truncate(self, tp: TP, before: int) -> None:
         """Remove everything before an offset, as retention does."""
+        self.changes += 1
         self.log(tp).truncate(before)
 
     def compact(self, topic: str, *, delete_retention: float = DAY) -> None:
@@ -221,7 +225,10 @@ class FakeBroker:
 
     def logs_of(self, topic: str) -> list[Log]:
         """The logs of a topic's partitions, in their order."""
-        return sorted((log for tp, log in self._logs.items() if tp.topic == topic), key=lambda log: log.tp)
+        found: list[Log] = []
+        while (log := self._logs.get(TP(topic, len(found)))) is not None:
+            found.append(log)
+        return found
 
     def producer(self, transactional_id: str) -> Producer:
         """The state of a transactional id."""
@@ -259,6 +266,7 @@ class FakeBroker:
 
     def wake(self) -> None:
         """Something may have become readable."""
+        self.changes += 1
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_result(None)

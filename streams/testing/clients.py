@@ -183,6 +183,8 @@ class FakeReader:
         self._trusted: frozenset[int] = frozenset()
         self._below: Mapping[TP, int] = NO_OFFSETS
         self._closed = False
+        #: At which number of changes there was nothing to read.
+        self._seen = -1
 
     async def assign(self, positions: Mapping[TP, int], topic_ids: Mapping[str, str] = NO_IDS) -> None:
         """Read exactly these partitions, each from its position; replaces what was assigned before. Topics
@@ -190,6 +192,7 @@ class FakeReader:
         """
         for tp in positions:
             self._broker.log(tp)
+        self._seen = -1
         self._positions = dict(positions)
         self._ids = topic_ids if self._broker.knows_ids else NO_IDS
 
@@ -236,7 +239,9 @@ class FakeReader:
         return any(log is not None and log.stable > position for log, position in found)
 
     def _take(self, max_records: int) -> list[Batch]:
-        batches = []
+        batches: list[Batch] = []
+        if self._seen == self._broker.changes:
+            return batches
         for tp, position in list(self._positions.items()):
             records: Sequence[Record]
             log = self._log(tp)
@@ -259,6 +264,8 @@ class FakeReader:
             max_records -= len(records)
             if max_records <= 0:
                 break
+        if not batches:
+            self._seen = self._broker.changes
         return batches
 
     def position(self, tp: TP) -> int:

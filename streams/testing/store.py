@@ -155,7 +155,9 @@ class MemoryStore:
         self, table: str, *, start: bytes = b"", stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
         """Pairs with start <= key < stop, in order of key; rows as they were at the first one."""
-        rows = self._live().tables.get(table, {})
+        rows = self._live().tables.get(table)
+        if not rows:
+            return
         found = sorted((k, v) for k, v in rows.items() if k >= start and (stop is None or k < stop))
         yield from found
 

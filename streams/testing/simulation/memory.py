@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import deepcopy
+from functools import cache
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -95,9 +96,8 @@ def _changing(module: ModuleType) -> Iterator[str]:
             yield name
 
 
-def _assigned(code: CodeType) -> Iterator[str]:
+@cache
+def _assigned(code: CodeType) -> frozenset[str]:
     """The names that code declares `global` and assigns to."""
-    yield from (each.argval for each in dis.get_instructions(code) if each.opname == "STORE_GLOBAL")
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _assigned(constant)
+    own = {each.argval for each in dis.get_instructions(code) if each.opname == "STORE_GLOBAL"}
+    return frozenset(own.union(*(_assigned(each) for each in code.co_consts if isinstance(each, CodeType))))
