@@ -99,13 +99,13 @@ def plan(seed: int) -> tuple[list[Chains], list[Step]]:
             Step(0.0, "thin", (THIN,)),
             Step(rng.uniform(2, 20), "begin", ("a", "long", LONG)),
         ]
-    if rng.random() > 0.05:
+    if rng.random() > 0.08:
         return [], []
     steps = []
     for number in range(rng.choice((4, 10))):
         at, key = rng.uniform(5, 40), rng.choice("ab")
         steps.append(Step(at, "begin", (key, f"c{number}", rng.choice((1, 2, 4)))))
-        steps += [Step(at, "intrude", (key, f"x{number}", nth)) for nth in range(rng.choice((0, 1, 2)))]
+        steps += [Step(at, "intrude", (key, f"x{number}", nth)) for nth in range(rng.choice((0, 1, 2, 2, 3)))]
     return [Chains()], [*steps, *_holds(Random(f"{seed} holds"))]
 
 

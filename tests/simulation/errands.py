@@ -18,6 +18,7 @@ from streams.errors import PermanentError, TransientError, UnknownSchema
 from streams.model.choreography import Choreography
 from streams.model.codecs import JsonCodec
 from streams.model.envelope import EXPIRY, FINGERPRINT, new_headers, rfc3339
+from streams.model.handlers import Handler
 from streams.model.layout import CLAIMS, dead_letter_topic
 from streams.model.operations import HANDLER_OPERATION, HandlerCommand, HandlerOperation, encode_operation
 from streams.operator.pauses import read_pause
@@ -36,6 +37,8 @@ THRESHOLD = 1000
 SIZES = (0, 10, THRESHOLD - 60, THRESHOLD, 3_000, 50_000)
 #: Fingerprints of schemas that somebody announces some time.
 SCHEMAS = tuple(b"%016x" % number for number in (1, 2))
+#: What an answer has for `n` when nobody tries the errand any more.
+GIVEN_UP = -1
 HANDLED_BY = ("errands.run", "errands.audit", "errands.note")
 
 
@@ -112,6 +115,7 @@ class Errands:
     finer: bool
     holds: bool
     claims: bool
+    answers: bool
 
     def part(self, run: Run) -> ErrandsPart:
         return ErrandsPart(run, self)
@@ -129,9 +133,18 @@ class Errands:
             now = (row or Tally()).and_now(errand.text)
             return outcome(row=now, send=[Done(k=errand.k, i=errand.i, n=now.n, text=errand.text)])
 
+        def give_up(errand: Errand, error: Exception) -> Outcome:
+            del error
+            return outcome(send=[Done(k=errand.k, i=errand.i, n=GIVEN_UP)])
+
+        def handler(function: Any) -> Any:
+            """A request, whose reply comes also where it is given up."""
+            how: dict[str, Any] = {"on_give_up": give_up} if self.answers else {}
+            return Handler("errands", function, [Done], {"row": RUNS}, retry=retry, order_by=order_by, **how)
+
         if self.is_async:
 
-            @service.handler(sends=[Done], retry=retry, order_by=order_by, row=RUNS)
+            @handler
             async def run(errand: Errand, row: Tally | None, *, fate: Fate, outside: Outside) -> Outcome:
                 at("errands.run", errand)
                 fate.meet("run", errand)
@@ -139,7 +152,7 @@ class Errands:
                 return decide(errand, row)
         else:
 
-            @service.handler(sends=[Done], retry=retry, order_by=order_by, row=RUNS)
+            @handler
             def run(errand: Errand, row: Tally | None, *, fate: Fate) -> Outcome:
                 at("errands.run", errand)
                 fate.meet("run", errand)
@@ -161,7 +174,7 @@ class Errands:
 
 def plan(rng: Random) -> tuple[Errands, list[Step]]:
     """Errands of a seed, and what operators do."""
-    has = Errands(*(rng.random() < odds for odds in (0.5, 0.4, 0.3, 0.4)))
+    has = Errands(*(rng.random() < odds for odds in (0.5, 0.4, 0.3, 0.4, 0.4)))
     steps: list[Step] = []
     keys = "abcdef"[: rng.choice((1, 3, 6))]
     for number in range(rng.choice((4, 10, 25))):
@@ -310,7 +323,14 @@ class ErrandsPart(HandlersPart):
 
     def judge(self) -> list[Finding]:
         """What `HandlersPart` judges; and order, pauses, dead letters and references."""
-        return [*super().judge(), *self._order(), *self._given_up(), *self._references(), *self._pauses()]
+        return [
+            *super().judge(),
+            *self._order(),
+            *self._given_up(),
+            *self._references(),
+            *self._pauses(),
+            *self._answers(),
+        ]
 
     def _pauses(self) -> Iterator[Finding]:
         for where in self._held[:1]:
@@ -342,6 +362,14 @@ class ErrandsPart(HandlersPart):
         for which, order in effects.items():
             if order != sorted(order):
                 yield Finding("effects are in the order of the log", f"{which}: {order}")
+
+    def _answers(self) -> Iterator[Finding]:
+        """Each errand that `run` has seen has one answer: it is done, or nobody tries it any more."""
+        if self._has.answers:
+            answers = Counter(each.message.i for each in self._logged() if isinstance(each.message, Done))
+            for number, times in answers.items():
+                if times != 1:
+                    yield Finding("a request has one answer", f"errand {number} has {times}")
 
     def _once_dead(self) -> set[tuple[str, bytes]]:
         found = set()

@@ -10,10 +10,15 @@ from unittest.mock import patch
 import msgspec
 
 from streams.claims import checks
+from streams.errors import StoreBroken
 from streams.lane import attempt, cluster_checks, recovery
 from streams.lane.held_up import HeldUpPartitions
 from streams.lane.loopback import Loopback
-from streams.ports import NO_IDS, TP
+from streams.model.envelope import ID
+from streams.model.outcome import nothing
+from streams.policy import assignment
+from streams.policy.fitness import Fitness
+from streams.ports import NO_IDS, TP, Record
 from streams.saga import engine
 from streams.saga.participant import _Taking
 from streams.saga.state import Transition
@@ -24,6 +29,7 @@ from streams.staging.changelog import Staged
 from streams.staging.commit_order import CommitOrder
 from streams.staging.loops import Loops
 from streams.staging.position import decode_position, encode_position
+from streams.staging.unreadable import Unreadable
 from streams.testing.clients import FakeReader
 from tests.simulation.control import Control, Off, all_off, off
 
@@ -115,6 +121,25 @@ def _unread_partitions() -> Off:
     return all_off(off(cluster_checks, "added_partitions", none), off(recovery, "added_partitions", none))()
 
 
+def _known_by_id() -> Off:
+    """Two records of one id, topic and key count as one; nobody looks who else writes."""
+
+    def add_read(self: Loops, record: Record, message_id: bytes) -> None:
+        self._before.setdefault((record.topic, record.key or b""), {})[message_id] = 1
+
+    def remove_read(self: Loops, record: Record) -> None:
+        self._remove(record.topic, record.key or b"", dict(record.headers)[ID])
+
+    return all_off(off(Loops, "add_read", add_read), off(Loops, "remove_read", remove_read))()
+
+
+def _ended_by_a_row() -> Off:
+    def row(_: Unreadable, table: str, __: bytes, error: Exception) -> Exception:
+        return StoreBroken(f"{table}: {error}")
+
+    return patch.object(Unreadable, "row", row)
+
+
 HOLES: Mapping[str, Control] = {
     "lost-replies": Control("what a participant has answered is not sent to the saga", _lost_replies),
     "not-undone": Control("a step of a saga that was done is not undone", _not_undone),
@@ -124,11 +149,25 @@ HOLES: Mapping[str, Control] = {
     ),
     "passed-over": Control("a position passes by a message that is still under way", _passed_over),
     "stored-rows": Control("a handler is given a row without what is to be committed", _stored_rows),
+    "hole-1-unreadable-row": Control(
+        "a row that cannot be read is a damaged store", _ended_by_a_row, "no lane_error"
+    ),
+    "hole-2-handover": Control(
+        "a worker that cannot commit keeps its lanes",
+        off(Fitness, "look", lambda *_, **__: False),
+        "lanes move to a worker that can commit",
+    ),
     "hole-6-loopback": Control(
         "what loops back does not count as a part of its transaction", _loops_unlimited, "it does not settle"
     ),
     "hole-7-foreign-writer": Control(
         "a lane handles what it sends itself before what others have written there", _loops_beside_others
+    ),
+    "hole-7-one-id": Control("two records of one id, topic and key count as one", _known_by_id),
+    "hole-8-one-name": Control(
+        "another application of the same name is a member as any other",
+        off(assignment, "_group_wiring", lambda members, _: dict(members)),
+        "another application is refused",
     ),
     "hole-9-topic-again": Control(
         "a topic is read by its name, and looked at every ten minutes", _read_by_name
@@ -141,6 +180,10 @@ HOLES: Mapping[str, Control] = {
     "hole-12-second-start": Control(
         "another start of a saga, with other content, leaves no trace",
         off(engine, "start_again", lambda _, row, *__: Transition(row, [], [], [], [])),
+    ),
+    "hole-12-stray-reply": Control(
+        "a reply for a saga that there is not leaves no trace",
+        off(engine, "_ignored", lambda *_: nothing("there is no such saga")),
     ),
     "hole-23-changed-steps": Control(
         "a saga goes on by other steps than it began with", off(engine, "fits", lambda *_: True)

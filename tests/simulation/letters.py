@@ -71,6 +71,12 @@ class Counted(Message, frozen=True):
         return self.k
 
 
+class WideCounted(Counted, frozen=True):
+    """The same in a version with another field."""
+
+    number: float = 0.0
+
+
 class Passed(Message, frozen=True):
     """Sent to another key."""
 
@@ -108,7 +114,8 @@ def letters(shape: Any, outside: Outside, now: Callable[[], float], attempts: Co
     service = Service("letters")
     seen = WideSeen if shape.wide else Seen
     counts, audits, settled, received, rings = TABLES[shape.wide]
-    sends = [Counted] + [Passed] * shape.passed + [Rang] * shape.timed
+    counted = WideCounted if shape.wide else Counted
+    sends = [counted] + [Passed] * shape.passed + [Rang] * shape.timed
     retry = RetryPolicy(RETRY.immediate, RETRY.delays, hold_while_dead=shape.holds)
     routes: list[Route] = []
 
@@ -119,7 +126,7 @@ def letters(shape: Any, outside: Outside, now: Callable[[], float], attempts: Co
             raise PermanentError(f"{event.id} is poison")
         if attempts[event.id] <= event.fails:
             raise TransientError(f"attempt {attempts[event.id]} of {event.id}")
-        send: list[Message] = [Counted(k=event.k, id=event.id)]
+        send: list[Message] = [counted(k=event.k, id=event.id)]
         if event.to and shape.passed:
             send.append(Passed(k=event.to, id=event.id))
         timers = []
@@ -133,28 +140,28 @@ def letters(shape: Any, outside: Outside, now: Callable[[], float], attempts: Co
     order_by = (lambda event: event.to) if shape.ordered else None
     if shape.audited == "sync":
 
-        @service.handler(retry=retry, breaker=BREAKER, row=audits)
         def audit(event: Written, row: Seen | None) -> Outcome:
             outside.check()
             return outcome(row=(row or seen()).and_now(event.id))
 
-        first.append(audit)
+        audit.__name__ = shape.auditor
+        first.append(service.handler(retry=retry, breaker=BREAKER, row=audits)(audit))
     elif shape.audited == "async":
 
-        @service.handler(retry=retry, breaker=BREAKER, order_by=order_by, row=audits)
         async def audit(event: Written, row: Seen | None) -> Outcome:
             await outside.ask(event.slow or len(event.id) * 0.07)
             return outcome(row=(row or seen()).and_now(event.id))
 
-        first.append(audit)
+        audit.__name__ = shape.auditor
+        first.append(service.handler(retry=retry, breaker=BREAKER, order_by=order_by, row=audits)(audit))
     routes.append(on(Written, *first))
     if shape.settled:
 
         @service.handler(row=settled)
-        def settle(event: Counted, row: Seen | None) -> Outcome:
+        def settle(event: counted, row: Seen | None) -> Outcome:  # type: ignore[valid-type]
             return outcome(row=(row or seen()).and_now(event.id))
 
-        routes.append(on(Counted, settle))
+        routes.append(on(counted, settle))
     if shape.passed:
 
         @service.handler(row=received)

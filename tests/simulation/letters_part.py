@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
+from streams.errors import Undecodable
 from streams.model.choreography import Route
+from streams.model.codecs import JsonCodec, MakeCodec
 from streams.model.envelope import LOOPBACK
 from streams.model.layout import dead_letter_topic
 from streams.testing.simulation.judge import in_log, letters_in, rows, written
 from streams.testing.simulation.plan import Finding
 from streams.testing.simulation.run import Part, Run
 from streams.testing.simulation.topics import Topics
+from tests.simulation.letters import NAMES as TABLE_NAMES
 from tests.simulation.letters import Counted, Passed, Rang, Written, letters
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What an application of letters has."""
+    """What an application of letters has. `auditor` is the name of the handler that audits."""
 
     settled: bool
     audited: str  # "", "sync" or "async"
@@ -29,10 +32,29 @@ class Shape:
     ordered: bool
     holds: bool
     wide: bool = False
+    auditor: str = "audit"
 
     def part(self, run: Run) -> Letters:
         """The part of a run."""
         return Letters(run, self)
+
+
+def misreading(letters: Set[bytes]) -> MakeCodec:
+    """JSON whose rows cannot be read while one of these letters is in them."""
+
+    class Misreading(JsonCodec[Any]):
+        def __init__(self, kind: type[Any], subject: str) -> None:
+            super().__init__(kind)
+            self._read = self.decode
+            if subject in TABLE_NAMES:
+                self.decode = self._read_row  # type: ignore[method-assign]
+
+        def _read_row(self, data: bytes, fingerprint: bytes | None) -> Any:
+            if any(b'"%b"' % letter in data for letter in letters):
+                raise Undecodable("simulated: a version that cannot read it")
+            return self._read(data, fingerprint)
+
+    return Misreading
 
 
 #: Of each handler its topic and its table.
@@ -59,6 +81,10 @@ class Letters(Part):
         self._written_at: dict[str, float] = {}
         self._shapes = [shape]
         self._attempts = Counter[str]()
+        #: Letters whose rows cannot be read at present; all that there ever were.
+        self._misread: set[bytes] = set()
+        self._were_misread = False
+        self.codecs = misreading(self._misread)
 
     def routes(self) -> Sequence[Route]:
         """The lines of its shape."""
@@ -85,6 +111,16 @@ class Letters(Part):
     def do_forge(self, key: str, letter: str) -> None:
         """A message of the outside that ends with the mark of what a lane has handled already."""
         self.do_write(key, letter, {}, False, mark=(LOOPBACK, self.run.app.layout.app_id.encode()))
+
+    def do_misread(self, letter: str, seconds: float) -> None:
+        """Rows that a letter is in cannot be read for a while, such as by a version with a mistake."""
+        self._were_misread = True
+        self._misread.add(letter.encode())
+        self.run.later(seconds, self._misread.discard, letter.encode())
+
+    def end_faults(self) -> None:
+        """All rows can be read."""
+        self._misread.clear()
 
     def do_remake(self, number: int, attention: float) -> None:
         """Its topic is made again, and filled at once: no lane sees it empty."""
@@ -152,8 +188,8 @@ class Letters(Part):
 
     def _good(self, handler: str, given_up: set[str]) -> list[Finding]:
         """What is given up for no reason."""
-        if any(step.kind == "limit" for step in self.run.plan.steps):
-            return []  # it may have been too large for a topic for a while
+        if self._were_misread or any(step.kind == "limit" for step in self.run.plan.steps):
+            return []  # it may have been too large for a topic for a while, or could not be handled
         messages = [self._written[letter] for letter in sorted(given_up)]
         return [
             Finding("nothing good is given up", f"{handler}: {message.id}")
@@ -182,7 +218,8 @@ class Letters(Part):
         were read, or of before a changelog's rows were given up.
         """
         run = self.run
-        if handler == "audit" and not all(shape.audited for shape in self._shapes):
+        auditors = {shape.auditor if shape.audited else "" for shape in self._shapes}
+        if handler == "audit" and (len(auditors) > 1 or auditors == {""}):
             # What workers without it have handled does not come again.
             return {each for each, at in self._written_at.items() if at <= run.started_at}
         if not run.removed and not run.deleted:
@@ -251,7 +288,10 @@ class Letters(Part):
 
     def _by_handler(self, found: dict[str, set[str]]) -> dict[str, set[str]]:
         """What could not be committed at all is given up for each handler."""
-        return {name: found[f"letters.{name}"] | found[""] for name in self._tables()}
+        names = {name: {f"letters.{name}", ""} for name in self._tables()}
+        if "audit" in names:
+            names["audit"] |= {f"letters.{shape.auditor}" for shape in self._shapes}
+        return {name: set[str]().union(*(found[each] for each in those)) for name, those in names.items()}
 
     def _id_of(self, value: bytes | None, topic: str, partition: int, offset: int) -> str:
         """The id of a dead letter: one that was too large has no content."""

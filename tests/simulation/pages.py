@@ -13,6 +13,7 @@ from typing import Any
 
 from streams.lane.lane import Lane
 from streams.policy.breaker import BreakerState
+from streams.policy.fitness import GIVE_AWAY_AFTER
 from streams.ports import TP, Store
 from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason, WaitingQueue, handler_of, read_queue
@@ -31,6 +32,8 @@ from streams.web.overview.overview import overview, readiness
 PATIENCE = 38.0
 #: Seconds between looks while a run settles.
 LOOK = 10.0
+#: Seconds within which lanes that are given away are with another worker.
+HANDED_OVER = 15.0
 #: Seconds by which what is due may be late.
 PASSED = 5.0
 
@@ -57,6 +60,8 @@ class PagesPart(Part):
         super().__init__(run)
         self._found: list[Finding] = []
         self._looked = 0.0
+        #: Since when each worker has kept lanes that it should have given away.
+        self._stuck: dict[str, float] = {}
         #: Since when lanes stand at a position with something to handle, in the loop's time. A lane that
         #: has moved to another worker has its 30 seconds anew.
         self._since: dict[tuple[TP, int, Lane | None], float] = {}
@@ -85,6 +90,23 @@ class PagesPart(Part):
             reasons |= dict.fromkeys(worker.host.lanes, why)
             lanes |= worker.host.lanes
         self._unexplained(lanes, reasons)
+        self._not_handed_over()
+
+    def _not_handed_over(self) -> None:
+        """A worker whose machine cannot commit keeps its lanes though another one could."""
+        there = [
+            each for each in self.run.workers if each is not None and each.answers and each.given.members
+        ]
+        able = {each.name for each in there if not each.host.waited_for_machine() and not each.is_unfit}
+        now = self.run.loop.time()
+        stuck = [
+            each.name for each in there if each.host.waited_for_machine() > GIVE_AWAY_AFTER + HANDED_OVER
+        ]
+        self._stuck = {name: self._stuck.get(name, now) for name in stuck if able}
+        for name, since in self._stuck.items():
+            if now - since > HANDED_OVER:
+                where = f"{name} waits for its machine, {sorted(able)} could go on"
+                self._found.append(Finding("lanes move to a worker that can commit", where))
 
     def _unexplained(self, lanes: dict[int, Lane], reasons: dict[int, list[str]]) -> None:
         """A lane that is the same for long, with something to handle, has a reason on its worker's page."""

@@ -66,7 +66,7 @@ def plan_of(seed: int) -> Plan:
     if chains.is_thin(seed):
         subjects = []
     if subjects == ["letters"]:  # of other subjects nothing is said yet where a topic is gone
-        steps += _topics(seed) + _deploys(seed) + _remade(seed)
+        steps += _topics(seed) + _deploys(seed) + _remade(seed) + _renamed(seed)
     for subject in subjects:
         shape, some = SUBJECTS[subject](rng)
         shapes.append(shape)
@@ -184,6 +184,20 @@ def _remade(seed: int) -> list[Step]:
 def _deploys(seed: int) -> list[Step]:
     rng = Random(f"{seed} deploys")
     return _some(rng, rng.choice((0, 0, 0, 1, 3)), deploys.kinds(rng, VERSIONS))
+
+
+def _renamed(seed: int) -> list[Step]:
+    """In one run of thirty a handler gets another name while messages may wait for it. It may go back."""
+    rng = Random(f"{seed} renamed")
+    if rng.random() > 0.03:
+        return []
+    version = (("audited", rng.choice(("sync", "async"))),)
+    at, how = rng.uniform(8, 30), (rng.choice(deploys.HOW), rng.choice((0.5, 4.0)))
+    steps = [
+        Step(rng.uniform(0.5, 5), "deploy", (version, *how)),
+        Step(at, "deploy", ((*version, ("auditor", "check")), *how)),
+    ]
+    return [*steps, Step(at + 9.0, "roll_back", how)] if rng.random() < 0.6 else steps
 
 
 def _cuts(seed: int, partitions: int, machines: int) -> list[Step]:

@@ -110,7 +110,7 @@ def deploys(seed: int, has: Features) -> list[Step]:
     without it, or under the same version; or the same one with other patience. Or they go back.
     """
     rng = Random(f"{seed} definitions")
-    steps = []
+    steps = [*_changed(Random(f"{seed} changed"), has), *_strays(Random(f"{seed} strays"))]
     for _ in range(rng.choice((0, 0, 1, 1, 2))):
         new = replace(_features(rng), same_key=has.same_key)
         shape = rng.choice((
@@ -125,6 +125,20 @@ def deploys(seed: int, has: Features) -> list[Step]:
     return steps
 
 
+def _changed(rng: Random, has: Features) -> list[Step]:
+    """In one run of three the steps are others under the same version, while sagas are under way."""
+    if rng.random() > 0.3:
+        return []
+    new = replace(has, hold="" if has.hold else "alone", review=not has.review)
+    what = tuple(vars(Transfers(new)).items()), rng.choice(HOW), 0.5
+    return [Step(rng.uniform(3, 30), "deploy", what)]
+
+
+def _strays(rng: Random) -> list[Step]:
+    """In one run of five a reply comes for a saga that there is not."""
+    return [Step(rng.uniform(1, 30), "stray", (f"nobody{rng.randrange(9)}",))] if rng.random() < 0.2 else []
+
+
 class TransfersPart(Part):
     """The transfers of a run."""
 
@@ -135,6 +149,7 @@ class TransfersPart(Part):
         self._gateway = Gateway(run.outside)
         self._by_hand: set[str] = set()
         self._repairs = 0
+        self._strays: set[str] = set()
 
     def routes(self) -> Sequence[Route]:
         """The saga's and its participants'."""
@@ -185,6 +200,12 @@ class TransfersPart(Part):
             repair = self._of.repair(**asked, who="ann", why="simulated")
             self.run.post(repair, f"repair-{self._repairs}", source="desk")
 
+    def do_stray(self, own: str) -> None:
+        """A participant answers a saga that there is not."""
+        asked = {"saga_id": saga_id(NAME, own), "step": "reserve", "command_id": "none"}
+        self.run.post(self._of.reply(**asked, outcome="success"), f"stray-{own}", source="accounts")
+        self._strays.add(own)
+
     # -- what has to hold -----------------------------------------------------------------------------
 
     def missing(self) -> list[str]:
@@ -211,7 +232,7 @@ class TransfersPart(Part):
                 found.append(Finding("nothing comes from nowhere", f"saga {own}"))
             found += self._effects(own, row, effects.pop(row.saga_id, Counter()))
         found += [Finding("nothing comes from nowhere", f"effects of {saga}") for saga in effects]
-        found += self._told()
+        found += [*self._told(), *self._ignored()]
         timeout = min(shape.has.timeout for shape in self._shapes)
         return [*found, *saga_checks(self.run, self._of, self._rows(), timeout)]
 
@@ -263,6 +284,16 @@ class TransfersPart(Part):
             wanted = {"completed": ("done",), "compensated": ("cancelled",)}.get(row.status, ())
             if (had := ends.get(own, Told()).ends) != wanted:
                 yield Finding("each end is told once", f"{row.saga_id} is {row.status}: {had}")
+
+    def _ignored(self) -> Iterator[Finding]:
+        """A reply that no saga takes is in the log, once."""
+        said = (
+            json.loads(record.value or b"") for record in self.run.cluster.visible(self._of.transition.TOPIC)
+        )
+        noted = Counter(each["saga_id"] for each in said if not each["number"])
+        for own in sorted(self._strays):
+            if noted[saga_id(NAME, own)] != 1:
+                yield Finding("a reply without a saga is in the log", f"{own}: {noted}")
 
     def _letters(self) -> Iterator[Finding]:
         """Who cannot do a command tells the saga: nothing is a dead letter."""

@@ -23,6 +23,7 @@ NO_FAULTS = frozenset(
         "forge",
         "backfill",
         "transfer",
+        "stray",
         "repair",
         "heal",
         "operate",
@@ -57,7 +58,15 @@ def skewed(
         found = [*_slow(Random(f"{seed} slow"), found), *hot, *_backfill(Random(f"{seed} backfill"))]
         found = _numbers(Random(f"{seed} numbers"), found)
         found += _limit(Random(f"{seed} limit"))
-    return _together(Random(f"{seed} together"), [*found, *_pair(Random(f"{seed} pairs"), machines)])
+        if not letters_hold:
+            found += _misread(Random(f"{seed} misread"), found)
+    if "parcel" in kinds:
+        found += _spoiled(Random(f"{seed} spoiled"), found)
+    found = _together(Random(f"{seed} together"), [*found, *_pair(Random(f"{seed} pairs"), machines)])
+    return [
+        *found, *_strangers(Random(f"{seed} strangers")), *_late(Random(f"{seed} late")),
+        *_unfit(Random(f"{seed} unfit"), machines),
+    ]  # fmt: skip
 
 
 def _slow(rng: Random, steps: list[Step]) -> list[Step]:
@@ -91,8 +100,8 @@ def _numbers(rng: Random, steps: list[Step]) -> list[Step]:
 
 
 def _hot(rng: Random) -> list[Step]:
-    """In one run of thirty many messages of one key come at once, and the first of them fails for a while."""
-    if rng.random() > 0.03:
+    """In one run of sixteen many messages of one key come at once. The first of them fails for a while."""
+    if rng.random() > 0.06:
         return []
     key, at = rng.choice(KEYS), rng.uniform(0, 30)
     trouble = rng.choice(({"fails": 3}, {"fails": 3}, {"poison": "for ever"}, {}))
@@ -118,6 +127,48 @@ def _limit(rng: Random) -> list[Step]:
         return []
     return [
         Step(rng.uniform(0.5, 30), "limit", (rng.choice(("letters.counted.v1", "letters.passed.v1")), 1e6))
+    ]
+
+
+def _misread(rng: Random, steps: list[Step]) -> list[Step]:
+    """In one run of twenty the rows that one message has changed cannot be read for a while."""
+    if rng.random() > 0.05:
+        return []
+    written = rng.choice([step for step in steps if step.kind == "write"])
+    seconds = rng.choice((1.0, 20.0))
+    return [Step(written.at + rng.choice((0.1, 5.0)), "misread", (written.what[1], seconds))]
+
+
+def _spoiled(rng: Random, steps: Sequence[Step]) -> list[Step]:
+    """In one run of two a payload is another one for a while, just after its reference was written."""
+    large = [step for step in steps if step.kind == "parcel" and step.what[2] > 300]
+    if rng.random() > 0.5 or not large:
+        return []
+    parcel = rng.choice(large)
+    return [Step(parcel.at + rng.choice((0.0, 0.002, 0.02)), "spoil", (parcel.what[1], 30.0))]
+
+
+def _strangers(rng: Random) -> list[Step]:
+    """In one run of thirty a worker of another application joins, under the same name."""
+    return [Step(rng.uniform(0.5, 40), "foreigner", ())] if rng.random() < 0.03 else []
+
+
+def _late(rng: Random) -> list[Step]:
+    """In one run of thirty positions come late to the group."""
+    if rng.random() > 0.03:
+        return []
+    return [Step(rng.uniform(0.5, 20), "late_positions", (rng.choice((0.5, 3.0)), 30.0))]
+
+
+def _unfit(rng: Random, machines: int) -> list[Step]:
+    """In one run of thirty a disk or a clock is wrong for so long that others have to go on."""
+    if rng.random() > 0.03 or machines == 1:
+        return []
+    at, number = rng.uniform(0.5, 20), rng.randrange(machines)
+    kind = rng.choice(("disk_full_long", "clock_wrong"))
+    return [
+        Step(at, kind, (number, 200.0)),
+        *[Step(at + after, "look", ()) for after in (110.0, 120.0, 130.0, 140.0, 150.0)],
     ]
 
 

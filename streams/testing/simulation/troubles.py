@@ -8,10 +8,12 @@ from random import Random
 from typing import Any
 
 from streams.errors import OutcomeUnknown
+from streams.policy.assignment import Assignment, Member
 from streams.testing.broker import Fault
 from streams.testing.simulation.faults import POINTS
 from streams.testing.simulation.machines import Machine
-from streams.testing.simulation.run import Part
+from streams.testing.simulation.plan import Finding
+from streams.testing.simulation.run import Part, Run
 from streams.testing.simulation.workers import Points
 
 #: Requests that a lane makes while it opens, in their order.
@@ -66,6 +68,37 @@ def pairs(rng: Random, machines: int) -> Mapping[str, Callable[[], tuple[Any, ..
             machine(), rng.choice(OPENING), rng.choice((0, 1, 5)), rng.randint(1, 3),
         ),
     }  # fmt: skip
+
+
+class _Foreigner:
+    """A worker of another application, which ends when it is refused, or finds itself alone."""
+
+    name = "another"
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.answers = True
+
+    def claims(self) -> Member:
+        """It consumes nothing of what the others do."""
+        layout = self._run.app.layout
+        return Member(
+            layout.partitions, layout.lanes, ("others.v1", layout.operations), (), (), -1, self.name
+        )
+
+    def unsure(self) -> None:
+        """It has no lanes."""
+
+    def assigned(self, given: Assignment, generation: int) -> None:
+        """It must not be a member beside others."""
+        self._run.note("foreigner", generation=generation, error=given.error)
+        self.answers = False
+        if not given.error and len(given.members) > 1:
+            self._run.findings.append(Finding("another application is refused", str(given)))
+
+    def displaced(self) -> bool:
+        """Nobody else has its name."""
+        return True
 
 
 class Troubles(Part):
@@ -205,6 +238,18 @@ class Troubles(Part):
         for again in range(times):
             self.run.at_point(number, point, 1 + 2 * again, self.run.do_kill, number, lost, 1.0)
         self.run.do_kill(number, lost, 0.5)
+
+    def do_late_positions(self, lateness: float, seconds: float) -> None:
+        """The positions of commits come to their group so many seconds late: a coordinator lags behind."""
+        self.run.cluster.lateness = lateness
+        self.run.later(seconds, setattr, self.run.cluster, "lateness", 0.0)
+
+    def do_foreigner(self) -> None:
+        """A worker of another application joins the group of a running one, by a mistake in its name."""
+        workers = [each for each in self.run.workers if each is not None and each.answers]
+        if any(worker.given.active for worker in workers):
+            self.run.is_recut = True  # where all others are away as it comes, they are refused
+            self.run.group.join(_Foreigner(self.run))
 
     def do_disk_full_long(self, number: int, seconds: float) -> None:
         """A disk is full for so long that the worker gives its lanes to others."""

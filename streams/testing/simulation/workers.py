@@ -78,7 +78,7 @@ class SimulatedWorker:
         self._is_sure = False
         self._stores = machine.directory(layout.lanes)
         self._kept = self._stores.kept()
-        self._unfit = self._asked = False
+        self.is_unfit = self._asked = False
         self._taken: deque[float] = deque(maxlen=TAKEN)
         self._end_with = fatal
         network = Network(cluster, machine, self.process, points.reach, self._opens)
@@ -119,7 +119,7 @@ class SimulatedWorker:
             self.given.standby if self.given.members else self._kept,
             self._generation,
             self.name,
-            self._unfit,
+            self.is_unfit,
         )
 
     async def look_and_join(self) -> None:
@@ -175,8 +175,8 @@ class SimulatedWorker:
                 wall=clock.now(),
             )
             if changed:
-                self._unfit = not fitness.fit
-                self._group.note("unfit" if self._unfit else "fit", machine=self.name)
+                self.is_unfit = not fitness.fit
+                self._group.note("unfit" if self.is_unfit else "fit", machine=self.name)
                 self._group.rebalance()
 
     async def _hear(self, is_sure: bool, what: Callable[[], Any]) -> None:  # noqa: FBT001 - private
