@@ -151,6 +151,7 @@ class ParcelsPart(Part):
         self._sent: dict[str, Parcel] = {}
         self._claims: dict[str, Claim] = {}
         self._spoiled: set[str] = set()
+        self._to_spoil: dict[str, float] = {}
         self._to_write = 0
 
     def claims(self) -> Any:
@@ -214,6 +215,8 @@ class ParcelsPart(Part):
         if len(data) > THRESHOLD:
             claim = self._claims[parcel.id] = claim_of(BUCKET, Parcel.TOPIC, parcel.id, data)
             await self._write(claim, data)
+            if parcel.id in self._to_spoil:
+                self._spoil(parcel.id, self._to_spoil.pop(parcel.id), self._alter)
             headers, data = with_claim(headers, claim), VALUE
         home = layout.partition_of(parcel.k.encode())
         tp = TP(Parcel.TOPIC, (home + misrouted) % self.run.plan.partitions)
@@ -238,7 +241,9 @@ class ParcelsPart(Part):
         self.run.later(seconds, setattr, self.blobs, "slow", 0.0)
 
     def do_spoil(self, own: str, seconds: float) -> None:
-        """A payload is another one for a while."""
+        """A payload is another one for a while; one that is still to be written is so from then on."""
+        if own not in self._sent:
+            self._to_spoil[own] = seconds
         self._spoil(own, seconds, self._alter)
 
     def _alter(self, name: str) -> None:

@@ -131,8 +131,8 @@ def _limit(rng: Random) -> list[Step]:
 
 
 def _misread(rng: Random, steps: list[Step]) -> list[Step]:
-    """In one run of twenty the rows that one message has changed cannot be read for a while."""
-    if rng.random() > 0.05:
+    """In one run of ten the rows that one message has changed cannot be read for a while."""
+    if rng.random() > 0.1:
         return []
     written = rng.choice([step for step in steps if step.kind == "write"])
     seconds = rng.choice((1.0, 20.0))
@@ -140,12 +140,12 @@ def _misread(rng: Random, steps: list[Step]) -> list[Step]:
 
 
 def _spoiled(rng: Random, steps: Sequence[Step]) -> list[Step]:
-    """In one run of two a payload is another one for a while, just after its reference was written."""
+    """In one run of two a payload is another one for a while, as its reference is written."""
     large = [step for step in steps if step.kind == "parcel" and step.what[2] > 300]
     if rng.random() > 0.5 or not large:
         return []
     parcel = rng.choice(large)
-    return [Step(parcel.at + rng.choice((0.0, 0.002, 0.02)), "spoil", (parcel.what[1], 30.0))]
+    return [Step(parcel.at - 0.001, "spoil", (parcel.what[1], 30.0))]
 
 
 def _strangers(rng: Random) -> list[Step]:
