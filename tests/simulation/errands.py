@@ -37,7 +37,7 @@ THRESHOLD = 1000
 SIZES = (0, 10, THRESHOLD - 60, THRESHOLD, 3_000, 50_000)
 #: Fingerprints of schemas that somebody announces some time.
 SCHEMAS = tuple(b"%016x" % number for number in (1, 2))
-#: What an answer has for `n` when nobody tries the errand any more.
+#: What an answer has for `n` when the errand is given up.
 GIVEN_UP = -1
 HANDLED_BY = ("errands.run", "errands.audit", "errands.note")
 
@@ -364,7 +364,7 @@ class ErrandsPart(HandlersPart):
                 yield Finding("effects are in the order of the log", f"{which}: {order}")
 
     def _answers(self) -> Iterator[Finding]:
-        """Each errand that `run` has seen has one answer: it is done, or nobody tries it any more."""
+        """Each errand that `run` has seen has one answer: it is done or given up."""
         if self._has.answers:
             answers = Counter(each.message.i for each in self._logged() if isinstance(each.message, Done))
             for number, times in answers.items():

@@ -122,7 +122,7 @@ def _unread_partitions() -> Off:
 
 
 def _known_by_id() -> Off:
-    """Two records of one id, topic and key count as one; nobody looks who else writes."""
+    """Two records of one id, topic and key count as one; other writers are not looked for."""
 
     def add_read(self: Loops, record: Record, message_id: bytes) -> None:
         self._before.setdefault((record.topic, record.key or b""), {})[message_id] = 1

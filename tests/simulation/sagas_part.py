@@ -202,8 +202,8 @@ class TransfersPart(Part):
 
     def do_stray(self, own: str) -> None:
         """A participant answers a saga that there is not."""
-        asked = {"saga_id": saga_id(NAME, own), "step": "reserve", "command_id": "none"}
-        self.run.post(self._of.reply(**asked, outcome="success"), f"stray-{own}", source="accounts")
+        about = {"saga_id": saga_id(NAME, own), "step": "reserve", "command_id": "none"}
+        self.run.post(self._of.reply(**about, outcome="success"), f"stray-{own}", source="accounts")
         self._strays.add(own)
 
     # -- what has to hold -----------------------------------------------------------------------------
@@ -287,10 +287,9 @@ class TransfersPart(Part):
 
     def _ignored(self) -> Iterator[Finding]:
         """A reply that no saga takes is in the log, once."""
-        said = (
-            json.loads(record.value or b"") for record in self.run.cluster.visible(self._of.transition.TOPIC)
-        )
-        noted = Counter(each["saga_id"] for each in said if not each["number"])
+        log = self.run.cluster.visible(self._of.transition.TOPIC)
+        entries = [json.loads(record.value or b"") for record in log]
+        noted = Counter(each["saga_id"] for each in entries if not each["number"])
         for own in sorted(self._strays):
             if noted[saga_id(NAME, own)] != 1:
                 yield Finding("a reply without a saga is in the log", f"{own}: {noted}")

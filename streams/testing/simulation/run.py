@@ -47,8 +47,8 @@ class _Cluster(FakeCluster):
     struck: Callable[[Fault], None]
     lateness = 0.0
 
-    def __init__(self, *asked: Any, **more: Any) -> None:
-        super().__init__(*asked, **more)
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
         self._late: list[dict[str, dict[TP, int]]] = []
 
     def end(self, producer: Producer, state: TransactionState) -> None:

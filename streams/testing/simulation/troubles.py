@@ -97,7 +97,7 @@ class _Foreigner:
             self._run.findings.append(Finding("another application is refused", str(given)))
 
     def displaced(self) -> bool:
-        """Nobody else has its name."""
+        """Its name is its own."""
         return True
 
 
