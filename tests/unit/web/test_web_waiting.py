@@ -195,7 +195,7 @@ async def test_the_messages_of_a_key_are_listed_each_behind_another(first, secon
     await one.shows("/waiting", f"/waiting?key={key}&amp;handler={NOTE}", ">2</a>")
 
 
-async def test_lanes_that_do_not_answer_and_rows_that_cannot_be_read_are_named(first, second, one):
+async def test_silent_lanes_and_unreadable_rows_are_named(first, second, one):
     second.lanes[2].store = None
     key = first.key_in(0)
     first.put_raw("_queues", first.partition(key), queue_name(b"post.note", key.encode()), b"x" * 20)
