@@ -1,6 +1,6 @@
 """Messages that wait in all lanes, the oldest first, a bounded part at a time: a lane may have a million.
 
-Each owner answers for its lanes from its index; whoever is asked merges what they say.
+Each owner answers for its lanes from its index; the worker with the page merges the parts.
 """
 
 from __future__ import annotations
