@@ -9,6 +9,7 @@ from typing import NamedTuple
 import structlog
 
 from streams.errors import ClusterUnavailable, TopicMismatch
+from streams.policy.jumps import jump
 from streams.ports import TP, Clock, Cluster, HeldUp, OpenTransaction
 
 log = structlog.get_logger(__name__)
@@ -32,22 +33,26 @@ class HeldUpPartitions:
 
     Attributes:
         partitions: the partitions that are held up now.
+        looked: when it has looked last, in epoch seconds: durations are from then, so that a clock that is
+            set does not change them.
     """
 
     def __init__(self, lane: int, held_up: Callable[[], Mapping[TP, HeldUp]], clock: Clock) -> None:
         self.partitions: dict[TP, Held] = {}
+        self.looked = 0.0
         self._lane = lane
         self._held_up = held_up
         self._clock = clock
         self._said: set[TP] = set()
 
-    def longest(self, now: float) -> float:
+    def longest(self) -> float:
         """For how many seconds the partition is held up that is so for longest; 0: none is."""
-        return max((now - held.since for held in self.partitions.values()), default=0.0)
+        return max((self.looked - held.since for held in self.partitions.values()), default=0.0)
 
-    def long(self, now: float) -> dict[TP, Held]:
+    def long(self) -> dict[TP, Held]:
         """The partitions that are held up for longer than a transaction of a lane takes."""
-        return {tp: held for tp, held in sorted(self.partitions.items()) if now - held.since >= SAID_AFTER}
+        held_up = sorted(self.partitions.items())
+        return {tp: held for tp, held in held_up if self.looked - held.since >= SAID_AFTER}
 
     async def run(self, stopping: asyncio.Event, cluster: Cluster) -> None:
         """Look until the lane stops."""
@@ -59,8 +64,9 @@ class HeldUpPartitions:
     def _look(self) -> None:
         """A partition that has moved on to another open transaction is held up anew."""
         now, before = self._clock.now(), self.partitions
+        set_by, self.looked = jump(self.looked, now), now
         self.partitions = {
-            tp: was._replace(at=at)
+            tp: was._replace(at=at, since=was.since + set_by)
             if (was := before.get(tp)) is not None and was.at.first == at.first
             else Held(at, now)
             for tp, at in self._held_up().items()
@@ -72,7 +78,7 @@ class HeldUpPartitions:
 
     async def _ask(self, cluster: Cluster) -> None:
         """Find out whose transactions those are that last, and say it once for each."""
-        wanted = [tp for tp, held in self.long(self._clock.now()).items() if held.by is None]
+        wanted = [tp for tp, held in self.long().items() if held.by is None]
         if not wanted:
             return
         try:
@@ -93,7 +99,7 @@ class HeldUpPartitions:
                 partition=tp.partition,
                 first_offset=by.first,
                 behind=held.at.behind,
-                seconds=round(self._clock.now() - held.since, 1),
+                seconds=round(self.looked - held.since, 1),
                 transactional_id=by.transactional_id,
                 producer_id=by.producer,
                 producer_epoch=by.epoch,

@@ -20,7 +20,7 @@ from streams.errors import (
     StoreFailed,
     TopicGone,
 )
-from streams.lane.measures import FENCED_OFTEN, FENCED_WITHIN, LaneMeasures
+from streams.lane.measures import OFTEN, OFTEN_WITHIN, LaneMeasures
 from streams.lane.memory import LaneMemory
 from streams.lane.opening import find_start
 from streams.lane.recovery import mended, open_store, place_of
@@ -228,11 +228,12 @@ class Lane:
         self.state = LaneState.BACKING_OFF
         self.error = error
         self.reopened += 1
+        self.measures.reopened_at.append(self._clock.now())
         if isinstance(error, Fenced):
             self.fenced += 1
             self.measures.fenced_at.append(self._clock.now())
             if self.measures.fenced_often(self._clock.now()):
-                log.warning("lane_fenced_often", lane=self.number, times=FENCED_OFTEN, seconds=FENCED_WITHIN)
+                log.warning("lane_fenced_often", lane=self.number, times=OFTEN, seconds=OFTEN_WITHIN)
         if isinstance(error, TopicGone):
             self.measures.topics.lacks(error.topics, self._clock.now())
         answer = self._reopening.failed(error, None if self._session is None else place_of(self.store))

@@ -17,8 +17,8 @@ from streams.staging.measures import Distribution
 BATCHES = (1.0, 5.0, 20.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2000.0, 4000.0)
 #: Seconds of one transaction, from its beginning until Kafka has committed it.
 COMMITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-#: So often fenced, within so many seconds, is a warning: a rebalance costs a lane one fence.
-FENCED_OFTEN, FENCED_WITHIN = 3, 60.0
+#: So often fenced or opened again, within so many seconds, is a warning: a rebalance costs a lane one fence.
+OFTEN, OFTEN_WITHIN = 3, 60.0
 
 
 class LaneMeasures:
@@ -33,6 +33,7 @@ class LaneMeasures:
         bursts: dead letters that came in bursts.
         intake: what the lane reads by; None while it is not open.
         fenced_at: when another owner has fenced it, the last three times, in epoch seconds.
+        reopened_at: when it had to open again, the last three times, in epoch seconds.
         topics: what is wrong with its topics.
         refused_timers: by name, why timers are put off: the broker refuses their messages.
         held_up: partitions that stand at another client's open transaction; None while it is not open.
@@ -47,7 +48,8 @@ class LaneMeasures:
         self.bursts = Bursts()
         self.intake: Intake | None = None
         self.held_up: HeldUpPartitions | None = None
-        self.fenced_at: deque[float] = deque(maxlen=FENCED_OFTEN)
+        self.fenced_at: deque[float] = deque(maxlen=OFTEN)
+        self.reopened_at: deque[float] = deque(maxlen=OFTEN)
         self.topics = TopicStanding()
         self.refused_timers: dict[bytes, str] = {}
 
@@ -78,11 +80,15 @@ class LaneMeasures:
 
     def fenced_often(self, now: float) -> bool:
         """Whether it was fenced three times in the last minute: another worker opens it again and again."""
-        return len(self.fenced_at) == FENCED_OFTEN and now - self.fenced_at[0] < FENCED_WITHIN
+        return _often(self.fenced_at, now)
 
-    def held_up_for(self, now: float) -> float:
-        """For how many seconds a partition stands at another client's open transaction: the longest."""
-        return 0.0 if self.held_up is None else self.held_up.longest(now)
+    def reopened_often(self, now: float) -> bool:
+        """Whether it had to open again three times in the last minute."""
+        return _often(self.reopened_at, now)
+
+    def held_up_for(self) -> float:
+        """For how many seconds a partition waits for another client's open transaction: the longest."""
+        return 0.0 if self.held_up is None else self.held_up.longest()
 
     def oldest_age(self, now: float) -> float | None:
         """Seconds since the oldest message was written that the lane has read and not committed; 0 when there
@@ -92,3 +98,7 @@ class LaneMeasures:
             return None
         oldest = self.intake.oldest
         return 0.0 if oldest is None else max(0.0, now - oldest / 1000)
+
+
+def _often(times: deque[float], now: float) -> bool:
+    return len(times) == OFTEN and now - times[0] < OFTEN_WITHIN

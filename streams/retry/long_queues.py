@@ -12,6 +12,7 @@ import structlog
 
 from streams.model.application import Application, LaneOptions
 from streams.model.row_keys import split_row_key
+from streams.policy.jumps import jump
 from streams.ports import TP
 from streams.retry.gate import HandlerGate
 from streams.retry.queue import LongQueue, WaitingQueue
@@ -32,6 +33,7 @@ class LongQueues:
     def __init__(self, app: Application, gates: Mapping[str, HandlerGate]) -> None:
         self._options: LaneOptions = app.lane_options
         self._gates = gates
+        self._looked = 0.0
         self._topics: dict[str, list[str]] = {
             name: [topic for topic, route in app.routes.items() if handler in route.handlers]
             for name, handler in app.handlers.items()
@@ -39,6 +41,7 @@ class LongQueues:
 
     def note(self, gate: HandlerGate, local: bytes, queue: WaitingQueue | None, now: float) -> None:
         """Record the length of a queue; None: it has ended. `local` is its key, `now` in epoch seconds."""
+        self._follow_clock(now)
         before = gate.long_queues.get(local)
         if before is None and (queue is None or not self._is_long(queue)):
             return
@@ -65,6 +68,7 @@ class LongQueues:
 
     def held_back(self, now: float) -> frozenset[TP]:
         """The partitions to pause at `now`, in epoch seconds."""
+        self._follow_clock(now)
         return frozenset(
             TP(topic, int.from_bytes(prefix_in(local), "big"))
             for gate in self._gates.values()
@@ -72,6 +76,14 @@ class LongQueues:
             if long.since and now < long.since + self._options.hold_back
             for topic in self._topics[gate.handler]
         )
+
+    def _follow_clock(self, now: float) -> None:
+        """A clock that is set makes no pause shorter: messages would be given up that need to wait."""
+        set_by, self._looked = jump(self._looked, now), now
+        for gate in self._gates.values() if set_by else ():
+            for local, long in gate.long_queues.items():
+                if long.since:
+                    gate.long_queues[local] = long._replace(since=long.since + set_by)
 
     def _is_long(self, queue: WaitingQueue) -> bool:
         return queue.length >= LONG or self._part(queue) >= LONG_PART

@@ -70,6 +70,21 @@ async def test_a_half_full_queue_holds_its_partition_back(fake: FakeWorld) -> No
     await nothing_waits(fake)
 
 
+async def test_a_clock_set_forward_reads_nothing_on(fake: FakeWorld) -> None:
+    work = counting(fake.name)
+    await started(fake, work, retry=TWELVE, max_waiting=2000, hold_back=900.0, partitions=1)
+    work.hooks.before = Failing(fake, {("hot", 0): 3}, TransientError("busy"))
+    await fake.post(*hot(fake, work, 5000))
+    with capture_logs() as logs:
+        lane = await fake.open()
+        await fake.until(lambda: any(each["event"] == "reading_held_back" for each in logs))
+        fake.clock.set(fake.clock.now() + 3600)
+        await fake.until(lambda: ("hot", 4999) in work.hooks.calls)
+        await stopped(fake, lane, work.source)
+    assert await counts(fake) == {"hot": 5000}
+    await nothing_waits(fake)
+
+
 async def test_a_partition_is_held_back_for_a_bounded_time(fake: FakeWorld) -> None:
     work = counting(fake.name)
     later = RetryPolicy(immediate=0, delays=(600.0,))

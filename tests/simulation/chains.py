@@ -196,7 +196,7 @@ class ChainsPart(Part):
             seen = (watch, seen[1] + 1 if watch is seen[0] else 0)
             if lane is not None and watch is not None and seen[1] > SAID_AFTER + 3:
                 view: Any = lane
-                if not any(str(tp.partition) in line for line in held_up(view, lane._clock.now())):
+                if not any(str(tp.partition) in line for line in held_up(view)):
                     self._unsaid.append(f"lane {lane.number} waits for an open transaction in {tp}")
 
     def _lane_at(self, tp: TP) -> Lane | None:

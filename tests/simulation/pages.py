@@ -62,9 +62,9 @@ class PagesPart(Part):
         self._looked = 0.0
         #: Since when each worker has kept lanes that it should have given away.
         self._stuck: dict[str, float] = {}
-        #: Since when lanes stand at a position with something to handle, in the loop's time. A lane that
-        #: has moved to another worker has its 30 seconds anew.
-        self._since: dict[tuple[TP, int, Lane | None], float] = {}
+        #: Since when lanes have a position with something to handle, in the loop's time. A lane that has
+        #: moved to another worker, or has opened again, has its 30 seconds anew.
+        self._since: dict[tuple[TP, int, Lane | None, int], float] = {}
 
     def do_look(self) -> None:
         """Make each page of each worker."""
@@ -112,16 +112,17 @@ class PagesPart(Part):
         """A lane that is the same for long, with something to handle, has a reason on its worker's page."""
         run, now = self.run, self.run.loop.time()
         stands = run.cluster.groups.get(run.app.layout.app_id, {})
-        still: dict[tuple[TP, int, Lane | None], float] = {}
+        still: dict[tuple[TP, int, Lane | None, int], float] = {}
         for topic in run.app.sources:
             for record in run.cluster.visible(topic):
                 tp = TP(topic, record.partition)
                 if record.offset >= stands.get(tp, 0):
                     lane = run.app.layout.lane_of(run.app.layout.home_of(tp.partition))
-                    at = tp, stands.get(tp, 0), lanes.get(lane)
+                    owner = lanes.get(lane)
+                    at = tp, stands.get(tp, 0), owner, 0 if owner is None else owner.reopened
                     still[at] = now if reasons.get(lane, ["no worker has it"]) else self._since.get(at, now)
         self._since = still
-        for (tp, position, _), since in still.items():
+        for (tp, position, *_), since in still.items():
             if now - since > PATIENCE:
                 where = f"{tp.topic}[{tp.partition}] stands at {position} for {now - since:.0f} s"
                 self._found.append(Finding("what waits has a reason that a page shows", where))

@@ -88,7 +88,7 @@ _LANE = (
         gauge,
         "lane_held_up_seconds",
         "For how long its reading stands at another client's open transaction; 0: it does not.",
-        lambda lane, now: lane.measures.held_up_for(now),
+        lambda lane, _: lane.measures.held_up_for(),
     ),
     _Of(
         gauge,

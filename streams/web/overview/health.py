@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from streams.lane.held_up import Held
-from streams.lane.measures import FENCED_OFTEN, FENCED_WITHIN
+from streams.lane.measures import OFTEN, OFTEN_WITHIN
 from streams.lane.state import LaneState
 from streams.lane.watchdog import stands_at
 from streams.policy.assignment import Assignment
@@ -101,21 +101,35 @@ def fenced_often(lane: LaneView, now: float) -> list[str]:
     if not lane.measures.fenced_often(now):
         return []
     why = (
-        f"lane {lane.number} was fenced {FENCED_OFTEN} times in {FENCED_WITHIN:.0f} s: another worker opens"
+        f"lane {lane.number} was fenced {OFTEN} times in {OFTEN_WITHIN:.0f} s: another worker opens"
         " it, too. Do two machines share a STEADFAUST_VAR directory, or a copy of it, or is a transaction"
         " longer than its timeout? lane_reopens in the log says how it was fenced"
     )
     return [why]
 
 
-def held_up(lane: LaneView, now: float) -> list[str]:
+def reopened_often(lane: LaneView, now: float) -> list[str]:
+    """A warning, if the lane had to open again and again, unless another one says why."""
+    measures = lane.measures
+    if lane.trouble or measures.fenced_often(now) or not measures.reopened_often(now):
+        return []
+    why = (
+        f"lane {lane.number} had to open again {OFTEN} times in {OFTEN_WITHIN:.0f} s, and its messages wait"
+        f" meanwhile; its last error: {lane.error}. lane_reopens in the log has each"
+    )
+    return [why]
+
+
+def held_up(lane: LaneView) -> list[str]:
     """A warning for each partition of the lane that waits for another client's open transaction."""
     watch = lane.measures.held_up
+    if watch is None:
+        return []
     return [
-        f"{tp.topic}[{tp.partition}] waits at offset {held.at.first} for {now - held.since:.0f} s, and"
-        f" {held.at.behind} offsets wait behind: {_whose(held)} has a transaction open there. It ends when"
-        " its client commits, or after its transaction.timeout.ms; docs/operating.md says how to end it"
-        for tp, held in (watch.long(now) if watch is not None else {}).items()
+        f"{tp.topic}[{tp.partition}] waits at offset {held.at.first} for {watch.looked - held.since:.0f} s,"
+        f" and {held.at.behind} offsets wait behind: {_whose(held)} has a transaction open there. It ends"
+        " when its client commits, or after its transaction.timeout.ms; docs/operating.md says how to end it"
+        for tp, held in watch.long().items()
     ]
 
 

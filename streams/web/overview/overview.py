@@ -34,6 +34,7 @@ from streams.web.overview.health import (
     not_yet,
     recovers,
     refused_timers,
+    reopened_often,
     topics,
     unreadable,
     waits,
@@ -102,7 +103,8 @@ def warnings(view: WorkerView) -> list[str]:
     found += unreadable(lane for _, lane in sorted(view.lanes.items()))
     found += [text for _, lane in sorted(view.lanes.items()) if (text := behind(lane, view.now()))]
     for _, lane in sorted(view.lanes.items()):
-        found += [*held_up(lane, view.now()), *fenced_often(lane, view.now()), *foreign_writers(lane)]
+        found += reopened_often(lane, view.now())
+        found += [*held_up(lane), *fenced_often(lane, view.now()), *foreign_writers(lane)]
     found += topics(view.lanes.values(), view.now())
     found += refused_timers(view.lanes.values())
     if count := view.unreadable_announcements:

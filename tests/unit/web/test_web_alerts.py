@@ -108,6 +108,7 @@ def behind(worker: FakeWorker) -> None:
 
 def held_up(worker: FakeWorker) -> None:
     watch = worker.lanes[2].measures.held_up = HeldUpPartitions(2, dict, Any)
+    watch.looked = NOW
     watch.partitions = {TP("post.note.written.v1", 2): Held(HeldUp(7, 3), NOW - 61)}
 
 

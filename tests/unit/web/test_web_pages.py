@@ -14,7 +14,7 @@ import pytest
 from markupsafe import escape
 from web_workers import NOW, FakeStandby, FakeWorker
 
-from streams.errors import OutcomeUnknown, TopicGone
+from streams.errors import OutcomeUnknown, RecordRefused, TopicGone
 from streams.lane.held_up import Held, HeldUpPartitions
 from streams.lane.state import LaneState
 from streams.model.envelope import epoch_seconds
@@ -125,6 +125,7 @@ async def test_a_worker_warns_of_a_topic_that_others_lack(browser, worker):
 
 async def test_a_worker_warns_of_a_partition_that_is_held_up(browser, worker):
     watch = worker.lanes[1].measures.held_up = HeldUpPartitions(1, dict, None)
+    watch.looked = NOW
     by = OpenTransaction(7, producer=4711, epoch=3, last=NOW - 30, transactional_id="billing")
     watch.partitions = {
         TP("post.note.written.v1", 1): Held(HeldUp(7, 12), NOW - 28, by),
@@ -144,6 +145,18 @@ async def test_a_worker_is_degraded_while_a_lane_is_fenced_often(browser, worker
     status, warnings = await warned(browser)
     assert status == expected
     assert [text[:35] for text in warnings] == ["lane 1 was fenced 3 times in 60 s: "] * (expected != "ready")
+
+
+async def test_a_lane_that_opens_again_and_again_is_named(browser, worker):
+    lane = worker.lanes[1]
+    lane.error = RecordRefused("the broker refuses a batch")
+    lane.measures.reopened_at.extend((NOW - 50, NOW - 30))
+    assert await warned(browser) == ("ready", [])
+    lane.measures.reopened_at.append(NOW - 1)
+    status, (warning,) = await warned(browser)
+    assert status == "degraded"
+    assert warning.startswith("lane 1 had to open again 3 times in 60 s")
+    assert "the broker refuses a batch" in warning
 
 
 async def test_a_worker_warns_of_what_is_wrong_with_topics(browser, worker):
