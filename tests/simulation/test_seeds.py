@@ -54,7 +54,7 @@ FOUND = {
     6072: "a lane moved to another worker, whose watchdog began anew",
     7547: "a lane changelog was made again, and with it went the head of a queue",
     15110: "a clock set forward ended the pause of a partition, and a message was given up",
-    16054: "a lane opened again and again, and no page said so",
+    16054: "a lane opened again and again, and its page did not show it",
     16334: "a clock set back, and the page no longer named an open transaction",
     8551: "a commit under way left a position in a topic that was deleted and made again twice",
 }
