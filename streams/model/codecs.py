@@ -18,6 +18,7 @@ from fastavro.schema import fingerprint as schema_fingerprint
 from fastavro.schema import to_parsing_canonical_form
 
 from streams.errors import Undecodable, Unencodable, UnknownSchema, WiringError
+from streams.model.avro_bytes import PlainAvro, plain_avro
 from streams.model.avro_ranges import Ranges
 from streams.model.avro_types import derived_schema
 from streams.model.byte_kinds import JSON, look_of, says_its_kind
@@ -129,6 +130,8 @@ class AvroCodec(Generic[T]):
         self._parsed = fastavro.parse_schema(json.loads(schema))
         self._ranges = Ranges(self._parsed)
         self._is_lossy = _may_lose(kind, schema)
+        #: For values of our own schema; None where fastavro reads and writes them.
+        self._plain: PlainAvro | None = None if _LOSSY.search(schema) else plain_avro(self._parsed)
         # fastavro keeps no state between calls: one parsed schema for each writer is all that is needed.
         self._writers: dict[bytes, tuple[Any, Ranges]] = {
             self.fingerprint: (None, self._ranges),
@@ -139,13 +142,11 @@ class AvroCodec(Generic[T]):
         """Raises Unencodable when the value does not fit its own schema, or would not read back as what it
         is.
         """
-        out = BytesIO()
         try:
             plain = msgspec.to_builtins(value, builtin_types=_BYTES)
-            fastavro.schemaless_writer(out, self._parsed, plain)
-            data = out.getvalue()
-            if self._ranges.has_int:
-                self._ranges.check(data)
+            data = None if self._plain is None else self._plain.write(plain)
+            if data is None:
+                data = self._write(plain)
             # What Avro itself keeps needs no reading, which takes ten times as long.
             back = self.decode(data, None) if self._is_lossy else self._convert(plain)
             if back != value:
@@ -153,6 +154,14 @@ class AvroCodec(Generic[T]):
         except Exception as error:  # fastavro raises whatever a value leads it into
             why = why_not(value, error)
             raise Unencodable(f"{type(value).__name__} does not fit its schema: {why}") from error
+        return data
+
+    def _write(self, plain: Any) -> bytes:
+        out = BytesIO()
+        fastavro.schemaless_writer(out, self._parsed, plain)
+        data = out.getvalue()
+        if self._ranges.has_int:
+            self._ranges.check(data)
         return data
 
     def _convert(self, plain: Any) -> T:
@@ -165,6 +174,8 @@ class AvroCodec(Generic[T]):
             return self._decode_json(data)
         source = BytesIO(data)
         try:
+            if writer is None and self._plain is not None and (plain := self._plain.read(data)) is not None:
+                return msgspec.convert(plain, self._kind)
             if writer is None:
                 fields = fastavro.schemaless_reader(source, self._parsed, None)
             else:

@@ -27,6 +27,7 @@ HOT = (
     "lane.dispatch",
     "lane.loopback",
     "lane.turns",
+    "model.avro_bytes",
     "model.envelope",
     "model.layout",
     "model.row_keys",
