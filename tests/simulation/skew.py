@@ -64,7 +64,7 @@ def skewed(
         found += _spoiled(Random(f"{seed} spoiled"), found)
     found = _together(Random(f"{seed} together"), [*found, *_pair(Random(f"{seed} pairs"), machines)])
     return [
-        *found, *_strangers(Random(f"{seed} strangers")), *_late(Random(f"{seed} late")),
+        *found, *_strangers(Random(f"{seed} strangers")), *_late(Random(f"{seed} late"), machines),
         *_unfit(Random(f"{seed} unfit"), machines),
     ]  # fmt: skip
 
@@ -100,8 +100,8 @@ def _numbers(rng: Random, steps: list[Step]) -> list[Step]:
 
 
 def _hot(rng: Random) -> list[Step]:
-    """In one run of sixteen many messages of one key come at once. The first of them fails for a while."""
-    if rng.random() > 0.06:
+    """In one run of eight many messages of one key come at once. The first of them fails for a while."""
+    if rng.random() > 0.12:
         return []
     key, at = rng.choice(KEYS), rng.uniform(0, 30)
     trouble = rng.choice(({"fails": 3}, {"fails": 3}, {"poison": "for ever"}, {}))
@@ -153,11 +153,14 @@ def _strangers(rng: Random) -> list[Step]:
     return [Step(rng.uniform(0.5, 40), "foreigner", ())] if rng.random() < 0.03 else []
 
 
-def _late(rng: Random) -> list[Step]:
-    """In one run of thirty positions come late to the group."""
+def _late(rng: Random, machines: int) -> list[Step]:
+    """In one run of thirty positions come late to the group, while workers are killed after commits."""
     if rng.random() > 0.03:
         return []
-    return [Step(rng.uniform(0.5, 20), "late_positions", (rng.choice((0.5, 3.0)), 30.0))]
+    at = rng.uniform(0.5, 20)
+    kills = [(rng.randrange(machines), "committed", nth, 0) for nth in (1, 4, 9)]
+    kills_at = [Step(at + number * 5.0, "kill_at", what) for number, what in enumerate(kills)]
+    return [Step(at, "late_positions", (4.0, 30.0)), *kills_at]
 
 
 def _unfit(rng: Random, machines: int) -> list[Step]:

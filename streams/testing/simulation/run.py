@@ -58,7 +58,7 @@ class _Cluster(FakeCluster):
             self._late.append(transaction.offsets)
             transaction.offsets = {}
             asyncio.get_running_loop().call_later(self.lateness, self._come, 1)
-        else:
+        elif not self.lateness:
             self._come(len(self._late))
         super().end(producer, state)
 
