@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 import typer
 
+from streams.cli import foreign
 from streams.cli.options import (
     NOTHING,
     OPTIONS,
@@ -34,6 +35,7 @@ from streams.web.letters.letter_answers import GroupAnswer, merged
 from streams.web.letters.letters import FILTERS
 
 app = typer.Typer(help="Dead letters: list, show, replay, discard.", no_args_is_help=True)
+app.add_typer(foreign.app, name="foreign")
 
 LETTERS = "/api/dead-letters"
 #: Between looks at a job's progress or at the groups, in seconds.

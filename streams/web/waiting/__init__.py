@@ -1,1 +1,0 @@
-"""Messages that wait: which, for what, until when."""
