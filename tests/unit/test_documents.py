@@ -60,6 +60,7 @@ TO_BE_MADE = {
     "add-a-service.md": re.compile(r"loyalty|points|^\d\.avsc"),
     "README.md": re.compile(r"^points\.py$"),
     "simulation.md": re.compile(r"points\.py$"),
+    "tutorial.md": re.compile(r"^myapp/|^myapp$|^tests/test_(checkout|orders)\.py$"),
 }
 
 
