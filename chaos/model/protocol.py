@@ -8,7 +8,7 @@ Which step is which code:
 | initialises its id | `TransactionalProducer.start`: InitProducerId, repeated while markers are written |
 | asks for the high watermarks, recovers | `streams.lane.recovery.recover`, a record at a time |
 | reads position | `source_positions`: the group's against the one in the changelog |
-| stages, begins and sends | `Admission` to overlay; `commit` up to AddPartitionsToTxn and AddOffsetsToTxn |
+| stages, begins and sends | `MessageAdmission`; `commit` up to AddPartitionsToTxn and AddOffsetsToTxn |
 | the broker writes | Produce and TxnOffsetCommit, each on its own |
 | has all answers, sends EndTxn | `TransactionalProducer.send` and `send_offsets` have returned, `commit` |
 | gets the answer to its commit, writes RocksDB | `Store.apply` in `Commits.step` |

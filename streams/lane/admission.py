@@ -19,7 +19,7 @@ from streams.staging.loops import Loops
 from streams.staging.payloads import require_reference
 
 
-class Admission:
+class MessageAdmission:
     """Admits messages to a lane: each gets its place in the order, or its end."""
 
     def __init__(self, waiting: Waiting, inbox: Inbox, loops: Loops | None = None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-from streams.lane.admission import Admission
+from streams.lane.admission import MessageAdmission
 from streams.lane.dispatch import Dispatch
 from streams.lane.sources import Sources
 from streams.model.application import LaneOptions
@@ -32,7 +32,7 @@ class Intake:
         self,
         sources: Sources,
         limit: BacklogLimit,
-        admission: Admission,
+        admission: MessageAdmission,
         operations: OperationAdmission,
         dispatch: Dispatch,
     ) -> None:

@@ -37,7 +37,7 @@ from streams.staging.area import StagingArea
 from streams.staging.arrival import Counters
 from streams.staging.changes import Writes
 from streams.staging.inbox import bucket_length
-from streams.staging.unreadable import Unreadable
+from streams.staging.unreadable import UnreadableRows
 
 log = structlog.get_logger(__name__)
 
@@ -111,9 +111,9 @@ class Lane:
         return self._session.waiting.gates if self._session is not None else {}
 
     @property
-    def unreadable(self) -> Unreadable:
+    def unreadable(self) -> UnreadableRows:
         """What of its state it cannot read; nothing while it is not open."""
-        return self._session.staging.unreadable if self._session is not None else Unreadable()
+        return self._session.staging.unreadable if self._session is not None else UnreadableRows()
 
     @property
     def foreign(self) -> Collection[TP]:

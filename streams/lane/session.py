@@ -16,7 +16,7 @@ from typing import Any
 from streams.dead_letters.expiry import Expiry
 from streams.dead_letters.table import DeadLetters
 from streams.errors import HandlerFailed, PositionLost
-from streams.lane.admission import Admission
+from streams.lane.admission import MessageAdmission
 from streams.lane.attempt import Attempts
 from streams.lane.cluster_checks import ClusterChecks
 from streams.lane.commit import Commits
@@ -112,7 +112,7 @@ class Session:
         loopback = Loopback(attempts, loops, lambda: memory.reopening.limit) if loops is not None else None
         self.dispatch = dispatch = Dispatch(attempts, loopback, due, signals.progress)
 
-        admission = Admission(waiting, inbox, loops)
+        admission = MessageAdmission(waiting, inbox, loops)
         operations = OperationAdmission(Operations(waiting, inbox), letters, inbox)
         self._intake = Intake(sources, shared.backlog_limit, admission, operations, dispatch)
         timers = Timers(staging, loops, in_flight, measures.refused_timers)

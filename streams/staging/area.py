@@ -15,7 +15,7 @@ from streams.staging.commit_order import CommitOrder
 from streams.staging.entry import Entry
 from streams.staging.payloads import reference_in
 from streams.staging.refusals import Refusals
-from streams.staging.unreadable import Unreadable
+from streams.staging.unreadable import UnreadableRows
 
 
 class StagingArea:
@@ -42,7 +42,7 @@ class StagingArea:
         self.refusals = refusals
         ids_bytes = min(IDS_BYTES, options.max_message_bytes // 2)
         self.order = CommitOrder(app.layout, ids_bytes, options.max_ahead)
-        self.unreadable = Unreadable()
+        self.unreadable = UnreadableRows()
         self._bucket = "" if app.claims is None else app.claims.bucket
         self._rows: dict[str, dict[bytes, Change]] = {}
         #: The newest changes before those of a trial, while there is one: see `begin_trial`.

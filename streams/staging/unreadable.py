@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 MOST_NAMED = 100
 
 
-class Unreadable:
+class UnreadableRows:
     """What was met of one lane since it opened.
 
     Attributes:

@@ -12,7 +12,7 @@ from time import time
 
 from streams.errors import TopicMismatch
 from streams.ports import TP, Headers, OpenTransaction, Record
-from streams.testing.log import Entry, Log, Transaction, TransactionState
+from streams.testing.log import Log, LogEntry, Transaction, TransactionState
 from streams.units import DAY, MIB
 
 _ids = count(1)
@@ -32,7 +32,7 @@ class Fault(Enum):
     UNAVAILABLE = "a question about positions is not answered"
 
 
-class Producer:
+class ProducerState:
     """A transactional id at the broker."""
 
     __slots__ = ("began", "epoch", "id", "transaction")
@@ -78,7 +78,7 @@ class FakeBroker:
         self._now = now
         self.ids: dict[str, str] = {}
         self._logs: dict[TP, Log] = {}
-        self._producers: dict[str, Producer] = {}
+        self._producers: dict[str, ProducerState] = {}
         self.groups: dict[str, dict[TP, int]] = {}
         self._faults: list[tuple[Fault, int]] = []
         #: A dict for its order: that of a set of futures differs from run to run.
@@ -152,7 +152,7 @@ class FakeBroker:
             if overdue and producer.transaction is not None:
                 self.expire(name)
 
-    def opened(self, producer: Producer) -> Transaction:
+    def opened(self, producer: ProducerState) -> Transaction:
         """The open transaction of an id; a new one when there is none."""
         if producer.transaction is None:
             producer.transaction, producer.began = Transaction(producer.id), self._now()
@@ -206,7 +206,7 @@ class FakeBroker:
             if e.visible and e.record is not None and e.offset < log.stable
         ]
 
-    def entries(self, tp: TP) -> list[Entry]:
+    def entries(self, tp: TP) -> list[LogEntry]:
         """All that is in a log: markers, open and aborted records too."""
         return list(self.log(tp).entries())
 
@@ -230,11 +230,11 @@ class FakeBroker:
             found.append(log)
         return found
 
-    def producer(self, transactional_id: str) -> Producer:
+    def producer(self, transactional_id: str) -> ProducerState:
         """The state of a transactional id."""
-        return self._producers.setdefault(transactional_id, Producer())
+        return self._producers.setdefault(transactional_id, ProducerState())
 
-    def end(self, producer: Producer, state: TransactionState) -> None:
+    def end(self, producer: ProducerState, state: TransactionState) -> None:
         """End the transaction of an id: markers everywhere, and its positions when it is committed."""
         transaction, producer.transaction = producer.transaction, None
         if transaction is None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from streams.errors import ClockWrong, Fenced, OutcomeUnknown, PositionLost, RecordRefused, Refused, TooLarge
 from streams.model.envelope import record_size
 from streams.ports import NO_IDS, NO_OFFSETS, TP, Batch, HeldUp, Outgoing, Record
-from streams.testing.broker import FakeBroker, Fault, Producer
+from streams.testing.broker import FakeBroker, Fault, ProducerState
 from streams.testing.log import Log, Transaction, TransactionState
 
 
@@ -159,7 +159,7 @@ class FakeTransactions:
         self._check_usable()
         await asyncio.sleep(0)
         self._broker.sweep()
-        producer: Producer = self._broker.producer(self._id)
+        producer: ProducerState = self._broker.producer(self._id)
         if producer.epoch != self._epoch:
             self._failure = Fenced(f"{self._id} was fenced when it tried to {name}: another owner started")
             raise self._failure

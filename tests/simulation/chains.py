@@ -26,7 +26,7 @@ from streams.model.table import Table
 from streams.ports import TP, Outgoing
 from streams.testing.simulation.judge import rows
 from streams.testing.simulation.machines import running
-from streams.testing.simulation.plan import Finding, Step
+from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
 from streams.web.overview.health import held_up
 
@@ -91,29 +91,31 @@ def is_thin(seed: int) -> bool:
     return Random(f"{seed} thin").random() < 0.03
 
 
-def plan(seed: int) -> tuple[list[Chains], list[Step]]:
+def plan(seed: int) -> tuple[list[Chains], list[PlanStep]]:
     """Chains of a seed, by numbers of their own."""
     rng = Random(f"{seed} chains")
     if is_thin(seed):
         return [Chains()], [
-            Step(0.0, "thin", (THIN,)),
-            Step(rng.uniform(2, 20), "begin", ("a", "long", LONG)),
+            PlanStep(0.0, "thin", (THIN,)),
+            PlanStep(rng.uniform(2, 20), "begin", ("a", "long", LONG)),
         ]
     if rng.random() > 0.08:
         return [], []
     steps = []
     for number in range(rng.choice((4, 10))):
         at, key = rng.uniform(5, 40), rng.choice("ab")
-        steps.append(Step(at, "begin", (key, f"c{number}", rng.choice((1, 2, 4)))))
-        steps += [Step(at, "intrude", (key, f"x{number}", nth)) for nth in range(rng.choice((0, 1, 2, 2, 3)))]
+        steps.append(PlanStep(at, "begin", (key, f"c{number}", rng.choice((1, 2, 4)))))
+        steps += [
+            PlanStep(at, "intrude", (key, f"x{number}", nth)) for nth in range(rng.choice((0, 1, 2, 2, 3)))
+        ]
     return [Chains()], [*steps, *_holds(Random(f"{seed} holds"))]
 
 
-def _holds(rng: Random) -> list[Step]:
+def _holds(rng: Random) -> list[PlanStep]:
     """In half of these runs another client has a transaction open for some seconds."""
     if rng.random() < 0.5:
         return []
-    return [Step(rng.uniform(5, 25), "hold", (rng.choice("ab"), "held", rng.choice((3.0, 13.0))))]
+    return [PlanStep(rng.uniform(5, 25), "hold", (rng.choice("ab"), "held", rng.choice((3.0, 13.0))))]
 
 
 class ChainsPart(Part):

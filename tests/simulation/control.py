@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from streams.model.choreography import Choreography, Route, choreography
 from streams.testing.simulation import run
-from streams.testing.simulation.plan import Finding, Plan, Step
+from streams.testing.simulation.plan import Finding, Plan, PlanStep
 from tests.simulation.plans import plan_of
 
 Off = AbstractContextManager[Any]
@@ -52,7 +52,7 @@ class Control(NamedTuple):
 _ID_IN = {"write": 1, "forge": 1, "transfer": 5, "parcel": 1, "errand": 1}
 
 
-def _once(steps: Iterable[Step]) -> Iterator[Step]:
+def _once(steps: Iterable[PlanStep]) -> Iterator[PlanStep]:
     """The steps of a plan, without messages and wishes of operators that come again."""
     seen = set()
     for step in steps:

@@ -37,7 +37,7 @@ from streams.staging.payloads import Payloads
 from streams.staging.position import decode_position
 from streams.staging.refusals import Refusals
 from streams.staging.timers import DueIndex
-from streams.testing.broker import FakeBroker, Producer
+from streams.testing.broker import FakeBroker, ProducerState
 from streams.testing.clients import FakeTransactions
 from streams.testing.log import TransactionState
 from streams.testing.simulation import machines
@@ -196,7 +196,7 @@ def _stops_at_once() -> Off:
 def _late_positions() -> Off:
     real = FakeBroker.end
 
-    def end(self: FakeBroker, producer: Producer, state: TransactionState) -> None:
+    def end(self: FakeBroker, producer: ProducerState, state: TransactionState) -> None:
         transaction, loop = producer.transaction, asyncio.get_running_loop()
         if transaction is None or state is not TransactionState.COMMITTED:
             real(self, producer, state)

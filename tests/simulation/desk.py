@@ -21,7 +21,7 @@ from streams.model.operations import (
 from streams.ports import TP
 from streams.staging.keys import store_key
 from streams.testing.simulation.judge import letters_in
-from streams.testing.simulation.plan import Finding, Step
+from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
 
 
@@ -34,15 +34,15 @@ class Desk:
         return DeskPart(run)
 
 
-def plan(rng: Random) -> tuple[Desk, list[Step]]:
+def plan(rng: Random) -> tuple[Desk, list[PlanStep]]:
     """What operators of a seed do."""
     steps = []
     for _ in range(rng.choice((1, 2, 4))):
         kind = rng.choice(("pause", "pause", "drain", "drain", "resume"))
         what = (kind, rng.randrange(30), rng.choice(("once", "once", "twice", "again")))
-        steps.append(Step(rng.uniform(0.5, 40), "handler", what))
+        steps.append(PlanStep(rng.uniform(0.5, 40), "handler", what))
     if rng.random() < 0.5:
-        steps.append(Step(rng.uniform(10, 60), "edit", (rng.random() < 0.3,)))
+        steps.append(PlanStep(rng.uniform(10, 60), "edit", (rng.random() < 0.3,)))
     return Desk(), steps
 
 

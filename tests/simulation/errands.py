@@ -28,7 +28,7 @@ from streams.staging.keys import HANDLER, prefix_of, split_lane_key
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.simulation.handlers import Handlers, HandlersPart, identity_of
 from streams.testing.simulation.machines import Outside, running
-from streams.testing.simulation.plan import Finding, Step
+from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Run
 from tests.simulation.letters import RETRY
 
@@ -172,10 +172,10 @@ class Errands:
         return choreography(on(Errand, run, audit), on(Done, note))
 
 
-def plan(rng: Random) -> tuple[Errands, list[Step]]:
+def plan(rng: Random) -> tuple[Errands, list[PlanStep]]:
     """Errands of a seed, and what operators do."""
     has = Errands(*(rng.random() < odds for odds in (0.5, 0.4, 0.3, 0.4, 0.4)))
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     keys = "abcdef"[: rng.choice((1, 3, 6))]
     for number in range(rng.choice((4, 10, 25))):
         more: dict[str, Any] = {"text": f"{number}:".ljust(rng.choice(SIZES) if has.claims else 0, "x")}
@@ -189,23 +189,25 @@ def plan(rng: Random) -> tuple[Errands, list[Step]]:
         more["takes"] = rng.choice((0.0, 0.0, 0.4, 1.5))
         special = rng.choice((None, None, None, None, 1.0, 6.0, *SCHEMAS))
         at = rng.uniform(0, 40)
-        steps.append(Step(at, "errand", (rng.choice(keys), number, more, special, int(rng.random() < 0.1))))
+        steps.append(
+            PlanStep(at, "errand", (rng.choice(keys), number, more, special, int(rng.random() < 0.1)))
+        )
         if rng.random() < 0.1:
-            steps.append(Step(at + rng.choice((0.0, 20.0)), "errand", steps[-1].what))
-    steps += [Step(rng.uniform(5, 40), "announce", (schema,)) for schema in SCHEMAS if rng.random() < 0.7]
+            steps.append(PlanStep(at + rng.choice((0.0, 20.0)), "errand", steps[-1].what))
+    steps += [PlanStep(rng.uniform(5, 40), "announce", (schema,)) for schema in SCHEMAS if rng.random() < 0.7]
     for _ in range(rng.choice((0, 0, 1, 4))):
         kind = rng.choice(("pause", "pause", "drain", "resume"))
         some = rng.choice((None, None, (0,), (1, 2)))
         steps.append(
-            Step(rng.uniform(0, 45), "command", (rng.choice(HANDLED_BY), kind, some, rng.random() < 0.3))
+            PlanStep(rng.uniform(0, 45), "command", (rng.choice(HANDLED_BY), kind, some, rng.random() < 0.3))
         )
     if has.claims:
         for _ in range(rng.choice((0, 1, 2))):
             steps.append(
-                Step(rng.uniform(0, 40), "bucket", (rng.choice(("down", "slow")), rng.choice((1.0, 9.0))))
+                PlanStep(rng.uniform(0, 40), "bucket", (rng.choice(("down", "slow")), rng.choice((1.0, 9.0))))
             )
         if rng.random() < 0.3:
-            steps.append(Step(rng.uniform(5, 40), "damage", (rng.randrange(999),)))
+            steps.append(PlanStep(rng.uniform(5, 40), "damage", (rng.randrange(999),)))
     return has, steps
 
 

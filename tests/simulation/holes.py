@@ -29,7 +29,7 @@ from streams.staging.changelog import Staged
 from streams.staging.commit_order import CommitOrder
 from streams.staging.loops import Loops
 from streams.staging.position import decode_position, encode_position
-from streams.staging.unreadable import Unreadable
+from streams.staging.unreadable import UnreadableRows
 from streams.testing.clients import FakeReader
 from tests.simulation.control import Control, Off, all_off, off
 
@@ -134,10 +134,10 @@ def _known_by_id() -> Off:
 
 
 def _ended_by_a_row() -> Off:
-    def row(_: Unreadable, table: str, __: bytes, error: Exception) -> Exception:
+    def row(_: UnreadableRows, table: str, __: bytes, error: Exception) -> Exception:
         return StoreBroken(f"{table}: {error}")
 
-    return patch.object(Unreadable, "row", row)
+    return patch.object(UnreadableRows, "row", row)
 
 
 HOLES: Mapping[str, Control] = {

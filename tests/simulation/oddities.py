@@ -18,7 +18,7 @@ from streams.model.outcome import Outcome, outcome
 from streams.model.table import Table
 from streams.ports import TP
 from streams.testing.simulation.judge import letters_in, rows
-from streams.testing.simulation.plan import Finding, Step
+from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
 
 Headers = list[tuple[str, bytes]]
@@ -70,13 +70,13 @@ class Oddities:
         return OdditiesPart(run)
 
 
-def plan(rng: Random) -> tuple[Oddities, list[Step]]:
+def plan(rng: Random) -> tuple[Oddities, list[PlanStep]]:
     """Good and bad records of a seed."""
     steps = []
     for nth in range(rng.choice((4, 12))):
         bad = rng.choice(("", *BAD))
         what = (rng.choice("abc"), f"n{nth}", bad, rng.choice(STAMPS))
-        steps.append(Step(rng.uniform(0, 40), "note", what))
+        steps.append(PlanStep(rng.uniform(0, 40), "note", what))
     return Oddities(), steps
 
 

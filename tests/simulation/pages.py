@@ -20,7 +20,7 @@ from streams.retry.queue import Reason, WaitingQueue, handler_of, read_queue
 from streams.staging.changes import MESSAGES, POSITIONS, QUEUES
 from streams.staging.keys import name_in, prefix_in
 from streams.staging.position import decode_position
-from streams.testing.simulation.plan import Finding, Step
+from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
 from streams.testing.simulation.workers import SimulatedWorker
 from streams.web.base.view import READABLE, Problem
@@ -47,10 +47,10 @@ class Pages:
         return PagesPart(run)
 
 
-def looks(seed: int, until: float) -> list[Step]:
+def looks(seed: int, until: float) -> list[PlanStep]:
     """Moments at which the pages are made."""
     rng = Random(f"{seed} looks")
-    return [Step(rng.uniform(0, until), "look", ()) for _ in range(8)]
+    return [PlanStep(rng.uniform(0, until), "look", ()) for _ in range(8)]
 
 
 class PagesPart(Part):

@@ -24,7 +24,7 @@ from streams.ports import TP
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.simulation.judge import letters_in, rows
 from streams.testing.simulation.machines import here
-from streams.testing.simulation.plan import Finding, Step
+from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
 
 BUCKET = "event-payloads"
@@ -104,7 +104,7 @@ class Parcels:
         return ParcelsPart(run, self)
 
 
-def plan(rng: Random) -> tuple[Parcels, list[Step]]:
+def plan(rng: Random) -> tuple[Parcels, list[PlanStep]]:
     """Parcels of a seed, and what becomes of their objects."""
     shape = Parcels(rng.random() < 0.5, rng.choice((0, 0, 500)), rng.choice((700, 1 << 20)))
     steps = []
@@ -112,18 +112,18 @@ def plan(rng: Random) -> tuple[Parcels, list[Step]]:
     for nth in range(number):
         size = rng.choice((5, 250, 400, 2000, 20_000))
         at, what = rng.uniform(0, 40), (rng.choice("abc"), f"p{nth}", size, rng.random() < 0.1)
-        steps.append(Step(at, "parcel", what))
+        steps.append(PlanStep(at, "parcel", what))
         if rng.random() < 0.15:
-            steps.append(Step(at + rng.choice((0.0, 0.3, 30.0)), "parcel", what))
+            steps.append(PlanStep(at + rng.choice((0.0, 0.3, 30.0)), "parcel", what))
     for _ in range(rng.choice((0, 1, 2))):
         kind = rng.choice(("store_away", "store_slow", "spoil", "lose"))
         at = rng.uniform(0, 45)
         if kind.startswith("store"):
-            steps.append(Step(at, kind, (rng.choice((1.0, 5.0, 30.0)),)))
+            steps.append(PlanStep(at, kind, (rng.choice((1.0, 5.0, 30.0)),)))
         else:
-            steps.append(Step(at, kind, (f"p{rng.randrange(number)}", rng.choice((2.0, 30.0)))))
+            steps.append(PlanStep(at, kind, (f"p{rng.randrange(number)}", rng.choice((2.0, 30.0)))))
     if rng.random() < 0.15:
-        steps.append(Step(GRACE + rng.uniform(30, 50), "sweep", ()))
+        steps.append(PlanStep(GRACE + rng.uniform(30, 50), "sweep", ()))
     return shape, steps
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from streams.testing.simulation import deploys, topics, troubles
 from streams.testing.simulation.faults import kinds_of
-from streams.testing.simulation.plan import Plan, Step
+from streams.testing.simulation.plan import Plan, PlanStep
 from tests.simulation import chains, desk, errands, oddities, pages, parcels, sagas_part
 from tests.simulation.letters import BREAKER, RETRY, Counted, Passed, Rang, Written
 from tests.simulation.letters_part import Shape
@@ -94,7 +94,7 @@ def plan_of(seed: int) -> Plan:
     )
 
 
-def _letters(rng: Random) -> tuple[Shape, list[Step]]:
+def _letters(rng: Random) -> tuple[Shape, list[PlanStep]]:
     shape = Shape(
         settled=rng.random() < 0.6,
         audited=rng.choice(("", "sync", "async")),
@@ -103,7 +103,7 @@ def _letters(rng: Random) -> tuple[Shape, list[Step]]:
         ordered=rng.random() < 0.3,
         holds=rng.random() < 0.2,
     )
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     keys = KEYS[: rng.choice((1, 3, 6))]
     troubled = rng.random() < 0.6
     for number in range(rng.choice((4, 10, 25))):
@@ -117,16 +117,16 @@ def _letters(rng: Random) -> tuple[Shape, list[Step]]:
         if rng.random() < 0.2:
             more["rings"] = rng.choice((0.0, 0.5, 20.0))
         at = rng.uniform(0, 40)
-        steps.append(Step(at, "write", (rng.choice(keys), f"m{number}", more, rng.random() < 0.1)))
+        steps.append(PlanStep(at, "write", (rng.choice(keys), f"m{number}", more, rng.random() < 0.1)))
         if rng.random() < 0.15:
             steps.append(replace(steps[-1], at=at + rng.choice((0.0, 0.3, 30.0))))
     if rng.random() < 0.1:
         forged = rng.choice(KEYS), f"forged{rng.randrange(1000)}"
-        steps.append(Step(rng.uniform(0.5, 45), "forge", forged))
+        steps.append(PlanStep(rng.uniform(0.5, 45), "forge", forged))
     return shape, steps
 
 
-SUBJECTS: Mapping[str, Callable[[Random], tuple[Any, list[Step]]]] = {
+SUBJECTS: Mapping[str, Callable[[Random], tuple[Any, list[PlanStep]]]] = {
     "letters": _letters,
     "sagas": sagas_part.plan,
     "parcels": parcels.plan,
@@ -144,8 +144,8 @@ MIXES = (
 )  # fmt: skip
 
 
-def _faults(rng: Random, machines: int) -> list[Step]:
-    steps: list[Step] = []
+def _faults(rng: Random, machines: int) -> list[PlanStep]:
+    steps: list[PlanStep] = []
 
     kinds = {
         **kinds_of(rng, machines),
@@ -153,40 +153,42 @@ def _faults(rng: Random, machines: int) -> list[Step]:
     }  # fmt: skip
     for _ in range(rng.choice((0, 1, 3, 6))):
         kind = rng.choice(list(kinds))
-        steps.append(Step(rng.uniform(0.5, 45), kind, kinds[kind]()))
+        steps.append(PlanStep(rng.uniform(0.5, 45), kind, kinds[kind]()))
     if rng.random() < 0.7:
-        steps.append(Step(rng.choice((20, 60)), "heal", ()))
+        steps.append(PlanStep(rng.choice((20, 60)), "heal", ()))
     for _ in range(rng.choice((0, 0, 1, 3))):
         kind = rng.choice(("replay", "replay", "replay", "discard", "restore"))
-        steps.append(Step(rng.choice((15.0, 30.0, 61.0, 61.0, 70.0)), "operate", (kind, rng.random() < 0.3)))
+        steps.append(
+            PlanStep(rng.choice((15.0, 30.0, 61.0, 61.0, 70.0)), "operate", (kind, rng.random() < 0.3))
+        )
     return steps
 
 
-def _more(seed: int, machines: int) -> list[Step]:
+def _more(seed: int, machines: int) -> list[PlanStep]:
     """Rarer faults, by numbers of their own."""
     rng = Random(f"{seed} troubles")
     return _some(rng, rng.choice((0, 0, 1, 2)), troubles.kinds(rng, machines))
 
 
-def _topics(seed: int) -> list[Step]:
+def _topics(seed: int) -> list[PlanStep]:
     rng = Random(f"{seed} topics")
     return _some(rng, rng.choice((0, 0, 0, 1, 2)), topics.kinds(rng, REMADE, Written.TOPIC))
 
 
-def _remade(seed: int) -> list[Step]:
+def _remade(seed: int) -> list[PlanStep]:
     """In one run of thirty a topic is made again, and has more records than before when a lane looks."""
     rng = Random(f"{seed} remade")
     if rng.random() > 0.03:
         return []
-    return [Step(rng.uniform(10, 40), "remake", (rng.choice((20, 60)), rng.choice((2.0, 20.0))))]
+    return [PlanStep(rng.uniform(10, 40), "remake", (rng.choice((20, 60)), rng.choice((2.0, 20.0))))]
 
 
-def _deploys(seed: int) -> list[Step]:
+def _deploys(seed: int) -> list[PlanStep]:
     rng = Random(f"{seed} deploys")
     return _some(rng, rng.choice((0, 0, 0, 1, 3)), deploys.kinds(rng, VERSIONS))
 
 
-def _renamed(seed: int) -> list[Step]:
+def _renamed(seed: int) -> list[PlanStep]:
     """In one run of thirty a handler gets another name while messages may wait for it. It may go back."""
     rng = Random(f"{seed} renamed")
     if rng.random() > 0.03:
@@ -194,24 +196,24 @@ def _renamed(seed: int) -> list[Step]:
     version = (("audited", rng.choice(("sync", "async"))),)
     at, how = rng.uniform(8, 30), (rng.choice(deploys.HOW), rng.choice((0.5, 4.0)))
     steps = [
-        Step(rng.uniform(0.5, 5), "deploy", (version, *how)),
-        Step(at, "deploy", ((*version, ("auditor", "check")), *how)),
+        PlanStep(rng.uniform(0.5, 5), "deploy", (version, *how)),
+        PlanStep(at, "deploy", ((*version, ("auditor", "check")), *how)),
     ]
-    return [*steps, Step(at + 9.0, "roll_back", how)] if rng.random() < 0.6 else steps
+    return [*steps, PlanStep(at + 9.0, "roll_back", how)] if rng.random() < 0.6 else steps
 
 
-def _cuts(seed: int, partitions: int, machines: int) -> list[Step]:
+def _cuts(seed: int, partitions: int, machines: int) -> list[PlanStep]:
     """In one run of ten the number of lanes changes, perhaps twice."""
     rng = Random(f"{seed} lanes")
     if rng.random() > 0.1 or partitions == 1:
         return []
     times = [rng.uniform(0.5, 40) for _ in range(rng.choice((1, 2)))]
-    return [Step(at, "lanes", deploys.cuts(rng, partitions, machines)) for at in times]
+    return [PlanStep(at, "lanes", deploys.cuts(rng, partitions, machines)) for at in times]
 
 
-def _some(rng: Random, number: int, kinds: Mapping[str, Callable[[], tuple[Any, ...]]]) -> list[Step]:
+def _some(rng: Random, number: int, kinds: Mapping[str, Callable[[], tuple[Any, ...]]]) -> list[PlanStep]:
     steps = []
     for _ in range(number):
         kind = rng.choice(list(kinds))
-        steps.append(Step(rng.uniform(0.5, 40), kind, kinds[kind]()))
+        steps.append(PlanStep(rng.uniform(0.5, 40), kind, kinds[kind]()))
     return steps

@@ -20,7 +20,7 @@ from streams.saga.state import SagaRow
 from streams.saga.views import orchestrated
 from streams.testing.simulation.deploys import HOW
 from streams.testing.simulation.judge import in_log, letters_in, rows
-from streams.testing.simulation.plan import Finding, Step
+from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
 from tests.simulation.saga_checks import saga_checks
 from tests.simulation.sagas import (
@@ -83,7 +83,7 @@ def _features(rng: Random) -> Features:
     )
 
 
-def plan(rng: Random) -> tuple[Transfers, list[Step]]:
+def plan(rng: Random) -> tuple[Transfers, list[PlanStep]]:
     """Transfers of a seed, and what operators do."""
     has, steps = _features(rng), []
     ids = IDS[: rng.choice((1, 2, 5))]
@@ -94,18 +94,18 @@ def plan(rng: Random) -> tuple[Transfers, list[Step]]:
             troubles = {rng.choice(STEPS): rng.choice(TROUBLES) for _ in range(rng.choice((1, 1, 2)))}
         what = (own, source, target, rng.choice((10, 30, 60, 95)), troubles, own, rng.random() < 0.1)
         at = rng.uniform(0, 30)
-        steps.append(Step(at, "transfer", what))
+        steps.append(PlanStep(at, "transfer", what))
         if rng.random() < 0.15:  # once more, or another one under the same key
             again = (*what[:3], rng.choice((what[3], 20)), troubles, rng.choice((own, f"{own}-again")), False)
-            steps.append(Step(at + rng.choice((0.0, 0.3, 20.0)), "transfer", again))
+            steps.append(PlanStep(at + rng.choice((0.0, 0.3, 20.0)), "transfer", again))
     for _ in range(rng.choice((0, 0, 1, 3))):
         asked = rng.choice(("cancel", "cancel", "retry", "retry", "retry", "skip", "done"))
         at = rng.choice((rng.uniform(0, 40), 61.0, 90.0))
-        steps.append(Step(at, "repair", (asked, rng.choice(ids), rng.random() < 0.3)))
+        steps.append(PlanStep(at, "repair", (asked, rng.choice(ids), rng.random() < 0.3)))
     return Transfers(has), steps
 
 
-def deploys(seed: int, has: Features) -> list[Step]:
+def deploys(seed: int, has: Features) -> list[PlanStep]:
     """In half of the runs workers get another definition: under a new version beside the former one or
     without it, or under the same version; or the same one with other patience. Or they go back.
     """
@@ -119,24 +119,26 @@ def deploys(seed: int, has: Features) -> list[Step]:
         ))  # fmt: skip
         changes = tuple(vars(shape).items())
         what = changes, rng.choice(HOW), rng.choice((0.5, 4.0, 12.0))
-        steps.append(Step(rng.uniform(0.5, 35), "deploy", what))
+        steps.append(PlanStep(rng.uniform(0.5, 35), "deploy", what))
         if rng.random() < 0.3:
-            steps.append(Step(steps[-1].at + rng.choice((3.0, 15.0)), "roll_back", what[1:]))
+            steps.append(PlanStep(steps[-1].at + rng.choice((3.0, 15.0)), "roll_back", what[1:]))
     return steps
 
 
-def _changed(rng: Random, has: Features) -> list[Step]:
+def _changed(rng: Random, has: Features) -> list[PlanStep]:
     """In one run of three the steps are others under the same version, while sagas are under way."""
     if rng.random() > 0.3:
         return []
     new = replace(has, hold="" if has.hold else "alone", review=not has.review)
     what = tuple(vars(Transfers(new)).items()), rng.choice(HOW), 0.5
-    return [Step(rng.uniform(3, 30), "deploy", what)]
+    return [PlanStep(rng.uniform(3, 30), "deploy", what)]
 
 
-def _strays(rng: Random) -> list[Step]:
+def _strays(rng: Random) -> list[PlanStep]:
     """In one run of five a reply comes for a saga that there is not."""
-    return [Step(rng.uniform(1, 30), "stray", (f"nobody{rng.randrange(9)}",))] if rng.random() < 0.2 else []
+    return (
+        [PlanStep(rng.uniform(1, 30), "stray", (f"nobody{rng.randrange(9)}",))] if rng.random() < 0.2 else []
+    )
 
 
 class TransfersPart(Part):

@@ -173,7 +173,7 @@ def _unknown(client: Any, tps: Iterable[TP]) -> list[TP]:
     return [tp for tp in tps if tp.partition not in (partitions_for_topic(tp.topic) or ())]
 
 
-class Throttled(logging.Filter):
+class ThrottledLines(logging.Filter):
     """Lets a line through, and those alike only after `interval` seconds."""
 
     def __init__(self, interval: float, alike: Callable[[logging.LogRecord], Hashable | None]) -> None:
@@ -211,9 +211,9 @@ def _not_enough_replicas(record: logging.LogRecord) -> str | None:
 
 def throttle_logs() -> None:
     """Filter the loggers of aiokafka's clients."""
-    sender.log.addFilter(Throttled(REPLICAS_INTERVAL, _not_enough_replicas))
+    sender.log.addFilter(ThrottledLines(REPLICAS_INTERVAL, _not_enough_replicas))
     for module in (client, fetcher, group_coordinator, sender):
-        module.log.addFilter(Throttled(INTERVAL, _text))
+        module.log.addFilter(ThrottledLines(INTERVAL, _text))
 
 
 client.create_conn = connect

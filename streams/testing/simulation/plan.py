@@ -14,7 +14,7 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """Something that happens at a time, in seconds since the run began."""
 
     at: float
@@ -36,7 +36,7 @@ class Plan:
     standbys: int
     shapes: tuple[Any, ...]
     options: dict[str, Any]
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
 
     def without(self, steps: set[int]) -> Plan:
         """The same with fewer steps."""

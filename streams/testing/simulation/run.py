@@ -20,7 +20,7 @@ from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.ports import TP
 from streams.positions.declared import DEAD_LETTER_ROOM, STAMPED, declare
 from streams.staging.keys import store_key
-from streams.testing.broker import Fault, Producer
+from streams.testing.broker import Fault, ProducerState
 from streams.testing.cluster import FakeCluster
 from streams.testing.log import TransactionState
 from streams.testing.loop import LoopClock, SimulatedLoop
@@ -28,7 +28,7 @@ from streams.testing.simulation.coverage import LATER, OF_A_MACHINE, Strike, sta
 from streams.testing.simulation.group import Group
 from streams.testing.simulation.judge import Removed, judge, letters_in, missing
 from streams.testing.simulation.machines import HereClock, Machine, Outside, running_process
-from streams.testing.simulation.plan import Finding, Plan, Step
+from streams.testing.simulation.plan import Finding, Plan, PlanStep
 from streams.testing.simulation.workers import Points, SimulatedWorker
 
 APP = "sim"
@@ -51,7 +51,7 @@ class _Cluster(FakeCluster):
         super().__init__(*args, **more)
         self._late: list[dict[str, dict[TP, int]]] = []
 
-    def end(self, producer: Producer, state: TransactionState) -> None:
+    def end(self, producer: ProducerState, state: TransactionState) -> None:
         """The positions of a commit come late, in their order."""
         transaction = producer.transaction
         if self.lateness and transaction is not None and state is TransactionState.COMMITTED:
@@ -218,7 +218,7 @@ class Run:
         if not self.findings:
             self.findings += judge(self)
 
-    def do(self, step: Step) -> None:
+    def do(self, step: PlanStep) -> None:
         """Do a step: it is the run's own, or one of a part."""
         self._kind, name = step.kind, f"do_{step.kind}"
         self.strike(step.kind, step.what)

@@ -23,7 +23,7 @@ from streams.lane.state import LaneState
 from streams.model.layout import LANE
 from streams.ports import TP
 from streams.positions.review import At, Standing, accept, standings
-from streams.testing.log import Entry
+from streams.testing.log import LogEntry
 from streams.testing.simulation.judge import Removed
 from streams.testing.simulation.run import Part, Run
 
@@ -70,7 +70,7 @@ class Topics(Part):
         self._noticed_by = 0.0
         self._operator: asyncio.Task[None] | None = None
         #: Removed while their transaction was open: it may commit all the same.
-        self._open: list[Entry] = []
+        self._open: list[LogEntry] = []
         #: Deleted, and no operator has gone on with what came after: lanes read nothing of that, whatever
         #: position a commit under way has left in it.
         self._unaccepted: set[str] = set()

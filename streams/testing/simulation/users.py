@@ -14,7 +14,7 @@ from streams.model.message import Message
 from streams.testing.simulation import troubles
 from streams.testing.simulation.faults import kinds_of
 from streams.testing.simulation.handlers import Handlers, HandlersPart, SimulatedWorld
-from streams.testing.simulation.plan import Finding, Plan, Step
+from streams.testing.simulation.plan import Finding, Plan, PlanStep
 from streams.testing.simulation.play import run
 from streams.testing.simulation.shrink import shrink
 
@@ -83,7 +83,7 @@ class Simulated:
         faults = []
         for _ in range(rng.choice((0, 1, 3, 6))):
             kind = rng.choice(list(kinds))
-            faults.append(Step(rng.uniform(0.5, LASTS + 5), kind, kinds[kind]()))
+            faults.append(PlanStep(rng.uniform(0.5, LASTS + 5), kind, kinds[kind]()))
         steps = sorted([*self._sends(wiring, rng, seed), *faults], key=lambda step: step.at)
         shapes = (Handlers(wiring, self._resources(wiring), self.check),)
         return Plan(seed, partitions, lanes, machines, standbys, shapes, options, tuple(steps))
@@ -108,8 +108,8 @@ class Simulated:
             raise WiringError(f"{error}. Give simulate(resources=...) a stand-in for each") from error
         return make
 
-    def _sends(self, wiring: Choreography, rng: Random, seed: int) -> list[Step]:
-        steps: list[Step] = []
+    def _sends(self, wiring: Choreography, rng: Random, seed: int) -> list[PlanStep]:
+        steps: list[PlanStep] = []
         yielded = list(islice(self.workload(Random(f"workload {seed}")), MOST + 1))
         if len(yielded) > MOST:
             raise WiringError(
@@ -120,9 +120,9 @@ class Simulated:
             _check(wiring, send.message)
             at = rng.uniform(0, LASTS) if send.at is None else send.at
             away = int(rng.random() < 0.1)
-            steps.append(Step(at, "send", (send.message, send.id or f"m{number}", away)))
+            steps.append(PlanStep(at, "send", (send.message, send.id or f"m{number}", away)))
             if rng.random() < 0.15:  # a client that has got no answer sends again
-                steps.append(Step(at + rng.choice((0.0, 0.3, 30.0)), "send", steps[-1].what))
+                steps.append(PlanStep(at + rng.choice((0.0, 0.3, 30.0)), "send", steps[-1].what))
         return steps
 
 

@@ -17,7 +17,7 @@ from streams.retry.gate import HandlerGate
 from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
 from streams.staging.measures import Measures
-from streams.staging.unreadable import Unreadable
+from streams.staging.unreadable import UnreadableRows
 from streams.web.base.database_answers import DatabaseAnswer, OutboxRows
 from streams.web.base.scans import Question, Scan
 from streams.web.base.windows import LogRange, ReadPage, TopicFacts, Window
@@ -102,7 +102,7 @@ class LaneView(Protocol):
         """What it has met."""
 
     @property
-    def unreadable(self) -> Unreadable:
+    def unreadable(self) -> UnreadableRows:
         """The rows that it could not read so far."""
 
     @property

@@ -39,7 +39,7 @@ from streams.staging.changes import CHANGED, Writes, mark_of
 from streams.staging.keys import store_key
 from streams.staging.measures import HandlerMeasures
 from streams.staging.timers import set_timer, timer_name
-from streams.staging.unreadable import Unreadable
+from streams.staging.unreadable import UnreadableRows
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 from streams.web.base.access import Access
@@ -104,7 +104,7 @@ class FakeLane:
     trouble: str = ""
     gates: dict[str, HandlerGate] = field(default_factory=dict)
     measures: LaneMeasures = field(default_factory=LaneMeasures)
-    unreadable: Unreadable = field(default_factory=Unreadable)
+    unreadable: UnreadableRows = field(default_factory=UnreadableRows)
 
 
 @dataclass
