@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import claims, dlq, handler, logs, new, positions, rows, saga, schemas, stack, trace
+from streams.cli import claims, dlq, handler, logs, new, positions, rows, saga, schemas, stack, trace, waiting
 from streams.environment import check_names
 from streams.errors import MissingExtra, SettingsError, SteadfaustError
 from streams.logs import configure_logs
@@ -119,6 +119,7 @@ app.command()(stack.status)
 app.command("logs")(logs.logs)
 app.command("compile")(compile_hot_path)
 app.command()(trace.trace)
+app.command()(waiting.waiting)
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(handler.app, name="handler")
 app.add_typer(saga.app, name="saga")

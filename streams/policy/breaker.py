@@ -100,6 +100,7 @@ class Breaker:
 
     Attributes:
         state: closed, open or half-open; open becomes half-open with the first probe.
+        since: from when on it is not closed, epoch seconds; 0: it is closed.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Breaker:
         """`on_transition` is called after each change of state, for logs and metrics."""
         self.policy = policy
         self.state = BreakerState.CLOSED
+        self.since = 0.0
         self._on_transition = on_transition
         self._window = _Window(policy.window)
         self._wait = policy.open_for  # the next time it opens
@@ -179,6 +181,10 @@ class Breaker:
 
     def _become(self, state: BreakerState, now: float, calls: int = 0, failures: int = 0) -> None:
         before, self.state = self.state, state
+        if state is BreakerState.CLOSED:
+            self.since = 0.0
+        elif before is BreakerState.CLOSED:
+            self.since = now
         self._earlier = self._last
         self._window = _Window(self.policy.window)
         self._probes = {}

@@ -24,8 +24,8 @@ from streams.policy.retry import (
     decide,
 )
 from streams.ports import TP, Outgoing
-from streams.retry.gate import HandlerGate
-from streams.retry.queue import Reason, ms
+from streams.retry.gate import Failure, HandlerGate
+from streams.retry.queue import Reason, error_text, ms
 from streams.retry.waiting import CannotWait, Waiting
 from streams.staging.arrival import Arrival, Attempt
 from streams.staging.keys import name_in
@@ -156,7 +156,7 @@ def _decided(
         else:
             deadline = None if arrival.is_replay else arrival.deadline
             decision = decide(kind, attempt.attempts, policy=policy, now=now, deadline=deadline, away=away)
-    note_failure(gate, attempt, error, kind, decision)
+    note_failure(gate, attempt, error, kind, decision, now)
     return decision, error
 
 
@@ -196,11 +196,12 @@ def note_failure(
     error: Exception,
     kind: FailureKind,
     decision: Decision | WaitForVersion | ProbeFailed,
+    now: float,
 ) -> None:
-    """Log and count a failed attempt, and the decision."""
+    """Log and count a failed attempt at `now`, and the decision."""
     name, delay = _NAMES.get(type(decision)) or type(decision).__name__, getattr(decision, "delay", 0.0)
-    gate.failed(str(kind), name)
     arrival = attempt.arrival
+    gate.failed(str(kind), Failure(now, arrival.record.key or b"", error_text(error), name))
     if arrival.span is not None:
         arrival.span.failed(error)
         arrival.span.attributes["steadfaust.failure"] = str(kind)

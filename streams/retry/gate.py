@@ -4,6 +4,7 @@ operator has it paused.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from itertools import islice
 from typing import NamedTuple
@@ -26,6 +27,9 @@ LOOK = 1.0
 MOST_LOOKED_AT = 1000
 #: Queues that are given out at once.
 MOST_READY = 200
+
+#: Failed attempts that are remembered.
+MOST_FAILURES = 10
 
 #: What a message runs with that was let through without asking the breaker: it was closed.
 NO_PERMIT = Permit(0)
@@ -116,6 +120,15 @@ def _is_known(routes: Mapping[str, BoundRoute], topic: str, fingerprint: bytes) 
     return True
 
 
+class Failure(NamedTuple):
+    """A failed attempt: when, in epoch seconds; of which key; why; and what followed."""
+
+    at: float
+    key: bytes
+    error: str
+    decision: str
+
+
 class HandlerGate:
     """Of one handler in one lane.
 
@@ -138,6 +151,7 @@ class HandlerGate:
             when the lane has tried them.
         long_queues: its queues that are long, by their local keys.
         measures: where its attempts are counted; None where nothing is measured.
+        failures: its last failed attempts here, the newest last.
     """
 
     __slots__ = (
@@ -145,6 +159,7 @@ class HandlerGate:
         "breaker",
         "clear",
         "drains",
+        "failures",
         "handler",
         "last_success",
         "long_queues",
@@ -178,6 +193,7 @@ class HandlerGate:
         self.unread = Unread()
         self.long_queues: dict[bytes, LongQueue] = {}
         self.not_yet: dict[bytes, str] = {}
+        self.failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
 
     def handled(self, permit: Permit, seconds: float, now: float) -> None:
         """Count an attempt that has succeeded, and how long it took. The breaker counts an attempt without
@@ -214,8 +230,10 @@ class HandlerGate:
             self.last_success = now
         self.breaker.succeeded(count, now=now)
 
-    def failed(self, kind: str, decision: str) -> None:
-        """Count a failed attempt, for the metrics alone."""
+    def failed(self, kind: str, failure: Failure) -> None:
+        """Remember and count a failed attempt, for people and metrics."""
+        self.failures.append(failure)
+        decision = failure.decision
         if self.measures is not None:
             self.measures.failures[kind, decision] += 1
 

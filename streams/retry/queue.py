@@ -18,6 +18,8 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
+from streams.dead_letters.row import capped
+from streams.errors import text_of
 from streams.model.application import BoundHandler
 from streams.model.layout import LANE
 from streams.model.row_keys import row_key
@@ -38,6 +40,8 @@ log = structlog.get_logger(__name__)
 
 #: An ordering key longer than this is hashed: it is part of the keys of rows.
 MAX_ORDER_BYTES = 64
+#: Bytes of an error that are kept with a queue, for people.
+MAX_ERROR_BYTES = 200
 
 
 class Reason(StrEnum):
@@ -73,6 +77,7 @@ class WaitingQueue(msgspec.Struct, array_like=True, frozen=True):
         behind: reason, due_ms and attempts of message `first`, while replays come before it.
         tried_ms: when its head was tried last, epoch milliseconds; 0: not since it is the head.
         gaps: numbers of replays behind the first one that have been taken out of their order.
+        error: why the head failed last, of MAX_ERROR_BYTES at most; empty: not since it is the head.
     """
 
     reason: Reason
@@ -86,11 +91,22 @@ class WaitingQueue(msgspec.Struct, array_like=True, frozen=True):
     behind: tuple[Reason, int, int] | None = None
     tried_ms: int = 0
     gaps: tuple[int, ...] = ()
+    error: str = ""
 
     @property
     def length(self) -> int:
         """How many wait."""
         return self.next - self.first + self.replays
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether its first message that is no replay is a dead letter, which holds the others back."""
+        return Reason.DEAD in (self.reason, *(self.behind or ())[:1])
+
+    @property
+    def waits(self) -> int:
+        """How many wait for the handler: a dead letter that holds the others does not."""
+        return self.length - self.holds_back
 
     @property
     def replays(self) -> int:
@@ -209,9 +225,11 @@ def message_of(record: Record, now_ms: int, *, letter: bool = False) -> WaitingM
 # -- changes of a queue ------------------------------------------------------------------------------
 
 
-def begin(reason: Reason, *, due_ms: int, attempts: int, size: int, tried_ms: int = 0) -> WaitingQueue:
+def begin(
+    reason: Reason, *, due_ms: int, attempts: int, size: int, tried_ms: int = 0, error: str = ""
+) -> WaitingQueue:
     """A queue of one message, of `size` bytes."""
-    return WaitingQueue(reason, due_ms, 0, 1, size, attempts, tried_ms=tried_ms)
+    return WaitingQueue(reason, due_ms, 0, 1, size, attempts, tried_ms=tried_ms, error=error)
 
 
 def append(queue: WaitingQueue, size: int) -> WaitingQueue:
@@ -220,10 +238,10 @@ def append(queue: WaitingQueue, size: int) -> WaitingQueue:
 
 
 def postpone(
-    queue: WaitingQueue, reason: Reason, *, due_ms: int, attempts: int, tried_ms: int = 0
+    queue: WaitingQueue, reason: Reason, *, due_ms: int, attempts: int, tried_ms: int = 0, error: str = ""
 ) -> WaitingQueue:
     """The head is tried later, or not by itself."""
-    return replace(queue, reason=reason, due_ms=due_ms, attempts=attempts, tried_ms=tried_ms)
+    return replace(queue, reason=reason, due_ms=due_ms, attempts=attempts, tried_ms=tried_ms, error=error)
 
 
 def advance(queue: WaitingQueue, size: int, now_ms: int) -> WaitingQueue | None:
@@ -324,22 +342,27 @@ def put_in(
     due: float,
     now: float,
     *,
-    tried: bool,
+    error: Exception | None,
 ) -> tuple[WaitingQueue, list[Change]]:
     """Let a message wait in a queue: as the head that it is, as the first of a queue that begins, or behind
     all others; a replay before all that are none, as if its ordering key had been known from the start.
-    `reason` and `due` (epoch seconds) are those of a head. Returns the new queue and all changes.
+    `reason` and `due` (epoch seconds) are those of a head, and `error` what its handler has raised now.
+    Returns the new queue and all changes.
     """
-    arrival, name, tried_ms = attempt.arrival, name_in(local), ms(now) if tried else 0
+    arrival, name, text = attempt.arrival, name_in(local), error_text(error)
+    tried_ms = 0 if error is None else ms(now)
     if queue is not None and arrival.queue == local:
-        queue = postpone(queue, reason, due_ms=ms(due), attempts=attempt.attempts, tried_ms=tried_ms)
+        queue = postpone(
+            queue, reason, due_ms=ms(due), attempts=attempt.attempts, tried_ms=tried_ms, error=text
+        )
         if reason is not Reason.DEAD:
             return queue, [set_queue(name, queue)]
         return queue, with_message(local, queue, queue.head, message_of(arrival.record, ms(now), letter=True))
     letter = arrival.is_replay or reason is Reason.DEAD
     message = message_of(arrival.record, ms(now), letter=letter)
     if queue is None:
-        queue = begin(reason, due_ms=ms(due), attempts=attempt.attempts, size=message.size, tried_ms=tried_ms)
+        tries, size = attempt.attempts, message.size
+        queue = begin(reason, due_ms=ms(due), attempts=tries, size=size, tried_ms=tried_ms, error=text)
         number = queue.first
     elif letter:
         queue = replayed(queue, message.size, ms(now))
@@ -382,6 +405,11 @@ def queue_of_order(arrival: Arrival, handler: BoundHandler) -> bytes:
     if len(order) > MAX_ORDER_BYTES:
         order = blake2b(order, digest_size=16).digest()
     return arrival.entry.prefix + queue_name(handler.name_bytes, arrival.record.key or b"", order)
+
+
+def error_text(error: Exception | None) -> str:
+    """An error as it is kept with a queue; empty for None."""
+    return "" if error is None else capped(f"{type(error).__name__}: {text_of(error)}", MAX_ERROR_BYTES)
 
 
 def ms(seconds: float) -> int:

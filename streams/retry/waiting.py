@@ -141,7 +141,7 @@ class Waiting:
         if queue is None and local in gate.queues:
             unreadable = RowUnreadable(f"it is to wait in the queue {name_in(local)!r}, which cannot be read")
             raise CannotWait(unreadable, may_reply=False)
-        after, changes = put_in(local, queue, attempt, reason, due, now, tried=error is not None)
+        after, changes = put_in(local, queue, attempt, reason, due, now, error=error)
         if not is_head and (full := self._full(handler, reason, queue, after) or self.too_large(changes)):
             raise CannotWait(error or full)
         self.staging.put(arrival.entry, changes)

@@ -161,8 +161,7 @@ class Writes:
             if value is not None:  # after its version stands its time; stale ones as below
                 yield Write(DEAD_LETTERS_BY_AGE, value[1 : 1 + TIME] + key, b"")
 
-    @staticmethod
-    def _lane(key: bytes, value: bytes | None) -> Iterator[Write]:
+    def _lane(self, key: bytes, value: bytes | None) -> Iterator[Write]:
         kind, name = split_local_lane_key(key)
         if kind == POSITION:
             yield Write(POSITIONS, name, value)
@@ -172,6 +171,8 @@ class Writes:
                 yield Write(TIMERS_BY_DUE, value[:TIME] + name, b"")
         elif kind == QUEUE:
             yield Write(QUEUES, name, value)
+            if (mark := self._marks.get(QUEUES)) is not None:
+                yield Write(CHANGED, mark + name, b"")
             # As above; a queue without a time is not due by itself.
             if value is not None and any(value[TIME:PLACE]):
                 yield Write(QUEUES_BY_DUE, value[:PLACE] + name, b"")

@@ -251,6 +251,19 @@ async def test_an_edited_message_is_new_and_caused_by_the_old(world: World) -> N
     assert broken.which
 
 
+async def test_a_letter_whose_edit_failed_again_is_edited_once_more(world: World) -> None:
+    work = counting(world.name)
+    lane, broken, _, ident = await with_a_letter(world, work, edit_dead_letters=True)
+    broken.which.add(("a", 6))
+    for number, counters in ((6, {"dead_letters": 2}), (7, {"replayed": 1})):
+        edit = {"value": b'{"k":"a","i":%d}' % number, "operation_id": f"edit-{number}"}
+        await operated(world, lane, operation(world, LetterCommand.EDIT, ident, **edit))
+        await quiet(world, lane, **counters)
+    await lane.stop()
+    assert await order_of(world, work, "a") == [0, 2, 7]
+    assert [name for name, _ in await results(world)] == ["edit", "replayed"] * 2
+
+
 async def test_editing_is_refused_unless_it_is_enabled(world: World) -> None:
     lane, _, events, ident = await with_a_letter(world, counting(world.name))
     await operated(world, lane, operation(world, LetterCommand.EDIT, ident, value=b'{"k":"a","i":7}'))

@@ -74,6 +74,26 @@ async def elsewhere(
     return await ask(owner, path, query)
 
 
+def lanes_by_owner(view: WorkerView) -> dict[str | None, list[int]]:
+    """All lanes by the worker that owns them; None: no owner is known."""
+    lanes: dict[str | None, list[int]] = {}
+    for number in range(view.application.layout.lanes):
+        owner = view.url if number in view.lanes else view.assignment.owners.get(number)
+        lanes.setdefault(owner, []).append(number)
+    return lanes
+
+
+def lanes_in(view: WorkerView, query: Query) -> list[int]:
+    """The lanes that another worker asks for. Raises Problem 400."""
+    try:
+        lanes = [int(number) for number in query.get("lanes", "").split(",") if number]
+    except ValueError:
+        lanes = [-1]
+    if not all(0 <= number < view.application.layout.lanes for number in lanes):
+        raise Problem(400, "bad_lanes", f"lanes is {query['lanes']!r}: give numbers of lanes")
+    return lanes
+
+
 def place_of(app: Application, query: Query) -> tuple[int, bytes]:
     """The lane, and the place in it, that a part begins at. Raises Problem 400."""
     place = decode_cursor(query.get("cursor", ""))

@@ -21,7 +21,7 @@ from streams.retry.gate import HandlerGate
 from streams.retry.queue import read_queue
 from streams.staging.changes import HANDLERS, QUEUES
 from streams.staging.keys import split_store_key, store_key
-from streams.web.base.lane_rows import AT_ONCE, Query, check_still_here
+from streams.web.base.lane_rows import AT_ONCE, Query, check_still_here, lanes_by_owner, lanes_in
 from streams.web.base.paging import after
 from streams.web.base.view import Problem, WorkerView, readable_store
 from streams.web.handlers.awaited_schemas import awaited
@@ -53,14 +53,11 @@ async def list_handlers(
     if handler:
         check_known(view.application, handler)
     if asked_by is not None:
-        return await _of_lanes(view, names, _lanes(view, query), counted=bool(handler))
-    lanes: dict[str | None, list[int]] = {}
-    for number in range(view.application.layout.lanes):
-        owner = view.url if number in view.lanes else view.assignment.owners.get(number)
-        lanes.setdefault(owner, []).append(number)
+        return await _of_lanes(view, names, lanes_in(view, query), counted=bool(handler))
     path = f"{HANDLERS_PATH}/{handler}" if handler else HANDLERS_PATH
     parts = [
-        _of_owner(view, names, owner, some, path, ask, counted=bool(handler)) for owner, some in lanes.items()
+        _of_owner(view, names, owner, some, path, ask, counted=bool(handler))
+        for owner, some in lanes_by_owner(view).items()
     ]
     known = [_answer_of(name, 0, [], None) for name in names]  # also when no lane answers
     return merged([_answer(view.application, known, {}), *await asyncio.gather(*parts)])
@@ -187,22 +184,12 @@ async def _waiting(view: WorkerView, lane: int, name: str) -> tuple[dict[str, in
                 return dict(counts), False
             with suppress(ValueError):  # the lane says so
                 queue = read_queue(data)
-                counts[str(queue.reason)] += queue.length
+                counts[str(queue.reason)] += queue.waits
             looked += 1
             if looked % AT_ONCE == 0:
                 await asyncio.sleep(0)
                 check_still_here(view, lane, store)
     return dict(counts), True
-
-
-def _lanes(view: WorkerView, query: Query) -> list[int]:
-    try:
-        lanes = [int(number) for number in query.get("lanes", "").split(",") if number]
-    except ValueError:
-        lanes = [-1]
-    if not all(0 <= number < view.application.layout.lanes for number in lanes):
-        raise Problem(400, "bad_lanes", f"lanes is {query['lanes']!r}: give numbers of lanes")
-    return lanes
 
 
 def _answer(app: Application, handlers: list[HandlerAnswer], left_out: dict[int, str]) -> HandlersAnswer:

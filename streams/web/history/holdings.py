@@ -7,22 +7,21 @@ from itertools import islice
 from typing import NamedTuple
 
 from streams.dead_letters.row import decode_summary, letter_id
-from streams.model.envelope import ID, rfc3339
 from streams.model.layout import DEAD_LETTERS
 from streams.model.row_keys import row_key
 from streams.ports import Store
-from streams.retry.queue import queue_name, read_message, read_queue
-from streams.staging.changes import MESSAGES, QUEUES, TIMERS
+from streams.staging.changes import TIMERS
 from streams.staging.keys import split_store_key, store_key, time_in
 from streams.web.base.answers import RowAnswer
 from streams.web.base.lane_rows import AskOwner, elsewhere
 from streams.web.base.paging import after
-from streams.web.base.table_fields import shown_table, text_of
+from streams.web.base.table_fields import shown_table
 from streams.web.base.view import Problem, WorkerView, readable_store
-from streams.web.history.timeline_answers import KeyAnswer, TableRows, TimerAnswer, WaitingAnswer
+from streams.web.history.timeline_answers import KeyAnswer, TableRows, TimerAnswer
 from streams.web.letters.letters import summary_answer
 from streams.web.sagas.saga_answers import SagaAnswer
 from streams.web.sagas.saga_rows import kinds, saga_of_key
+from streams.web.waiting.queue_answers import rows_of_key
 
 KEY_PATH = "/api/key"
 #: Rows of a kind that are shown: of a table, of letters, of queues, of timers.
@@ -62,7 +61,7 @@ async def held(view: WorkerView, key: str, *, asked_by: str | None, ask: AskOwne
             summary_answer(view.application, letter_id(local), decode_summary(value))
             for local, value in place.begins(DEAD_LETTERS, row_key(data))
         ],
-        waiting=list(_waiting(view, place)),
+        waiting=list(islice(rows_of_key(view, place.store, lane, data, behind=0), MOST_OF_A_KIND)),
         timers=list(_timers(view, place)),
     )
 
@@ -99,28 +98,6 @@ def _tables(view: WorkerView, place: _KeyPlace) -> Iterator[TableRows]:
         ]
         if rows:
             yield TableRows(table=name, rows=rows[:MOST_OF_A_KIND], more=len(rows) > MOST_OF_A_KIND)
-
-
-def _waiting(view: WorkerView, place: _KeyPlace) -> Iterator[WaitingAnswer]:
-    for handler in view.application.handlers.values():
-        for local, value in place.begins(QUEUES, queue_name(handler.name_bytes, place.key)):
-            try:
-                queue = read_queue(value)
-                data = place.store.get(MESSAGES, local + queue.head.to_bytes(8, "big"))
-                head = None if data is None else read_message(data)
-            except ValueError:  # the lane says so
-                continue
-            ident = b"" if head is None else dict(head.headers).get(ID, b"")
-            yield WaitingAnswer(
-                handler=handler.name,
-                reason=str(queue.reason),
-                messages=queue.length,
-                attempts=queue.attempts,
-                due=rfc3339(queue.due_ms / 1000) if queue.due_ms else "",
-                due_in=round(queue.due_ms / 1000 - view.now(), 1) if queue.due_ms else None,
-                id=text_of(ident),
-                topic="" if head is None else head.topic,
-            )
 
 
 def _timers(view: WorkerView, place: _KeyPlace) -> Iterator[TimerAnswer]:

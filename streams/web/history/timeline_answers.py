@@ -10,6 +10,7 @@ from streams.web.base.answers import RowAnswer
 from streams.web.base.database_answers import OutboxRowAnswer
 from streams.web.letters.letter_answers import LetterAnswer
 from streams.web.sagas.saga_answers import SagaAnswer
+from streams.web.waiting.waiting_answers import WaitingAnswer
 
 
 class RowChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,19 +120,6 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     outbox: OutboxRowAnswer | None = None
     trace: str = ""
     trace_at: str = ""
-
-
-class WaitingAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages of a key that wait for a handler. `due_in` in seconds; None: not before something happens."""
-
-    handler: str
-    reason: str
-    messages: int
-    attempts: int
-    due: str
-    due_in: float | None
-    id: str
-    topic: str
 
 
 class TimerAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -142,7 +142,9 @@ class Sampler:
             handler = handler_of(name_in(local)).decode("utf-8", "replace")
             with suppress(ValueError):  # of what cannot be read, which the lane says
                 queue = read_queue(data)
-                sample.waiting[handler, str(queue.reason)] += queue.length
+                if not queue.waits:
+                    continue
+                sample.waiting[handler, str(queue.reason)] += queue.waits
                 head = store.get(MESSAGES, local + queue.head.to_bytes(8, "big"))
                 if head is not None:  # else its queue has changed since the row was read
                     _earlier(sample.oldest_waiting, handler, read_message(head).waits_since)

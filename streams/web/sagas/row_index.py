@@ -75,11 +75,16 @@ Pause = Callable[[], Awaitable[None]]
 # -- to keep it -------------------------------------------------------------------------------------------
 
 
+def is_begun(store: Store, index: Index) -> bool:
+    """Whether there is an index, though it may not have caught up yet."""
+    return store.get(STATUS_OF, _NOTE) == _note(index)
+
+
 async def catch_up(store: Store, index: Index, pause: Pause, most: float = float("inf")) -> bool:
     """Index what has changed, `most` rows about. False: not all yet, so the index may lack rows. Others have
     their turn in each `pause`, which raises when the store has gone meanwhile.
     """
-    if store.get(STATUS_OF, _NOTE) != _note(index):
+    if not is_begun(store, index):
         if most != float("inf"):  # it takes too long for one who waits
             return False
         await _begin(store, index, pause)
@@ -149,9 +154,9 @@ def _place(entry: IndexedStatus, mark: bytes) -> bytes:
     return _list_of(entry.group, entry.status) + entry.order + mark
 
 
-def place_of_row(group: str, status: str, table: str, local: bytes) -> bytes:
-    """The place of a row in a list whose entries have no order but that of their rows."""
-    return _list_of(group, status) + mark_of(table, local)
+def place_of_row(group: str, status: str, table: str, local: bytes, order: bytes = b"") -> bytes:
+    """The place of a row in a list, by its order there; some lists have none but that of their rows."""
+    return _list_of(group, status) + order + mark_of(table, local)
 
 
 def _list_of(group: str, status: str) -> bytes:

@@ -26,6 +26,7 @@ from streams.web.site import (
     overview_routes,
     saga_routes,
     table_routes,
+    waiting_routes,
 )
 from streams.web.site.pages import json_response
 from streams.web.site.site import Route, Site, static
@@ -43,6 +44,7 @@ ROUTES: tuple[Route, ...] = (
     *saga_routes.ROUTES,
     *letter_routes.ROUTES,
     *handler_routes.ROUTES,
+    *waiting_routes.ROUTES,
     *history_routes.ROUTES,
     *login.ROUTES,
 )

@@ -152,7 +152,7 @@ async def test_handlers_have_pages_from_which_they_are_paused(first, second, one
     paused(second, 2)
     first.wait(first.key_in(0, 1))
     await one.shows("/handlers", f'href="/handlers/{NOTE}"', "paused in 1 of 8, running in 7 of 8")
-    await one.shows(f"/handlers/{NOTE}", "messages that wait: retry 1;")
+    await one.shows(f"/handlers/{NOTE}", "messages that wait</a>: retry 1;")
     fields = {"operation": "pause", "who": "ann", "why": "<b>strike</b>"}
     assert (await one.send(f"/handlers/{NOTE}", **fields))[:2] == (303, f"/handlers/{NOTE}?asked=pause")
     assert {tp.partition for tp, _ in first.asked} == set(range(8))

@@ -284,7 +284,7 @@ class FakeWorker:
         """Write rows of a lane itself, to that of the key."""
         partition = self.partition(key)
         rows = [(store_key(partition, each.key), each.value) for each in changes]
-        self.lanes[self.lane(key)].store.apply(Writes(1).local("lane", rows), {})
+        self.lanes[self.lane(key)].store.apply(Writes(1, self.application.followed).local("lane", rows), {})
 
     def wait(
         self,

@@ -1,0 +1,50 @@
+"""`steadfaust waiting`: which messages wait, for what, and until when.
+
+Exit status: 0 some wait; 1 an error; 3 none does; 4 not all lanes have answered.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from streams.cli.options import NOTHING, UNFINISHED, At, Json, Limit, echo
+from streams.cli.workers import find_worker
+from streams.web.waiting.waiting_answers import REASONS, WAITING_PATH
+
+
+def waiting(
+    worker: At = "",
+    handler: Annotated[str, typer.Option(help="Only those that wait for this handler.")] = "",
+    reason: Annotated[str, typer.Option(help=f"Only those that wait for this: {', '.join(REASONS)}.")] = "",
+    key: Annotated[str, typer.Option(help="All of this key, also those behind the first one.")] = "",
+    limit: Limit = 50,
+    *,
+    as_json: Json = False,
+) -> None:
+    """List messages that wait, the oldest first: why, until when, and how many wait behind each."""
+    if reason and reason not in REASONS:
+        raise typer.BadParameter(f"--reason knows no {reason}: use {', '.join(REASONS)}")
+    given = {"handler": handler, "reason": reason, "key": key, "limit": str(min(limit, 500))}
+    query = {name: text for name, text in given.items() if text}
+    printed = 0
+    incomplete: dict[str, str] = {}
+    for page in find_worker(worker).pages(WAITING_PATH, query):
+        incomplete |= {**page["unsorted"], **page["left_out"]}
+        for each in page["waiting"][: limit - printed]:
+            printed += 1
+            echo(each, _line, as_json=as_json)
+        if printed >= limit:
+            break
+    for lane, why in incomplete.items():
+        typer.echo(f"lane {lane} is not all there: {why}", err=True)
+    raise typer.Exit(UNFINISHED if incomplete else 0 if printed else NOTHING)
+
+
+def _line(each: dict[str, Any]) -> str:
+    due = f" ({each['due']})" if each["due"] else ""
+    behind = f"  {each['behind']} behind it" if each["behind"] else ""
+    tries = f"  {each['attempts']} attempts" if each["attempts"] else ""
+    what = f"{each['since'] or '-':<24}  {each['key']}  {each['type']} for {each['handler']}"
+    return f"{what}  {each['reason']}: {each['why']}; until {each['until']}{due}{tries}{behind}"

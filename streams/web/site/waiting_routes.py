@@ -1,0 +1,53 @@
+"""Addresses of messages that wait."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from streams.web.site.web_request import Read, WebRequest, asks
+from streams.web.waiting.waiting import list_waiting
+from streams.web.waiting.waiting_answers import REASONS, WAITING_PATH, WaitingPage
+
+
+class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
+    """The page: what was found, how many wait for which handler as counted last, and the names of reasons."""
+
+    found: WaitingPage
+    total: int
+    by_handler: dict[str, int]
+    reasons: dict[str, str]
+
+    @property
+    def heading(self) -> str:
+        """How many wait, and where most of them wait for one handler, for which."""
+        if not self.total:
+            return "No message waits" if not self.found.waiting else "Messages wait"
+        heading = "1 message waits" if self.total == 1 else f"{self.total:,} messages wait"
+        handler, count = next(iter(self.by_handler.items()))
+        return (
+            f"{heading}: {count:,} of them for {handler}"
+            if count < self.total
+            else f"{heading} for {handler}"
+        )
+
+
+async def waiting_page(request: WebRequest) -> WaitingShown:
+    """The page. Raises Problem."""
+    overview = await request.overviews.answer()
+    counts = Counter(
+        {each.handler: each.numbers.waits for service in overview.services for each in service.handlers}
+    )
+    return WaitingShown(
+        found=await list_waiting(request.view, request.query, **request.asker(WaitingPage)),
+        total=overview.waiting,
+        by_handler={name: count for name, count in counts.most_common() if count},
+        reasons=REASONS,
+    )
+
+
+ROUTES = (
+    Read(WAITING_PATH.removeprefix("/api"), asks(list_waiting, WaitingPage)),
+    Read("/waiting", waiting_page, "waiting.html", json=None),
+)

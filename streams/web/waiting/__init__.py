@@ -1,0 +1,1 @@
+"""Messages that wait: which, for what, until when."""
