@@ -1,7 +1,7 @@
 """`steadfaust dlq`: look at dead letters, and put them right.
 
-Exit status: 0 done, 1 an error or a refusal, 3 nothing matched, 4 a job failed or was stopped, or a letter's
-lane has not answered yet.
+Exit status: 0 done, 1 an error, a refusal or a replay that failed again, 3 nothing matched, 4 a job failed or
+was stopped, a letter's lane has not answered yet, or a replay still waits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from base64 import b64encode
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 from urllib.parse import quote
 
 import msgspec
@@ -40,6 +40,8 @@ app.add_typer(foreign.app, name="foreign")
 LETTERS = "/api/dead-letters"
 #: Between looks at a job's progress or at the groups, in seconds.
 PAUSE = 0.5
+#: Outcomes of operations, as the results of a job name them.
+OUTCOMES = ("handled", "done", "failed", "refused", "discarded", "waiting", "unsettled")
 
 Where = Annotated[
     list[str] | None,
@@ -50,9 +52,9 @@ Rate = Annotated[float, typer.Option(help="Operations in a second at most.")]
 Job = Annotated[str, typer.Option(help="A name; started again by the same one, a job does nothing twice.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before many are touched.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be touched.")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the answers of the letters' lanes.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until the operations have ended.")]
 Timeout = Annotated[
-    float, typer.Option(min=0, help="Seconds to wait for the answers of letters' lanes at most.")
+    float, typer.Option(min=0, help="Seconds to wait until the operations have ended at most.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Parked letters, too.")]
 
@@ -191,11 +193,13 @@ def _many(
             raise typer.Exit(NOTHING)
         typer.confirm(f"{operation} {found['matched']} letters?", abort=True)
     job = address.post(f"{LETTERS}/operations", {**body, "matching": matching})
-    _tell(_wait(address, job, quiet=as_json), as_json=as_json)
+    _tell(_wait(address, job, timeout, quiet=as_json), as_json=as_json)
 
 
-def _wait(worker: WorkerAddress, job: dict[str, Any], *, quiet: bool = False) -> dict[str, Any]:
-    """Follow a job to its end. Ctrl-C stops it."""
+def _wait(
+    worker: WorkerAddress, job: dict[str, Any], timeout: float = 0.0, *, quiet: bool = False
+) -> dict[str, Any]:
+    """Follow a job to its end, which Ctrl-C stops, and then its operations for `timeout` seconds at most."""
     name = job["job"]
     try:
         while job["state"] == "running":
@@ -204,42 +208,69 @@ def _wait(worker: WorkerAddress, job: dict[str, Any], *, quiet: bool = False) ->
             if not quiet:
                 typer.echo(f"job {name}: {_progress(job)}", err=True)
     except KeyboardInterrupt:
-        job = worker.post(f"{LETTERS}/jobs/{name}/stop", {})
-    return job
+        return dict(worker.post(f"{LETTERS}/jobs/{name}/stop", {}))
+    until = time.monotonic() + timeout
+    while True:
+        job = worker.get(f"{LETTERS}/jobs/{name}")
+        results = job["results"] or {"unsettled": 0, "waiting": 0}
+        if not (results["unsettled"] or results["waiting"]) or time.monotonic() >= until:
+            return job
+        time.sleep(PAUSE)
 
 
 def _answers(
     worker: WorkerAddress, job: dict[str, Any], letters: list[str], timeout: float
-) -> dict[str, str]:
-    """What the letters' lanes have answered, by letter; of one that has not within the bound nothing. Ctrl-C
-    ends the waiting, not the operation.
+) -> dict[str, dict[str, Any]]:
+    """The answers of the letters' lanes, by letter; of one that has not answered within the bound nothing.
+    Ctrl-C ends the waiting, not the operation.
     """
-    found: dict[str, str] = {}
+    found: dict[str, dict[str, Any]] = {}
     until = time.monotonic() + timeout
     query = {"job": job["job"], "operation": job["operation"]}
     while True:
         for letter in letters:
-            if letter not in found:
+            if letter not in found or found[letter]["outcome"] == "waiting":
                 answer = worker.get(f"{LETTERS}/{quote(letter, safe='')}/answer", query)
                 if answer["settled"]:
-                    found[letter] = answer["result"]
-        if len(found) == len(set(letters)) or time.monotonic() >= until:
+                    found[letter] = answer
+        ended = [letter for letter, answer in found.items() if answer["outcome"] != "waiting"]
+        if len(ended) == len(set(letters)) or time.monotonic() >= until:
             return found
         time.sleep(PAUSE)
 
 
-def _tell_answers(job: dict[str, Any], answers: dict[str, str], *, as_json: bool) -> None:
-    """Print what each letter's lane has answered, and end with what that means."""
+def _tell_answers(job: dict[str, Any], answers: dict[str, dict[str, Any]], *, as_json: bool) -> None:
+    """Print how the operation on each letter has ended, and exit with what that means."""
     if as_json:
-        typer.echo(json_line({**job, "answers": answers}))
+        results = {letter: answer["result"] for letter, answer in answers.items()}
+        ended = {letter: [answer["outcome"], answer["detail"]] for letter, answer in answers.items()}
+        typer.echo(json_line({**job, "answers": results, "outcomes": ended}))
     else:
-        for letter, result in answers.items():
-            typer.echo(f"{job['operation']} of {letter}: {result}")
+        for letter, answer in answers.items():
+            typer.echo(f"{job['operation']} of {letter}: {_outcome(answer)}")
     if waiting := job["matched"] - len(answers):
         reason = f"the lanes of {waiting} of {job['matched']} letters have not answered yet"
         typer.echo(f"error: {reason}; to look again, give --job {job['job']}", err=True)
         raise typer.Exit(UNFINISHED)
-    raise typer.Exit(REFUSED if any(each.startswith("refused") for each in answers.values()) else 0)
+    _exit({answer["outcome"] for answer in answers.values()})
+
+
+def _outcome(answer: dict[str, Any]) -> str:
+    """How an operation has ended, in words."""
+    match answer["outcome"]:
+        case "done":
+            return str(answer["result"])
+        case "failed":
+            return f"failed again: {answer['detail']}"
+        case outcome:
+            return f"{outcome}: {answer['detail']}" if answer["detail"] else str(outcome)
+
+
+def _exit(outcomes: set[str]) -> NoReturn:
+    """End with the status that outcomes mean."""
+    if outcomes & {"refused", "failed"}:
+        raise typer.Exit(REFUSED)
+    raise typer.Exit(UNFINISHED if outcomes & {"waiting", "unsettled"} else 0)
 
 
 def _progress(job: dict[str, Any]) -> str:
@@ -252,12 +283,24 @@ def _progress(job: dict[str, Any]) -> str:
 
 def _tell(job: dict[str, Any], *, as_json: bool) -> None:
     typer.echo(json_line(job) if as_json else f"{job['operation']}, job {job['job']}: {_progress(job)}")
+    results = job["results"] or {}
+    counts = {name: results[name] for name in OUTCOMES if results.get(name)}
+    if counts and not as_json:
+        typer.echo(
+            ", ".join(f"{'failed again' if name == 'failed' else name} {n}" for name, n in counts.items())
+        )
+        for error, number in results["errors"].items():
+            typer.echo(f"{number:>8}  {error}")
+        if results["why_waiting"]:
+            typer.echo(f"waits: {results['why_waiting']}")
     if job["error"]:
         typer.echo(f"error: {job['error']}", err=True)
     if job["state"] != "done":
         typer.echo(f"to go on, give the same command with --job {job['job']}", err=True)
         raise typer.Exit(UNFINISHED)
-    raise typer.Exit(0 if job["matched"] else NOTHING)
+    if not job["matched"]:
+        raise typer.Exit(NOTHING)
+    _exit(set(counts))
 
 
 @app.command()

@@ -12,6 +12,7 @@ import pytest
 from click.testing import Result
 from lane_checker import check
 from lane_desk import letter_ids, letters, operations_log
+from lane_pausing import asked
 from lane_workloads import counting
 from lane_worlds import FakeWorld, Post
 from test_lane_desk import quiet
@@ -23,6 +24,7 @@ from streams.dead_letters.row import LetterState
 from streams.errors import PermanentError
 from streams.http import HttpServer
 from streams.model.application import Application
+from streams.model.operations import HandlerCommand
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
 from streams.web.site.routes import site
@@ -226,7 +228,7 @@ async def test_a_command_about_a_letter_says_the_lanes_answer(fake: FakeWorld) -
             f"restore of {ident}: refused: it is not discarded",
         )
         done = await run("replay", ident)
-        assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, f"replay of {ident}: replaying")
+        assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, f"replay of {ident}: handled")
         await quiet(fake, lane, replayed=1)
         gone = await run("replay", ident)
         assert (gone.exit_code, gone.stdout.splitlines()[-1]) == (
@@ -236,6 +238,30 @@ async def test_a_command_about_a_letter_says_the_lanes_answer(fake: FakeWorld) -
         both = await run("discard", ident, other)
         assert both.exit_code == REFUSED
         assert f"discard of {other}: discarded" in both.stdout
+
+
+async def test_a_replay_that_fails_again_or_waits_says_so(fake: FakeWorld) -> None:
+    async with a_desk(fake) as (desk, lane, work):
+        ident, other = (await letter_ids(fake))[:2]
+
+        async def run(*words: str) -> Result:
+            asking = asyncio.create_task(desk.run("replay", *words, "--why", "mended"))
+            await fake.until(asking.done)
+            return asking.result()
+
+        failed = await run(ident)
+        assert failed.exit_code == REFUSED
+        assert f"replay of {ident}: failed again: PermanentError: a is odd" in failed.stdout
+        many = await run("-w", "key=b", "--yes")
+        assert (many.exit_code, "failed again 2" in many.stdout) == (REFUSED, True)
+        await asked(fake, HandlerCommand.PAUSE)
+        waits = await run(other, "--timeout", "0.1")
+        assert waits.exit_code == UNFINISHED
+        assert f"replay of {other}: waiting: paused by ann" in waits.stdout
+        work.hooks.before = lambda _: None
+        await asked(fake, HandlerCommand.RESUME)
+        await quiet(fake, lane, replayed=1)
+        assert "replaying" not in (await desk.run("list")).stdout
 
 
 async def test_a_command_says_when_a_lane_has_not_answered(

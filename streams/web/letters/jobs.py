@@ -7,7 +7,8 @@ the lane takes each id once: to resume a job, also elsewhere, is to start it aga
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,8 +31,11 @@ from streams.web.letters.letter_answers import (
     Ask,
     GroupAnswer,
     JobAnswer,
+    JobResults,
     LetterAnswer,
     LettersAnswer,
+    OutcomesAnswer,
+    SettledAnswer,
     merged,
 )
 from streams.web.letters.letters import FILTERS, partition_and_key
@@ -41,6 +45,13 @@ log = structlog.get_logger(__name__)
 #: A page of letters for a query: `letters.list_letters` with all but its query given.
 Page = Callable[[Query], Awaitable[LettersAnswer]]
 
+#: How operations have ended: `operation_answers.outcomes` with all but its query given.
+Outcomes = Callable[[Query], Awaitable[OutcomesAnswer]]
+
+#: Letters of a job whose operations are followed to their end, and those that one look goes through.
+MOST_FOLLOWED, MOST_LOOKED_AT = 10_000, 200
+#: Errors that the results of a job name.
+MOST_ERRORS = 5
 #: Seconds for which a job waits for a lane's owner, each time; then it fails, and can be resumed.
 PATIENCE = 120.0
 #: Jobs that are remembered after they have ended.
@@ -57,9 +68,11 @@ _STATES = {
 class Jobs:
     """The jobs of one worker."""
 
-    def __init__(self, view: WorkerView, page: Page) -> None:
+    def __init__(self, view: WorkerView, page: Page, outcomes: Outcomes) -> None:
         self._view = view
         self._page = page
+        self._outcomes = outcomes
+        self._followed: dict[str, dict[str, SettledAnswer | None]] = {}
         self._jobs: dict[str, JobAnswer] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, Ask] = {}
@@ -110,6 +123,18 @@ class Jobs:
         if name not in self._jobs:
             raise Problem(404, "no_job", f"this worker ({self._view.url}) has no job {name!r}")
         return self._jobs[name]
+
+    async def with_results(self, name: str) -> JobAnswer:
+        """A job, and how its operations have ended so far. Raises Problem 404."""
+        job, followed = self.get(name), self._followed.get(name, {})
+        if not followed:
+            return job
+        left = [letter for letter, known in followed.items() if known is None or not known.is_final]
+        query = {"job": name, "operation": job.operation, "letters": ",".join(left[:MOST_LOOKED_AT])}
+        for each in (await self._outcomes(query)).outcomes if left else []:
+            del followed[each.letter]  # it goes to the end: the others come first at the next look
+            followed[each.letter] = each
+        return replace(job, results=results_of(followed, job.asked))
 
     def request_of(self, name: str) -> Ask:
         """The request of a job. Raises Problem 404."""
@@ -189,11 +214,32 @@ class Jobs:
             del self._jobs[name]
             self._tasks.pop(name, None)
             self._asked.pop(name, None)
+            self._followed.pop(name, None)
 
     async def _send(self, request: Ask, letters: Sequence[str]) -> None:
         app, now = self._view.application, self._view.now()
         posts = [message_of(app, request, letter, now) for letter in letters]
         await self._view.operate(posts)
+        followed = self._followed.setdefault(request.job, {})
+        for letter in letters:
+            if len(followed) < MOST_FOLLOWED:
+                followed.setdefault(letter, None)
+
+
+def results_of(followed: Mapping[str, SettledAnswer | None], sent: int) -> JobResults:
+    """The results of operations on letters, of which so many were sent."""
+    known = [each for each in followed.values() if each is not None]
+    counts = Counter(each.outcome or "unsettled" for each in known)
+    failed = [each for each in known if each.outcome == "failed"]
+    errors = Counter(each.detail for each in failed)
+    return JobResults(
+        **{name: counts[name] for name in ("handled", "failed", "waiting", "refused", "done", "discarded")},
+        unsettled=counts["unsettled"] + len(followed) - len(known),
+        errors=dict(errors.most_common(MOST_ERRORS)),
+        why_waiting=next((each.detail for each in known if each.outcome == "waiting"), ""),
+        example=failed[0].letter if failed else "",
+        not_followed=max(0, sent - len(followed)),
+    )
 
 
 def operation_id(job: str, operation: LetterCommand, letter: str) -> bytes:
@@ -288,6 +334,7 @@ def _groups(letters: Sequence[LetterAnswer]) -> list[GroupAnswer]:
             oldest=letter.failed_at,
             newest=letter.failed_at,
             example=letter.id,
+            message=letter.error_message,
         )
         for letter in letters
     ]

@@ -10,6 +10,7 @@ from streams.dead_letters.row import Event, Summary
 from streams.model.envelope import rfc3339
 from streams.model.operations import LetterCommand
 from streams.web.base.table_fields import text_of
+from streams.web.waiting.waiting_answers import WaitingAnswer
 
 
 class LetterAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +48,14 @@ class LettersAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Letters that have failed alike: how many, when the first and the last, and one of them."""
+    """Letters that have failed alike: how many, when the first and the last, and one of them.
+
+    Attributes:
+        message: the error message of that one.
+        last_hour: how many have failed in the last hour.
+        failed_again: how many failed in a replay, too.
+        replaying: how many have a replay that has not ended; why one of them waits is on its page.
+    """
 
     handler: str
     service: str
@@ -58,6 +66,10 @@ class GroupAnswer(msgspec.Struct, frozen=True, kw_only=True):
     oldest: str
     newest: str
     example: str
+    message: str = ""
+    last_hour: int = 0
+    failed_again: int = 0
+    replaying: int = 0
 
     @property
     def alike(self) -> tuple[str, str, str, str]:
@@ -85,7 +97,8 @@ class EventAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 class LetterShown(msgspec.Struct, frozen=True, kw_only=True):
     """A letter with all that is known of it. `value` is decoded; `hex` is in its place when it will not
-    decode, and `unreadable` says why.
+    decode, and `unreadable` says why. After `max_replays` replays that failed it is parked; `waits` is what
+    its replay waits for.
     """
 
     letter: LetterAnswer
@@ -95,6 +108,8 @@ class LetterShown(msgspec.Struct, frozen=True, kw_only=True):
     headers: list[tuple[str, str]]
     trace: str
     history: list[EventAnswer]
+    max_replays: int = 0
+    waits: WaitingAnswer | None = None
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -132,8 +147,8 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     through.
 
     `state`: running, done, stopped or failed; `waits_for` says why it does not get on, while a lane has no
-    owner that answers. The operations are settled by the letters' lanes, a moment later; the letters'
-    history and the log of operations tell how.
+    owner that answers. The operations are settled by the letters' lanes, a moment later: `results` counts
+    how, where one job is requested by its name.
     """
 
     job: str
@@ -148,11 +163,17 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
     groups: list[GroupAnswer]
     error: str = ""
     waits_for: str = ""
+    results: JobResults | None = None
 
 
 class SettledAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a letter's lane has answered to an operation; `result` is empty until it is `settled`, and begins
     with `refused:` where nothing was done.
+
+    Attributes:
+        outcome: how it ended: handled, failed (again), waiting (a replay that has not run yet), refused, done
+            (of a discard or restore), discarded (meanwhile); empty until it is settled.
+        detail: the error of a replay that failed, why it waits, or why the operation was refused.
     """
 
     letter: str
@@ -160,6 +181,47 @@ class SettledAnswer(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     settled: bool
     result: str = ""
+    outcome: str = ""
+    detail: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it stays like this."""
+        return self.outcome not in ("", "waiting")
+
+
+class OutcomesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """How operations of a job on several letters have ended, as far as their lanes have answered."""
+
+    outcomes: list[SettledAnswer]
+
+
+class JobResults(msgspec.Struct, frozen=True, kw_only=True):
+    """How the operations of a job have ended: counts by outcome.
+
+    Attributes:
+        unsettled: those that no lane has answered yet.
+        errors: how many replays failed again with which error; the most frequent ones.
+        example: one of these letters.
+        not_followed: operations that are in no count: a job follows a bounded number of letters.
+    """
+
+    handled: int = 0
+    failed: int = 0
+    waiting: int = 0
+    refused: int = 0
+    done: int = 0
+    discarded: int = 0
+    unsettled: int = 0
+    errors: dict[str, int] = {}
+    why_waiting: str = ""
+    example: str = ""
+    not_followed: int = 0
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no count changes any more."""
+        return not self.waiting and not self.unsettled
 
 
 class JobsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,19 +261,23 @@ def event_answer(event: Event) -> EventAnswer:
     return EventAnswer(at=at, who=event.who, operation=event.operation, why=event.why, result=event.result)
 
 
+def both(one: GroupAnswer, other: GroupAnswer) -> GroupAnswer:
+    """Two parts of a group as one."""
+    return msgspec.structs.replace(
+        one,
+        count=one.count + other.count,
+        last_hour=one.last_hour + other.last_hour,
+        failed_again=one.failed_again + other.failed_again,
+        replaying=one.replaying + other.replaying,
+        oldest=min(one.oldest, other.oldest),
+        newest=max(one.newest, other.newest),
+    )
+
+
 def merged(groups: list[GroupAnswer], more: list[GroupAnswer]) -> list[GroupAnswer]:
     """Groups of two parts together, the largest first."""
     by_alike = {group.alike: group for group in groups}
     for group in more:
         known = by_alike.get(group.alike)
-        by_alike[group.alike] = (
-            group
-            if known is None
-            else msgspec.structs.replace(
-                known,
-                count=known.count + group.count,
-                oldest=min(known.oldest, group.oldest),
-                newest=max(known.newest, group.newest),
-            )
-        )
+        by_alike[group.alike] = group if known is None else both(known, group)
     return sorted(by_alike.values(), key=lambda group: (-group.count, group.alike))

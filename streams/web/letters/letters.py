@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from streams.claims.claim import claim_in
-from streams.dead_letters.row import Letter, Summary, decode_letter, decode_summary, letter_id, parse_id
+from streams.dead_letters.row import (
+    Letter,
+    LetterState,
+    Summary,
+    decode_letter,
+    decode_summary,
+    letter_id,
+    parse_id,
+)
 from streams.errors import PermanentError, UnknownSchema
 from streams.model.application import Application
 from streams.model.codecs import describe
 from streams.model.envelope import FINGERPRINT, rfc3339
 from streams.model.layout import DEAD_LETTERS
+from streams.ports import Store
 from streams.staging.keys import store_key
 from streams.web.base.lane_rows import (
     AT_ONCE,
@@ -34,11 +45,14 @@ from streams.web.letters.letter_answers import (
     LetterAnswer,
     LettersAnswer,
     LetterShown,
+    both,
     event_answer,
     letter_answer,
 )
 from streams.web.sagas.indexes import LETTERS, is_indexed
 from streams.web.sagas.row_index import entries, place_of_row
+from streams.web.waiting.queue_answers import rows_of_key
+from streams.web.waiting.waiting_answers import WaitingAnswer
 
 #: Rows looked at for one answer at most.
 MOST_LOOKED_AT = 5_000
@@ -111,7 +125,8 @@ async def group_letters(
     if lane not in view.lanes:
         found: GroupsAnswer = await elsewhere(view, lane, "/api/dead-letters/groups", query, asked_by, ask)
         return found
-    groups: dict[tuple[str, str, str, str], list[Any]] = {}
+    groups: dict[tuple[str, str, str, str], GroupAnswer] = {}
+    hour_ago = (view.now() - 3600) * 1000
     looked, at = 0, b""
     async for local, data in await _rows(view, lane, begin, query):
         if looked == MOST_LOOKED_AT:
@@ -120,13 +135,12 @@ async def group_letters(
         looked += 1
         letter = decode_summary(data)
         if meant.matches(letter):
-            alike = (letter.handler, letter.error_type, letter.place, letter.message_type)
-            group = groups.setdefault(alike, [0, letter.failed_at_ms, letter.failed_at_ms, local])
-            group[0] += 1
-            group[1] = min(group[1], letter.failed_at_ms)
-            group[2] = max(group[2], letter.failed_at_ms)
-    answers = [_group(alike, *group) for alike, group in groups.items()]
-    return GroupsAnswer(groups=answers, looked=looked, next=cursor_of(view.application, lane, at))
+            one = _group(letter, letter_id(local), hour_ago)
+            known = groups.get(one.alike)
+            groups[one.alike] = one if known is None else both(known, one)
+    return GroupsAnswer(
+        groups=list(groups.values()), looked=looked, next=cursor_of(view.application, lane, at)
+    )
 
 
 async def show_letter(view: WorkerView, ident: str, *, asked_by: str | None, ask: AskOwner) -> LetterShown:
@@ -142,7 +156,11 @@ async def show_letter(view: WorkerView, ident: str, *, asked_by: str | None, ask
         raise Problem(
             404, "no_letter", "there is no such letter, or no more: the log of operations knows why"
         )
-    return _shown(app, ident, decode_letter(data))
+    letter = decode_letter(data)
+    shown = _shown(app, ident, letter)
+    if letter.state is not LetterState.REPLAYING:
+        return shown
+    return replace(shown, waits=replay_waits(view, readable_store(view, lane), lane, letter))
 
 
 def partition_and_key(app: Application, ident: str) -> tuple[int, bytes]:
@@ -154,6 +172,12 @@ def partition_and_key(app: Application, ident: str) -> tuple[int, bytes]:
     if partition >= app.layout.partitions:
         raise Problem(400, "bad_letter", f"{ident} is of partition {partition}, and there are fewer")
     return partition, key
+
+
+def replay_waits(view: WorkerView, store: Store, lane: int, letter: Summary) -> WaitingAnswer | None:
+    """What waits for the handler of a letter with its key: its replay, or what is before that."""
+    rows = rows_of_key(view, store, lane, letter.key or b"", behind=0)
+    return next((row for row in rows if row.handler == letter.handler), None)
 
 
 # -- how --------------------------------------------------------------------------------------------------
@@ -189,20 +213,23 @@ def summary_answer(app: Application, ident: str, letter: Summary) -> LetterAnswe
     return letter_answer(ident, letter, gone=gone)
 
 
-def _group(
-    alike: tuple[str, str, str, str], number: int, oldest: int, newest: int, local: bytes
-) -> GroupAnswer:
-    handler, error_type, place, message_type = alike
+def _group(letter: Summary, ident: str, hour_ago: float) -> GroupAnswer:
+    """The group of one letter; `hour_ago` in epoch milliseconds."""
+    failed_at = rfc3339(letter.failed_at_ms / 1000)
     return GroupAnswer(
-        handler=handler,
-        service=handler.partition(".")[0],
-        error_type=error_type,
-        place=place,
-        message_type=message_type,
-        count=number,
-        oldest=rfc3339(oldest / 1000),
-        newest=rfc3339(newest / 1000),
-        example=letter_id(local),
+        handler=letter.handler,
+        service=letter.service,
+        error_type=letter.error_type,
+        place=letter.place,
+        message_type=letter.message_type,
+        count=1,
+        oldest=failed_at,
+        newest=failed_at,
+        example=ident,
+        message=letter.error_message,
+        last_hour=int(letter.failed_at_ms >= hour_ago),
+        failed_again=int(letter.replays > 0 and letter.state is not LetterState.REPLAYING),
+        replaying=int(letter.state is LetterState.REPLAYING),
     )
 
 
@@ -230,4 +257,5 @@ def _shown(app: Application, ident: str, letter: Letter) -> LetterShown:
         headers=[(name, text_of(data or b"")) for name, data in letter.headers],
         trace=letter.trace,
         history=[event_answer(event) for event in letter.history],
+        max_replays=app.lane_options.max_replays,
     )

@@ -9,7 +9,9 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from streams.dead_letters.row import topic_of
 from streams.model.operations import LetterCommand
+from streams.model.row_keys import split_row_key
 from streams.web.base.lane_rows import AskOwner, Query, cursor_of, lane_of_cursor
 from streams.web.base.paging import decode_limit
 from streams.web.base.view import Problem, WorkerView
@@ -22,9 +24,18 @@ from streams.web.letters.letter_answers import (
     LetterAnswer,
     LettersAnswer,
     LetterShown,
+    SettledAnswer,
     merged,
 )
-from streams.web.letters.letters import FILTERS, filter_of, group_letters, list_letters, show_letter
+from streams.web.letters.letters import (
+    FILTERS,
+    filter_of,
+    group_letters,
+    list_letters,
+    partition_and_key,
+    show_letter,
+)
+from streams.web.letters.operation_answers import settled
 from streams.web.site.web_request import FormPage, WebRequest
 
 #: Letters looked at for one page at most.
@@ -55,13 +66,18 @@ class LettersPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A letter; None when it is gone after an operation."""
+    """A letter; None when it is gone after an operation. `settled` is how that ended, where it is known by
+    the name of its job; `handler` is that of the letter, and `message` the class of its message.
+    """
 
     shown: LetterShown | None
     ident: str
     asked: str
     key: str
     can_edit: bool
+    handler: str
+    message: str
+    settled: SettledAnswer | None = None
 
 
 class DiffLine(NamedTuple):
@@ -162,12 +178,22 @@ async def letter_page(request: WebRequest) -> LetterPage:
     except Problem as problem:
         if problem.error != "no_letter" or not wanted:
             raise
+    settled_ = None
+    if (job := request.query.get("job")) and wanted:
+        query = {"operation": wanted, "job": job}
+        settled_ = await settled(request.view, ident, query, **request.asker(SettledAnswer))
+    app, (_, key) = request.view.application, partition_and_key(request.view.application, ident)
+    topic, handler = topic_of(key), split_row_key(key)[1].partition(b"\0")[0]
+    route = app.wiring.routes.get(topic)
     return LetterPage(
+        handler=handler.decode("utf-8", "replace"),
+        message=topic if route is None else route.message.__name__,
+        settled=settled_,
         shown=shown,
         ident=ident,
         asked=wanted,
         key=shown.letter.key if shown is not None else request.query.get("key", ""),
-        can_edit=request.view.application.lane_options.edit_dead_letters,
+        can_edit=app.lane_options.edit_dead_letters,
     )
 
 
@@ -179,7 +205,7 @@ async def edit_page(request: WebRequest) -> EditPage:
 
 async def job_page(request: WebRequest) -> JobPage:
     """A job of this worker. Raises Problem 404."""
-    job = request.jobs.get(request.names["job"])
+    job = await request.jobs.with_results(request.names["job"])
     ask = request.jobs.request_of(job.job)
     return JobPage(job=job, who=ask.who, why=ask.why, matching=ask.matching, force=ask.force)
 
@@ -196,8 +222,8 @@ async def operate(request: WebRequest, fields: Mapping[str, str]) -> str:
     """Replay, discard or restore one letter."""
     ident, operation = request.names["letter"], command_of(fields)
     ask = Ask(operation=operation, letters=[ident], **_reason(fields), force="force" in fields)
-    await request.jobs.ask(ask)
-    query = urlencode({"asked": operation.value, "key": fields.get("key", "")})
+    job = await request.jobs.ask(ask)
+    query = urlencode({"asked": operation.value, "key": fields.get("key", ""), "job": job.job})
     return f"{LETTERS}/{quote(ident, safe='')}?{query}"
 
 
@@ -220,8 +246,8 @@ async def edit(request: WebRequest, fields: Mapping[str, str]) -> str | FormPage
         message=message,
         force=True,
     )
-    await request.jobs.ask(ask)
-    query = urlencode({"asked": "edit", "key": shown.letter.key})
+    job = await request.jobs.ask(ask)
+    query = urlencode({"asked": "edit", "key": shown.letter.key, "job": job.job})
     return f"{LETTERS}/{quote(shown.letter.id, safe='')}?{query}"
 
 

@@ -11,10 +11,11 @@ from streams.web.letters.letter_answers import (
     JobsAnswer,
     LettersAnswer,
     LetterShown,
+    OutcomesAnswer,
     SettledAnswer,
 )
 from streams.web.letters.letters import group_letters, list_letters, show_letter
-from streams.web.letters.operation_answers import settled
+from streams.web.letters.operation_answers import OUTCOMES_PATH, outcomes, settled
 from streams.web.site import letter_pages
 from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest, asks
 
@@ -23,6 +24,10 @@ _decode_ask = msgspec.json.Decoder(Ask).decode
 
 async def _answer(request: WebRequest) -> msgspec.Struct:
     return await settled(request.view, request.names["letter"], request.query, **request.asker(SettledAnswer))
+
+
+async def _outcomes(request: WebRequest) -> msgspec.Struct:
+    return await outcomes(request.view, request.query, **request.asker(OutcomesAnswer))
 
 
 async def _operate(request: WebRequest) -> msgspec.Struct:
@@ -34,7 +39,7 @@ async def _jobs(request: WebRequest) -> msgspec.Struct:
 
 
 async def _job(request: WebRequest) -> msgspec.Struct:
-    return request.jobs.get(request.names["job"])
+    return await request.jobs.with_results(request.names["job"])
 
 
 async def _stop(request: WebRequest) -> msgspec.Struct:
@@ -59,6 +64,7 @@ ROUTES = (
     Read("/dead-letters/groups", asks(group_letters, GroupsAnswer)),
     Read("/dead-letters/jobs", _jobs),
     ApiOperation("/dead-letters/operations", _operate),
+    Read(OUTCOMES_PATH.removeprefix("/api"), _outcomes),
     Read("/dead-letters/jobs/{job}", _job),
     ApiOperation("/dead-letters/jobs/{job}/stop", _stop),
     Read("/dead-letters/audit", _audit, "letter_audit.html"),

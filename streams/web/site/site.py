@@ -26,8 +26,9 @@ from streams.web.base.owner import ASKED_BY, ask_json
 from streams.web.base.sessions import KNOWN
 from streams.web.base.view import Kept, Problem, WorkerView
 from streams.web.letters.jobs import Jobs
-from streams.web.letters.letter_answers import LettersAnswer
+from streams.web.letters.letter_answers import LettersAnswer, OutcomesAnswer
 from streams.web.letters.letters import list_letters
+from streams.web.letters.operation_answers import outcomes
 from streams.web.metrics.metrics import WorkerMetrics
 from streams.web.site.overviews import Overviews, overviews
 from streams.web.site.pages import asset_response
@@ -103,7 +104,7 @@ class Site:
         self._session = await enter(ClientSession(trust_env=False, headers=self._access.headers))
         await enter(self.metrics.sampling())
         self._overviews = await enter(overviews(self._view, self.metrics.sampler, self._session))
-        self._jobs = Jobs(self._view, self._letters)
+        self._jobs = Jobs(self._view, self._letters, self._outcomes)
         self._kept = {}
         self._opened.push_async_callback(self._jobs.close)
         return self
@@ -244,6 +245,11 @@ class Site:
         assert self._session is not None  # a job runs while the site is entered
         ask = partial(ask_json, self._session, kind=LettersAnswer, asked_by=self._view.url)
         return await list_letters(self._view, query, asked_by=None, ask=ask)
+
+    async def _outcomes(self, query: Query) -> OutcomesAnswer:
+        assert self._session is not None  # as above
+        ask = partial(ask_json, self._session, kind=OutcomesAnswer, asked_by=self._view.url)
+        return await outcomes(self._view, query, asked_by=None, ask=ask)
 
 
 def _most(path: str) -> int:

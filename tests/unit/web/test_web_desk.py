@@ -10,13 +10,20 @@ from typing import Any
 import pytest
 from web_workers import NOW, Browser, FakeWorker, ParcelSeen, make_application, owner_of
 
+from streams.dead_letters.row import LetterState
 from streams.model.operations import (
     Done,
     HandlerDone,
+    HandlerPause,
     Operation,
+    PauseState,
     decode_operation,
     encode_done,
 )
+from streams.policy.breaker import BreakerPolicy
+from streams.retry.gate import HandlerGate
+from streams.retry.queue import Reason
+from streams.staging.keys import prefix_of
 from streams.testing.log import FakeRecord
 from streams.web.site.letter_pages import differences
 from tests.waiting import eventually_async
@@ -82,11 +89,14 @@ async def test_a_letter_is_shown_and_replayed_by_a_form(first, one, put):
     said = ("ValueError: no stamp", "post.note", "ce_id", "Nothing yet", "&#34;k1&#34;")
     await one.shows(f"{LETTERS}/{ident}", *said)
     status, there, _ = await one.send(f"{LETTERS}/{ident}", operation="replay", key="k1", **REASON)
-    assert (status, there) == (303, f"/dead-letters/{ident}?asked=replay&key=k1")
     operation = only_asked(first)
+    assert (status, there) == (
+        303,
+        f"/dead-letters/{ident}?asked=replay&key=k1&job={operation.job}",
+    )
     assert (operation.letter, operation.who, operation.why) == (ident, "ann", "mended")
     assert first.asked[0][0].partition == first.partition("k1")
-    assert "replay is asked for" in (await one.page(there))[1]
+    assert "replay is requested" in (await one.page(there))[1]
 
 
 async def test_a_letter_that_is_gone_after_a_replay_is_settled(both, one, put):
@@ -109,8 +119,37 @@ async def test_an_edit_is_shown_and_sent_once_it_is_confirmed(first, one, put):
     assert re.search(r'class="green">\+   "id": "k2"', unescape(page))
     assert first.asked == []
     status, there, _ = await one.send(path, message='{"id": "k2"}', confirmed="1", **REASON)
-    assert (status, there) == (303, f"/dead-letters/{ident}?asked=edit&key=k1")
-    assert only_asked(first).value == b'{"id":"k2"}'
+    operation = only_asked(first)
+    assert (status, there) == (303, f"/dead-letters/{ident}?asked=edit&key=k1&job={operation.job}")
+    assert operation.value == b'{"id":"k2"}'
+
+
+@pytest.mark.parametrize(
+    ("state", "note", "said"),
+    [
+        ("gone", b"replaying", "The replay worked: post.note handled ParcelSeen of k1"),
+        ("dead", b"replaying", 'failed again</span> <b>replay</b>: <span class="red">ValueError: no stamp'),
+        ("replaying", b"replaying", "Its replay waits: paused by ann"),
+        ("parked", b"refused: it is parked", 'refused</span> <b>replay</b>: <span class="red">it is parked'),
+    ],
+)
+async def test_a_replay_ends_in_a_result(both, one, put, state, note, said):
+    owner = owner_of("k1", *both)
+    ident = put("k1", why="no stamp", state=LetterState("dead" if state == "gone" else state), replays=1)
+    await one.send(f"{LETTERS}/{ident}", operation="replay", key="k1", **REASON)
+    operation = only_asked(both[0])
+    owner.settle(operation, note)
+    if state == "gone":
+        owner.lanes[owner.lane("k1")].store.drop("dead_letters")
+    if state == "replaying":
+        owner.wait("k1", reason=Reason.REPLAY)
+        gate = HandlerGate("post.note", BreakerPolicy())
+        owner.lanes[owner.lane("k1")].gates = {"post.note": gate}
+        gate.set_pause(prefix_of(owner.partition("k1")), HandlerPause(PauseState.PAUSED, "ann", "strike", 0))
+    page = await one.shows(f"{LETTERS}/{ident}?asked=replay&key=k1&job={operation.job}", said)
+    assert ("1 of 3" in page) == (state != "gone")
+    counts = {"gone": "1 handled", "dead": "1 failed again", "replaying": "1 wait", "parked": "1 refused"}
+    await one.shows(f"{LETTERS}/jobs/{operation.job}", counts[state])
 
 
 async def test_a_message_that_nobody_can_read_is_written_anew(first, one, put):
@@ -148,7 +187,7 @@ async def test_many_are_counted_before_anything_is_done_with_them(first, one, pu
     status, there, _ = await one.send_raw(path, **hidden, confirmed="1")
     assert status == 303
     page = await ended(one, there)
-    assert "9 asked for" in page
+    assert "9 operations sent" in page
     assert "ann: mended" in page
     assert len(first.asked) == 9
     assert (await one.page(f"{LETTERS}/jobs"))[1].count(">done<") == 2

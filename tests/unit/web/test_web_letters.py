@@ -109,12 +109,15 @@ async def test_letters_of_a_state_are_listed_without_the_others(both, one, put, 
 
 async def test_groups_of_all_workers_add_up_to_all_letters(one, put, ids):
     for n in range(5):
-        put(f"k{n}", 1, error_type="KeyError")
+        put(f"k{n}", 1, error_type="KeyError", replays=1, failed_at_ms=int(NOW * 1000) - 3_700_000 * (n % 2))
+    put("k9", 1, error_type="KeyError", state=LetterState.REPLAYING)
     answers = [group for page in await one.pages(f"{LETTERS}/groups") for group in page["groups"]]
     counts = Counter[str]()
     for group in answers:
         counts[group["error_type"]] += group["count"]
-    assert counts == {"ValueError": 30, "KeyError": 5}
+        if group["error_type"] == "KeyError":
+            counts.update({name: group[name] for name in ("last_hour", "failed_again", "replaying")})
+    assert counts == {"ValueError": 30, "KeyError": 6, "last_hour": 4, "failed_again": 5, "replaying": 1}
     example = await one.found(f"{LETTERS}/{answers[0]['example']}")
     assert example["letter"]["error_type"] == answers[0]["error_type"]
 

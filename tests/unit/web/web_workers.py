@@ -15,7 +15,7 @@ from aiohttp import ClientSession, CookieJar
 from uvicorn.server import ServerState
 from yarl import URL
 
-from streams.dead_letters.row import encode_letter, key_of, letter_id, local_key, new_letter
+from streams.dead_letters.row import encode_letter, key_of, letter_id, local_key, new_letter, parse_id
 from streams.errors import ClusterUnavailable, TopicMismatch
 from streams.lane.measures import LaneMeasures
 from streams.lane.state import LaneState
@@ -25,9 +25,11 @@ from streams.model.codecs import encode_row, json_without_schema
 from streams.model.handlers import Service
 from streams.model.layout import Layout
 from streams.model.message import Message, Row
+from streams.model.operations import Operation
 from streams.model.outcome import nothing
 from streams.model.row_keys import row_key
 from streams.model.table import Table
+from streams.operator.admission import OPERATIONS
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store, Write
 from streams.positions.declared import declare
@@ -36,6 +38,7 @@ from streams.retry.queue import Reason, begin, message_of, queue_name, set_messa
 from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
 from streams.staging.changes import CHANGED, Writes, mark_of
+from streams.staging.inbox import source_prefix
 from streams.staging.keys import store_key
 from streams.staging.measures import HandlerMeasures
 from streams.staging.timers import set_timer, timer_name
@@ -46,6 +49,7 @@ from streams.web.base.access import Access
 from streams.web.base.database_answers import DatabaseAnswer, OutboxRows
 from streams.web.base.scans import Question, Scan
 from streams.web.base.windows import LogRange, ReadPage, ReadPart, TopicFacts, Window, page_of
+from streams.web.letters.jobs import operation_id, source_of
 from streams.web.metrics.metrics import WorkerMetrics
 from streams.web.overview.samples import Sampler
 from streams.web.sagas.indexes import followed_tables, index_of
@@ -301,6 +305,13 @@ class FakeWorker:
         name, message = queue_name(b"post.note", key.encode()), message_of(record, int(since * 1000))
         queue = begin(reason, due_ms=int(due * 1000), attempts=attempts, size=message.size)
         self.change(key, set_queue(name, queue), set_message(name, queue.head, message))
+
+    def settle(self, operation: Operation, result: bytes) -> None:
+        """The lane of a letter has answered an operation."""
+        partition, _ = parse_id(operation.letter)
+        made = operation_id(operation.job, operation.kind, operation.letter)
+        prefix = source_prefix(OPERATIONS, source_of(self.application).encode())
+        self.put_raw("_inbox-0000", partition, prefix + made, result)
 
     def ring(self, key: str, *dues: float) -> None:
         """Timers of the key are set."""
