@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from lane_checker import check
 from lane_desk import letter_ids, letters, operations_log
-from lane_pausing import asked
+from lane_pausing import asked as operate_handler
 from lane_workloads import counting
 from lane_worlds import FakeWorld, Post
 from test_lane_desk import quiet
@@ -254,12 +254,12 @@ async def test_a_replay_that_fails_again_or_waits_says_so(fake: FakeWorld) -> No
         assert f"replay of {ident}: failed again: PermanentError: a is odd" in failed.stdout
         many = await run("-w", "key=b", "--yes")
         assert (many.exit_code, "failed again 2" in many.stdout) == (REFUSED, True)
-        await asked(fake, HandlerCommand.PAUSE)
+        await operate_handler(fake, HandlerCommand.PAUSE)
         waits = await run(other, "--timeout", "0.1")
         assert waits.exit_code == UNFINISHED
         assert f"replay of {other}: waiting: paused by ann" in waits.stdout
         work.hooks.before = lambda _: None
-        await asked(fake, HandlerCommand.RESUME)
+        await operate_handler(fake, HandlerCommand.RESUME)
         await quiet(fake, lane, replayed=1)
         assert "replaying" not in (await desk.run("list")).stdout
 

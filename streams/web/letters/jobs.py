@@ -134,7 +134,7 @@ class Jobs:
         for each in (await self._outcomes(query)).outcomes if left else []:
             del followed[each.letter]  # it goes to the end: the others come first at the next look
             followed[each.letter] = each
-        return replace(job, results=results_of(followed, job.asked))
+        return replace(job, results=results_of(followed))
 
     def request_of(self, name: str) -> Ask:
         """The request of a job. Raises Problem 404."""
@@ -226,8 +226,8 @@ class Jobs:
                 followed.setdefault(letter, None)
 
 
-def results_of(followed: Mapping[str, SettledAnswer | None], sent: int) -> JobResults:
-    """The results of operations on letters, of which so many were sent."""
+def results_of(followed: Mapping[str, SettledAnswer | None]) -> JobResults:
+    """The results of operations on letters, so far."""
     known = [each for each in followed.values() if each is not None]
     counts = Counter(each.outcome or "unsettled" for each in known)
     failed = [each for each in known if each.outcome == "failed"]
@@ -238,7 +238,6 @@ def results_of(followed: Mapping[str, SettledAnswer | None], sent: int) -> JobRe
         errors=dict(errors.most_common(MOST_ERRORS)),
         why_waiting=next((each.detail for each in known if each.outcome == "waiting"), ""),
         example=failed[0].letter if failed else "",
-        not_followed=max(0, sent - len(followed)),
     )
 
 

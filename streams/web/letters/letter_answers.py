@@ -203,7 +203,6 @@ class JobResults(msgspec.Struct, frozen=True, kw_only=True):
         unsettled: those that no lane has answered yet.
         errors: how many replays failed again with which error; the most frequent ones.
         example: one of these letters.
-        not_followed: operations that are in no count: a job follows a bounded number of letters.
     """
 
     handled: int = 0
@@ -216,7 +215,6 @@ class JobResults(msgspec.Struct, frozen=True, kw_only=True):
     errors: dict[str, int] = {}
     why_waiting: str = ""
     example: str = ""
-    not_followed: int = 0
 
     @property
     def is_final(self) -> bool:

@@ -125,7 +125,7 @@ async def test_an_edit_is_shown_and_sent_once_it_is_confirmed(first, one, put):
 
 
 @pytest.mark.parametrize(
-    ("state", "note", "said"),
+    ("state", "note", "expected"),
     [
         ("gone", b"replaying", "The replay worked: post.note handled ParcelSeen of k1"),
         ("dead", b"replaying", 'failed again</span> <b>replay</b>: <span class="red">ValueError: no stamp'),
@@ -133,7 +133,7 @@ async def test_an_edit_is_shown_and_sent_once_it_is_confirmed(first, one, put):
         ("parked", b"refused: it is parked", 'refused</span> <b>replay</b>: <span class="red">it is parked'),
     ],
 )
-async def test_a_replay_ends_in_a_result(both, one, put, state, note, said):
+async def test_a_replay_ends_in_a_result(both, one, put, state, note, expected):
     owner = owner_of("k1", *both)
     ident = put("k1", why="no stamp", state=LetterState("dead" if state == "gone" else state), replays=1)
     await one.send(f"{LETTERS}/{ident}", operation="replay", key="k1", **REASON)
@@ -146,7 +146,7 @@ async def test_a_replay_ends_in_a_result(both, one, put, state, note, said):
         gate = HandlerGate("post.note", BreakerPolicy())
         owner.lanes[owner.lane("k1")].gates = {"post.note": gate}
         gate.set_pause(prefix_of(owner.partition("k1")), HandlerPause(PauseState.PAUSED, "ann", "strike", 0))
-    page = await one.shows(f"{LETTERS}/{ident}?asked=replay&key=k1&job={operation.job}", said)
+    page = await one.shows(f"{LETTERS}/{ident}?asked=replay&key=k1&job={operation.job}", expected)
     assert ("1 of 3" in page) == (state != "gone")
     counts = {"gone": "1 handled", "dead": "1 failed again", "replaying": "1 wait", "parked": "1 refused"}
     await one.shows(f"{LETTERS}/jobs/{operation.job}", counts[state])
