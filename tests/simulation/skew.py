@@ -64,7 +64,7 @@ def skewed(
         found += _spoiled(Random(f"{seed} spoiled"), found)
     found = _together(Random(f"{seed} together"), [*found, *_pair(Random(f"{seed} pairs"), machines)])
     return [
-        *found, *_strangers(Random(f"{seed} strangers")), *_late(Random(f"{seed} late"), machines),
+        *found, *_strangers(Random(f"{seed} strangers")), *_overtaken(Random(f"{seed} overtaken"), machines),
         *_unfit(Random(f"{seed} unfit"), machines),
     ]  # fmt: skip
 
@@ -156,14 +156,12 @@ def _strangers(rng: Random) -> list[PlanStep]:
     return [PlanStep(rng.uniform(0.5, 40), "foreigner", ())] if rng.random() < 0.03 else []
 
 
-def _late(rng: Random, machines: int) -> list[PlanStep]:
-    """In one run of thirty positions come late to the group, while workers are killed after commits."""
-    if rng.random() > 0.03:
+def _overtaken(rng: Random, machines: int) -> list[PlanStep]:
+    """In one run of twenty a lane waits as it opens, and its former owner goes on."""
+    if rng.random() > 0.05 or machines == 1:
         return []
-    at = rng.uniform(0.5, 20)
-    kills = [(rng.randrange(machines), "committed", nth, 0) for nth in (1, 4, 9)]
-    kills_at = [PlanStep(at + number * 5.0, "kill_at", what) for number, what in enumerate(kills)]
-    return [PlanStep(at, "late_positions", (4.0, 30.0)), *kills_at]
+    at, number = rng.uniform(0.5, 20), rng.randrange(machines)
+    return [PlanStep(at, "deaf_then_opening", (number, "committed", rng.choice((4.0, 8.0))))]
 
 
 def _unfit(rng: Random, machines: int) -> list[PlanStep]:

@@ -60,6 +60,7 @@ class Judged(Protocol):
 
     plan: Plan
     app: Application
+    cluster: FakeCluster
     group: Group
     machines: list[Machine]
     workers: list[SimulatedWorker | None]
@@ -69,10 +70,6 @@ class Judged(Protocol):
     removed: list[Removed]
     #: When each topic was deleted last, or an operator has gone on with what is there now, in loop's time.
     deleted: dict[str, float]
-
-    @property
-    def cluster(self) -> FakeCluster:
-        """The brokers."""
 
     @property
     def parts(self) -> Sequence[Subject]:

@@ -20,9 +20,8 @@ from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.ports import TP
 from streams.positions.declared import DEAD_LETTER_ROOM, STAMPED, declare
 from streams.staging.keys import store_key
-from streams.testing.broker import Fault, ProducerState
+from streams.testing.broker import Fault
 from streams.testing.cluster import FakeCluster
-from streams.testing.log import TransactionState
 from streams.testing.loop import LoopClock, SimulatedLoop
 from streams.testing.simulation.coverage import LATER, OF_A_MACHINE, Strike, states
 from streams.testing.simulation.group import Group
@@ -38,34 +37,9 @@ BOUND, LIMIT_BOUND = 1300.0, 4900.0
 
 
 class _Cluster(FakeCluster):
-    """Says which faults have happened, while they do.
-
-    Attributes:
-        lateness: seconds after which the positions of a commit come to their group.
-    """
+    """Says which faults have happened, while they do."""
 
     struck: Callable[[Fault], None]
-    lateness = 0.0
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._late: list[dict[str, dict[TP, int]]] = []
-
-    def end(self, producer: ProducerState, state: TransactionState) -> None:
-        """The positions of a commit come late, in their order."""
-        transaction = producer.transaction
-        if self.lateness and transaction is not None and state is TransactionState.COMMITTED:
-            self._late.append(transaction.offsets)
-            transaction.offsets = {}
-            asyncio.get_running_loop().call_later(self.lateness, self._come, 1)
-        elif not self.lateness:
-            self._come(len(self._late))
-        super().end(producer, state)
-
-    def _come(self, number: int) -> None:
-        for _ in range(min(number, len(self._late))):
-            for group, offsets in self._late.pop(0).items():
-                self.groups.setdefault(group, {}).update(offsets)
 
     def take(self, fault: Fault) -> bool:
         """Whether this fault is to happen now."""
@@ -106,7 +80,7 @@ class Run:
             now=self.clock.now,
         )
         cluster.struck = self._answer_lost
-        self.cluster = cluster
+        self.cluster: FakeCluster = cluster
         self.cluster.transaction_timeout = 15.0
         #: Topics whose records the broker stamps; and for how many seconds it keeps those of topics.
         self.stamped = {spec.name for spec in declared if spec.config.get(STAMPED) == "LogAppendTime"}
@@ -242,7 +216,6 @@ class Run:
         self.is_quiet = True
         self.cluster._faults.clear()
         self.cluster.refuses = ""
-        self.cluster.lateness = 0.0
         self.outside.is_down, self.outside.is_healed = False, True
         for part in (*self.beside, *self.parts):
             part.end_faults()

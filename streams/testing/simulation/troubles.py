@@ -239,11 +239,6 @@ class Troubles(Part):
             self.run.at_point(number, point, 1 + 2 * again, self.run.do_kill, number, lost, 1.0)
         self.run.do_kill(number, lost, 0.5)
 
-    def do_late_positions(self, lateness: float, seconds: float) -> None:
-        """The positions of commits come to their group so many seconds late: a coordinator lags behind."""
-        self.run.cluster.lateness = lateness
-        self.run.later(seconds, setattr, self.run.cluster, "lateness", 0.0)
-
     def do_foreigner(self) -> None:
         """A worker of another application joins the group of a running one, by a mistake in its name."""
         workers = [each for each in self.run.workers if each is not None and each.answers]
