@@ -48,6 +48,10 @@ class Choreography:
         for route in routes:
             self._check(route)
         self.sent = {message.TOPIC: message for handler in self.handlers() for message in handler.sends}
+        named: dict[str, AnyHandler] = {}
+        for handler in (handler for route in routes for handler in route.handlers):
+            if named.setdefault(handler.name, handler) is not handler:
+                raise WiringError(f"two handlers are named {handler.name}: give one of them another name")
         for handler in self.handlers():
             self._check_heard(handler)
             for doubt in self._doubts(handler):

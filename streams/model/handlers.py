@@ -7,6 +7,7 @@ callable as it was written, so a unit test just calls it.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, UnionType
 from typing import Any, Generic, ParamSpec, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 #: A handler that names this parameter is given the message's envelope: ids, time, correlation.
 ENVELOPE = "envelope"
+#: What may be given as a handler's name.
+_NAME = re.compile(r"\w[\w-]*(\.[\w-]+)+", re.ASCII)
 #: A resource that every application has: the topics that it consumes.
 CONSUMED = "consumed"
 
@@ -31,8 +34,8 @@ class Handler(Generic[P, T]):
     """A function with what the lane must know of it: its rows, what it sends, what it needs from outside.
 
     Attributes:
-        name: `<service>.<function>`; inbox keys and the ids of what it sends are made of it, so renaming
-            it makes a new handler.
+        name: `<service>.<function>` unless another is given. Inbox keys, the ids of what it sends, and what
+            waits for it are by this name: a function that is renamed keeps the former one.
         accepts: the message classes its first parameter is annotated with.
         rows: parameter name -> the row it reads and may write.
         sends: the message classes it may send; sending another one is an error.
@@ -66,8 +69,11 @@ class Handler(Generic[P, T]):
         order_by: Callable[[Any], str] | None = None,
         on_give_up: Callable[[Any, Exception], Outcome] | None = None,
         accepts_expired: bool = False,
+        named: str = "",
     ) -> None:
-        self.name = f"{service}.{function.__name__}"
+        self.name = named or f"{service}.{function.__name__}"
+        if named and not _NAME.fullmatch(named):
+            raise WiringError(f"{function.__name__} is named {named!r}: give its former service.function")
         self.service = service
         self.function = function
         self.sends = tuple(sends)
@@ -127,6 +133,7 @@ class Service:
         retry: RetryPolicy | None = None,
         breaker: BreakerPolicy | None = None,
         order_by: Callable[[Any], str] | None = None,
+        named: str = "",
         **rows: Table[Any] | RowOf[Any],
     ) -> Callable[[Callable[P, T]], Handler[P, T]]:
         """Declare a handler.
@@ -137,6 +144,8 @@ class Service:
             breaker: when it gets no calls for a while; None: the usual policy.
             order_by: a function of the message: while one message waits, later ones with the same value wait
                 behind it; None: those of its key.
+            named: its former `service.function`, where either was renamed: what waits, what was handled and
+                the ids of what it sends are by that name (docs/upgrading.md).
             rows: the tables of its parameters, by name: `points=POINTS`, `POINTS.by(...)` or `POINTS.any`.
 
         Raises WiringError where signature and tables differ. `@service.handler` without `()` is the same as
@@ -145,7 +154,16 @@ class Service:
         """
 
         def declare(function: Callable[P, T]) -> Handler[P, T]:
-            return Handler(self.name, function, sends, rows, retry=retry, breaker=breaker, order_by=order_by)
+            return Handler(
+                self.name,
+                function,
+                sends,
+                rows,
+                retry=retry,
+                breaker=breaker,
+                order_by=order_by,
+                named=named,
+            )
 
         bare: Any = function
         if bare is None:

@@ -138,3 +138,15 @@ def test_a_handler_without_brackets_is_one() -> None:
     choreography(on(Placed, handler))
     with pytest.raises(WiringError, match="give each row its name"):
         service.handler(STOCK)  # type: ignore[arg-type] # it is the error
+
+
+def test_two_handlers_of_one_name_are_refused() -> None:
+    @service.handler(named="svc.pay", stock=STOCK)
+    def settle(order: Paid, stock: Stock | None) -> Outcome:
+        return nothing(f"{order}{stock}")
+
+    assert settle.name == "svc.pay"
+    with pytest.raises(WiringError, match=r"two handlers are named svc.pay"):
+        choreography(on(Placed, pay), on(Paid, settle))
+    with pytest.raises(WiringError, match=r"settle is named 'pay': give its former service.function"):
+        service.handler(named="pay", stock=STOCK)(settle.function)
