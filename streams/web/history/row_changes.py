@@ -87,7 +87,8 @@ def row_changes(
         earlier, last[row] = last.get(row), version
         step, sure = steps.of(version)
         if version.key == key or (step and sure):  # of another key only what belongs to this story
-            found.append(RowChange(**change_of(version, earlier), step=step, sure=sure))
+            handlers = steps.handlers(step, version.table)
+            found.append(RowChange(**change_of(version, earlier), step=step, sure=sure, handlers=handlers))
     return found[-MOST_CHANGES:]
 
 
@@ -148,14 +149,17 @@ class _Steps:
         self, app: Application, messages: Iterable[Record], entries: Sequence[TimelineEntry]
     ) -> None:
         topics = topics_of(app)
-        self._tables: dict[int, frozenset[str]] = {}
+        self._tables: dict[int, dict[str, tuple[str, ...]]] = {}
         self._by_id: dict[str, TimelineEntry] = {}
         self._by_key: dict[str, list[TimelineEntry]] = defaultdict(list)
         for entry in entries:
             self._by_id.setdefault(entry.id, entry)
             route = app.routes.get(topics[entry.topic].topic if entry.topic in topics else entry.topic)
             handlers = () if route is None else route.handlers
-            tables = frozenset(table.name for each in handlers for _, table, _, _ in each.rows)
+            tables: dict[str, tuple[str, ...]] = {}
+            for each in handlers:
+                for _, table, _, _ in each.rows:
+                    tables[table.name] = (*tables.get(table.name, ()), each.name)
             self._tables[entry.number] = tables
             if tables and entry.kind not in ("retry", "dead letter"):
                 self._by_key[entry.key].append(entry)
@@ -167,6 +171,10 @@ class _Steps:
             for name in (CAUSATION, ID) if LOOPBACK in headers else (CAUSATION,):
                 if value := headers.get(name):
                     self._causes[record.timestamp].add(text_of(value))
+
+    def handlers(self, number: int, table: str) -> tuple[str, ...]:
+        """The handlers of an entry that may write a table."""
+        return self._tables.get(number, {}).get(table, ())
 
     def of(self, version: Version) -> tuple[int, bool]:
         """The entry's number, and whether that is sure: else it is the last one that may have; 0: none."""

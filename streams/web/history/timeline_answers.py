@@ -24,6 +24,7 @@ class RowChange(msgspec.Struct, frozen=True, kw_only=True):
         error: why a version cannot be shown.
         step: the number of the entry whose handler changed it; 0: none is known.
         sure: whether a message of the same transaction says so; else it is the last one that may have.
+        handlers: of those that take that entry, which may write the table.
     """
 
     table: str
@@ -41,6 +42,7 @@ class RowChange(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     step: int = 0
     sure: bool = False
+    handlers: tuple[str, ...] = ()
 
 
 class HistoryAnswer(msgspec.Struct, frozen=True, kw_only=True):

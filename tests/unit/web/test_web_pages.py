@@ -63,8 +63,8 @@ async def test_the_page_of_a_worker_links_to_others(browser, worker):
     worker.owns({0: worker.url, 1: f"http://{here}", 2: f"http://{elsewhere}", 3: no_address})
     worker.lanes[1].state = LaneState.QUARANTINED
     worker.stuck_lanes = [1]
-    said = ("slot 4", "41", "quarantined, stuck", "Not ready", "post.note", "lane 5")
-    page = await browser.shows("/worker", *said, f'<a href="http://{here}/">', elsewhere, no_address)
+    texts = ("slot 4", "41", "quarantined, stuck", "Not ready", "post.note", "lane 5")
+    page = await browser.shows("/worker", *texts, f'<a href="http://{here}/">', elsewhere, no_address)
     # No link leads off this machine, nor to what is no address.
     assert 'href="http://elsewhere' not in page
     assert 'href="javascript' not in page
