@@ -179,12 +179,14 @@ class FakeBroker:
             log.compact(now=self._now(), delete_retention=delete_retention)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic. Groups have no positions in it any more, as in Kafka."""
+        """Delete a topic. Groups have no positions in it any more, and transactions add none, as in Kafka."""
         del self.ids[name]
+        opened = [each.transaction for each in self._producers.values() if each.transaction is not None]
+        positions = [*self.groups.values(), *(each for t in opened for each in t.offsets.values())]
         for log in list(self.logs_of(name)):
             del self._logs[log.tp]
-            for positions in self.groups.values():
-                positions.pop(log.tp, None)
+            for each in positions:
+                each.pop(log.tp, None)
         self.wake()
 
     def recreate_topic(self, name: str) -> None:

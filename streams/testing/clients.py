@@ -85,6 +85,8 @@ class FakeTransactions:
     async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
         """Add the group's source positions to the transaction."""
         transaction = await self._request("send offsets")
+        if gone := [tp for tp in offsets if self._broker.log_if_there(tp) is None]:
+            raise self._fail(f"{self._id} failed to send offsets: there is no {gone[0].topic}")
         if self._broker.take(Fault.OFFSETS_REFUSED):
             raise self._fail(f"{self._id} failed to send offsets: injected")
         transaction.offsets.setdefault(group, {}).update(offsets)

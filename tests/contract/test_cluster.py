@@ -835,6 +835,30 @@ async def test_groups_have_no_position_in_a_topic_made_anew(world: World, owner:
     assert await world.cluster.end_offsets([tp]) == {tp: 0}
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made anew"])
+async def test_positions_under_way_go_with_their_topic(world: World, owner: Any, again: bool) -> None:
+    (tp, other), group = await tps(world, 2), unique("group")
+    producer = await owner(unique("id"))
+    await producer.begin()
+    await producer.send_offsets({tp: 2, other: 3}, group)
+    await (world.recreate if again else world.delete)(tp.topic)
+    await producer.commit()
+    async with asyncio.timeout(60):
+        while await world.cluster.committed(group, [tp, other]) != {other: 3}:
+            await asyncio.sleep(0.1)
+
+
+async def test_no_position_is_added_in_a_topic_that_is_gone(world: World, owner: Any) -> None:
+    await world.hasten(2.0)
+    (tp, other), group = await tps(world, 2), unique("group")
+    await world.delete(tp.topic)
+    producer = await owner(unique("id"))
+    await producer.begin()
+    with pytest.raises((Fenced, OutcomeUnknown)):  # asked again until the transaction times out
+        await producer.send_offsets({tp: 2, other: 3}, group)
+    assert await world.cluster.committed(group, [tp, other]) == {}
+
+
 async def unknown(reader: Reader, topic: str) -> list[Record]:
     """Read until a broker says that it does not have a topic; returns what came until then."""
     records: list[Record] = []
