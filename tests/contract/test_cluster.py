@@ -41,6 +41,7 @@ from streams.testing.cluster import FakeCluster
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
 from tests.raw_kafka import in_the_log, overwrite, spoiled
 from tests.recreated_kafka import delete_topic, recreate_topic
+from tests.waiting import eventually_async
 
 #: Longer than any test may take.
 FOREVER = 600.0
@@ -843,9 +844,11 @@ async def test_positions_under_way_go_with_their_topic(world: World, owner: Any,
     await producer.send_offsets({tp: 2, other: 3}, group)
     await (world.recreate if again else world.delete)(tp.topic)
     await producer.commit()
-    async with asyncio.timeout(60):
-        while await world.cluster.committed(group, [tp, other]) != {other: 3}:
-            await asyncio.sleep(0.1)
+
+    async def is_dropped() -> bool:
+        return await world.cluster.committed(group, [tp, other]) == {other: 3}
+
+    await eventually_async(is_dropped, "the group has no position in it")
 
 
 async def test_no_position_is_added_in_a_topic_that_is_gone(world: World, owner: Any) -> None:
