@@ -186,7 +186,7 @@ async def test_a_handler_is_paused_and_resumed(visitor: Visitor) -> None:
     await page.get_by_role("button", name="Pause", exact=True).click()
     await expect(standing).to_contain_text(re.compile(r"paused since .*, by ann: the vans are out"))
     await page.goto("/")
-    await expect(page.locator(".warnings")).to_contain_text("shipping.schedule is paused in 8 partitions")
+    await expect(page.locator(".problems")).to_contain_text("shipping.schedule is paused in 8 partitions")
     await page.get_by_role("link", name="who paused it, and why").click()
     await because(page, "they are back")
     await page.get_by_label("Why").press("Enter")
@@ -274,11 +274,11 @@ async def test_people_log_in_and_out_and_a_viewer_changes_nothing(ground: Ground
 async def test_the_overview_is_live_until_it_is_paused(visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/")
-    picture = page.locator(".picture")
-    await expect(picture).to_contain_text("payments")
-    await page.evaluate("document.querySelector('.picture svg').id = 'first'")
+    flow = page.locator(".flow")
+    await expect(flow).to_contain_text("payments")
+    await page.evaluate("document.querySelector('.flow').id = 'first'")
     await expect(page.locator("#first")).to_have_count(0)  # another has come, without reloading
-    await expect(picture.locator("svg")).to_have_count(1)
+    await expect(flow).to_have_count(1)
     await page.get_by_role("button", name="Pause updates").click()
     await expect(page.get_by_role("button", name="Go live")).to_be_visible()
 

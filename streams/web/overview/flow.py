@@ -132,16 +132,21 @@ def _silent(workers: Iterable[WorkerPart]) -> Iterable[Warned]:
         if each.silent:
             lanes = f"lane{'s' if len(each.owns) > 1 else ''} {', '.join(map(str, each.owns))}"
             text = f"{each.name} does not answer, and owns {lanes if each.owns else 'no lane'}: {each.silent}"
-            yield Warned(text=text, link=worker_link(each.url), where="the worker", grave=bool(each.owns))
+            yield Warned(
+                text=text,
+                link=worker_link(each.url),
+                where="the worker",
+                grave=bool(each.owns),
+                word="Silent",
+            )
 
 
 def _of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
     for each in sorted(handlers, key=lambda handler: handler.handler):
         if each.paused:
             text = f"{each.handler} is paused in {_count(each.paused, 'partition')}: its messages wait"
-            yield Warned(
-                text=text, link=f"/handlers/{quote(each.handler, safe='')}", where="who paused it, and why"
-            )
+            link = f"/handlers/{quote(each.handler, safe='')}"
+            yield Warned(text=text, link=link, where="who paused it, and why", grave=True, word="Stopped")
         if each.breakers:
             lanes = _count(each.breakers, "lane")
             yield Warned(
@@ -151,9 +156,12 @@ def _of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
                 where="its numbers",
             )
         if each.letters:
-            were = "was" if each.letters == 1 else "were"
-            text = f"{_count(each.letters, 'message')} {were} given up by {each.handler or 'no handler yet'}"
-            yield Warned(text=text, link=letters_link(each.handler), where="dead letters")
+            text = f"{_count(each.letters, 'message')} failed for good in {each.handler}"
+            if not each.handler:
+                them = "it" if each.letters == 1 else "them"
+                text = f"{_count(each.letters, 'message')} could not be decoded; no handler has seen {them}"
+            link = letters_link(each.handler)
+            yield Warned(text=text, link=link, where="dead letters", grave=True, word="Needs a decision")
 
 
 def _of_topics(topics: Iterable[TopicPart]) -> Iterable[Warned]:
@@ -169,11 +177,13 @@ def _of_topics(topics: Iterable[TopicPart]) -> Iterable[Warned]:
 def _of_sagas(workers: Sequence[WorkerPart]) -> Iterable[Warned]:
     failed, stalled = sum(each.failed for each in workers), sum(each.stalled for each in workers)
     if failed:
-        text = f"{_count(failed, 'saga')} cannot go on without an operator"
-        yield Warned(text=text, link="/sagas?status=failed", where="failed sagas", grave=True)
+        text = f"{_count(failed, 'saga')} {'needs' if failed == 1 else 'need'} a decision"
+        yield Warned(
+            text=text, link="/sagas?status=failed", where="failed sagas", grave=True, word="Needs a decision"
+        )
     if stalled:
         text = f"{_count(stalled, 'saga')} should have ended by now"
-        yield Warned(text=text, link="/sagas?stalled=1", where="stalled sagas")
+        yield Warned(text=text, link="/sagas?stalled=1", where="overdue sagas", word="Overdue")
 
 
 def _count(number: int, noun: str) -> str:

@@ -23,12 +23,15 @@ def topic_link(topic: str) -> str:
 
 
 class Warned(msgspec.Struct, frozen=True, kw_only=True):
-    """A warning, with the address where it is mended. `grave`: some messages are not handled at all."""
+    """A warning, with the address where it is mended. `grave`: messages are stopped, or need a decision.
+    `word`: its status in a word or two.
+    """
 
     text: str
     link: str
     where: str
     grave: bool = False
+    word: str = "Degraded"
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

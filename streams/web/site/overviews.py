@@ -14,14 +14,16 @@ from streams.web.base.view import WorkerView
 from streams.web.overview.flow import overview_of
 from streams.web.overview.flow_answers import OverviewAnswer, WorkerPart
 from streams.web.overview.flow_part import worker_part
-from streams.web.overview.flow_picture import flow_picture
 from streams.web.overview.rates import RatePoller
 from streams.web.overview.samples import Sampler
 from streams.web.sagas.saga_counts import CountsAnswer
 from streams.web.site.pages import render
 
 #: What changes on the page, each by the name of its event, with its template.
-LIVE_PARTS = {part: f"overview_{part}.html" for part in ("state", "warnings", "picture", "tables", "workers")}
+LIVE_PARTS = {
+    part: f"overview_{part}.html"
+    for part in ("state", "warnings", "tiles", "flow", "workers", "handlers", "topics")
+}
 
 
 class Overviews:
@@ -48,8 +50,8 @@ class Overviews:
 
     async def _parts(self) -> dict[str, str]:
         answer = await self.answer()
-        values = {"answer": answer, "picture": flow_picture(answer), "now": self._view.now()}
-        return {name: render(template, **values) for name, template in LIVE_PARTS.items()}
+        now = self._view.now()
+        return {name: render(template, answer=answer, now=now) for name, template in LIVE_PARTS.items()}
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from streams.web.base.formatting import ago, bytes_text, dump, leaves, rate_text
 from streams.web.base.view import Problem
 from streams.web.history.story import story
 from streams.web.history.swimlanes import swimlanes
-from streams.web.overview.flow_picture import flow_picture
+from streams.web.overview.flow_columns import flow_columns
 
 #: Characters of a file's hash in its address.
 _DIGEST = 12
@@ -64,7 +64,7 @@ def _templates() -> Environment:
     templates.filters["json"] = lambda value: encode(value).decode()
     templates.filters["pretty"] = lambda value: msgspec.json.format(encode(value)).decode()
     templates.filters.update(rate=rate_text, seconds=seconds_text)
-    templates.globals.update(asset=asset_url, flow_picture=flow_picture, story=story, swimlanes=swimlanes)
+    templates.globals.update(asset=asset_url, flow_columns=flow_columns, story=story, swimlanes=swimlanes)
     templates.filters["dump"] = dump
     templates.filters.update(leaves=leaves, bytes=bytes_text, ago=ago)
     return templates

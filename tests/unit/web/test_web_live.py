@@ -10,6 +10,7 @@ from aiohttp import ClientSession, ClientTimeout
 from streams.web.base import live as live_module
 from streams.web.base.live import Live, event
 from streams.web.base.view import Problem
+from streams.web.site.overviews import LIVE_PARTS
 from tests.waiting import BOUND
 
 
@@ -114,7 +115,7 @@ async def test_the_overview_is_sent_to_who_looks_on(browser):
     ):
         assert response.content_type == "text/event-stream"
         names = set()
-        while names != {"state", "warnings", "picture", "tables", "workers"}:
+        while names != set(LIVE_PARTS):
             line = await response.content.readline()
             if line.startswith(b"event: "):
                 names.add(line.decode().split()[1])
