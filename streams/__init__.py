@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streams.errors import PermanentError, SteadfaustError, TransientError
+from streams.errors import PermanentError, RowsUnavailable, SteadfaustError, TransientError
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
 from streams.model.envelope import Envelope
@@ -45,6 +45,7 @@ __all__ = [
     "RetryPolicy",
     "Row",
     "Rows",
+    "RowsUnavailable",
     "Service",
     "Settings",
     "SteadfaustError",

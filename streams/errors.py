@@ -269,6 +269,10 @@ class HandlerFailed(SteadfaustError):
     """A handler cannot be run at all, for a fault of the library: the worker stops."""
 
 
+class RowsUnavailable(TransientError):
+    """No worker has answered for a table's rows in time, or one has refused."""
+
+
 class BlobsUnavailable(TransientError):
     """The object store did not answer in time, or refused for a reason that an operator can mend."""
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
@@ -43,6 +43,14 @@ _LINGER_MS = 5
 #: How long a message may wait for its broker, in seconds: as Kafka's own producer does.
 _DELIVERY_TIMEOUT = 120.0
 _IN_DOUBT = 5.0
+
+
+class Place(NamedTuple):
+    """Where Kafka has a message."""
+
+    topic: str
+    partition: int
+    offset: int
 
 
 class Producer:
@@ -119,6 +127,16 @@ class Producer:
         Raises TooLarge when it fits into no record, ClusterUnavailable when an earlier one was not taken, and
         BlobsUnavailable when its payload is not.
         """
+        await self._hand_over(message, message_id, traceparent)
+
+    async def deliver(self, message: Message, *, message_id: str = "", traceparent: str = "") -> Place:
+        """Send a message, wait until Kafka has it, and return its place, for `app.table(...).get(after=...)`.
+        Raises as `send` and `flush` do.
+        """
+        record = await (await self._hand_over(message, message_id, traceparent))
+        return Place(record.topic, record.partition, record.offset)
+
+    async def _hand_over(self, message: Message, message_id: str, traceparent: str) -> asyncio.Future[Any]:
         self._raise_failure()
         kind = type(message)
         codec = self._codecs.get(kind) or self._codecs.setdefault(kind, self._make_codec(kind, kind.TOPIC))
@@ -137,12 +155,15 @@ class Producer:
             rest = len(key) + headers_size(headers)
         if len(value) + rest > self._limit:
             raise TooLarge(self._too_large(kind, message.key, len(value) + rest))
-        await self.send_record(kind.TOPIC, Outgoing(key, value, headers))
+        return await self._send(kind.TOPIC, Outgoing(key, value, headers))
 
     async def send_record(self, topic: str, record: Outgoing) -> None:
         """Hand a record over as it is, be it a message or not. Raises TooLarge, and ClusterUnavailable when
         it or an earlier one was not taken.
         """
+        await self._send(topic, record)
+
+    async def _send(self, topic: str, record: Outgoing) -> asyncio.Future[Any]:
         self._raise_failure()
         try:
             sent: asyncio.Future[Any] = await self._producer.send(
@@ -153,6 +174,7 @@ class Producer:
         except KafkaError as error:
             raise ClusterUnavailable(f"a message for {topic} was not taken: {error!r}") from error
         sent.add_done_callback(partial(self._done, topic))
+        return sent
 
     async def flush(self) -> None:
         """Wait until the cluster has everything. Raises ClusterUnavailable when it did not take all of it."""

@@ -9,23 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from streams.errors import WiringError
 from streams.model.application import Application
 from streams.model.choreography import Choreography
 from streams.model.codecs import JsonCodec, MakeCodec, Schemas, avro, check_types
+from streams.model.message import Row
 from streams.model.schema_versions import ClassAndSchemaDiffer, nothing_frozen
+from streams.model.table import Table as LaneTable
 from streams.ports import Faults
 from streams.runtime.client import Producer
 from streams.runtime.faust import commands as commands
 from streams.runtime.faust.agents_app import AgentsApp
 from streams.runtime.faust.app import LaneApp
 from streams.runtime.kafka.access import broker_urls
+from streams.runtime.tables import TableReader
 from streams.s3 import claim_checks
 from streams.saga.views import ChoreographedSaga
 from streams.settings import Settings
 from streams.system import SystemClock
+
+R = TypeVar("R", bound=Row)
 
 #: The resource that each worker has.
 CLOCK = "clock"
@@ -137,6 +142,12 @@ class Worker(LaneApp):
             claims=claim_checks(settings),
             limit=settings.max_message_bytes,
         )
+
+    def table(self, table: LaneTable[R], *, timeout: float = 60.0) -> TableReader[R]:
+        """Read rows of a table from outside, in any process with these settings: `await
+        app.table(POINTS).get("ada")`. `timeout` is in seconds: for so long the owner of a key is looked for.
+        """
+        return TableReader(table, self.steadfaust, timeout=timeout)
 
     def _check_types(self) -> None:
         """Raises WiringError for a message or row that cannot be written, now, in place of at the start."""

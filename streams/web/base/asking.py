@@ -15,7 +15,9 @@ from streams.web.base.view import Problem
 T = TypeVar("T")
 
 #: Why a lane's owner does not answer, where that passes by itself.
-PASSING = frozenset({"owner_unreachable", "owner_silent", "owner_moving", "no_owner", "lane_not_open"})
+PASSING = frozenset(
+    {"owner_unreachable", "owner_silent", "owner_moving", "no_owner", "lane_not_open", "not_yet"}
+)
 #: A caller that waits itself, and tells what for, names how long we are to wait: 0.
 PATIENCE = "Steadfaust-Patience"
 #: Seconds for which a read is waited for, whatever it reads: Kafka, PostgreSQL, another worker, or a

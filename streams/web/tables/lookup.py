@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+import msgspec
 from msgspec.structs import replace
 
+from streams.model.codecs import decode_row
 from streams.model.row_keys import row_key
-from streams.ports import Store
-from streams.staging.keys import split_store_key, store_key
+from streams.ports import TP, Store
+from streams.staging.changes import POSITIONS
+from streams.staging.keys import position_key, split_store_key, store_key
+from streams.staging.position import Ahead, decode_position
 from streams.web.base.answers import BrowseAnswer, FoundAnswer, RowAnswer
 from streams.web.base.paging import (
     Page,
@@ -29,12 +33,18 @@ from streams.web.tables.standby_rows import copy_asked_for, copy_of, staleness
 from streams.web.tables.table_sizes import about
 
 Query = Mapping[str, str]
+#: In a query: values are as msgspec's JSON has them, bytes as base64, for programs that decode them.
+EXACT = "exact"
+#: In a query: the place of a message, `topic:partition:offset`, that the rows must not be older than.
+AFTER = "after"
 #: Asks an owner's address for rows: (owner, table, query).
 AskOwner = Callable[[str, str, Query], Awaitable[FoundAnswer]]
 
 
 def browse(view: WorkerView, name: str, query: Query) -> BrowseAnswer:
-    """A page of the rows in this worker's lanes. `query` may have cursor, limit, lane, partition, prefix."""
+    """A page of the rows in this worker's lanes. `query` may have cursor, limit, lane, partition, prefix,
+    exact.
+    """
     table = shown_table(view.application, name)
     prefix = _bytes("prefix", query.get("prefix", ""))
     if prefix and table.builtin:
@@ -54,7 +64,7 @@ def browse(view: WorkerView, name: str, query: Query) -> BrowseAnswer:
         lanes=sorted({view.application.layout.lane_of(partition) for partition in partitions}),
         left_out=left_out,
         owners=owners(view),
-        rows=_rows(view, table, page),
+        rows=_rows(view, table, page, query),
         next=encode_cursor(page.next),
         stale=[] if copied is None else [staleness(view, copied)],
     )
@@ -63,7 +73,7 @@ def browse(view: WorkerView, name: str, query: Query) -> BrowseAnswer:
 async def look_up(
     view: WorkerView, name: str, query: Query, *, asked_by: str | None, ask: AskOwner
 ) -> FoundAnswer:
-    """The rows of a key. `query` has key, and may have subkey, cursor, limit.
+    """The rows of a key. `query` has key, and may have subkey, cursor, limit, exact, after.
 
     Asks the key's owner when that is another worker, unless a worker is asking: its map of owners may be
     older than ours or newer, and two that differ would ask each other without end.
@@ -95,7 +105,7 @@ async def look_up(
             f"{asked_by} takes {view.url} for the owner of lane {lane}, but that is {owner}:"
             " lanes are moving, try again",
         )
-    wanted = {k: query[k] for k in ("key", "subkey", "cursor", "limit") if k in query}
+    wanted = {k: query[k] for k in ("key", "subkey", "cursor", "limit", EXACT, AFTER) if k in query}
     return await ask(owner, name, wanted)
 
 
@@ -103,6 +113,7 @@ def _find(view: WorkerView, table: ShownTable, key: bytes, query: Query, store: 
     layout = view.application.layout
     partition = layout.partition_of(key)
     lane = layout.lane_of(partition)
+    _check_position(view, store, partition, query.get(AFTER, ""))
     if "subkey" in query:
         exact = store_key(partition, row_key(key, _bytes("subkey", query["subkey"])))
         value = store.get(table.name, exact)
@@ -125,9 +136,32 @@ def _find(view: WorkerView, table: ShownTable, key: bytes, query: Query, store: 
         partition=partition,
         lane=lane,
         owner=view.url,
-        rows=_rows(view, table, page),
+        rows=_rows(view, table, page, query),
         next=encode_cursor(page.next),
     )
+
+
+def _check_position(view: WorkerView, store: Store, partition: int, after: str) -> None:
+    """Raises Problem 503 while the lane has not committed the message at this place, which passes, and 400
+    for a place that does not go with the key.
+    """
+    if not after:
+        return
+    topic, _, place = after.rpartition(":")
+    topic, _, number = topic.rpartition(":")
+    if not (topic and place.isdecimal() and number.isdecimal() and int(number) == partition):
+        raise Problem(
+            400,
+            "bad_after",
+            f"after is {after!r}: give topic:partition:offset of a message with this key; the key's partition"
+            f" is {partition}",
+        )
+    name = position_key(TP(topic, partition), view.application.layout.partitions)
+    data, offset = store.get(POSITIONS, name), int(place)
+    found = None if data is None else decode_position(data)
+    if found is None or (found.offset <= offset and offset not in Ahead(found.ahead)):
+        at = "nothing" if found is None else f"up to {found.offset}"
+        raise Problem(503, "not_yet", f"the lane has committed {at} of {topic}[{partition}], not {offset}")
 
 
 def _ranges(
@@ -198,11 +232,14 @@ def _bytes(name: str, text: str) -> bytes:
         raise Problem(400, f"bad_{name}", f"{name} is not UTF-8") from error
 
 
-def _rows(view: WorkerView, table: ShownTable, page: Page) -> list[RowAnswer]:
-    layout = view.application.layout
+def _rows(view: WorkerView, table: ShownTable, page: Page, query: Query) -> list[RowAnswer]:
+    layout, exact = view.application.layout, bool(query.get(EXACT)) and not table.builtin
     answers = []
     for local_key, data in page.rows:
         partition, changelog_key = split_store_key(local_key)
         fields = table.read(changelog_key, data)
+        if exact and not fields.error:
+            row = decode_row(view.application.tables[table.name].codec, data)
+            fields = fields._replace(value=msgspec.to_builtins(row))
         answers.append(RowAnswer(partition=partition, lane=layout.lane_of(partition), **fields._asdict()))
     return answers

@@ -13,7 +13,7 @@ from streams.web.base.paging import decode_cursor, decode_limit, encode_cursor
 from streams.web.base.table_fields import shown_table
 from streams.web.base.view import Problem, WorkerView
 from streams.web.overview.overview import owners
-from streams.web.tables.lookup import browse, number_in
+from streams.web.tables.lookup import EXACT, browse, number_in
 from streams.web.tables.standby_rows import STANDBY, or_standby
 
 #: Asks a lane's owner for a page of its rows: (owner, path, query).
@@ -61,6 +61,7 @@ class _Lanes:
         while True:
             lane, begin = place_of(app, {"cursor": cursor})
             part = {"prefix": query.get("prefix", ""), "limit": str(limit - len(rows)), "lane": str(lane)}
+            part |= {EXACT: query[EXACT]} if EXACT in query else {}
             try:
                 page = await self.one(lane, {**part, "cursor": encode_cursor(begin or None)})
             except Problem as problem:
