@@ -22,6 +22,7 @@ from streams.model.outcome import Outcome
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import MAX_TIERS, RetryPolicy
 from streams.ports import TP
+from streams.records.writing import header_bytes
 from streams.units import DAY, MIB
 
 #: Tables of the lane itself.
@@ -122,6 +123,8 @@ class BoundMessage:
     topic: str
     codec: Codec[Any]
     headers: tuple[tuple[str, bytes], ...]
+    #: The same as bytes.
+    packed: bytes
     #: Where it goes, by partition number.
     partitions: tuple[TP, ...]
     binary: bool
@@ -290,6 +293,7 @@ class Application:
             message.TOPIC,
             codec,
             headers,
+            b"".join(header_bytes(*each) for each in headers),
             partitions,
             message.BINARY,
             message.EXPIRES,

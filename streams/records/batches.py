@@ -142,7 +142,7 @@ def _parsed(
     key, pos = _bytes(body, pos, stop)
     try:
         value, pos = _bytes(body, pos, stop)
-        headers = _headers(body, pos, stop)
+        headers = read_headers(body, pos, stop)
         offset, timestamp = _place(head, later, delta, between)
     except _Broken as why:
         why.key = key
@@ -159,7 +159,8 @@ def _place(head: Head, later: int, delta: int, between: tuple[int, int]) -> tupl
     return head.base + delta, (timestamp + _INT64) % (2 * _INT64) - _INT64  # as in other languages
 
 
-def _headers(body: bytes, pos: int, stop: int) -> Headers:
+def read_headers(body: bytes, pos: int, stop: int) -> Headers:
+    """Headers after their number, between two places. Raises ValueError."""
     number, pos = _read_varint(body, pos, stop)
     if not 0 <= number <= MAX_HEADERS:
         raise _Broken(f"it says that it has {number} headers; {MAX_HEADERS} are read at most")

@@ -14,12 +14,11 @@ from typing import NamedTuple
 HEADER = Struct(">qiibIhiqqqhii")
 #: The CRC covers what follows it.
 CHECKED_FROM = 21
-_ATTRIBUTES = Struct(">h")
 _LOG_OVERHEAD = 12
 LENGTH = Struct(">i")
 OFFSET = Struct(">q")
 MAGIC_AT = 16
-CODEC, LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
+CODEC, LOG_APPEND_TIME, TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 
 
 class Head(NamedTuple):
@@ -52,7 +51,7 @@ class Head(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         """Whether its producer's transaction decides if it is seen."""
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:

@@ -31,6 +31,7 @@ HOT = (
     "model.envelope",
     "model.layout",
     "model.row_keys",
+    "records.writing",
     "retry.admit",
     "retry.failures",
     "retry.gate",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streams.ports import TP, Outgoing, Record
+from streams.records.writing import PackedHeaders
 from streams.staging.changes import Change
 from streams.staging.keys import prefix_of
 from streams.staging.loops import Sent
@@ -16,9 +17,15 @@ ENTRY_BYTES, CHANGE_BYTES, SEND_BYTES = 400, 350, 900
 
 def size_of(record: Record) -> int:
     """Bytes of its key, value and headers."""
-    size = len(record.key or b"") + len(record.value or b"")
-    headers: Any = record.headers  # a client's may be None, which compiled code takes for no bytes else
-    for name, value in headers:
+    return len(record.key or b"") + len(record.value or b"") + _headers_size(record.headers)
+
+
+def _headers_size(headers: Any) -> int:
+    if type(headers) is PackedHeaders:
+        return len(headers.data)
+    size = 0
+    pairs: tuple[tuple[str, bytes | None], ...] = tuple(headers)  # a client's value may be None
+    for name, value in pairs:
         size += len(name) + len(value or b"")
     return size
 
@@ -94,7 +101,5 @@ class Entry:
             size += CHANGE_BYTES + len(local) + len(change.value or b"")
         for _, outgoing in self.sends:
             size += SEND_BYTES + len(outgoing.key or b"") + len(outgoing.value or b"")
-            headers: Any = outgoing.headers  # as above
-            for name, data in headers:
-                size += len(name) + len(data or b"")
+            size += _headers_size(outgoing.headers)
         return size

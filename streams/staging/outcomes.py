@@ -12,11 +12,16 @@ from streams.errors import TooLarge, Unencodable, WiringError
 from streams.model.application import BoundHandler, BoundMessage, BoundTable
 from streams.model.codecs import encode_row
 from streams.model.envelope import (
+    CAUSATION,
+    CORRELATION,
     EXPIRY,
     ID,
     RECORD_OVERHEAD,
+    SPEC_VERSION,
     SUBJECT,
     TIME,
+    TRACEPARENT,
+    TRACESTATE,
     WITHIN,
     derived_id,
     headers_size,
@@ -27,6 +32,7 @@ from streams.model.message import Message
 from streams.model.outcome import Outcome
 from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing
+from streams.records.writing import PackedHeaders, sized
 from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival
 from streams.staging.changes import Change
@@ -38,6 +44,10 @@ from streams.staging.timers import remove_timer, set_timer, timer_name
 
 log = structlog.get_logger(__name__)
 
+#: Names of headers as they are written.
+_ID, _SUBJECT, _TIME = (sized(name.encode()) for name in (ID, SUBJECT, TIME))
+_CAUSED = (SPEC_VERSION, CORRELATION, CAUSATION, TRACESTATE, TRACEPARENT, EXPIRY, WITHIN)
+_NAMES = {name: sized(name.encode()) for name in _CAUSED}
 #: What a text that is no Unicode, or a time that is none, leads to.
 _NOT_DATA = (ArithmeticError, ValueError, OSError)
 
@@ -207,11 +217,19 @@ class Outcomes:
         key = message.key.encode()
         value = bound.codec.encode(message)
         own_id = derived_id(arrival.envelope.identity, handler.name_bytes, index)
-        headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time_of(now)), *bound.headers, *caused]
+        more = list(caused)
         if bound.expires and (until := getattr(message, bound.expires)):
-            headers.append((EXPIRY, rfc3339(until).encode()))
+            more.append((EXPIRY, rfc3339(until).encode()))
         if bound.within and (seconds := getattr(message, bound.within)):
-            headers.append((WITHIN, b"%g" % seconds))
+            more.append((WITHIN, b"%g" % seconds))
+        headers: Any
+        if needed or (self._loops is not None and bound.topic in self._loops.topics):
+            headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time_of(now)), *bound.headers, *more]
+        else:  # this lane does not read them
+            parts = [_ID, sized(own_id), _SUBJECT, sized(key), _TIME, sized(self._time_of(now)), bound.packed]
+            for name, data in more:
+                parts += (_NAMES[name], sized(data))
+            headers = PackedHeaders(3 + len(bound.headers) + len(more), b"".join(parts))
         # Summed up exactly only when it could matter. Of the headers, what came from outside can be large.
         outside = len(caused[1][1]) + len(caused[2][1]) + len(caused[-1][1])
         size = 2 * len(key) + len(value)  # the key is a header, too

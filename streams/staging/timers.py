@@ -146,10 +146,3 @@ class DueIndex:
 def _until(now: float) -> bytes:
     """Where the index entries end that are due at `now`."""
     return time_key(int(now * 1000) + 1)
-
-
-def next_due(store: Store) -> float | None:
-    """When the earliest timer, or stale index entry, comes up; epoch seconds."""
-    for index_key, _ in store.scan(TIMERS_BY_DUE):
-        return time_in(index_key) / 1000
-    return None

@@ -1,37 +1,50 @@
-"""Records packed into batches, by aiokafka's compiled builder."""
+"""Records packed into batches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from struct import pack_into
+from typing import NamedTuple
 
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
 
 from streams.errors import TooLarge
 from streams.ports import TP, Outgoing
+from streams.records.heads import CHECKED_FROM, HEADER, LENGTH, MAGIC_AT, OFFSET, TRANSACTIONAL
+from streams.records.writing import write_records
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.transactions.requests import Owner, TransactionAnswer
 
-_FORMAT = 2
-_UNCOMPRESSED = 0
-_UNKNOWN = -1
+_FORMAT, _NO_EPOCH = 2, -1
+#: The length of a batch counts from behind itself.
+_UNCOUNTED = OFFSET.size + LENGTH.size
 
 
 class PackedBatch(NamedTuple):
     """Records of one partition that go together; their owner is set when they go.
 
     Attributes:
-        builder: has them.
+        body: their bytes.
         records: how many they are.
+        timestamp: of each, epoch milliseconds.
     """
 
-    builder: Any
+    body: bytes
     records: int
+    timestamp: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the batch."""
+        return HEADER.size + len(self.body)
 
     def build(self, owner: Owner, sequence: int) -> bytearray:
-        """The bytes of the batch, which are the builder's own; once only."""
-        self.builder.set_producer_state(owner.producer_id, owner.epoch, sequence)
-        built: bytearray = self.builder.build()
+        """The bytes of the batch."""
+        times, numbers = (self.timestamp, self.timestamp), (sequence, self.records)
+        head = (0, self.size - _UNCOUNTED, _NO_EPOCH, _FORMAT, 0, TRANSACTIONAL, self.records - 1)
+        built = bytearray(HEADER.pack(*head, *times, owner.producer_id, owner.epoch, *numbers))
+        built += self.body
+        pack_into(">I", built, MAGIC_AT + 1, calc_crc32c(built[CHECKED_FROM:]))
         return built
 
 
@@ -39,30 +52,14 @@ def pack(
     tp: TP, records: Sequence[Outgoing], timestamp: int, options: KafkaOptions, most: int
 ) -> list[PackedBatch]:
     """Batches of at most `most` bytes, or of one record. Raises TooLarge when that is too large."""
-    packed: list[PackedBatch] = []
-    builder, count = _builder(most), 0
-    append = builder.append
-    for key, value, headers in records:
-        if type(headers) is not list:
-            headers = list(headers)  # noqa: PLW2901 - the compiled builder takes nothing else
-        if append(count, timestamp, key, value, headers) is None:
-            packed.append(PackedBatch(builder, count))
-            builder, count = _builder(most), 0
-            append = builder.append
-            append(count, timestamp, key, value, headers)
-        count += 1
-    packed.append(PackedBatch(builder, count))
+    packed = [PackedBatch(body, count, timestamp) for body, count in write_records(records, most)]
     limit = max(options.max_batch, options.max_record)
     for batch in packed:
         # A batch takes its first record whatever its size, so one that is over holds just that record.
-        if (size := batch.builder.size()) > limit:
-            raise TooLarge(f"a record for {tp.topic} makes a batch of {size} bytes; {limit} is the most")
+        if batch.size > limit:
+            size = f"a batch of {batch.size} bytes; {limit} is the most"
+            raise TooLarge(f"a record for {tp.topic} makes {size}")
     return packed
-
-
-def _builder(size: int) -> Any:
-    # magic, compression, transactional, producer id, epoch, first sequence number, size
-    return DefaultRecordBatchBuilder(_FORMAT, _UNCOMPRESSED, 1, _UNKNOWN, _UNKNOWN, 0, size)
 
 
 #: After the highest number comes 0.

@@ -16,6 +16,8 @@ from typing import Any
 from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.api import RequestStruct, ResponseHeader_v0, ResponseHeader_v1
 
+from streams.records.writing import unsigned_varint
+
 _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 
@@ -33,29 +35,18 @@ class WireFormat:
 
     def count(self, number: int) -> bytes:
         """The length of an array, or of bytes."""
-        return _unsigned_varint(number + 1) if self.flexible else _INT32.pack(number)
+        return unsigned_varint(number + 1) if self.flexible else _INT32.pack(number)
 
     def string(self, text: str) -> bytes:
         """A text with its length."""
         data = text.encode()
-        return (_unsigned_varint(len(data) + 1) if self.flexible else _INT16.pack(len(data))) + data
+        return (unsigned_varint(len(data) + 1) if self.flexible else _INT16.pack(len(data))) + data
 
 
 CLASSIC = WireFormat(flexible=False, tags=b"")
 FLEXIBLE = WireFormat(flexible=True, tags=b"\0")
 #: A text that is absent, in the flexible form.
 ABSENT = b"\0"
-
-
-def _unsigned_varint(number: int) -> bytes:
-    if number < 0x80:
-        return bytes((number,))
-    written = bytearray()
-    while number >= 0x80:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
-    return bytes(written)
 
 
 class ResponseReader:
