@@ -93,7 +93,7 @@ def watched(app: Application, topics: Collection[str]) -> frozenset[str]:
 
 
 def of(identity: Identity, topics: Collection[str]) -> Identity:
-    """What an answer says of some topics."""
+    """The part of an answer about some topics."""
     wanted = set(topics)
     return Identity(
         identity.cluster,

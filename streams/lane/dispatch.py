@@ -47,7 +47,7 @@ class Dispatch:
 
     @property
     def tasks(self) -> int:
-        """What runs in the background: one for each key in flight."""
+        """Number of background tasks: one for each key in flight."""
         return len(self._tasks)
 
     @property

@@ -87,12 +87,12 @@ class Lane:
 
     @property
     def counters(self) -> Counters:
-        """What it has handled."""
+        """Counts of handled messages."""
         return self._memory.counters
 
     @property
     def measures(self) -> LaneMeasures:
-        """What it measures of itself."""
+        """Measurements for metrics."""
         return self._memory.measures
 
     @property
@@ -107,12 +107,12 @@ class Lane:
 
     @property
     def gates(self) -> Mapping[str, HandlerGate]:
-        """What its handlers' messages meet, by handler; nothing while it is not open."""
+        """The gates of its handlers, by name; empty while the lane is not open."""
         return self._session.waiting.gates if self._session is not None else {}
 
     @property
     def unreadable(self) -> UnreadableRows:
-        """What of its state it cannot read; nothing while it is not open."""
+        """Rows of its state that cannot be read; empty while the lane is not open."""
         return self._session.staging.unreadable if self._session is not None else UnreadableRows()
 
     @property

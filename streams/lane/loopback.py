@@ -1,7 +1,7 @@
-"""What a message's handlers send to their own lane is handled in the same transaction (docs/adr/0046).
+"""Messages that handlers send to their own lane are handled in the same transaction (docs/adr/0046).
 
-Only where it runs straight through: what meets anything else - a handler that fails or waits, a payload that
-is to be written - is taken back, and handled when the lane has read it.
+Only if they run straight through. A message whose handler fails or waits, or has a payload to be written, is
+taken back, and handled when the lane has read it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LoopedRecord:
 
 
 class Loopback:
-    """Of one lane, between one opening and the next."""
+    """The loopback of one lane, between one opening and the next."""
 
     def __init__(self, attempts: Attempts, loops: Loops, limit: Callable[[], int]) -> None:
         """`limit` returns how many messages a transaction may have now."""
@@ -138,7 +138,7 @@ class Loopback:
 
 
 def _taken_from(entry: Entry) -> list[Sent]:
-    """What is to be handled at once, if anything; nobody else takes it."""
+    """Take the messages of an entry that are to be handled at once."""
     looped = entry.looped
     entry.looped = None
     return looped or []

@@ -1,4 +1,4 @@
-"""What a lane measures of itself, for its metrics: at each commit, and when it is asked."""
+"""Measurements of a lane for its metrics: taken at each commit, and when metrics are read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OFTEN, OFTEN_WITHIN = 3, 60.0
 
 
 class LaneMeasures:
-    """Of one lane, for as long as this worker has it.
+    """Measurements of one lane, for as long as this worker has it.
 
     Attributes:
         batches: messages of each transaction.

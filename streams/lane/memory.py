@@ -1,4 +1,4 @@
-"""What a lane keeps from one opening to the next, and how its tasks wake each other."""
+"""Data that a lane keeps from one opening to the next, and signals by which its tasks wake each other."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class LaneMemory:
-    """Of one lane, for as long as this worker has it.
+    """The data of one lane, for as long as this worker has it.
 
     Attributes:
         number, topics: which lane it is, and the topics that it consumes.

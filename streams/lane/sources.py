@@ -21,7 +21,7 @@ class Stretch(NamedTuple):
 
 
 class Sources:
-    """What a lane reads by, between one opening and the next.
+    """The reader of a lane and its positions, between one opening and the next.
 
     Attributes:
         reader: reads the partitions that are not held back.

@@ -25,7 +25,7 @@ TRANSACTION = "steadfaust.transaction"
 
 
 class LaneSpans:
-    """Of a lane between one opening and the next. `group` is the consumer group's name."""
+    """Spans of a lane between one opening and the next. `group` is the consumer group's name."""
 
     def __init__(self, tracer: Tracer, group: str, lane: int) -> None:
         self._tracer = tracer

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class LaneState(StrEnum):
-    """Of a lane, as it is shown."""
+    """The state of a lane, as pages and metrics show it."""
 
     OPENING = "opening"
     OPEN = "open"

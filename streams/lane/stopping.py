@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """What `work` returns or raises; None when it was cancelled because `stopping` was set."""
+    """Run `work`: return or raise as it does; None if it was cancelled because `stopping` was set."""
     task = asyncio.ensure_future(work)
     stop = asyncio.ensure_future(stopping.wait())
     try:

@@ -72,7 +72,7 @@ class Watchdog:
 
 
 def stands_at(measures: LaneMeasures, gates: Iterable[HandlerGate]) -> str:
-    """What a lane waits for, as far as it shows: a transaction, or handlers. Empty: it does not show."""
+    """The reason why a lane waits, if it is known: a transaction, or handlers. Empty: unknown."""
     if measures.in_transaction:
         return "a transaction"
     running = {gate.handler: gate.under_way for gate in gates if gate.under_way}

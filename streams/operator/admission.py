@@ -98,8 +98,8 @@ class OperationAdmission:
         return arrival
 
     def _understood(self, record: Record) -> Operation | HandlerOperation | RowOperation:
-        """What a message asks for, no longer than need be. Raises what is in NO_JSON, and ValueError for
-        a letter or row of another partition.
+        """The operation that a message requests, bounded in size. Raises an error of NO_JSON, and ValueError
+        for a letter or row of another partition.
         """
         data = record.value or b""
         if is_about_a_handler(record):

@@ -129,7 +129,7 @@ def give_up(waiting: Waiting, attempt: Attempt, error: Exception, now: float) ->
 def _decided(
     waiting: Waiting, attempt: Attempt, error: Exception, now: float
 ) -> tuple[Decision | WaitForVersion | ProbeFailed, Exception]:
-    """What follows a failure, and the error because of which it does. The breaker counts the failure."""
+    """Decide after a failure: the decision, and the error for it. The breaker counts the failure."""
     arrival, policy = attempt.arrival, attempt.handler.retry
     gate, patience = waiting.gates[attempt.handler.name], waiting.options.schema_patience
     waited = now - arrival.since if arrival.queue else 0.0

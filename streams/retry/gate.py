@@ -43,7 +43,7 @@ class Awaited(NamedTuple):
 
 
 class Unread:
-    """Those of one handler in one lane, by their local keys. It may know of some that have ended.
+    """Queues of one handler in one lane that wait for a schema, by local keys; some may have ended.
 
     Attributes:
         used: whether there was any since the lane opened.
@@ -130,7 +130,7 @@ class Failure(NamedTuple):
 
 
 class HandlerGate:
-    """Of one handler in one lane.
+    """The gate of one handler in one lane.
 
     Attributes:
         clear: nothing waits for the handler, its breaker is closed, and it is paused nowhere: messages go

@@ -125,7 +125,7 @@ class WaitingQueue(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def numbers(self) -> list[int]:
-        """Of the first message that is no replay, if there is one, and of all replays."""
+        """Numbers of the first message that is no replay, if there is one, and of all replays."""
         gaps = frozenset(self.gaps)
         replays = [REPLAYED | n for n in range(self.first_replay, self.next_replay) if n not in gaps]
         return [self.first, *replays] if self.next > self.first else replays
@@ -191,7 +191,7 @@ def handler_of(name: bytes) -> bytes:
 
 @cache
 def index_prefix(handler: bytes, apart: Reason | None = None) -> bytes:
-    """What the due index's keys of a handler begin with: each handler's queues lie together in order of
+    """The prefix of a handler's keys in the due index: each handler's queues lie together in order of
     time, so that those of one whose breaker is open cost nothing. Those that wait for a reason in APART lie
     by themselves, so that a drain need not pass them.
     """

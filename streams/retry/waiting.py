@@ -1,4 +1,4 @@
-"""What waits for a handler: rows of queues, and the gates over them. Every change of a queue is staged here.
+"""Messages that wait for a handler: queues as rows, and the gates over them. Changes are staged here.
 
 Times are epoch seconds.
 """

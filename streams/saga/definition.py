@@ -114,8 +114,8 @@ class Saga:
         too_late: type[Message] | None = None,
         conflict: type[Message] | None = None,
     ) -> Saga:
-        """What to send at the end; filled by name from the facts, and `reason` for the one that is undone.
-        `too_late` is for the sender of a cancellation after the pivot. `conflict` is for the sender of
+        """The message to send at the end; filled by name from the facts, and `reason` for the saga that is
+        undone. `too_late` is for the sender of a cancellation after the pivot, `conflict` for the sender of
         another message that would start it: filled from that message, with the reason `started_before`.
         """
         begun, undone = self._facts(()), self._facts(()) | {"reason"}

@@ -9,7 +9,7 @@ from streams.saga.messages import Command, Reply
 
 
 class Kind(StrEnum):
-    """What a message is: a change to an aggregate, a command, or the reply to one."""
+    """Kinds of a message: a change to an aggregate, a command, or the reply to one."""
 
     EVENT = "event"
     COMMAND = "command"

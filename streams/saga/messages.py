@@ -163,8 +163,8 @@ class SagaTransition(Message, frozen=True, kw_only=True):
 
 
 class Repair(Message, frozen=True, kw_only=True):
-    """What an operator asks of a saga. An application derives one for the topic of them; like all that a saga
-    receives it comes under its key, and the inbox knows it by its id, so that it is done once.
+    """A request of an operator to a saga. An application derives one for the topic of them; like all that a
+    saga receives it comes under its key, and the inbox knows it by its id, so that it is done once.
 
     Attributes:
         saga_id: which saga.

@@ -98,7 +98,7 @@ def why_unfit(row: SagaRow, made: Outline) -> str:
 
 
 def changes(before: Outline, after: Outline) -> list[str]:
-    """What a saga that began by `before` cannot go on by in `after`, each in words; nothing when it can."""
+    """Why a saga that began by `before` cannot go on by `after`, in words; empty: it can."""
     old, new = before.steps(), after.steps()
     found = list(_step_changes(old, new))
     if before.started_by != after.started_by:

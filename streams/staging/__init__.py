@@ -1,1 +1,1 @@
-"""What has been decided and is not yet committed."""
+"""Rows and messages that are decided and not yet committed."""

@@ -115,7 +115,7 @@ class Arrival:
         return until if until is not None or within is None else self.since + within
 
     def log_ids(self) -> dict[str, str]:
-        """What names it in the log; see `streams.logs`."""
+        """The ids that name the message in the log; see `streams.logs`."""
         key = (self.record.key or b"").decode("utf-8", "replace")
         ids = {
             "message_id": self.envelope.id,

@@ -89,7 +89,7 @@ def pack_ids(entries: Iterable[Pair], at_once: int = IDS_BYTES) -> Iterator[byte
 
 
 def mark_of(table: str, local: bytes) -> bytes:
-    """What stands in CHANGED for a row."""
+    """The value in CHANGED for a row."""
     return table.encode() + b"\0" + local
 
 

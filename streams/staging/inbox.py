@@ -40,7 +40,7 @@ def inbox_entry(key: bytes, now_ms: int, note: bytes) -> Change:
 
 
 def source_prefix(handler: bytes, source: bytes) -> bytes:
-    """What the changelog keys begin with of what a handler has from a source."""
+    """The prefix of the changelog keys of a handler's messages from a source."""
     return blake2b(handler + b"\0" + source, digest_size=8).digest()
 
 
@@ -90,7 +90,7 @@ class Inbox:
 
     @staticmethod
     def note_of(store: Store, local: bytes) -> bytes | None:
-        """What a committed entry says of its outcome, by its local key; None: there is no such entry."""
+        """The note of a committed entry on its outcome, by its local key; None: there is no such entry."""
         for table in store.tables():
             if table.startswith(_BUCKETS) and (value := store.get(table, local)) is not None:
                 return value

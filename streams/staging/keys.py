@@ -47,7 +47,7 @@ class QueueEntry(NamedTuple):
 
 @cache
 def prefix_of(partition: int) -> bytes:
-    """What the local keys of a partition begin with: its rows lie together."""
+    """The prefix of a partition's local keys: its rows lie together."""
     return partition.to_bytes(PARTITION, "big")
 
 
@@ -100,7 +100,7 @@ def local_lane_key(kind: bytes, local_name: bytes) -> bytes:
 
 
 def split_local_lane_key(local: bytes) -> LocalLaneKey:
-    """What `local_lane_key` was made of."""
+    """The parts that `local_lane_key` was made of."""
     return LocalLaneKey(local[PARTITION : PARTITION + 1], local[:PARTITION] + local[PARTITION + 1 :])
 
 
@@ -115,10 +115,10 @@ def time_in(data: bytes) -> int:
 
 
 def after_time(data: bytes) -> bytes:
-    """What follows such a time."""
+    """The part of a key behind its time."""
     return data[TIME:]
 
 
 def split_queue_entry(entry: bytes) -> QueueEntry:
-    """What a key of the queues' index says."""
+    """The parts of a key of the queues' index."""
     return QueueEntry(entry[:PLACE], entry[PLACE:])

@@ -41,7 +41,7 @@ def was_looped(record: Record, group: bytes) -> bool:
 
 
 class Loops:
-    """What lies before a lane in the topics that it writes for itself."""
+    """Unhandled messages of a lane in the topics that it writes for itself."""
 
     def __init__(self, topics: Collection[str], ends: Mapping[TP, int]) -> None:
         """`topics` are those that it takes part in. `ends` are those of partitions of which, when it opened,
@@ -80,7 +80,7 @@ class Loops:
         self._add(record.topic, key, record.offset)
 
     def remove_read(self, record: Record) -> None:
-        """What was read is handled, or waits for a handler."""
+        """A message that was read is handled, or waits for a handler."""
         self._remove(record.topic, record.key or b"", record.offset)
 
     def _add(self, topic: str, key: bytes, name: bytes | int) -> None:

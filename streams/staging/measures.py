@@ -1,4 +1,4 @@
-"""What a worker measures of its handlers, for its metrics: numbers that only grow, over all its lanes."""
+"""Measurements of a worker's handlers for metrics: numbers that only grow, over all its lanes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Distribution:
 
 
 class HandlerMeasures:
-    """Of one handler, over all lanes that the worker has had.
+    """Measurements of one handler, over all lanes that the worker has had.
 
     Attributes:
         succeeded, failed: seconds of its attempts: the payload and rows are read, it runs, its outcome is

@@ -27,14 +27,14 @@ def encode_position(offset: int, ahead: Iterable[Range] = ()) -> bytes:
 
 
 def decode_position(data: bytes) -> Position:
-    """What was kept. Raises ValueError."""
+    """The position that was stored. Raises ValueError."""
     offset, _, ranges = data.decode().partition(" ")
     pairs = (each.partition("-") for each in ranges.split(",") if each)
     return Position(int(offset), tuple((int(begin), int(end)) for begin, _, end in pairs))
 
 
 class Ahead:
-    """What is handled above the position of one partition, while it is held up."""
+    """Offsets that are handled above the position of one partition, while it is held up."""
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
         self._begins = [begin for begin, _ in ranges]

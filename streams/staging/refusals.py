@@ -29,7 +29,7 @@ class _Refused:
 
 
 class Refusals:
-    """Those of one lane."""
+    """Refusals of one lane."""
 
     def __init__(self) -> None:
         self._found: dict[object, _Refused] = {}
@@ -78,7 +78,7 @@ class Refusals:
         return NotCommittable(f"what it leads to cannot be committed: {found.why}", omit=found.times > 1)
 
     def committed(self) -> None:
-        """What was staged last is committed: dead letters that were in it are written."""
+        """The last transaction is committed: the dead letters in it are written."""
         for key, found in list(self._found.items()):
             if found.entry is not None and found.entry.in_commit:
                 del self._found[key]

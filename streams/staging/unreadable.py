@@ -20,7 +20,7 @@ MOST_NAMED = 100
 
 
 class UnreadableRows:
-    """What was met of one lane since it opened.
+    """Unreadable rows that one lane has met since it opened.
 
     Attributes:
         found: by table and local key, what to say of it.
@@ -68,5 +68,5 @@ class UnreadableRows:
         self.found.pop((table, local), None)
 
     def texts(self) -> list[str]:
-        """What there is, for people."""
+        """The rows in words, for people."""
         return list(self.found.values())
