@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from markupsafe import Markup
+import msgspec
+from markupsafe import Markup, escape
 
 from streams.model.envelope import epoch_seconds
 
 #: Bytes that are shown at most.
 MOST_DUMPED = 16_384
 _A_LINE = 16
+#: Characters of a value that a message may name.
+_LEAST_MARKED = 3
 #: Seconds of a unit, and the largest number that is written in it.
 _UNITS = ((1.0, "s", 120.0), (60.0, "min", 120.0), (3600.0, "h", 48.0), (86400.0, "d", float("inf")))
 
@@ -56,6 +59,17 @@ def ago(text: str, now: float, form: str = "{} ago") -> str:
     words = form.format(age_text(passed)) if passed >= 0 else f"in {age_text(-passed)}"
     full = text.replace("T", " ").replace("Z", " UTC")
     return Markup('<time datetime="{}" title="{}">{}</time>').format(text, full, words)
+
+
+def marked(value: Any, message: str, known: str = "") -> Markup:
+    """A value as JSON, in which the values that an error message names are marked, except the one `known`."""
+    text = str(escape(msgspec.json.format(msgspec.json.encode(value)).decode()))
+    for _, leaf, _ in leaves(value, {}):
+        words = leaf if isinstance(leaf, str) else msgspec.json.encode(leaf).decode()
+        if len(words) >= _LEAST_MARKED and words in message and words != known:
+            token = str(escape(msgspec.json.encode(leaf).decode()))
+            text = text.replace(f": {token}", f": <mark>{token}</mark>")
+    return Markup(text)
 
 
 def bytes_text(count: int) -> str:

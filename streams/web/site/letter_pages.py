@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from streams.dead_letters.row import topic_of
+from streams.model.message import Message
 from streams.model.operations import LetterCommand
 from streams.model.row_keys import split_row_key
 from streams.web.base.lane_rows import AskOwner, Query, cursor_of, lane_of_cursor
@@ -35,6 +36,7 @@ from streams.web.letters.letters import (
     partition_and_key,
     show_letter,
 )
+from streams.web.letters.message_fields import EditField, fields_of, skeleton, with_fields
 from streams.web.letters.operation_answers import settled
 from streams.web.site.web_request import FormPage, WebRequest
 
@@ -88,10 +90,15 @@ class DiffLine(NamedTuple):
 
 
 class EditPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A letter's message, to be edited, or with what an edit would change."""
+    """A letter's message, to be edited, or with what an edit would change. `fields` are those of the
+    message as it is now, `schema` all of its class, `type` the name of that.
+    """
 
     shown: LetterShown
     message: str
+    type: str = ""
+    fields: list[EditField] = []
+    schema: list[EditField] = []
     diff: list[DiffLine] = []
     problem: str = ""
 
@@ -200,7 +207,7 @@ async def letter_page(request: WebRequest) -> LetterPage:
 async def edit_page(request: WebRequest) -> EditPage:
     """A letter's message, as it may be edited. Raises Problem."""
     shown = await _editable(request)
-    return EditPage(shown=shown, message=_text(shown))
+    return _edit_page(request, shown, _value(request, shown))
 
 
 async def job_page(request: WebRequest) -> JobPage:
@@ -232,13 +239,16 @@ async def edit(request: WebRequest, fields: Mapping[str, str]) -> str | FormPage
     shown = await _editable(request)
     text = fields.get("message", "").replace("\r\n", "\n")
     try:
-        message = _decode_message(text.encode())
-    except msgspec.DecodeError as error:
-        page = EditPage(shown=shown, message=text, problem=f"This is no JSON object: {error}")
-        return FormPage("letter_edit.html", page)
+        message = with_fields(_decode_message(text.encode()), fields)
+    except (msgspec.DecodeError, ValueError) as error:
+        known = _value(request, shown)
+        why = f"This is no JSON object: {error}" if isinstance(error, msgspec.DecodeError) else str(error)
+        page = _edit_page(request, shown, known)
+        return FormPage("letter_edit.html", msgspec.structs.replace(page, message=text, problem=why))
     if "confirmed" not in fields:
-        page = EditPage(shown=shown, message=text, diff=differences(_text(shown), pretty(message)))
-        return FormPage("letter_edit.html", page)
+        page = _edit_page(request, shown, message)
+        diff = differences("" if shown.unreadable else pretty(shown.value), page.message)
+        return FormPage("letter_edit.html", msgspec.structs.replace(page, diff=diff))
     ask = Ask(
         operation=LetterCommand.EDIT,
         letters=[shown.letter.id],
@@ -293,9 +303,24 @@ def pretty(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value)).decode()
 
 
-def _text(shown: LetterShown) -> str:
-    """The message as it was; nothing where it cannot be read: it is written anew then."""
-    return "" if shown.unreadable else pretty(shown.value)
+def _edit_page(request: WebRequest, shown: LetterShown, value: Any) -> EditPage:
+    kind = _class_of(request, shown)
+    return EditPage(
+        shown=shown,
+        message="" if value is None else pretty(value),
+        type=shown.letter.message_type if kind is None else kind.__name__,
+        fields=fields_of(value, kind),
+        schema=fields_of(skeleton(kind), kind) if shown.unreadable else [],
+    )
+
+
+def _value(request: WebRequest, shown: LetterShown) -> Any:
+    """The message as it was; where it cannot be read, one with empty values."""
+    return skeleton(_class_of(request, shown)) if shown.unreadable else shown.value
+
+
+def _class_of(request: WebRequest, shown: LetterShown) -> type[Message] | None:
+    return request.view.application.wiring.messages().get(shown.letter.topic)
 
 
 def _reason(fields: Mapping[str, str]) -> dict[str, Any]:

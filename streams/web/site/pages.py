@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from litestar.datastructures import Cookie
 from litestar.response.base import ASGIResponse
 
-from streams.web.base.formatting import ago, bytes_text, dump, leaves, rate_text, seconds_text
+from streams.web.base.formatting import ago, bytes_text, dump, leaves, marked, rate_text, seconds_text
 from streams.web.base.view import Problem
 from streams.web.history.story import story
 from streams.web.history.swimlanes import swimlanes
@@ -66,7 +66,7 @@ def _templates() -> Environment:
     templates.filters.update(rate=rate_text, seconds=seconds_text)
     templates.globals.update(asset=asset_url, flow_columns=flow_columns, story=story, swimlanes=swimlanes)
     templates.filters["dump"] = dump
-    templates.filters.update(leaves=leaves, bytes=bytes_text, ago=ago)
+    templates.filters.update(leaves=leaves, bytes=bytes_text, ago=ago, marked=marked)
     return templates
 
 

@@ -56,7 +56,7 @@ async def test_groups_and_letters_of_all_workers_are_on_one_page(first, one, put
     put("other", why="stamp missing", error_type="NoStamp")
     assert {first.lane(key) in first.lanes for key in keys} == {True, False}
     _, page = await one.page(LETTERS)
-    assert re.search(r">12</a>.*post.note.*ValueError", page)
+    assert re.search(r"<b>12</b></a>.*post.note gave up.*ValueError", page)
     assert "NoStamp" in page
     _, page = await one.page(f"{LETTERS}/letters", params={"error_type": "ValueError"})
     assert all(f'href="/dead-letters/{ids[key]}"' in page for key in keys)
@@ -115,8 +115,8 @@ async def test_an_edit_is_shown_and_sent_once_it_is_confirmed(first, one, put):
     assert (status, "This is no JSON object" in page) == (200, True)
     status, _, page = await one.send(path, message='{"id": "k2"}')
     assert status == 200
-    assert re.search(r'class="red">-   "id": "k1"', unescape(page))
-    assert re.search(r'class="green">\+   "id": "k2"', unescape(page))
+    assert '<li class="del"><span>  "id": "k1"' in unescape(page)
+    assert '<li class="add"><span>  "id": "k2"' in unescape(page)
     assert first.asked == []
     status, there, _ = await one.send(path, message='{"id": "k2"}', confirmed="1", **REASON)
     operation = only_asked(first)
@@ -152,11 +152,21 @@ async def test_a_replay_ends_in_a_result(both, one, put, state, note, expected):
     await one.shows(f"{LETTERS}/jobs/{operation.job}", counts[state])
 
 
+async def test_an_edit_may_change_fields_alone(first, one, put):
+    path = f"{LETTERS}/{put('k1')}/edit"
+    page = await one.shows(path, 'name="field:id" value="k1"')
+    message = unescape(re.search(r'name="message" value="([^"]*)"', page)[1])
+    _, _, page = await one.send(path, message=message, **{"field:id": "k9"})
+    assert '<li class="add"><span>  "id": "k9"' in unescape(page)
+    _, _, page = await one.send(path, message='{"id": "k1", "size": 2}', **{"field:size": "two"})
+    assert "size is 'two': it takes a value of the kind integer" in unescape(page)
+
+
 async def test_a_message_that_nobody_can_read_is_written_anew(first, one, put):
     path = f"{LETTERS}/{put('k1', value=b'{oops')}/edit"
     await one.shows(path, "Write the whole message")
     _, _, page = await one.send(path, message='{"id": "k1"}')
-    assert re.search(r'class="green">\+   "id": "k1"', unescape(page))
+    assert '<li class="add"><span>  "id": "k1"' in unescape(page)
     assert (await one.send(path, message='{"id": "k1"}', confirmed="1", **REASON))[0] == 303
     assert only_asked(first).value == b'{"id":"k1"}'
 
