@@ -14,11 +14,10 @@ from streams.errors import StoreBroken
 from streams.lane import attempt, cluster_checks, recovery
 from streams.lane.held_up import HeldUpPartitions
 from streams.lane.loopback import Loopback
-from streams.model.envelope import ID
-from streams.model.outcome import nothing
+from streams.model.outcome import Timer, nothing
 from streams.policy import assignment
 from streams.policy.fitness import Fitness
-from streams.ports import NO_IDS, TP, Record
+from streams.ports import NO_IDS, TP
 from streams.saga import engine
 from streams.saga.participant import _Taking
 from streams.saga.state import Transition
@@ -31,6 +30,7 @@ from streams.staging.loops import Loops
 from streams.staging.position import decode_position, encode_position
 from streams.staging.unreadable import UnreadableRows
 from streams.testing.clients import FakeReader
+from streams.testing.simulation.machines import running
 from tests.simulation.control import Control, Off, all_off, off
 
 # -- of chaos.controls.recorded ------------------------------------------------------------------------------
@@ -43,6 +43,21 @@ def _lost_replies() -> Off:
         decided = real(self, command, answer)
         sends = decided.send if answer.status == "later" else decided.send[:-1]
         return msgspec.structs.replace(decided, send=sends)
+
+    return patch.object(_Taking, "after", after)
+
+
+def _late_replies() -> Off:
+    """A reply comes 15 seconds after its step was done, before the deadline of a patient step."""
+    real = _Taking.after
+
+    def after(self: _Taking, command: Any, answer: Any) -> Any:
+        decided, process = real(self, command, answer), running()
+        if answer.status == "later" or process is None:
+            return decided
+        *sends, reply = decided.send
+        timer = Timer(f"reply-{command.command_id}", process.machine.clock.now() + 15.0, reply)
+        return msgspec.structs.replace(decided, send=sends, timers=[*decided.timers, timer])
 
     return patch.object(_Taking, "after", after)
 
@@ -121,18 +136,6 @@ def _unread_partitions() -> Off:
     return all_off(off(cluster_checks, "added_partitions", none), off(recovery, "added_partitions", none))()
 
 
-def _known_by_id() -> Off:
-    """Two records of one id, topic and key count as one; other writers are not looked for."""
-
-    def add_read(self: Loops, record: Record, message_id: bytes) -> None:
-        self._before.setdefault((record.topic, record.key or b""), {})[message_id] = 1
-
-    def remove_read(self: Loops, record: Record) -> None:
-        self._remove(record.topic, record.key or b"", dict(record.headers)[ID])
-
-    return all_off(off(Loops, "add_read", add_read), off(Loops, "remove_read", remove_read))()
-
-
 def _ended_by_a_row() -> Off:
     def row(_: UnreadableRows, table: str, __: bytes, error: Exception) -> Exception:
         return StoreBroken(f"{table}: {error}")
@@ -142,6 +145,7 @@ def _ended_by_a_row() -> Off:
 
 HOLES: Mapping[str, Control] = {
     "lost-replies": Control("what a participant has answered is not sent to the saga", _lost_replies),
+    "late-replies": Control("what a participant has answered is sent to the saga late", _late_replies),
     "not-undone": Control("a step of a saga that was done is not undone", _not_undone),
     "timers-left": Control("a deadline stays when its step has been answered", _timers_left),
     "unchecked-payloads": Control(
@@ -163,7 +167,6 @@ HOLES: Mapping[str, Control] = {
     "hole-7-foreign-writer": Control(
         "a lane handles what it sends itself before what others have written there", _loops_beside_others
     ),
-    "hole-7-one-id": Control("two records of one id, topic and key count as one", _known_by_id),
     "hole-8-one-name": Control(
         "another application of the same name is a member as any other",
         off(assignment, "_group_wiring", lambda members, _: dict(members)),

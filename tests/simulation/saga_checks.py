@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Any
 
 from streams.model.envelope import ID
@@ -19,17 +20,17 @@ from streams.testing.simulation.run import Run
 from tests.simulation.sagas import NAME, Family
 
 #: Steps of a plan that disturb no saga.
-PEACE = frozenset(("transfer", "heal", "compact", "rebalance"))
-#: Seconds that a step may take where nothing disturbs it, with room.
-PATIENT = 20.0
+PEACE = frozenset(("transfer", "stray", "heal", "compact", "rebalance", "look"))
+#: Seconds that a step may take where nothing disturbs it, and a whole saga; with room.
+PATIENT, LATE = 5.0, 25.0
 
 
 def saga_checks(run: Run, of: Family, sagas: Mapping[str, SagaRow], timeout: float) -> Iterator[Finding]:
     """What does not hold. `timeout`: how long a step may take, in seconds."""
     yield from _deadlines(run, sagas)
     yield from _further_starts(run, of, sagas)
-    if timeout >= PATIENT and {step.kind for step in run.plan.steps} <= PEACE:
-        yield from _undisturbed(run, sagas)
+    if timeout >= PATIENT:
+        yield from _undisturbed(run, of, sagas)
 
 
 def _deadlines(run: Run, sagas: Mapping[str, SagaRow]) -> Iterator[Finding]:
@@ -68,14 +69,27 @@ def _further_starts(run: Run, of: Family, sagas: Mapping[str, SagaRow]) -> Itera
             )
 
 
-def _undisturbed(run: Run, sagas: Mapping[str, SagaRow]) -> Iterator[Finding]:
-    """A saga that reserves its money is completed where nothing disturbs it."""
-    troubled = {step.what[0] for step in run.plan.steps if step.kind == "transfer" and step.what[4]}
+def _undisturbed(run: Run, of: Family, sagas: Mapping[str, SagaRow]) -> Iterator[Finding]:
+    """A saga that reserves its money is completed where nothing disturbs it, and soon."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for record in run.cluster.visible(of.transition.TOPIC):
+        entry = json.loads(record.value or b"")
+        if entry["after"] != entry["before"]:
+            times[entry["saga_id"]].append(entry["time"])
+    steps = run.plan.steps
+    begins = {step.what[0]: step.at for step in steps if step.kind == "transfer"}
+    quiet = min((step.at for step in steps if step.kind not in PEACE), default=inf) - LATE
+    troubled = {step.what[0] for step in steps if step.kind == "transfer" and step.what[4]}
     for own, saga in sagas.items():
+        if begins.get(own, inf) > quiet:
+            continue
         reserve = saga.find("reserve")
         is_poor = reserve is not None and "no money" in reserve.error
         if saga.status != "completed" and own not in troubled and not is_poor:
             yield Finding("a saga that nothing disturbs is completed", f"{saga.saga_id} is {saga.status}")
+        took = max(times[saga.saga_id]) - min(times[saga.saga_id])
+        if own not in troubled and took > LATE:
+            yield Finding("a saga that nothing disturbs is not late", f"{saga.saga_id} took {took:.0f} s")
 
 
 def _amount(start: Any) -> int:
