@@ -179,15 +179,31 @@ class DeadLetters:
             self.staging.put(entry, [self.remove(letter)])
             entry.sends.append(self._ended(letter, now, "succeeded"))
 
+    def lacks(self, record: Record, handler: str) -> bool:
+        """Whether a handler's letter of a record is not there, not even as a row that cannot be read."""
+        places = self._places(record, handler)
+        return self._letter_of(record, handler) is None and not any(
+            self.staging.store.get(DEAD_LETTERS, place) for place in places
+        )
+
     def _letter_of(self, record: Record, handler: str) -> Letter | None:
         """The letter of a record, and not one of a former topic's record with its place."""
-        added = None if record.partition < self._partitions else record.partition
-        for stamp in (None, record.timestamp):
-            key = letter_key(record.key, handler, record.topic, record.offset, added, stamp)
-            letter = self.get(store_key(record.partition % self._partitions, key))
+        for place in self._places(record, handler):
+            letter = self.get(place)
             if letter is not None and letter.timestamp == record.timestamp:
                 return letter
         return None
+
+    def _places(self, record: Record, handler: str) -> list[bytes]:
+        """The local keys that the letter of a record may have."""
+        added = None if record.partition < self._partitions else record.partition
+        return [
+            store_key(
+                record.partition % self._partitions,
+                letter_key(record.key, handler, record.topic, record.offset, added, stamp),
+            )
+            for stamp in (None, record.timestamp)
+        ]
 
     def _ended(self, letter: Letter, now: float, result: str) -> Send:
         begun = letter.history[-2 if result != "succeeded" else -1 :][:1]

@@ -9,11 +9,14 @@ from typing import Protocol
 
 import structlog
 
+from streams.errors import PermanentError, RowUnreadable
 from streams.lane.dispatch import Dispatch
 from streams.retry.due import DueHeads
-from streams.retry.queue import Reason
+from streams.retry.queue import Reason, WaitingQueue
 from streams.retry.waiting import Waiting
+from streams.staging.entry import Entry
 from streams.staging.inbox import Inbox
+from streams.staging.keys import name_in
 
 log = structlog.get_logger(__name__)
 
@@ -64,28 +67,56 @@ class DueChore:
 MOST_LOOKED_AT = 10_000
 
 
-def log_holds(waiting: Waiting) -> None:
-    """Write an error for each handler whose messages wait behind dead letters."""
+def check_holds(waiting: Waiting, now: float) -> bool:
+    """Log an error for each handler whose messages wait behind dead letters. A letter whose row is gone, with
+    a changelog that was deleted, is written again: only an operation on it lets the others go on. True when
+    one was.
+    """
+    written = False
     for name, gate in waiting.gates.items():
         if not waiting.staging.app.handlers[name].retry.hold_while_dead:
             continue
-        queues = [waiting.queues.get(local) for local in islice(gate.queues, MOST_LOOKED_AT)]
-        dead = [queue for queue in queues if queue is not None and queue.reason is Reason.DEAD]
+        looked = islice(gate.queues, MOST_LOOKED_AT)
+        queues = [(local, queue) for local in looked if (queue := waiting.queues.get(local)) is not None]
+        dead = [(local, queue) for local, queue in queues if queue.reason is Reason.DEAD]
+        for local, queue in dead:
+            written |= _keep_letter(waiting, name, local, queue, now)
         if dead:
             log.error(
                 "dead_letter_holds",
                 handler=name,
                 letters=len(dead),
-                held=sum(queue.length - 1 for queue in dead),
+                held=sum(queue.length - 1 for _, queue in dead),
                 action="replay or discard them: steadfaust dlq",
             )
+    return written
+
+
+def _keep_letter(waiting: Waiting, handler: str, local: bytes, queue: WaitingQueue, now: float) -> bool:
+    """Write the letter that a queue waits behind again, if its row is gone. Whether it was."""
+    staging, letters = waiting.staging, waiting.letters
+    try:
+        record = waiting.queues.message(local, queue.head)
+    except RowUnreadable:
+        return False  # it has been logged
+    route = staging.app.routes.get(record.topic)
+    if route is None or not letters.lacks(record, handler):
+        return False
+    entry = Entry(record.partition % staging.app.layout.partitions, None, 0, 0, record.key)
+    error = PermanentError("its dead letter is gone with the rows of a changelog, and others wait behind it")
+    letters.write(entry, route, record, error, handler, now, holds=name_in(local))
+    entry.done = True
+    staging.order.add(entry)
+    return True
 
 
 class Throttled:
-    """Chores that stage nothing and need no haste, such as dropping what has expired."""
+    """Chores that need no haste, such as dropping what has expired."""
 
-    def __init__(self, *chores: Callable[[float], None], every: float = HOUSEKEEPING) -> None:
-        """Each is called with the time, in epoch seconds, when the lane has opened and `every` seconds."""
+    def __init__(self, *chores: Callable[[float], bool | None], every: float = HOUSEKEEPING) -> None:
+        """Each is called with the time, in epoch seconds, when the lane has opened and `every` seconds. It
+        returns True when it has staged something.
+        """
         self._chores = chores
         self._every = every
         self._next = 0.0
@@ -93,11 +124,11 @@ class Throttled:
     def step(self, now: float, room: Callable[[], int]) -> bool:
         """Do all of them when it is time."""
         del room  # they need none
-        if now >= self._next:
-            self._next = now + self._every
-            for chore in self._chores:
-                chore(now)
-        return False
+        if now < self._next:
+            return False
+        self._next = now + self._every
+        staged = [chore(now) for chore in self._chores]
+        return any(staged)
 
 
 def inbox_expiry(inbox: Inbox, lane: int) -> Callable[[float], None]:

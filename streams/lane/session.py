@@ -22,7 +22,7 @@ from streams.lane.cluster_checks import ClusterChecks
 from streams.lane.commit import Commits
 from streams.lane.dispatch import Dispatch
 from streams.lane.held_up import HeldUpPartitions
-from streams.lane.housekeeping import Chore, DueChore, Housekeeping, Throttled, inbox_expiry, log_holds
+from streams.lane.housekeeping import Chore, DueChore, Housekeeping, Throttled, check_holds, inbox_expiry
 from streams.lane.intake import BacklogLimit, Intake
 from streams.lane.loopback import Loopback
 from streams.lane.memory import LaneMemory
@@ -118,7 +118,7 @@ class Session:
         timers = Timers(staging, loops, in_flight, measures.refused_timers)
         self._commits = Commits(staging, timers, spans, memory, ports)
         throttled = Throttled(
-            inbox_expiry(inbox, memory.number), lambda _: log_holds(waiting), due.drop_stale
+            inbox_expiry(inbox, memory.number), lambda now: check_holds(waiting, now), due.drop_stale
         )
         chores: list[Chore] = [throttled, timers, DueChore(due, dispatch), Drains(waiting), Expiry(letters)]
         if app.claims is not None:

@@ -29,12 +29,13 @@ from structlog.testing import capture_logs
 
 import streams.dead_letters.expiry
 from streams.dead_letters.expiry import ROUND
-from streams.dead_letters.row import LetterState
+from streams.dead_letters.row import LetterState, decode_letter
 from streams.errors import PermanentError, TransientError
 from streams.lane.housekeeping import HOUSEKEEPING
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.policy.retry import RetryPolicy
+from streams.ports import Write
 from streams.staging.changes import DEAD_LETTERS_BY_AGE
 
 EXPIRING = {"dead_letter_retention": 100.0, "inbox_retention": 1e6}
@@ -416,6 +417,24 @@ async def test_dead_letters_expire_unless_others_wait_behind_them(fake: FakeWorl
     await lane.stop()
     assert await letters(fake) == []
     await check_store(fake)
+
+
+async def test_a_holding_letter_whose_row_is_gone_is_written_again(fake: FakeWorld) -> None:
+    await started(fake, work := counting(fake.name), retry=HOLDING)
+    work.hooks.before = broken = Broken(("a", 0))
+    await fake.post(*[fake.event(work, "a", i) for i in range(2)])
+    lane = await fake.open()
+    await quiet(fake, lane, dead_letters=1, waiting=1)
+    ((local, before),) = [(key, value) for key, value in lane.lane.store.scan(DEAD_LETTERS)]
+    lane.lane.store.apply([Write(DEAD_LETTERS, local, None)], {})
+    await fake.clock.advance(HOUSEKEEPING)
+    await quiet(fake, lane, dead_letters=2)
+    ((ident, letter),) = (await letters_by_id(fake)).items()
+    first = decode_letter(before)
+    assert (letter.value, letter.headers, letter.queue) == (first.value, first.headers, first.queue)
+    broken.mend()
+    await operated(fake, lane, operation(fake, REPLAY, ident))
+    await settles(fake, work, [0, 1])
 
 
 async def test_letters_that_cannot_expire_do_not_keep_younger_ones(

@@ -218,12 +218,13 @@ class Letters(Part):
         were read, or of before a changelog's rows were given up.
         """
         run = self.run
+        excused: set[str] = set()
         auditors = {shape.auditor if shape.audited else "" for shape in self._shapes}
         if handler == "audit" and (len(auditors) > 1 or auditors == {""}):
             # What workers without it have handled does not come again.
-            return {each for each, at in self._written_at.items() if at <= run.started_at}
+            excused = {each for each, at in self._written_at.items() if at <= run.started_at}
         if not run.removed and not run.deleted:
-            return set()
+            return excused
         topic, table = HANDLERS[handler]
         there = {json.loads(record.value or b"")["id"] for record in run.cluster.visible(topic)}
         lost = [
@@ -232,7 +233,8 @@ class Letters(Part):
             if changelog in {run.app.layout.changelog(name) for name in (table, *OF_ALL)}
         ]
         before = max(lost, default=0.0)
-        return self._unread(handler) - there | {each for each, at in self._written_at.items() if at < before}
+        excused |= self._unread(handler) - there
+        return excused | {each for each, at in self._written_at.items() if at < before}
 
     def _unread(self, handler: str) -> set[str]:
         """The ids that were removed before a handler's lane had passed them."""

@@ -56,6 +56,8 @@ FOUND = {
     15110: "a clock set forward ended the pause of a partition, and a message was given up",
     16054: "a lane opened again and again, and its page did not show it",
     16334: "a clock set back, and the page no longer named an open transaction",
+    204260: "a dead letter that others wait behind was gone with its changelog",
+    207861: "a handler had another name, and the log was cut before it was read",
     8551: "a commit under way left a position in a topic that was deleted and made again twice",
 }
 
