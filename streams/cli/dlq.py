@@ -193,7 +193,7 @@ def _many(
             raise typer.Exit(NOTHING)
         typer.confirm(f"{operation} {found['matched']} letters?", abort=True)
     job = address.post(f"{LETTERS}/operations", {**body, "matching": matching})
-    _tell(_wait(address, job, timeout, quiet=as_json), as_json=as_json)
+    _tell(_wait(address, job, timeout, quiet=as_json), as_json=as_json, settled=bool(timeout))
 
 
 def _wait(
@@ -281,7 +281,8 @@ def _progress(job: dict[str, Any]) -> str:
     )
 
 
-def _tell(job: dict[str, Any], *, as_json: bool) -> None:
+def _tell(job: dict[str, Any], *, as_json: bool, settled: bool = False) -> None:
+    """Print a job, and exit with what it means; `settled`: how its operations have ended counts, too."""
     typer.echo(json_line(job) if as_json else f"{job['operation']}, job {job['job']}: {_progress(job)}")
     results = job["results"] or {}
     counts = {name: results[name] for name in OUTCOMES if results.get(name)}
@@ -300,7 +301,7 @@ def _tell(job: dict[str, Any], *, as_json: bool) -> None:
         raise typer.Exit(UNFINISHED)
     if not job["matched"]:
         raise typer.Exit(NOTHING)
-    _exit(set(counts))
+    _exit(set(counts) if settled else set())
 
 
 @app.command()

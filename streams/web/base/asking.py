@@ -22,7 +22,7 @@ PASSING = frozenset(
 PATIENCE = "Steadfaust-Patience"
 #: Seconds for which a read is waited for, whatever it reads: Kafka, PostgreSQL, another worker, or a
 #: lane that opens. Then the answer is what is known, and why there is no more.
-READ = 2.0
+READ = 1.0
 #: Between two tries, in seconds.
 PAUSE = 0.25
 

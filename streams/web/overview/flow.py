@@ -7,15 +7,19 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
 from streams.model.application import Application
 from streams.model.envelope import rfc3339
 from streams.staging.measures import DURATIONS
+from streams.web.base.asking import READ
 from streams.web.base.lane_rows import Query
 from streams.web.base.view import Problem, WorkerView
 from streams.web.overview.flow_answers import (
     Flow,
     HandlerPart,
     HandlerShown,
+    LaneCounts,
     OverviewAnswer,
     ServiceShown,
     TopicPart,
@@ -27,6 +31,7 @@ from streams.web.overview.flow_answers import (
     worker_link,
 )
 from streams.web.overview.flow_part import worker_part
+from streams.web.overview.last_known import LastKnown
 from streams.web.overview.rates import RatePoller, percentile
 from streams.web.overview.samples import LaneSample
 
@@ -35,7 +40,9 @@ AskPart = Callable[[str, str, Query], Awaitable[WorkerPart]]
 
 PART_PATH = "/api/overview/part"
 #: Seconds for a worker's part: a page does not wait longer for one that is silent.
-PATIENCE = 1.0
+PATIENCE = READ
+#: Seconds after which counts of a lane are called old: a lane with many rows is counted more seldom.
+OLD = 30.0
 #: Requests to workers at the same time.
 AT_ONCE = 16
 #: A lag grows when there are so many messages more than a minute ago, and more than these seconds of work.
@@ -43,14 +50,20 @@ GROWN, SECONDS_OF_WORK = 1000, 10.0
 
 
 async def overview_of(
-    view: WorkerView, looks: RatePoller, samples: Mapping[int, LaneSample], ask: AskPart
+    view: WorkerView,
+    looks: RatePoller,
+    samples: Mapping[int, LaneSample],
+    ask: AskPart,
+    last_known: LastKnown,
 ) -> OverviewAnswer:
     """The overview of all workers, also those without a lane. One that does not answer in time is there as
-    silent.
+    silent, and its lanes count as `last_known` has them.
     """
     own = worker_part(view, looks, samples)
     parts = [own, *await ask_parts(view, ask)]
-    return shown(view, merge(sorted(parts, key=lambda part: (part.slot < 0, part.slot, part.url))))
+    last_known.take(parts)
+    ordered = sorted(parts, key=lambda part: (part.slot < 0, part.slot, part.url))
+    return shown(view, merge(ordered, last_known.counts, view.now(), last_known.warnings()))
 
 
 async def ask_parts(view: WorkerView, ask: AskPart) -> list[WorkerPart]:
@@ -76,8 +89,15 @@ async def ask_parts(view: WorkerView, ask: AskPart) -> list[WorkerPart]:
 # -- together ---------------------------------------------------------------------------------------------
 
 
-def merge(parts: Iterable[WorkerPart]) -> Flow:
-    """The parts of all workers as one. Rates, lags and counts add up; of ages the oldest counts."""
+def merge(
+    parts: Iterable[WorkerPart],
+    counts: Mapping[int, LaneCounts] = {},
+    now: float = 0.0,
+    lost: Sequence[Warned] = (),
+) -> Flow:
+    """The parts of all workers as one. Rates, lags and counts add up; of ages the oldest counts. `counts` are
+    those of each lane at `now`, in epoch seconds; `lost` are warnings of what is not there any more.
+    """
     workers = list(parts)
     topics: dict[str, TopicPart] = {}
     handlers: dict[str, HandlerPart] = {}
@@ -88,13 +108,30 @@ def merge(parts: Iterable[WorkerPart]) -> Flow:
         for handler in worker.handlers:
             found = handlers.get(handler.handler)
             handlers[handler.handler] = handler if found is None else _both_handlers(found, handler)
-    warned = [*_silent(workers), *(each for worker in workers for each in worker.warnings)]
-    warned += [*_of_handlers(handlers.values()), *_of_topics(topics.values()), *_of_sagas(workers)]
-    return Flow(
+    for lane in counts.values():
+        for name in dict.fromkeys([*lane.waiting, *lane.letters]):
+            found = handlers.get(name) or HandlerPart(handler=name)
+            handlers[name] = _both_handlers(found, _counted(name, lane, now))
+    warned = [*_silent(workers), *lost, *(each for worker in workers for each in worker.warnings)]
+    warned += [*_of_handlers(handlers.values()), *_of_topics(topics.values())]
+    flow = Flow(
         topics=topics,
         handlers=handlers,
         workers=workers,
-        warnings=sorted(warned, key=lambda each: not each.grave),  # it is stable
+        warnings=[],
+        counts=dict(counts),
+    )
+    warned += _of_sagas(flow.sagas.get("failed", 0), flow.stalled)
+    return replace(flow, warnings=sorted(warned, key=lambda each: not each.grave))  # it is stable
+
+
+def _counted(handler: str, lane: LaneCounts, now: float) -> HandlerPart:
+    """The rows of a handler in a lane."""
+    return HandlerPart(
+        handler=handler,
+        waiting=lane.waiting.get(handler, {}),
+        oldest_waiting=round(max(0.0, now - lane.oldest.get(handler, now)), 1),
+        letters=lane.letters.get(handler, 0),
     )
 
 
@@ -174,8 +211,7 @@ def _of_topics(topics: Iterable[TopicPart]) -> Iterable[Warned]:
             )
 
 
-def _of_sagas(workers: Sequence[WorkerPart]) -> Iterable[Warned]:
-    failed, stalled = sum(each.failed for each in workers), sum(each.stalled for each in workers)
+def _of_sagas(failed: int, stalled: int) -> Iterable[Warned]:
     if failed:
         text = f"{_count(failed, 'saga')} {'needs' if failed == 1 else 'need'} a decision"
         yield Warned(
@@ -197,7 +233,14 @@ def shown(view: WorkerView, flow: Flow) -> OverviewAnswer:
     """A flow, with what the wiring knows of it."""
     app = view.application
     owned = {lane for part in flow.workers for lane in part.owns}
+    ages = {lane: max(0.0, view.now() - counts.at) for lane, counts in sorted(flow.counts.items())}
     return OverviewAnswer(
+        counted=max(ages.values(), default=None),
+        old_counts={lane: age for lane, age in ages.items() if age > OLD},
+        uncounted=[lane for lane in range(app.layout.lanes) if lane not in ages] if ages else [],
+        silent_lanes=sorted(lane for part in flow.workers if part.silent for lane in part.owns),
+        sagas=flow.sagas,
+        stalled=flow.stalled,
         app_id=app.layout.app_id,
         asked=view.url,
         at=rfc3339(view.now()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -133,6 +134,25 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.waiting.values())
 
 
+class LaneCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of a lane as they were counted `at` a time, epoch seconds.
+
+    Attributes:
+        waiting: messages that wait, by handler and reason; `oldest`: since when the first of each handler's
+            waits, epoch seconds.
+        letters: dead letters, by handler.
+        sagas: by status; `stalled` are those that take too long.
+    """
+
+    lane: int
+    at: float
+    waiting: dict[str, dict[str, int]] = {}
+    oldest: dict[str, float] = {}
+    letters: dict[str, int] = {}
+    sagas: dict[str, int] = {}
+    stalled: int = 0
+
+
 class WorkerPart(msgspec.Struct, frozen=True, kw_only=True):
     """The part of one worker.
 
@@ -141,9 +161,7 @@ class WorkerPart(msgspec.Struct, frozen=True, kw_only=True):
         owns: the lanes that it has by the group's assignment.
         measured: whether it counts attempts and rows at all (`STEADFAUST_METRICS`).
         span: seconds that its rates cover, up to ten; 0: it has just started.
-        counted: age in seconds of its oldest count of rows; None: nothing is counted yet.
-        failed, stalled: sagas that wait for an operator, and that take too long.
-        sagas: how many there are of each status.
+        counts: its last counts of rows, of each lane that it runs.
     """
 
     url: str
@@ -152,15 +170,12 @@ class WorkerPart(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = False
     measured: bool = False
     span: float = 0.0
-    counted: float | None = None
     owns: list[int] = []
     lanes: list[LanePart] = []
     standbys: list[StandbyPart] = []
     topics: list[TopicPart] = []
     handlers: list[HandlerPart] = []
-    failed: int = 0
-    stalled: int = 0
-    sagas: dict[str, int] = {}
+    counts: list[LaneCounts] = []
     warnings: list[Warned] = []
 
     @property
@@ -175,12 +190,26 @@ class WorkerPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
-    """All workers together; by name."""
+    """All workers together; by name. `counts` has the newest counts of each lane."""
 
     topics: dict[str, TopicPart]
     handlers: dict[str, HandlerPart]
     workers: list[WorkerPart]
     warnings: list[Warned]
+    counts: dict[int, LaneCounts] = {}
+
+    @property
+    def sagas(self) -> dict[str, int]:
+        """Sagas by status."""
+        total: Counter[str] = Counter()
+        for each in self.counts.values():
+            total.update(each.sagas)
+        return dict(total)
+
+    @property
+    def stalled(self) -> int:
+        """Sagas that take too long."""
+        return sum(each.stalled for each in self.counts.values())
 
 
 class HandlerShown(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,6 +253,15 @@ class OverviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The whole application at a glance. `asked` is the worker that has put it together, `at` when: RFC 3339.
     `rate` is that of handlers' attempts, `lag` of all topics; `lanes` how many there are, `homeless` those
     that no worker owns.
+
+    Each lane counts once: with the newest counts of its rows, also those of an owner that is silent now.
+
+    Attributes:
+        counted: age in seconds of the oldest counts of a lane; None: no lane is counted yet.
+        old_counts: lanes whose counts are older than half a minute, with their age in seconds.
+        uncounted: lanes whose rows are in no count.
+        silent_lanes: lanes whose owner does not answer: their rates and lags are in no sum.
+        sagas, stalled: sagas by status, and those that take too long.
     """
 
     app_id: str
@@ -239,3 +277,27 @@ class OverviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
     workers: list[WorkerPart]
     services: list[ServiceShown]
     topics: list[TopicShown]
+    counted: float | None = None
+    old_counts: dict[int, float] = {}
+    uncounted: list[int] = []
+    silent_lanes: list[int] = []
+    sagas: dict[str, int] = {}
+    stalled: int = 0
+
+    @property
+    def lacking(self) -> list[str]:
+        """Sentences on what the figures lack, or have from before."""
+        found = []
+        if self.silent_lanes:
+            found.append(
+                f"Rates and lag are without {_lanes(self.silent_lanes)}, whose owner does not answer"
+            )
+        if self.uncounted:
+            found.append(f"Counts are without {_lanes(self.uncounted)}, whose rows are not counted yet")
+        for lane, age in self.old_counts.items():
+            found.append(f"Lane {lane} is in counts as it was {age:.0f} s ago")
+        return found
+
+
+def _lanes(numbers: list[int]) -> str:
+    return f"lane{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"

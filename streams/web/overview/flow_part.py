@@ -10,6 +10,7 @@ from streams.policy.breaker import BreakerState
 from streams.web.base.view import LaneView, StandbyView, WorkerView
 from streams.web.overview.flow_answers import (
     HandlerPart,
+    LaneCounts,
     LanePart,
     Progress,
     StandbyPart,
@@ -28,29 +29,44 @@ def worker_part(view: WorkerView, looks: RatePoller, samples: Mapping[int, LaneS
     """All that the worker knows by itself. `samples` are its counts of rows, by lane."""
     short, long = looks.rates()
     stuck = {lane.number for lane in view.stuck()}
-    now, counts = view.now(), list(samples.values())
     lanes = [_lane(view, lane, short, stuck=number in stuck) for number, lane in sorted(view.lanes.items())]
+    counts = [lane_counts(lane, each) for lane, each in sorted(samples.items()) if lane in view.lanes]
     handlers = _handlers(view, counts, short, long)
-    sagas: Counter[str] = Counter()
-    for each in counts:
-        for (_, _, status), count in each.sagas.items():
-            sagas[status] += count
     return WorkerPart(
         url=view.url,
         slot=view.slot,
         ready=not why_not_ready(view),
         measured=view.measured,
         span=round(short.span, 1),
-        counted=max((now - each.at for each in counts), default=None),
         owns=sorted(lane for lane, url in view.assignment.owners.items() if url == view.url),
         lanes=lanes,
         standbys=[_standby(each) for _, each in sorted(view.standbys.items())],
         topics=_topics(view, short, long),
         handlers=handlers,
-        failed=sagas["failed"],
-        sagas=dict(sagas),
-        stalled=sum(count for each in counts for count in each.stalled.values()),
+        counts=counts,
         warnings=_warnings(view),
+    )
+
+
+def lane_counts(lane: int, sample: LaneSample) -> LaneCounts:
+    """What was counted of a lane, for the overview."""
+    letters: Counter[str] = Counter()
+    sagas: Counter[str] = Counter()
+    waiting: dict[str, dict[str, int]] = {}
+    for (handler, _, _), count in sample.letters.items():
+        letters[handler] += count
+    for (handler, reason), count in sample.waiting.items():
+        waiting.setdefault(handler, {})[reason] = count
+    for (_, _, status), count in sample.sagas.items():
+        sagas[status] += count
+    return LaneCounts(
+        lane=lane,
+        at=sample.at,
+        waiting=waiting,
+        oldest=dict(sample.oldest_waiting),
+        letters=dict(letters),
+        sagas=dict(sagas),
+        stalled=sum(sample.stalled.values()),
     )
 
 
@@ -107,19 +123,8 @@ def _topics(view: WorkerView, short: Rates, long: Rates) -> list[TopicPart]:
     ]
 
 
-def _handlers(
-    view: WorkerView, samples: Iterable[LaneSample], short: Rates, long: Rates
-) -> list[HandlerPart]:
-    letters: Counter[str] = Counter()
-    waiting: dict[str, Counter[str]] = {}
-    since: dict[str, float] = {}
-    for sample in samples:
-        for (handler, _, _), count in sample.letters.items():
-            letters[handler] += count
-        for (handler, reason), count in sample.waiting.items():
-            waiting.setdefault(handler, Counter())[reason] += count
-        for handler, began in sample.oldest_waiting.items():
-            since[handler] = min(since.get(handler, began), began)
+def _handlers(view: WorkerView, counts: Iterable[LaneCounts], short: Rates, long: Rates) -> list[HandlerPart]:
+    seen = [name for each in counts for name in sorted([*each.letters, *each.waiting])]
     paused, breakers = _gates(view)
     return [
         HandlerPart(
@@ -128,13 +133,10 @@ def _handlers(
             rate_minute=long.handler(name),
             failures=long.failures(name),
             durations=long.durations(name),
-            waiting=dict(waiting.get(name, {})),
-            oldest_waiting=round(max(0.0, view.now() - since[name]), 1) if name in since else 0.0,
-            letters=letters[name],
             paused=paused[name],
             breakers=breakers[name],
         )
-        for name in dict.fromkeys([*view.application.handlers, *sorted(letters), *sorted(waiting)])
+        for name in dict.fromkeys([*view.application.handlers, *seen])
     ]
 
 

@@ -14,7 +14,8 @@ from streams.web.base.view import WorkerView
 from streams.web.overview.flow import overview_of
 from streams.web.overview.flow_answers import OverviewAnswer, WorkerPart
 from streams.web.overview.flow_part import worker_part
-from streams.web.overview.rates import RatePoller
+from streams.web.overview.last_known import LastKnown
+from streams.web.overview.rates import RatePoller, in_background
 from streams.web.overview.samples import Sampler
 from streams.web.sagas.saga_counts import CountsAnswer
 from streams.web.site.pages import render
@@ -34,6 +35,7 @@ class Overviews:
         self._view = view
         self._sampler = sampler
         self._looks = looks
+        self.last_known = LastKnown(view)
         self._ask = partial(ask_json, session, kind=WorkerPart, asked_by=view.url)
 
     def part(self) -> WorkerPart:
@@ -46,7 +48,7 @@ class Overviews:
 
     async def answer(self) -> OverviewAnswer:
         """The overview of all workers."""
-        return await overview_of(self._view, self._looks, self._sampler.lanes, self._ask)
+        return await overview_of(self._view, self._looks, self._sampler.lanes, self._ask, self.last_known)
 
     async def _parts(self) -> dict[str, str]:
         answer = await self.answer()
@@ -60,7 +62,8 @@ async def overviews(view: WorkerView, sampler: Sampler, session: ClientSession) 
     looks = RatePoller(view)
     async with looks.running():
         made = Overviews(view, sampler, session, looks)
-        try:
-            yield made
-        finally:
-            made.live.end()
+        async with in_background(made.last_known.run(), "last known"):
+            try:
+                yield made
+            finally:
+                made.live.end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -14,7 +13,6 @@ import msgspec
 from streams.web.base.lane_rows import Query
 from streams.web.base.view import Problem, WorkerView
 from streams.web.overview.flow import PATIENCE
-from streams.web.overview.flow_answers import WorkerPart
 from streams.web.sagas.saga_answers import AskSaga, SagaAnswer, SagasAnswer, SagaShown
 from streams.web.sagas.saga_counts import COUNTS_PATH, CountsAnswer, StatusLine, lines
 from streams.web.sagas.sagas import SAGAS_PATH, ask_saga, list_sagas, show_saga
@@ -63,8 +61,8 @@ async def sagas_over_time(request: WebRequest) -> OverTime | CountsAnswer:
 
 async def sagas_page(request: WebRequest) -> SagasPage:
     """The page. Raises Problem."""
-    workers = (await request.overviews.answer()).workers
-    counts, stalled, counted = counted_by(workers)
+    overview = await request.overviews.answer()
+    counts, stalled, counted = overview.sagas, overview.stalled, overview.counted
     first: list[SagaAnswer] = []
     if not any(request.query.get(name) for name in _ASKS):
         for wanted, there in (({"status": "failed"}, counts.get("failed")), ({"stalled": "1"}, stalled)):
@@ -85,15 +83,6 @@ async def sagas_page(request: WebRequest) -> SagasPage:
         lines=minutes,
         untold=untold,
     )
-
-
-def counted_by(workers: list[WorkerPart]) -> tuple[dict[str, int], int, float | None]:
-    """Sagas by status, those that take too long, and the age of the oldest count in seconds."""
-    counts: Counter[str] = Counter()
-    for each in workers:
-        counts.update(each.sagas)
-    ages = [each.counted for each in workers if each.counted is not None]
-    return dict(counts), sum(each.stalled for each in workers), max(ages, default=None)
 
 
 async def over_time(

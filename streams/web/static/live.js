@@ -19,11 +19,28 @@
     }
   }
 
+  const SILENT = 4000; // milliseconds without a word of the worker, also of one that is frozen
+  let lastAt = Date.now();
+
   function lost(yes) {
+    const since = new Date(lastAt).toISOString().slice(11, 19);
+    document.documentElement.classList.toggle("stale", yes);
     for (const sign of all("[data-lost]")) {
-      sign.textContent = yes ? "Connection lost, trying again. What you see is not up to date." : "";
+      const text = yes ? `No word from the worker, trying again. What you see is of ${since} UTC.` : "";
+      if (sign.textContent !== text) sign.textContent = text; // a screen reader says each change
     }
   }
+
+  function hear() {
+    lastAt = Date.now();
+    lost(false);
+  }
+
+  setInterval(() => {
+    const waits = live && !document.hidden && document.querySelector("[data-polled], [sse-connect]");
+    if (!waits) lastAt = Date.now();
+    else if (Date.now() - lastAt > SILENT) lost(true);
+  }, 500);
 
   document.addEventListener("click", (event) => {
     if (!event.target.closest("[data-live]")) return;
@@ -40,6 +57,7 @@
   });
 
   document.addEventListener("htmx:sseBeforeMessage", (event) => {
+    hear();
     if (live && !document.hidden) {
       held.delete(event.target);
       return;
@@ -52,7 +70,7 @@
     for (const [element, text] of held) window.htmx.swap(element, text, { swapStyle: "innerHTML" });
     held.clear();
   });
-  document.addEventListener("htmx:sseOpen", () => lost(false));
+  document.addEventListener("htmx:sseOpen", hear);
   document.addEventListener("htmx:sseError", () => lost(true));
 
   const polled = (event) => event.target.closest("[data-polled]");
@@ -60,7 +78,7 @@
     if (polled(event) && (!live || document.hidden)) event.preventDefault();
   });
   document.addEventListener("htmx:sendError", (event) => polled(event) && lost(true));
-  document.addEventListener("htmx:afterOnLoad", (event) => polled(event) && lost(false));
+  document.addEventListener("htmx:afterOnLoad", (event) => polled(event) && event.detail.successful && hear());
   document.addEventListener("htmx:afterSettle", show);
   document.addEventListener("DOMContentLoaded", show);
   show();

@@ -19,6 +19,7 @@ from streams.web.overview.flow import merge, overview_of, shown
 from streams.web.overview.flow_answers import (
     HandlerPart,
     HandlerShown,
+    LaneCounts,
     ServiceShown,
     StandbyPart,
     TopicPart,
@@ -28,6 +29,7 @@ from streams.web.overview.flow_answers import (
 )
 from streams.web.overview.flow_columns import flow_columns
 from streams.web.overview.flow_part import worker_part
+from streams.web.overview.last_known import LastKnown
 from streams.web.overview.rates import RatePoller
 from streams.web.overview.samples import LaneSample
 from streams.web.site.pages import render
@@ -85,6 +87,10 @@ def handler(**of) -> dict[str, list[HandlerPart]]:
     return {"handlers": [HandlerPart(handler="s.h", **of)]}
 
 
+def counts(**of) -> dict[str, list[LaneCounts]]:
+    return {"counts": [LaneCounts(lane=0, at=NOW, **of)]}
+
+
 @pytest.mark.parametrize(
     ("of", "text", "link", "grave"),
     [
@@ -99,8 +105,8 @@ def handler(**of) -> dict[str, list[HandlerPart]]:
             "#service-s",
             False,
         ),
-        ({"failed": 1}, "1 saga needs a decision", "/sagas?status=failed", True),
-        ({"stalled": 2}, "2 sagas should have ended by now", "/sagas?stalled=1", False),
+        (counts(sagas={"failed": 1}), "1 saga needs a decision", "/sagas?status=failed", True),
+        (counts(stalled=2), "2 sagas should have ended by now", "/sagas?stalled=1", False),
         (
             {"silent": "no answer in 1 s", "owns": [0, 2]},
             "127.0.0.1:1 does not answer, and owns lanes 0, 2: no answer in 1 s",
@@ -116,7 +122,7 @@ def handler(**of) -> dict[str, list[HandlerPart]]:
     ],
 )
 def test_each_trouble_is_a_sentence_with_a_link(of, text, link, grave):
-    (found,) = merge([part(**of)]).warnings
+    (found,) = merge([part(**of)], {each.lane: each for each in of.get("counts", ())}).warnings
     assert (found.text, found.link, found.grave) == (text, link, grave)
 
 
@@ -159,9 +165,12 @@ def test_a_worker_tells_of_its_lanes_handlers_and_topics(worker):
     sample.sagas["order", "", "failed"] = 1
     sample.stalled["order"] = 5
     found = worker_part(worker, RatePoller(worker), {1: sample})
-    assert (found.slot, found.ready, found.counted, found.failed, found.stalled) == (4, True, 4.0, 1, 5)
-    (handler,) = found.handlers
+    (counted,) = found.counts
+    assert (found.slot, found.ready, counted.at, counted.stalled) == (4, True, NOW - 4, 5)
+    (handler,) = merge([found], {1: counted}, NOW).handlers.values()
     assert (handler.letters, handler.waits, handler.oldest_waiting) == (2, 3, 30.0)
+    gone = worker_part(worker, RatePoller(worker), {1: sample, 9: sample})
+    assert [each.lane for each in gone.counts] == [1], "a lane counts once: where it runs"
     (topic,) = found.topics
     assert (topic.topic, topic.lag) == (TOPIC, 4)
     lane = found.lanes[1]
@@ -202,7 +211,7 @@ async def test_all_owners_are_asked_at_once_and_merged(worker):
         await both.wait()
         return WorkerPart(url=owner, ready=True, owns=[{OTHER: 1}.get(owner, 2)])
 
-    answer = await overview_of(worker, RatePoller(worker), {}, ask)
+    answer = await overview_of(worker, RatePoller(worker), {}, ask, LastKnown(worker))
     assert {each.url for each in answer.workers} == {worker.url, OTHER, "http://127.0.0.1:3"}
     assert answer.homeless == [3]
 
@@ -226,11 +235,45 @@ async def refuses(*_):
 async def test_a_worker_that_does_not_answer_is_shown(worker, monkeypatch, ask, why):
     monkeypatch.setattr(flow, "PATIENCE", 0.02)
     worker.owns({0: worker.url, 1: OTHER})
-    answer = await overview_of(worker, RatePoller(worker), {}, ask)
+    answer = await overview_of(worker, RatePoller(worker), {}, ask, LastKnown(worker))
     (shown,) = (each for each in answer.workers if each.silent)
     assert (shown.url, shown.owns) == (OTHER, [1])
     assert answer.warnings[0].grave
     assert answer.warnings[0].text == f"127.0.0.1:2 does not answer, and owns lane 1: {why}"
+
+
+async def test_lanes_of_a_silent_worker_count_as_before(worker, monkeypatch):
+    monkeypatch.setattr(flow, "PATIENCE", 0.02)
+    worker.owns({0: worker.url, 1: OTHER, 2: OTHER})
+    before = LaneCounts(lane=1, at=NOW - 60, waiting={"post.note": {"retry": 5}}, letters={"post.note": 2})
+    known = LastKnown(worker)
+    known.take([WorkerPart(url=OTHER, counts=[before])])
+    known.take([WorkerPart(url=OTHER, counts=[LaneCounts(lane=1, at=NOW - 90)])])
+    answer = await overview_of(worker, RatePoller(worker), {0: LaneSample(NOW)}, silent, known)
+    assert (answer.waiting, answer.letters, answer.old_counts) == (5, 2, {1: 60.0})
+    assert (answer.uncounted, answer.silent_lanes, answer.counted) == ([2, 3], [1, 2], 60.0)
+    page = render("overview_tiles.html", answer=answer, now=NOW)
+    assert "Lane 1 is in counts as it was 60 s ago." in page
+    assert "Rates and lag are without lanes 1, 2, whose owner does not answer." in page
+
+
+def test_a_lost_worker_and_standby_are_problems_until_they_are_back(worker):
+    known = LastKnown(worker)
+
+    def found(*members: str, followers: dict[int, tuple[str, ...]]) -> list[str]:
+        worker.assignment = msgspec.structs.replace(
+            worker.assignment, members=(worker.url, *members), followers=followers
+        )
+        return [each.text.split(" since")[0] for each in known.warnings()]
+
+    follows = {lane: (OTHER,) for lane in range(4)}
+    assert found(OTHER, followers=follows) == []
+    lost = ["The worker 127.0.0.1:2 is lost", "Lanes 0, 1, 2, 3 lack a standby"]
+    assert found(followers={}) == lost
+    assert found(followers={0: (OTHER,), 1: (OTHER,)}) == [lost[0], "Lanes 2, 3 lack a standby"]
+    another = "http://127.0.0.1:9"
+    assert found(another, followers=follows) == [], "another worker has come for it"
+    assert found(OTHER, another, followers=follows) == []
 
 
 def test_an_open_breaker_is_told_once_for_all_workers(worker):
@@ -335,7 +378,7 @@ async def test_a_worker_without_lanes_is_shown_with_what_it_follows(worker):
         assert owner == OTHER
         return spare
 
-    answer = await overview_of(worker, RatePoller(worker), {}, ask)
+    answer = await overview_of(worker, RatePoller(worker), {}, ask, LastKnown(worker))
     assert {each.url for each in answer.workers} == {worker.url, OTHER}
     assert {each.grave for each in merge([part(url=OTHER, silent="no answer", owns=[])]).warnings} == {False}
     page = render("overview_workers.html", answer=answer)

@@ -24,7 +24,7 @@ from tests.waiting import BOUND, eventually_async
 KEYS = [f"k{n}" for n in range(40)]
 ROWS = "/api/tables/parcels/rows"
 REPLAY = ["dlq", "replay", "-w", "handler=post.note", "--why", "mended", "--yes", "--job", "all"]
-REPLAY += ["--rate", "1000"]
+REPLAY += ["--rate", "1000", "--no-wait"]
 
 
 @pytest.fixture(autouse=True)
