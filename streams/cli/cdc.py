@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from streams.cli.database import Url, slot_json, slot_line, with_database
-from streams.cli.options import Json, json_line
+from streams.cli.options import Json, json_line, say
 from streams.postgres import Database
 from streams.postgres.cdc import (
     CdcRelay,
@@ -94,9 +94,9 @@ def status(url: Url = "", connect: ConnectUrl = "", *, as_json: Json = False) ->
 
     owner, found = _run(url, connect, work)
     if as_json:
-        typer.echo(json_line({"owner": owner, **_as_json(found)}))
+        say(json_line({"owner": owner, **_as_json(found)}))
     else:
-        typer.echo(f"owner      {owner or 'none yet'}")
+        say(f"owner      {owner or 'none yet'}")
         _print(found)
     raise typer.Exit(TROUBLE if found.problem else 0)
 
@@ -110,7 +110,7 @@ def stop(
 ) -> None:
     """Remove the connector and its slot, and hand the outbox over to polling relays."""
     if dry_run:
-        typer.echo("would remove the connector and its slot, and hand the outbox over to polling relays")
+        say("would remove the connector and its slot, and hand the outbox over to polling relays")
         return
 
     async def work(database: Database, at: Connect) -> None:
@@ -118,16 +118,16 @@ def stop(
             await end(connection, at)
 
     _run(url, connect, work)
-    typer.echo("the outbox is the polling relays'")
+    say("the outbox is the polling relays'")
 
 
 @app.command()
 def files(kind: Annotated[str, typer.Argument(help="worker or connector")]) -> None:
     """Print Connect's worker.properties, or the connector's JSON, for a cluster: both are in `ops/`, too."""
     if kind == "worker":
-        typer.echo(worker_properties(Settings.read().security()), nl=False)
+        say(worker_properties(Settings.read().security()), nl=False)
     elif kind == "connector":
-        typer.echo(msgspec.json.format(msgspec.json.encode(connector_settings()), indent=2).decode())
+        say(msgspec.json.format(msgspec.json.encode(connector_settings()), indent=2).decode())
     else:
         raise typer.BadParameter(f"{kind!r} is neither worker nor connector")
 
@@ -165,6 +165,6 @@ def _run(url: str, connect: str, work: Callable[[Database, Connect], Awaitable[T
 def _print(found: CdcStatus) -> None:
     tasks = () if found.connector is None else found.connector.tasks
     states = ", ".join(f"task {task.id} {task.state}" for task in tasks) or "no task"
-    typer.echo(f"connector  {'none' if found.connector is None else found.connector.state}, {states}")
-    typer.echo(f"slot       {slot_line(found.slot) if found.slot else 'none'}")
-    typer.echo(f"problem    {found.problem or 'none'}")
+    say(f"connector  {'none' if found.connector is None else found.connector.state}, {states}")
+    say(f"slot       {slot_line(found.slot) if found.slot else 'none'}")
+    say(f"problem    {found.problem or 'none'}")

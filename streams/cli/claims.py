@@ -15,6 +15,7 @@ import msgspec
 import typer
 
 from streams.claims.sweep import Sweepable, SweepReport, sweep
+from streams.cli.options import say
 from streams.errors import SettingsError, SteadfaustError
 from streams.model.layout import CLAIMS
 from streams.settings import Settings
@@ -53,9 +54,9 @@ def sweep_claims(
     except SettingsError:
         raise
     except SteadfaustError as error:
-        typer.echo(f"error: {error}", err=True)
+        say(f"error: {error}", err=True)
         raise typer.Exit(UNFINISHED) from error
-    typer.echo(msgspec.json.encode(report).decode() if as_json else "\n".join(lines(report, delete=delete)))
+    say(msgspec.json.encode(report).decode() if as_json else "\n".join(lines(report, delete=delete)))
 
 
 def grace_of(settings: Settings, days: float | None) -> float:
@@ -97,9 +98,7 @@ async def _sweep(settings: Settings, grace: float, *, delete: bool, quiet: bool)
         if not quiet:
             orphans = report.found[Sweepable.ORPHAN].objects
             deleted = report.deleted.objects
-            typer.echo(
-                f"\r{report.names:,} names, {orphans:,} orphans, {deleted:,} deleted", nl=False, err=True
-            )
+            say(f"\r{report.names:,} names, {orphans:,} orphans, {deleted:,} deleted", nl=False, err=True)
 
     try:
         names = referenced(settings)
@@ -107,7 +106,7 @@ async def _sweep(settings: Settings, grace: float, *, delete: bool, quiet: bool)
     finally:
         await blobs.close()
         if not quiet:
-            typer.echo("", err=True)
+            say("", err=True)
     return report
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from streams.cli.database import Url, with_connection
-from streams.cli.options import Json, json_line
+from streams.cli.options import Json, json_line, say
 from streams.errors import SettingsError
 from streams.postgres.migrations import LIBRARY, MigrationSet, MigrationStatus, migrate, standings
 from streams.settings import Settings
@@ -49,7 +49,7 @@ def migrate_(
         found = with_connection(at, lambda c: migrate(c, wanted, url=at))
     _print(found, as_json=as_json)
     if not found and not as_json:
-        typer.echo("nothing to do")
+        say("nothing to do")
 
 
 @app.command()
@@ -85,7 +85,7 @@ def migration_sets(named: list[str], project: Path = Path("pyproject.toml")) -> 
 def _print(found: list[MigrationStatus], *, as_json: bool) -> None:
     for each in found:
         if as_json:
-            typer.echo(json_line(each._asdict()))
+            say(json_line(each._asdict()))
         else:
             when = each.applied_at or "not applied"
-            typer.echo(f"{each.set:<12} {each.number:04d} {each.name:<28} {when}")
+            say(f"{each.set:<12} {each.number:04d} {each.name:<28} {when}")

@@ -28,6 +28,7 @@ from streams.cli.options import (
     by_whom,
     echo,
     json_line,
+    say,
     takes,
 )
 from streams.cli.workers import WorkerAddress, find_worker
@@ -128,7 +129,7 @@ def watch(
                 handler, error, place, kind = alike
                 fields = {"handler": handler, "error_type": error, "place": place, "message_type": kind}
                 line = f"{count:>8} ({count - was:+d})  {handler or '-'}  {error}  {place}  {kind}"
-                typer.echo(json_line({**fields, "count": count, "change": count - was}) if as_json else line)
+                say(json_line({**fields, "count": count, "change": count - was}) if as_json else line)
         before = {alike: group.count for alike, group in now.items()}
         time.sleep(every)
 
@@ -138,20 +139,20 @@ def show(letter: str, worker: At = "", *, as_json: Json = False) -> None:
     """Show all of one dead letter: its message decoded, or its bytes in hexadecimal, and its history."""
     shown = find_worker(worker).get(f"{LETTERS}/{letter}")
     if as_json:
-        typer.echo(json_line(shown))
+        say(json_line(shown))
         return
     for name, value in shown["letter"].items():
-        typer.echo(f"{name:<14} {value}")
+        say(f"{name:<14} {value}")
     for name, value in shown["headers"]:
-        typer.echo(f"header         {name}: {value}")
-    typer.echo(f"value          {shown['hex'] or json_line(shown['value'])}")
+        say(f"header         {name}: {value}")
+    say(f"value          {shown['hex'] or json_line(shown['value'])}")
     if shown["unreadable"]:
-        typer.echo(f"unreadable     {shown['unreadable']}")
+        say(f"unreadable     {shown['unreadable']}")
     for event in shown["history"]:
         who, why = event["who"], f" ({event['why']})" if event["why"] else ""
-        typer.echo(f"history        {event['at']} {who}: {event['operation']}{why}: {event['result']}")
+        say(f"history        {event['at']} {who}: {event['operation']}{why}: {event['result']}")
     if shown["trace"]:
-        typer.echo(shown["trace"])
+        say(shown["trace"])
 
 
 def _many(
@@ -206,7 +207,7 @@ def _wait(
             time.sleep(PAUSE)
             job = worker.get(f"{LETTERS}/jobs/{name}")
             if not quiet:
-                typer.echo(f"job {name}: {_progress(job)}", err=True)
+                say(f"job {name}: {_progress(job)}", err=True)
     except KeyboardInterrupt:
         return dict(worker.post(f"{LETTERS}/jobs/{name}/stop", {}))
     until = time.monotonic() + timeout
@@ -244,13 +245,13 @@ def _tell_answers(job: dict[str, Any], answers: dict[str, dict[str, Any]], *, as
     if as_json:
         results = {letter: answer["result"] for letter, answer in answers.items()}
         ended = {letter: [answer["outcome"], answer["detail"]] for letter, answer in answers.items()}
-        typer.echo(json_line({**job, "answers": results, "outcomes": ended}))
+        say(json_line({**job, "answers": results, "outcomes": ended}))
     else:
         for letter, answer in answers.items():
-            typer.echo(f"{job['operation']} of {letter}: {_outcome(answer)}")
+            say(f"{job['operation']} of {letter}: {_outcome(answer)}")
     if waiting := job["matched"] - len(answers):
         reason = f"the lanes of {waiting} of {job['matched']} letters have not answered yet"
-        typer.echo(f"error: {reason}; to look again, give --job {job['job']}", err=True)
+        say(f"error: {reason}; to look again, give --job {job['job']}", err=True)
         raise typer.Exit(UNFINISHED)
     _exit({answer["outcome"] for answer in answers.values()})
 
@@ -283,21 +284,19 @@ def _progress(job: dict[str, Any]) -> str:
 
 def _tell(job: dict[str, Any], *, as_json: bool, settled: bool = False) -> None:
     """Print a job, and exit with what it means; `settled`: how its operations have ended counts, too."""
-    typer.echo(json_line(job) if as_json else f"{job['operation']}, job {job['job']}: {_progress(job)}")
+    say(json_line(job) if as_json else f"{job['operation']}, job {job['job']}: {_progress(job)}")
     results = job["results"] or {}
     counts = {name: results[name] for name in OUTCOMES if results.get(name)}
     if counts and not as_json:
-        typer.echo(
-            ", ".join(f"{'failed again' if name == 'failed' else name} {n}" for name, n in counts.items())
-        )
+        say(", ".join(f"{'failed again' if name == 'failed' else name} {n}" for name, n in counts.items()))
         for error, number in results["errors"].items():
-            typer.echo(f"{number:>8}  {error}")
+            say(f"{number:>8}  {error}")
         if results["why_waiting"]:
-            typer.echo(f"waits: {results['why_waiting']}")
+            say(f"waits: {results['why_waiting']}")
     if job["error"]:
-        typer.echo(f"error: {job['error']}", err=True)
+        say(f"error: {job['error']}", err=True)
     if job["state"] != "done":
-        typer.echo(f"to go on, give the same command with --job {job['job']}", err=True)
+        say(f"to go on, give the same command with --job {job['job']}", err=True)
         raise typer.Exit(UNFINISHED)
     if not job["matched"]:
         raise typer.Exit(NOTHING)

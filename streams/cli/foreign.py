@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streams.cli.options import NOTHING, UNFINISHED, Json, Limit, Who, Why, by_whom, echo, json_line
+from streams.cli.options import NOTHING, UNFINISHED, Json, Limit, Who, Why, by_whom, echo, json_line, say
 from streams.dead_letters.foreign import FILTERS, ForeignLetter
 from streams.errors import Fenced, OutcomeUnknown
 from streams.settings import Settings
@@ -43,7 +43,7 @@ def list_(
         async with aclosing(_redrive(letters, log, where).letters()) as found:
             async for letter, _, replayed in found:
                 row = {**letter._asdict(), "replayed": replayed}
-                typer.echo(json_line(row) if as_json else _letter_line(letter, replayed=replayed))
+                say(json_line(row) if as_json else _letter_line(letter, replayed=replayed))
                 printed += 1
                 if printed == limit:
                     break
@@ -90,20 +90,18 @@ def replay(
     problem = ""
     try:
         asyncio.run(
-            redrive.replay(
-                lambda each: None if as_json else typer.echo(f"{each.replayed} replayed", err=True)
-            )
+            redrive.replay(lambda each: None if as_json else say(f"{each.replayed} replayed", err=True))
         )
     except (Fenced, OutcomeUnknown) as error:
         problem = f"another replay of {letters} has begun" if isinstance(error, Fenced) else str(error)
     done = redrive.progress
     row = {name: getattr(done, name) for name in ("looked", "matched", "before", "replayed", "homeless")}
     line = f"{done.replayed} replayed, {done.before} before, of {done.matched} that match of {done.looked}"
-    typer.echo(json_line(row) if as_json else line)
+    say(json_line(row) if as_json else line)
     if done.homeless:
-        typer.echo(f"{done.homeless} do not say where they came from: name a topic with --to", err=True)
+        say(f"{done.homeless} do not say where they came from: name a topic with --to", err=True)
     if problem:
-        typer.echo(f"error: {problem}; to go on, give the same command again", err=True)
+        say(f"error: {problem}; to go on, give the same command again", err=True)
         raise typer.Exit(UNFINISHED)
     raise typer.Exit(0 if done.replayed else NOTHING)
 
@@ -152,7 +150,7 @@ def _print_groups(found: dict[tuple[str, str, str, str], tuple[int, int]], *, as
             "replayed": replayed,
         }
         line = f"{count:>8}  {topic or '-'}  {error or '-'}  {by or '-'}  {form}  {replayed} replayed"
-        typer.echo(json_line(row) if as_json else line)
+        say(json_line(row) if as_json else line)
 
 
 def _log_line(entry: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from streams.cli.options import OPTIONS, UNFINISHED, At, Json, by_whom, json_line, takes
+from streams.cli.options import OPTIONS, UNFINISHED, At, Json, by_whom, json_line, say, takes
 from streams.cli.workers import WorkerAddress, find_worker
 from streams.model.operations import HandlerCommand, PauseState
 from streams.web.handlers.awaited_schemas import warning
@@ -40,7 +40,7 @@ def list_(worker: At = "", *, as_json: Json = False) -> None:
     """List all handlers with their state."""
     found = _ask(find_worker(worker), whole=True)
     for handler in found.handlers:
-        typer.echo(json_line(_plain(handler)) if as_json else _handler_line(handler))
+        say(json_line(_plain(handler)) if as_json else _handler_line(handler))
     _tell_left_out(found)
 
 
@@ -52,18 +52,18 @@ def status(name: Name, worker: At = "", *, as_json: Json = False) -> None:
     found = _ask(address, name, whole=True)
     handler = _only(found, name)
     if as_json:
-        typer.echo(json_line(_plain(handler)))
+        say(json_line(_plain(handler)))
         _tell_left_out(found)
         return
-    typer.echo(_handler_line(handler))
+    say(_handler_line(handler))
     more = "" if handler.counted_all else ", and more"
     waiting = ", ".join(f"{count} {reason}" for reason, count in handler.waiting.items()) or "none"
     breakers = ", ".join(f"{state} in {count}" for state, count in handler.breakers.items())
-    typer.echo(f"messages that wait  {waiting}{more}, of {handler.keys} keys")
-    typer.echo(f"attempts under way  {handler.attempts}")
-    typer.echo(f"breaker, by lanes   {breakers}")
+    say(f"messages that wait  {waiting}{more}, of {handler.keys} keys")
+    say(f"attempts under way  {handler.attempts}")
+    say(f"breaker, by lanes   {breakers}")
     for each in handler.schemas:
-        typer.echo(f"schema not there    {warning(each)}")
+        say(f"schema not there    {warning(each)}")
     _tell_left_out(found)
 
 
@@ -108,11 +108,11 @@ def _command(
     handler = _only(found, name)
     if as_json:
         done = {"handler": name, "operation": str(kind), "holds_in": holds, "of": found.partitions}
-        typer.echo(json_line({**done, "state": handler.state}))
+        say(json_line({**done, "state": handler.state}))
     else:
-        typer.echo(f"{kind} of {name} holds in {holds} of {found.partitions} partitions: {handler.state}")
+        say(f"{kind} of {name} holds in {holds} of {found.partitions} partitions: {handler.state}")
     if kind is not HandlerCommand.RESUME and not as_json:
-        typer.echo(
+        say(
             f"of each key, {found.max_waiting_bytes >> 20} MiB of messages can wait;"
             " further ones become dead letters (QueueFull): a pause is for minutes to hours"
         )
@@ -135,7 +135,7 @@ def _wait(
             return found, holds
         if not quiet:
             waiting = f"; messages of {handler.keys} keys wait" if kind is HandlerCommand.DRAIN else ""
-            typer.echo(f"{name}: {handler.state}{waiting}", err=True)
+            say(f"{name}: {handler.state}{waiting}", err=True)
         time.sleep(PAUSE)
 
 
@@ -174,4 +174,4 @@ def _plain(handler: HandlerAnswer) -> dict[str, Any]:
 
 def _tell_left_out(found: HandlersAnswer) -> None:
     for lane, why in found.left_out.items():
-        typer.echo(f"lane {lane} has not answered: {why}", err=True)
+        say(f"lane {lane} has not answered: {why}", err=True)

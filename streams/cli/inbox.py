@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from streams.cli.database import DryRun, Url, with_database
-from streams.cli.options import NOTHING, Json, json_line
+from streams.cli.options import NOTHING, Json, json_line, say
 from streams.postgres.database import Database
 from streams.postgres.inbox import ConsumerInbox
 from streams.postgres.inbox.consumer_status import ConsumerStatus, Size, consumers, count_old, size, standing
@@ -29,12 +29,12 @@ def status(consumer: Consumer = "", url: Url = "", *, as_json: Json = False) -> 
     found, all_of_it = with_database(url, lambda database: _status(database, consumer))
     if as_json:
         for each in found:
-            typer.echo(json_line({**each._asdict(), **all_of_it._asdict()}))
+            say(json_line({**each._asdict(), **all_of_it._asdict()}))
     else:
         for each in found:
-            typer.echo(_consumer_line(each))
+            say(_consumer_line(each))
         mib = all_of_it.table_bytes / MIB, all_of_it.index_bytes / MIB
-        typer.echo(f"all consumers: {mib[0]:,.1f} MiB of rows, {mib[1]:,.1f} MiB of indexes")
+        say(f"all consumers: {mib[0]:,.1f} MiB of rows, {mib[1]:,.1f} MiB of indexes")
     raise typer.Exit(0 if found else NOTHING)
 
 
@@ -57,9 +57,9 @@ def cleanup(
     found = with_database(url, lambda database: _cleanup(database, consumer, days, needed, dry_run=dry_run))
     for name, entries in found.items():
         if as_json:
-            typer.echo(json_line({"consumer_name": name, "entries": entries, "deleted": not dry_run}))
+            say(json_line({"consumer_name": name, "entries": entries, "deleted": not dry_run}))
         else:
-            typer.echo(f"{name}: {entries:,} entries {'would be' if dry_run else 'were'} deleted")
+            say(f"{name}: {entries:,} entries {'would be' if dry_run else 'were'} deleted")
     raise typer.Exit(0 if found else NOTHING)
 
 

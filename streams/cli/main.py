@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from streams.cli import claims, dlq, handler, logs, new, positions, rows, saga, schemas, stack, trace, waiting
+from streams.cli.options import say
 from streams.environment import check_names
 from streams.errors import MissingExtra, SettingsError, SteadfaustError
 from streams.logs import configure_logs
@@ -76,15 +77,15 @@ def compile_hot_path(
     """
     environment = compile_into(into.absolute())
     if as_json:
-        typer.echo(json.dumps(environment))
+        say(json.dumps(environment))
         return
-    typer.echo(f"compiled {', '.join(HOT)} into {into}; run workers in this directory with", err=True)
-    typer.echo(" ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items()))
+    say(f"compiled {', '.join(HOT)} into {into}; run workers in this directory with", err=True)
+    say(" ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items()))
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
     if wanted:
-        typer.echo(f"steadfaust {version('steadfaust')}")
+        say(f"steadfaust {version('steadfaust')}")
         raise typer.Exit
 
 
@@ -138,5 +139,5 @@ def main() -> None:
     try:
         app()
     except SteadfaustError as error:
-        typer.echo(f"error: {error}", err=True)
+        say(f"error: {error}", err=True)
         sys.exit(1)

@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from streams.cli.options import say
 from streams.errors import SteadfaustError
 
 #: The project that is copied. Its files end in .txt here: they are data, not modules of the library.
@@ -37,8 +38,8 @@ def new(name: Annotated[str, typer.Argument(help="Of the package and its folder,
     if problem := why_no_name(name):
         raise typer.BadParameter(problem, param_hint="NAME")
     make(name, Path(name))
-    typer.echo(f"made {name}/. Next:")
-    typer.echo(f"  cd {name}\n  pip install -e '.[test]'\n  pytest\n  cat README.md")
+    say(f"made {name}/. Next:")
+    say(f"  cd {name}\n  pip install -e '.[test]'\n  pytest\n  cat README.md")
 
 
 def why_no_name(name: str) -> str:

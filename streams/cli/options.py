@@ -11,6 +11,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
+from streams.web.base.visible import visible
+
 #: Exit statuses. Each group of commands says what it means by them.
 REFUSED, NOTHING, UNFINISHED = 1, 3, 4
 
@@ -57,6 +59,11 @@ def by_whom(who: str) -> str:
     return who or f"{getuser()}@{gethostname()}"
 
 
+def say(text: object = "", *, err: bool = False) -> None:
+    """Print text from anywhere: what a terminal would obey, or not show, is an escape."""
+    typer.echo(visible(str(text)), err=err)
+
+
 def json_line(value: object) -> str:
     """A line for other programs."""
     return msgspec.json.encode(value).decode()
@@ -64,4 +71,4 @@ def json_line(value: object) -> str:
 
 def echo(value: T, line: Callable[[T], str], *, as_json: bool) -> None:
     """Print a value as JSON, or as a line for people."""
-    typer.echo(json_line(value) if as_json else line(value))
+    say(json_line(value) if as_json else line(value))

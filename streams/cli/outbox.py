@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from streams.cli.database import DryRun, Url, slot_json, slot_line, with_connection
-from streams.cli.options import NOTHING, Json, Limit, json_line
+from streams.cli.options import NOTHING, Json, Limit, json_line, say
 from streams.errors import SteadfaustError
 from streams.logs import configure_logs
 from streams.postgres.database import Connection
@@ -71,7 +71,7 @@ async def _relay(settings: Settings, port: int, host: str) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     await service.start()
     if service.server is not None:
-        typer.echo(f"relay: {service.server.url}/health")
+        say(f"relay: {service.server.url}/health")
     waits = [asyncio.ensure_future(stopping.wait()), asyncio.ensure_future(service.ended.wait())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
@@ -96,16 +96,16 @@ def status(url: Url = "", *, as_json: Json = False) -> None:
     warn_at = Settings.read().outbox_slot_warn_bytes
     found, slot, problem = with_connection(url, work)
     if as_json:
-        typer.echo(json_line({**found._asdict(), "slot": slot_json(slot), "problem": problem}))
+        say(json_line({**found._asdict(), "slot": slot_json(slot), "problem": problem}))
     else:
-        typer.echo(
+        say(
             f"{found.unpublished} rows wait, the oldest for {found.oldest_seconds:.1f} s;"
             f" {found.failed} were refused; the table has {found.table_bytes / 1e6:.1f} MB"
         )
         if slot is not None:
-            typer.echo(f"slot: {slot_line(slot)}" + (f"; {slot.warning}" if slot.warning else ""))
+            say(f"slot: {slot_line(slot)}" + (f"; {slot.warning}" if slot.warning else ""))
         if problem:
-            typer.echo(f"problem: {problem}")
+            say(f"problem: {problem}")
     raise typer.Exit(REFUSED if found.failed or problem or (slot and slot.warning) else 0)
 
 
@@ -133,14 +133,14 @@ def show(message_id: str, url: Url = "", *, as_json: Json = False) -> None:
     """Show all of a row, by its message's id; the payload is in base64."""
     row = with_connection(url, lambda c: operations.shown(c, message_id))
     if row is None:
-        typer.echo(f"there is no row of the id {message_id}", err=True)
+        say(f"there is no row of the id {message_id}", err=True)
         raise typer.Exit(NOTHING)
     if as_json:
-        typer.echo(json_line(_plain(row)))
+        say(json_line(_plain(row)))
         return
     for name, value in _plain(row).items():
         if value is not None:
-            typer.echo(f"{name:<20}{value}")
+            say(f"{name:<20}{value}")
 
 
 @app.command()
@@ -180,17 +180,17 @@ def cleanup(
     else:
         count = with_connection(url, lambda c: operations.cleanup(c, seconds, step=step))
     did = "would remove" if dry_run else "removed"
-    typer.echo(json_line({"rows": count, "dry_run": dry_run}) if as_json else f"{did} {count} rows")
+    say(json_line({"rows": count, "dry_run": dry_run}) if as_json else f"{did} {count} rows")
 
 
 def _print(rows: list[dict[str, Any]], *, as_json: bool) -> None:
     for row in map(_plain, rows):
         if as_json:
-            typer.echo(json_line(row))
+            say(json_line(row))
             continue
         line = f"{row['position']:>10} {row['id']:<38} {row['topic']} {row['aggregate_id']}"
         error = f" refused {row['attempts']} times: {row['last_error']}" if row.get("last_error") else ""
-        typer.echo(line + error)
+        say(line + error)
     raise typer.Exit(0 if rows else NOTHING)
 
 

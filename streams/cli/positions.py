@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from streams.cli.options import NOTHING, Json, echo
+from streams.cli.options import NOTHING, Json, echo, say
 from streams.errors import SettingsError
 from streams.model.layout import Layout
 from streams.ports import Cluster
@@ -66,7 +66,7 @@ def accept_(
     for each in _run(run):
         echo(each, _accepted_line, as_json=as_json)
     if not as_json:
-        typer.echo(
+        say(
             "nothing was changed (--dry-run)"
             if dry_run
             else "accepted; start workers again whose lanes have stopped"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from streams.cli.database import DryRun, Url, with_database
-from streams.cli.options import NOTHING, Json, Limit, json_line, takes
+from streams.cli.options import NOTHING, Json, Limit, json_line, say, takes
 from streams.postgres.database import Database
 from streams.postgres.queue.operations import (
     STATES,
@@ -47,7 +47,7 @@ def status(
     found = with_database(url, work)
     for each in found:
         line = f"{each.queue:<30} {each.state:<10} {each.jobs:>10,}  oldest {each.oldest:%Y-%m-%d %H:%M:%S}"
-        typer.echo(json_line(each._asdict()) if as_json else line)
+        say(json_line(each._asdict()) if as_json else line)
     raise typer.Exit(0 if found else NOTHING)
 
 
@@ -70,7 +70,7 @@ def list_(
 
     found = with_database(url, work)
     for job in found:
-        typer.echo(json_line(_shown(job)) if as_json else _job_line(job))
+        say(json_line(_shown(job)) if as_json else _job_line(job))
     raise typer.Exit(0 if found else NOTHING)
 
 
@@ -84,17 +84,17 @@ def show(number: int, url: Url = "", *, as_json: Json = False) -> None:
 
     job = with_database(url, work)
     if job is None:
-        typer.echo(f"there is no job {number}: it was done, or discarded", err=True)
+        say(f"there is no job {number}: it was done, or discarded", err=True)
         raise typer.Exit(NOTHING)
     if as_json:
-        typer.echo(json_line(job))
+        say(json_line(job))
         return
     for name, value in job.items():
         if name == "headers":
             for header, text in value:
-                typer.echo(f"header        {header}: {text}")
+                say(f"header        {header}: {text}")
         elif value is not None:
-            typer.echo(f"{name:<13} {value}")
+            say(f"{name:<13} {value}")
 
 
 @app.command()
@@ -153,10 +153,10 @@ async def _failed(database: Database, queue: str) -> list[int]:
 
 def _tell(operation: str, numbers: list[int], *, done: bool, as_json: bool) -> None:
     if as_json:
-        typer.echo(json_line({"operation": operation, "jobs": numbers, "done": done}))
+        say(json_line({"operation": operation, "jobs": numbers, "done": done}))
     else:
         shown = ", ".join(map(str, numbers[:20])) + (", ..." if len(numbers) > 20 else "")
-        typer.echo(f"{operation}{'' if done else ' would touch'}: {len(numbers)} jobs {shown}")
+        say(f"{operation}{'' if done else ' would touch'}: {len(numbers)} jobs {shown}")
 
 
 def _require_state(state: str) -> None:

@@ -13,7 +13,18 @@ from urllib.parse import quote
 import msgspec
 import typer
 
-from streams.cli.options import NOTHING, OPTIONS, REFUSED, UNFINISHED, At, Json, by_whom, json_line, takes
+from streams.cli.options import (
+    NOTHING,
+    OPTIONS,
+    REFUSED,
+    UNFINISHED,
+    At,
+    Json,
+    by_whom,
+    json_line,
+    say,
+    takes,
+)
 from streams.cli.workers import NoAnswer, WorkerAddress, find_worker
 from streams.model.operations import RowCommand
 
@@ -43,16 +54,14 @@ def show(
     found = _rows(find_worker(worker), table, key, subkey)
     for row in found:
         if as_json:
-            typer.echo(json_line(row))
+            say(json_line(row))
             continue
         name = f"{row['key']}  {row['subkey']}".rstrip()
-        typer.echo(
-            f"{name}  unreadable: {row['error']}" if row["error"] else f"{name}  {json_line(row['value'])}"
-        )
+        say(f"{name}  unreadable: {row['error']}" if row["error"] else f"{name}  {json_line(row['value'])}")
         if row["error"]:
-            typer.echo(f"  bytes  {row['hex'] or '-'}")
+            say(f"  bytes  {row['hex'] or '-'}")
     if not found:
-        typer.echo(f"{table} has no such row", err=True)
+        say(f"{table} has no such row", err=True)
     raise typer.Exit(0 if found else NOTHING)
 
 
@@ -95,10 +104,10 @@ def _mend(
     body = {**operation, "who": by_whom(who), "why": why}
     before = _rows(address, table, key, subkey)
     if not before:
-        typer.echo(f"{table} has no such row", err=True)
+        say(f"{table} has no such row", err=True)
         raise typer.Exit(NOTHING)
     if not before[0]["error"]:
-        typer.echo("refused: the row can be read, so it is for handlers to change", err=True)
+        say("refused: the row can be read, so it is for handlers to change", err=True)
         raise typer.Exit(REFUSED)
     address.post(
         f"/api/tables/{quote(table, safe='')}/rows/operations", {**body, "key": key, "subkey": subkey}
@@ -106,11 +115,11 @@ def _mend(
     until = time.monotonic() + timeout
     while (now := _rows(address, table, key, subkey)) and now[0]["error"]:
         if time.monotonic() >= until:
-            typer.echo(f"sent, and not done after {timeout:g} s: see the log of operations", err=True)
+            say(f"sent, and not done after {timeout:g} s: see the log of operations", err=True)
             raise typer.Exit(UNFINISHED)
         time.sleep(PAUSE)
     done = f"replaced: {json_line(now[0]['value'])}" if now else "deleted"
-    typer.echo(f"{done}. Now replay the dead letters of its key: steadfaust dlq replay --where key={key}")
+    say(f"{done}. Now replay the dead letters of its key: steadfaust dlq replay --where key={key}")
 
 
 def _rows(address: WorkerAddress, table: str, key: str, subkey: str | None) -> list[Any]:

@@ -25,6 +25,7 @@ from streams.cli.options import (
     by_whom,
     echo,
     json_line,
+    say,
     takes,
 )
 from streams.cli.saga_check import check
@@ -76,7 +77,7 @@ def list_(
         if printed >= limit:
             break
     for lane, why in left_out.items():
-        typer.echo(f"lane {lane} has not answered: {why}", err=True)
+        say(f"lane {lane} has not answered: {why}", err=True)
     raise typer.Exit(UNFINISHED if left_out else 0 if printed else NOTHING)
 
 
@@ -85,20 +86,18 @@ def show(saga: Ident, worker: At = "", *, as_json: Json = False) -> None:
     """Show a saga's timeline: the state of each step, then its events."""
     shown = _ask(find_worker(worker), saga)
     if as_json:
-        typer.echo(json_line(shown))
+        say(json_line(shown))
         return
-    typer.echo(_saga_line(shown["saga"]))
-    typer.echo(f"began {shown['saga']['created_at']}, last change {shown['saga']['changed_at']}")
+    say(_saga_line(shown["saga"]))
+    say(f"began {shown['saga']['created_at']}, last change {shown['saga']['changed_at']}")
     for step in shown["steps"]:
-        typer.echo(_step_line(step))
+        say(_step_line(step))
     for entry in shown["log"]:
-        typer.echo(_entry_line(entry))
+        say(_entry_line(entry))
     for text in msgspec.convert(shown, SagaShown, strict=False).advice:
-        typer.echo(text)
+        say(text)
     if shown["entries"] > len(shown["log"]):
-        typer.echo(
-            f"the last {len(shown['log'])} of {shown['entries']} entries: the topic of transitions has all"
-        )
+        say(f"the last {len(shown['log'])} of {shown['entries']} entries: the topic of transitions has all")
 
 
 @app.command()
@@ -147,12 +146,12 @@ def _operate(
     accepted = address.post(f"{SAGAS}/{quote(saga, safe='')}/operations", body)
     entry, shown = _wait(address, accepted, timeout) if timeout else (None, None)
     if as_json:
-        typer.echo(json_line({**accepted, "settled": entry, "saga": shown["saga"] if shown else saga}))
+        say(json_line({**accepted, "settled": entry, "saga": shown["saga"] if shown else saga}))
     elif shown is not None and entry is not None:
-        typer.echo(_entry_line(entry))
-        typer.echo(_saga_line(shown["saga"]))
+        say(_entry_line(entry))
+        say(_saga_line(shown["saga"]))
     else:
-        typer.echo(f"{operation} of {saga} is sent: `steadfaust saga show {saga}` has its result")
+        say(f"{operation} of {saga} is sent: `steadfaust saga show {saga}` has its result")
     if entry is not None and entry["detail"].startswith(refusal(operation)):
         raise typer.Exit(REFUSED)
     raise typer.Exit(0 if entry is not None or not timeout else UNFINISHED)

@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import typer
 
-from streams.cli.options import Json, echo
+from streams.cli.options import Json, echo, say
 from streams.cli.schema_files import BadSchemas, declared, wirings
 from streams.cli.schemas import Folder, Of
 from streams.model.schema_changes import printed
@@ -59,7 +59,7 @@ def check(of: Of = None, folder: Folder = None, *, write: Write = False, as_json
         echo(each, _verdict_line, as_json=as_json)
     unfrozen = all(each.state == "new" for each in verdicts)
     if unfrozen and not as_json:
-        typer.echo("nothing is frozen: `steadfaust saga check --write` freezes what is deployed")
+        say("nothing is frozen: `steadfaust saga check --write` freezes what is deployed")
     wrong = [
         each for each in verdicts if each.state in ("waits", "gone") or (each.state == "new" and not unfrozen)
     ]

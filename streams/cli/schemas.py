@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from streams.cli.options import Json, json_line
+from streams.cli.options import Json, json_line, say
 from streams.cli.schema_files import (
     BadSchemas,
     FrozenSchema,
@@ -66,12 +66,12 @@ def write(
     ]
     for each in done:
         if as_json:
-            typer.echo(json_line(each))
+            say(json_line(each))
         elif each.done != "unchanged":
             _tell_written(each)
     unchanged = sum(each.done == "unchanged" for each in done)
     if unchanged and not as_json:
-        typer.echo(f"unchanged: {unchanged} of {len(done)}")
+        say(f"unchanged: {unchanged} of {len(done)}")
     raise typer.Exit(FAILED if any(each.done == "refused" for each in done) else 0)
 
 
@@ -87,10 +87,10 @@ def check(of: Of = None, folder: Folder = None, *, as_json: Json = False) -> Non
     for each in found if as_json else wrong:
         if as_json:
             problems = _problems(each, nothing=nothing)
-            typer.echo(json_line({**msgspec.to_builtins(each), "state": each.state, "problems": problems}))
+            say(json_line({**msgspec.to_builtins(each), "state": each.state, "problems": problems}))
         else:
             for problem in _problems(each, nothing=nothing):
-                typer.echo(f"{each.subject}: {problem}")
+                say(f"{each.subject}: {problem}")
     if not as_json:
         _tell_rest(found, wrong, nothing=nothing)
     raise typer.Exit(FAILED if wrong else 0)
@@ -125,18 +125,18 @@ def _freeze(found: SchemaFinding) -> str:
 def _tell_written(done: FrozenSchema) -> None:
     what = f": {'; '.join(done.why)}" if done.why else ""
     if done.done == "refused":
-        typer.echo(f"refused    {done.subject}{what}", err=True)
-        typer.echo(f'           if it must be: steadfaust schemas write {done.subject} --why "..."', err=True)
+        say(f"refused    {done.subject}{what}", err=True)
+        say(f'           if it must be: steadfaust schemas write {done.subject} --why "..."', err=True)
     else:
-        typer.echo(f"frozen     {done.subject} as version {done.version}{what}")
-        typer.echo(f"           {done.file}")
+        say(f"frozen     {done.subject} as version {done.version}{what}")
+        say(f"           {done.file}")
 
 
 def _tell_rest(found: list[SchemaFinding], wrong: list[SchemaFinding], *, nothing: bool) -> None:
     if unused := [each.subject for each in found if each.state == "unused"]:
-        typer.echo(f"frozen, but no message or table of the wiring: {', '.join(unused)}")
+        say(f"frozen, but no message or table of the wiring: {', '.join(unused)}")
     if nothing:
-        typer.echo("nothing is frozen: workers run from the schemas that the classes say")
+        say("nothing is frozen: workers run from the schemas that the classes say")
     else:
         good = sum(each.state == "frozen" for each in found if each not in wrong)
-        typer.echo(f"{good} of {sum(bool(each.class_name) for each in found)} are as they are frozen")
+        say(f"{good} of {sum(bool(each.class_name) for each in found)} are as they are frozen")

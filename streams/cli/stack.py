@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from streams.cli.options import say
 from streams.local import Stack, declared, declared_buckets, declared_databases, running, start, stop
 from streams.local.parts import StackSpec
 from streams.local.supervisor import supervise
@@ -31,7 +32,7 @@ def up(
 ) -> None:
     """Start the stack, wait until everything answers, and print the addresses."""
     if (stack := running(var)) is not None:
-        typer.echo("already up")
+        say("already up")
         _print_addresses(stack)
         return
     project = Path("pyproject.toml")
@@ -47,14 +48,14 @@ def up(
     )
     if foreground:
         supervise(spec, typer.echo, ready=lambda: _print_addresses(Stack(var)))
-        typer.echo("stopped")
+        say("stopped")
     else:
         _print_addresses(start(spec, typer.echo))
 
 
 def down(var: Var = Path("var")) -> None:
     """Stop the stack and wait until nothing of it runs; its data stays."""
-    typer.echo("stopped" if stop(var, typer.echo) else "already down")
+    say("stopped" if stop(var, typer.echo) else "already down")
 
 
 def status(
@@ -66,9 +67,9 @@ def status(
     stack = running(var)
     if as_json:
         found = {} if stack is None else msgspec.to_builtins(stack.state)
-        typer.echo(msgspec.json.encode({"up": stack is not None, **found}))
+        say(msgspec.json.encode({"up": stack is not None, **found}))
     elif stack is None:
-        typer.echo("down")
+        say("down")
     else:
         _print_addresses(stack)
     raise typer.Exit(DOWN if stack is None else 0)
@@ -77,7 +78,7 @@ def status(
 def _print_addresses(stack: Stack) -> None:
     state = stack.state
     if state.brokers:
-        typer.echo(f"kafka    {state.bootstrap}")
+        say(f"kafka    {state.bootstrap}")
     for name, process in state.processes.items():
-        typer.echo(f"{name:<8} {process.url}")
-    typer.echo(f"logs     {stack.var.log}")
+        say(f"{name:<8} {process.url}")
+    say(f"logs     {stack.var.log}")

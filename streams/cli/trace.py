@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streams.cli.options import NOTHING, UNFINISHED, At, Json, json_line
+from streams.cli.options import NOTHING, UNFINISHED, At, Json, json_line, say
 from streams.cli.workers import find_worker
 
 
@@ -30,7 +30,7 @@ def trace(
     query = {"q": key, "since": since, "everywhere": "1" if everywhere else ""}
     found = find_worker(worker).get("/api/search", {name: text for name, text in query.items() if text})
     if as_json:
-        typer.echo(json_line(found))
+        say(json_line(found))
     else:
         _print(found)
     if found["stopped"] or found["held"] is None:
@@ -42,9 +42,9 @@ def trace(
 
 def _print(found: dict[str, Any]) -> None:
     for entry in found["entries"]:
-        typer.echo(_entry_line(entry))
+        say(_entry_line(entry))
     for line in _held_lines(found["held"] or {}):
-        typer.echo(line)
+        say(line)
     looked = f"looked at {found['looked']} records since {found['since']} in {found['partitions']} partitions"
     if found["stopped"]:
         looked += f"; complete until {found['until']} only: {found['stopped']}"
@@ -52,7 +52,7 @@ def _print(found: dict[str, Any]) -> None:
         looked += f"; what its owner has is not known: {found['missing']}"
     if found["longer"]:
         looked += f"; --since {found['longer']} looks further back"
-    typer.echo(looked, err=True)
+    say(looked, err=True)
 
 
 def _entry_line(entry: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streams.cli.options import NOTHING, UNFINISHED, At, Json, Limit, echo
+from streams.cli.options import NOTHING, UNFINISHED, At, Json, Limit, echo, say
 from streams.cli.workers import find_worker
 from streams.web.waiting.waiting_answers import REASONS, WAITING_PATH
 
@@ -38,7 +38,7 @@ def waiting(
         if printed >= limit:
             break
     for lane, why in incomplete.items():
-        typer.echo(f"lane {lane} is not all there: {why}", err=True)
+        say(f"lane {lane} is not all there: {why}", err=True)
     raise typer.Exit(UNFINISHED if incomplete else 0 if printed else NOTHING)
 
 

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
 import msgspec
-import typer
 
+from streams.cli.options import say
 from streams.errors import SteadfaustError
 from streams.runtime.faust.slots import addresses
 from streams.settings import Settings
@@ -113,7 +113,7 @@ class _WaitNotice:
             return False
         if reason != self._said:
             self._said = reason
-            typer.echo(f"waiting: {reason}", err=True)
+            say(f"waiting: {reason}", err=True)
         time.sleep(PAUSE)
         return True
 

@@ -13,9 +13,11 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from litestar.datastructures import Cookie
 from litestar.response.base import ASGIResponse
+from markupsafe import Markup
 
 from streams.web.base.formatting import ago, bytes_text, dump, leaves, marked, rate_text, seconds_text
 from streams.web.base.view import Problem
+from streams.web.base.visible import visible
 from streams.web.history.story import story
 from streams.web.history.swimlanes import swimlanes
 from streams.web.overview.flow_columns import flow_columns
@@ -52,12 +54,18 @@ def asset_url(name: str) -> str:
     return f"/static/{name}?v={assets()[name].digest}"
 
 
+def _seen(value: Any) -> Any:
+    """A value as a page shows it: text from outside without what the eye cannot see."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 @cache
 def _templates() -> Environment:
     templates = Environment(
         loader=PackageLoader("streams.web"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_seen,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -65,6 +73,8 @@ def _templates() -> Environment:
     templates.filters["pretty"] = lambda value: msgspec.json.format(encode(value)).decode()
     templates.filters.update(rate=rate_text, seconds=seconds_text)
     templates.globals.update(asset=asset_url, flow_columns=flow_columns, story=story, swimlanes=swimlanes)
+    # Of what a form sends back: it is to come back as it is.
+    templates.filters["exact"] = Markup.escape
     templates.filters["dump"] = dump
     templates.filters.update(leaves=leaves, bytes=bytes_text, ago=ago, marked=marked)
     return templates
