@@ -266,7 +266,7 @@ def test_a_lost_worker_and_standby_are_problems_until_they_are_back(worker):
         )
         return [each.text.split(" since")[0] for each in known.warnings()]
 
-    follows = {lane: (OTHER,) for lane in range(4)}
+    follows = dict.fromkeys(range(4), (OTHER,))
     assert found(OTHER, followers=follows) == []
     lost = ["The worker 127.0.0.1:2 is lost", "Lanes 0, 1, 2, 3 lack a standby"]
     assert found(followers={}) == lost
