@@ -104,6 +104,7 @@ def _entry(
     message = app.wiring.messages().get(source)
     own = headers.get(ID, "")
     again = kind in _FAILURE and 0 < places.get(own, 0) < number
+    shown_value = value_of(app, record, source)
     cause = places.get(headers.get(CAUSATION, ""), 0) if headers.get(CAUSATION) else 0
     return TimelineEntry(
         number=number,
@@ -120,11 +121,11 @@ def _entry(
         cause=places[own] if again else cause,
         correlation=headers.get(CORRELATION, ""),
         source=headers.get(SOURCE, ""),
-        handlers=_handlers(app, source, kind, headers),
+        handlers=[] if shown_value.get("poison") else _handlers(app, source, kind, headers),
         failure={name.partition("-")[2]: headers[name] for name in _FAILURE.get(kind, ()) if name in headers},
         trace=(trace := _trace(headers.get(TRACEPARENT, ""))),
         trace_at=trace_at(trace_url, trace),
-        **value_of(app, record, source),
+        **shown_value,
     )
 
 
@@ -143,12 +144,13 @@ def _handlers(app: Application, source: str, kind: str, headers: Mapping[str, st
 
 def value_of(app: Application, record: Record, source: str, *, most: int = MOST_SHOWN) -> dict[str, Any]:
     """What is shown of a value, whatever it is, of a message of the topic `source`; decoded if it has no more
-    than `most` bytes.
+    than `most` bytes. `poison` is set where no handler can have seen it.
     """
     value, codec = record.value, app.message_codecs.get(source)
     headers = dict(record.headers)
     if value is None:
-        return {"unreadable": "it has no value"}
+        return {"unreadable": "it has no value", "poison": True}
+    poison = False
     try:
         if not value and (claim := claim_in(headers)) is not None:
             return {
@@ -158,7 +160,7 @@ def value_of(app: Application, record: Record, source: str, *, most: int = MOST_
                 ),
             }
         if isinstance(record, Damaged):
-            why = record.why
+            why, poison = record.why, True
         elif len(value) > most:
             why = f"its {len(value):,} bytes are too many to be shown"
         elif codec is None:
@@ -166,8 +168,8 @@ def value_of(app: Application, record: Record, source: str, *, most: int = MOST_
         else:
             return {"value": plain(codec.decode(value, headers.get(FINGERPRINT)))}
     except (PermanentError, UnknownSchema) as error:
-        why = str(error)
-    return {"unreadable": why, "hex": value[:RAW_SHOWN].hex()}
+        why, poison = str(error), isinstance(error, PermanentError)
+    return {"unreadable": why, "hex": value[:RAW_SHOWN].hex(), "poison": poison}
 
 
 def _kind(message: type[Message]) -> str:

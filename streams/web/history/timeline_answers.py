@@ -92,6 +92,7 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
         handlers: which take it, by the wiring; of a retry or a dead letter, which did.
         failure: what a retry or a dead letter says of its error and attempts.
         value: decoded. Where it is not, `hex` has the beginning of its bytes, and `unreadable` says why.
+        poison: it cannot be decoded, so that no handler has seen it.
         reference: of a payload in the object store; `claim` says more of it.
         outbox: its row in the outbox of PostgreSQL, where the worker knows one that has it.
         trace: the id of the trace that it belongs to (W3C); empty where it has none.
@@ -117,6 +118,7 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     value: Any = None
     hex: str = ""
     unreadable: str = ""
+    poison: bool = False
     reference: str = ""
     claim: ClaimAnswer | None = None
     outbox: OutboxRowAnswer | None = None

@@ -62,6 +62,7 @@ class RecordAnswer(msgspec.Struct, frozen=True, kw_only=True):
         subkey: of a row in a changelog.
         lookup: the key to search for; empty where it is none of a message or a row.
         value: decoded. Where it is not, `hex` has its bytes or their beginning, and `unreadable` says why.
+        poison: it cannot be decoded, so that no handler has seen it.
         reference: of a payload in the object store; `claim` says more of it.
         size: bytes of key and value.
     """
@@ -79,6 +80,7 @@ class RecordAnswer(msgspec.Struct, frozen=True, kw_only=True):
     value: Any = None
     hex: str = ""
     unreadable: str = ""
+    poison: bool = False
     reference: str = ""
     claim: ClaimAnswer | None = None
 

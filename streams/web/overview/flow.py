@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from msgspec.structs import replace
 
@@ -112,7 +112,8 @@ def merge(
         for name in dict.fromkeys([*lane.waiting, *lane.letters]):
             found = handlers.get(name) or HandlerPart(handler=name)
             handlers[name] = _both_handlers(found, _counted(name, lane, now))
-    warned = [*_silent(workers), *lost, *(each for worker in workers for each in worker.warnings)]
+    warned = [*_away(workers), *_silent(workers), *lost]
+    warned += [each for worker in workers for each in worker.warnings]
     warned += [*_of_handlers(handlers.values()), *_of_topics(topics.values())]
     flow = Flow(
         topics=topics,
@@ -158,10 +159,38 @@ def _both_handlers(one: HandlerPart, other: HandlerPart) -> HandlerPart:
         letters=one.letters + other.letters,
         paused=one.paused + other.paused,
         breakers=one.breakers + other.breakers,
+        pause=one.pause or other.pause,
+        opened=min(filter(None, (one.opened, other.opened)), default=""),
     )
 
 
 # -- what to look at --------------------------------------------------------------------------------------
+
+
+def _away(workers: Sequence[WorkerPart]) -> Iterable[Warned]:
+    """One warning where Kafka does not answer, whichever lanes stand still for it."""
+    away = {lane: idle for worker in workers for lane, idle in worker.away.items()}
+    if away:
+        lanes = f"lane{'s' if len(away) > 1 else ''} {', '.join(map(str, sorted(away)))}"
+        since = f"without progress for {max(away.values()):.0f} s"
+        text = f"Kafka does not answer: {lanes} {'are' if len(away) > 1 else 'is'} {since}"
+        yield Warned(text=text, link="#workers", where="the lanes", grave=True, word="Stopped")
+
+
+def _gone(app: Application, handlers: Iterable[HandlerPart]) -> list[Warned]:
+    """A warning for each handler that no worker has, and messages wait for."""
+    return [
+        Warned(
+            text=f"{_count(each.waits, 'message')} {'waits' if each.waits == 1 else 'wait'} for"
+            f" {each.handler}, which no worker has: was it renamed?",
+            link=f"/waiting?{urlencode({'handler': each.handler})}",
+            where="what waits",
+            grave=True,
+            word="Stopped",
+        )
+        for each in handlers
+        if each.waits and each.handler not in app.handlers
+    ]
 
 
 def _silent(workers: Iterable[WorkerPart]) -> Iterable[Warned]:
@@ -182,12 +211,13 @@ def _of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
     for each in sorted(handlers, key=lambda handler: handler.handler):
         if each.paused:
             text = f"{each.handler} is paused in {_count(each.paused, 'partition')}: its messages wait"
+            text += f"; {each.pause}" if each.pause else ""
             link = f"/handlers/{quote(each.handler, safe='')}"
             yield Warned(text=text, link=link, where="who paused it, and why", grave=True, word="Stopped")
         if each.breakers:
-            lanes = _count(each.breakers, "lane")
+            where = _count(each.breakers, "lane") + (f", since {each.opened}" if each.opened else "")
             yield Warned(
-                text=f"The circuit breaker of {each.handler} is open in {lanes}: what it calls fails, and its"
+                text=f"The circuit breaker of {each.handler} is open in {where}: what it calls fails, and its"
                 " messages wait; handler_failed in the log says how",
                 link=f"#service-{service_of(each.handler)}",
                 where="its numbers",
@@ -244,7 +274,7 @@ def shown(view: WorkerView, flow: Flow) -> OverviewAnswer:
         app_id=app.layout.app_id,
         asked=view.url,
         at=rfc3339(view.now()),
-        warnings=flow.warnings,
+        warnings=[*_gone(app, flow.handlers.values()), *flow.warnings],
         rate=sum(each.rate for each in flow.handlers.values()),
         lag=sum(each.lag for each in flow.topics.values()),
         waiting=sum(each.waits for each in flow.handlers.values()),

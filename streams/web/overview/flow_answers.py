@@ -115,6 +115,8 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
         letters: dead letters that are kept, as counted last.
         paused: partitions in which an operator has it paused.
         breakers: lanes in which its circuit breaker is not closed.
+        pause: who has paused it, since when and why; empty: it is not paused.
+        opened: since when a breaker is open, RFC 3339, and after which error; empty: none is.
     """
 
     handler: str
@@ -127,6 +129,8 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
     letters: int = 0
     paused: int = 0
     breakers: int = 0
+    pause: str = ""
+    opened: str = ""
 
     @property
     def waits(self) -> int:
@@ -162,6 +166,7 @@ class WorkerPart(msgspec.Struct, frozen=True, kw_only=True):
         measured: whether it counts attempts and rows at all (`STEADFAUST_METRICS`).
         span: seconds that its rates cover, up to ten; 0: it has just started.
         counts: its last counts of rows, of each lane that it runs.
+        away: lanes without progress because Kafka does not answer, each with the seconds since its last one.
     """
 
     url: str
@@ -176,6 +181,7 @@ class WorkerPart(msgspec.Struct, frozen=True, kw_only=True):
     topics: list[TopicPart] = []
     handlers: list[HandlerPart] = []
     counts: list[LaneCounts] = []
+    away: dict[int, float] = {}
     warnings: list[Warned] = []
 
     @property

@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from time import monotonic
 
+from streams.errors import ClusterUnavailable
+from streams.model.envelope import rfc3339
+from streams.model.operations import HandlerPause
 from streams.policy.breaker import BreakerState
 from streams.web.base.view import LaneView, StandbyView, WorkerView
 from streams.web.overview.flow_answers import (
@@ -19,10 +22,11 @@ from streams.web.overview.flow_answers import (
     WorkerPart,
     worker_link,
 )
-from streams.web.overview.health import breakers
+from streams.web.overview.health import breakers, why_stuck
 from streams.web.overview.overview import warnings, why_not_ready
 from streams.web.overview.rates import RatePoller, Rates
 from streams.web.overview.samples import LaneSample
+from streams.web.waiting.causes import pause_text
 
 
 def worker_part(view: WorkerView, looks: RatePoller, samples: Mapping[int, LaneSample]) -> WorkerPart:
@@ -44,6 +48,7 @@ def worker_part(view: WorkerView, looks: RatePoller, samples: Mapping[int, LaneS
         topics=_topics(view, short, long),
         handlers=handlers,
         counts=counts,
+        away=_away(view),
         warnings=_warnings(view),
     )
 
@@ -126,6 +131,7 @@ def _topics(view: WorkerView, short: Rates, long: Rates) -> list[TopicPart]:
 def _handlers(view: WorkerView, counts: Iterable[LaneCounts], short: Rates, long: Rates) -> list[HandlerPart]:
     seen = [name for each in counts for name in sorted([*each.letters, *each.waiting])]
     paused, breakers = _gates(view)
+    pauses, opened = _causes(view)
     return [
         HandlerPart(
             handler=name,
@@ -135,6 +141,8 @@ def _handlers(view: WorkerView, counts: Iterable[LaneCounts], short: Rates, long
             durations=long.durations(name),
             paused=paused[name],
             breakers=breakers[name],
+            pause=pauses.get(name, ""),
+            opened=opened.get(name, ""),
         )
         for name in dict.fromkeys([*view.application.handlers, *seen])
     ]
@@ -151,15 +159,39 @@ def _gates(view: WorkerView) -> tuple[Counter[str], Counter[str]]:
     return paused, breakers
 
 
+def _causes(view: WorkerView) -> tuple[dict[str, str], dict[str, str]]:
+    """Of each handler, its newest pause in words, and since when a breaker is open, after which error."""
+    gates = [gate for lane in view.lanes.values() for gate in lane.gates.values()]
+    pauses: dict[str, HandlerPause] = {}
+    opened: dict[str, str] = {}
+    for gate in gates:
+        for pause in gate.pauses.values():
+            known = pauses.get(gate.handler)
+            pauses[gate.handler] = pause if known is None or pause.since_ms > known.since_ms else known
+        if gate.breaker.since:
+            error = f" after {gate.failures[-1].error}" if gate.failures else ""
+            text = f"{rfc3339(gate.breaker.since)}{error}"
+            opened[gate.handler] = min(text, opened.get(gate.handler, text))
+    return {handler: pause_text(pause) for handler, pause in pauses.items()}, opened
+
+
+def _away(view: WorkerView) -> dict[int, float]:
+    """Lanes without progress because Kafka does not answer, each with the seconds since its last one."""
+    stuck = (lane for lane in view.stuck() if isinstance(lane.error, ClusterUnavailable))
+    return {lane.number: round(max(0.0, view.now() - lane.last_progress), 1) for lane in stuck}
+
+
 def _warnings(view: WorkerView) -> list[Warned]:
     """Warnings of its health: each is mended at the worker, or names the place. Breakers are reported for all
     workers together.
     """
+    away = {why_stuck(lane, view.now()) for lane in view.stuck() if lane.number in _away(view)}
     told_together = breakers(gate for lane in view.lanes.values() for gate in lane.gates.values())
     link, name = worker_link(view.url), view.url.partition("://")[2]
     grave = [
         Warned(text=f"{name} is not ready: {why}", link=link, where="the worker", grave=True)
         for why in why_not_ready(view)
+        if why not in away
     ]
     return grave + [
         Warned(text=text, link=link, where=f"worker {name}")

@@ -77,6 +77,7 @@ class SagaShown(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         partition, lane, owner: where it is.
         operations: whether it takes operations.
+        causes: what of its key waits or is a dead letter, in words; none once it has ended.
     """
 
     saga: SagaAnswer
@@ -87,6 +88,7 @@ class SagaShown(msgspec.Struct, frozen=True, kw_only=True):
     lane: int
     owner: str
     operations: bool
+    causes: list[str] = []
 
     @property
     def advice(self) -> list[str]:

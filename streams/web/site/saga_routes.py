@@ -5,21 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
+from msgspec.structs import replace
 
+from streams.dead_letters.row import LetterState, decode_summary
+from streams.model.layout import DEAD_LETTERS
+from streams.model.row_keys import row_key
+from streams.staging.keys import store_key
 from streams.web.base.lane_rows import Query
-from streams.web.base.view import Problem, WorkerView
+from streams.web.base.paging import after
+from streams.web.base.view import Problem, WorkerView, readable_store
 from streams.web.overview.flow import PATIENCE
 from streams.web.sagas.saga_answers import AskSaga, SagaAnswer, SagasAnswer, SagaShown
 from streams.web.sagas.saga_counts import COUNTS_PATH, CountsAnswer, StatusLine, lines
 from streams.web.sagas.sagas import SAGAS_PATH, ask_saga, list_sagas, show_saga
 from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest, asks, from_form
+from streams.web.waiting.queue_answers import rows_of_key
 
 #: So many sagas that need attention come before the others.
 MOST_FIRST = 20
+#: Causes of each kind that a saga's page names.
+MOST_CAUSES = 5
 _ASKS = ("status", "stalled", "older", "cursor")
 
 
@@ -105,6 +115,24 @@ async def _asked(url: str, ask: Callable[[str, str, Query], Awaitable[Any]]) -> 
     return None
 
 
+async def _saga(request: WebRequest) -> SagaShown:
+    """A saga; while it has not ended, its owner says what of its key waits, and for what. Raises Problem."""
+    view, ident = request.view, request.names["saga"]
+    shown = await show_saga(view, ident, **request.asker(SagaShown))
+    if shown.owner != view.url or shown.saga.status in ("completed", "compensated"):
+        return shown
+    key, store = ident.partition(":")[2].encode("utf-8", "surrogateescape"), readable_store(view, shown.lane)
+    rows = islice(rows_of_key(view, store, shown.lane, key, behind=0), MOST_CAUSES)
+    causes = [f"{row.type} waits for {row.handler}: {row.why}; until {row.until}" for row in rows]
+    first = store_key(shown.partition, row_key(key))
+    for _, data in islice(store.scan(DEAD_LETTERS, start=first, stop=after(first)), MOST_CAUSES):
+        letter = decode_summary(data)
+        if letter.state is not LetterState.DISCARDED:
+            what = f"{letter.message_type} is a dead letter of {letter.handler or 'no handler'}"
+            causes.append(f"{what}: {letter.error_type}: {letter.error_message}")
+    return replace(shown, causes=causes)
+
+
 _decode_ask = msgspec.json.Decoder(AskSaga).decode
 
 
@@ -126,7 +154,7 @@ ROUTES = (
     Read("/sagas", asks(list_sagas, SagasAnswer)),
     Read("/sagas", sagas_page, "sagas.html", json=None),
     Read(COUNTS_PATH.removeprefix("/api"), sagas_over_time),
-    Read("/sagas/{saga}", asks(show_saga, SagaShown, "saga"), "saga.html"),
+    Read("/sagas/{saga}", _saga, "saga.html"),
     Form("/sagas/{saga}", _repair),
     ApiOperation(f"{SAGAS_PATH.removeprefix('/api')}/{{saga}}/operations", _operate),
 )

@@ -10,9 +10,13 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeStandby, FakeWorker
 
+from streams.errors import ClusterUnavailable
 from streams.lane.state import LaneState
+from streams.model.envelope import rfc3339
+from streams.model.operations import HandlerPause, PauseState
 from streams.policy.breaker import BreakerPolicy
-from streams.retry.gate import NO_PERMIT, HandlerGate
+from streams.retry.gate import NO_PERMIT, Failure, HandlerGate
+from streams.staging.keys import prefix_of
 from streams.web.base.view import Problem
 from streams.web.overview import flow
 from streams.web.overview.flow import merge, overview_of, shown
@@ -240,6 +244,37 @@ async def test_a_worker_that_does_not_answer_is_shown(worker, monkeypatch, ask, 
     assert (shown.url, shown.owns) == (OTHER, [1])
     assert answer.warnings[0].grave
     assert answer.warnings[0].text == f"127.0.0.1:2 does not answer, and owns lane 1: {why}"
+
+
+def test_kafka_away_is_one_sentence_for_all_lanes(worker):
+    worker.stuck_lanes = [0, 1, 2]
+    for number in (0, 1):
+        worker.lanes[number].error = ClusterUnavailable("no broker")
+    found = worker_part(worker, RatePoller(worker), {})
+    assert found.away == {0: 2.0, 1: 2.0}
+    texts = [each.text for each in merge([found, part(url=OTHER, away={5: 9.0})]).warnings]
+    assert texts[0] == "Kafka does not answer: lanes 0, 1, 5 are without progress for 9 s"
+    assert len([text for text in texts if "lane 0" in text or "lane 1 " in text]) == 0
+    assert len([text for text in texts if "lane 2 is open" in text]) == 1
+
+
+def test_a_pause_and_a_breaker_say_because_of_what(worker):
+    gate = HandlerGate("post.note", BreakerPolicy(minimum=1))
+    gate.failed("transient", Failure(NOW, b"k", "OSError: refused", "Later"))
+    gate.record(NO_PERMIT, ok=False, now=NOW)
+    gate.set_pause(prefix_of(1), HandlerPause(PauseState.PAUSED, "ann", "strike", int(NOW * 1000)))
+    worker.lanes[1].gates = {"post.note": gate}
+    texts = [each.text for each in merge([worker_part(worker, RatePoller(worker), {})]).warnings]
+    since = rfc3339(NOW)
+    assert f"its messages wait; paused by ann since {since}: strike" in texts[0]
+    assert f"is open in 1 lane, since {since} after OSError: refused: what it calls fails" in texts[1]
+
+
+def test_messages_for_a_handler_that_is_gone_are_a_problem(worker):
+    counted = LaneCounts(lane=0, at=NOW, waiting={"post.former": {"retry": 2}})
+    found = shown(worker, merge([part()], {0: counted}, NOW)).warnings[0]
+    assert found.text == "2 messages wait for post.former, which no worker has: was it renamed?"
+    assert (found.link, found.grave) == ("/waiting?handler=post.former", True)
 
 
 async def test_lanes_of_a_silent_worker_count_as_before(worker, monkeypatch):

@@ -55,6 +55,15 @@ def test_a_change_sent_alone_is_put_to_the_last_message(app):
     assert (alone.step, alone.sure) == (0, False)
 
 
+def test_a_message_that_cannot_be_decoded_was_delivered_to_none(app):
+    messages = [message("m1"), message("m2", at=2, offset=1, value=b"{oops")]
+    (change,) = changes(app, messages, [version(app, "seen", at=10)])
+    assert (change.step, change.sure) == (1, False)
+    good, poison = timeline(app, messages)
+    assert (good.poison, good.handlers) == (False, ["post.note"])
+    assert (poison.poison, poison.handlers) == (True, [])
+
+
 def test_only_differences_and_removals_of_rows_are_shown(app):
     rows = [version(app, note, at=at) for at, note in enumerate(("a", "b", None, "c"), 1)]
     first, second, gone, again = changes(app, [message("m1")], rows)

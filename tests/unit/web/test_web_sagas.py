@@ -21,12 +21,14 @@ from streams.model.outcome import nothing
 from streams.model.personal import MASK
 from streams.model.row_keys import row_key
 from streams.model.table import Table
+from streams.retry.queue import Reason, begin, message_of, queue_name, set_message, set_queue
 from streams.saga.definition import NEVER, saga
 from streams.saga.engine import orchestrate
 from streams.saga.messages import Command, Repair, Reply, SagaTransition
 from streams.saga.state import SagaRow, SagaStatus
 from streams.saga.views import ChoreographedSaga, Course, SagaView, Seen, check_tables, choreographed
 from streams.testing.clock import ManualClock
+from streams.testing.log import FakeRecord
 from streams.testing.sagas import error, given_saga, success
 from streams.web.base.access import Access
 from streams.web.sagas import indexes as indexes_module
@@ -441,3 +443,21 @@ async def test_a_saga_whose_repairs_nobody_reads_takes_none(both, first, one):
 def test_choreographed_sagas_are_read_from_a_table_that_there_is():
     with pytest.raises(WiringError, match="read from \\['lost'\\], which no handler has"):
         check_tables([VISITS, replace(VISITS, table=Table("lost", Guest))], make_application().tables)
+
+
+async def test_a_saga_says_what_of_its_key_waits_and_why(both, one):
+    put_saga(both, "k1")
+    owner = owner_of("k1", *both)
+    owner.put_letter("k1", why="unknown card")
+    name = queue_name(b"visits.greet", b"k1")
+    queue = begin(Reason.RETRY, due_ms=1, attempts=1, size=1, error="OSError: refused")
+    record = FakeRecord(VisitWanted.TOPIC, owner.partition("k1"), 0, 1, b"k1", b"{}", [])
+    owner.change("k1", set_queue(name, queue), set_message(name, 0, message_of(record, int(NOW * 1000))))
+    wants = (
+        "VisitWanted waits for visits.greet: attempt 1 of 6 failed: OSError: refused; until it is tried again"
+    )
+    assert (await one.found(f"{SAGAS}/visit:k1"))["causes"] == [
+        wants,
+        "post.parcel.seen.v1 is a dead letter of post.note: ValueError: unknown card",
+    ]
+    await one.shows("/sagas/visit:k1", wants)
