@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import msgspec
 
@@ -11,6 +12,19 @@ from streams.web.handlers.awaited_schemas import AwaitedAnswer
 from streams.web.handlers.awaited_schemas import merged as merged_schemas
 
 RUNNING = "running"
+
+
+class FailureAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A failed attempt: when (RFC 3339), of which key, why, and what followed."""
+
+    at: str
+    key: str
+    error: str
+    decision: str
+
+
+#: Failed attempts of a handler that an answer has.
+MOST_FAILURES = 10
 
 
 class HandlerAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +39,7 @@ class HandlerAnswer(msgspec.Struct, frozen=True, kw_only=True):
         waiting: messages that wait, by the reason for which the first of their key does; only where counted.
         counted_all: False: there are more, for the count has a bound.
         schemas: those that its messages wait for, longest first; some of them, when there are many.
+        failures: its last failed attempts, the newest first.
     """
 
     handler: str
@@ -38,6 +53,7 @@ class HandlerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     waiting: dict[str, int]
     counted_all: bool
     schemas: list[AwaitedAnswer] = []
+    failures: list[FailureAnswer] = []
 
     @property
     def state(self) -> str:
@@ -111,7 +127,13 @@ def _merged(parts: list[HandlerAnswer]) -> HandlerAnswer:
         waiting=_sum([part.waiting for part in parts]),
         counted_all=all(part.counted_all for part in parts),
         schemas=merged_schemas(each for part in parts for each in part.schemas),
+        failures=newest_failures(each for part in parts for each in part.failures),
     )
+
+
+def newest_failures(failures: Iterable[FailureAnswer]) -> list[FailureAnswer]:
+    """The newest first, no more than an answer has."""
+    return sorted(failures, key=lambda each: each.at, reverse=True)[:MOST_FAILURES]
 
 
 def _sum(counts: list[dict[str, int]]) -> dict[str, int]:

@@ -17,21 +17,24 @@ from streams.model.envelope import new_headers, rfc3339
 from streams.model.operations import HANDLER_OPERATION, HandlerOperation, HandlerPause, encode_operation
 from streams.operator.pauses import read_pause
 from streams.ports import TP, Outgoing
-from streams.retry.gate import HandlerGate
+from streams.retry.gate import Failure, HandlerGate
 from streams.retry.queue import read_queue
 from streams.staging.changes import HANDLERS, QUEUES
 from streams.staging.keys import split_store_key, store_key
 from streams.web.base.lane_rows import AT_ONCE, Query, check_still_here, lanes_by_owner, lanes_in
 from streams.web.base.paging import after
+from streams.web.base.table_fields import text_of
 from streams.web.base.view import Problem, WorkerView, readable_store
 from streams.web.handlers.awaited_schemas import awaited
 from streams.web.handlers.handler_answers import (
     RUNNING,
     AskedHandler,
     AskHandler,
+    FailureAnswer,
     HandlerAnswer,
     HandlersAnswer,
     merged,
+    newest_failures,
 )
 
 #: Asks a lane's owner the same question: (owner, path, query).
@@ -171,6 +174,13 @@ def _answer_of(
         waiting={},
         counted_all=True,
         schemas=[] if gate is None else awaited([gate]),
+        failures=[] if gate is None else newest_failures(map(_failure, gate.failures)),
+    )
+
+
+def _failure(failure: Failure) -> FailureAnswer:
+    return FailureAnswer(
+        at=rfc3339(failure.at), key=text_of(failure.key), error=failure.error, decision=failure.decision
     )
 
 

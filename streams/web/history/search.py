@@ -13,6 +13,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from streams.errors import ClusterUnavailable
+from streams.model.application import Application
 from streams.model.envelope import CORRELATION, epoch_seconds, rfc3339
 from streams.ports import Record
 from streams.units import DAY
@@ -21,7 +22,7 @@ from streams.web.base.scans import MOST_RECORDS, Question, Scan, joined
 from streams.web.base.view import Problem, WorkerView
 from streams.web.history.holdings import held, key_bytes
 from streams.web.history.timeline import partitions_for, timeline, topics_of
-from streams.web.history.timeline_answers import KeyAnswer, TimelineAnswer
+from streams.web.history.timeline_answers import KeyAnswer, NamedThing, TimelineAnswer
 from streams.web.history.timeline_parts import changes_of, outbox_of, with_claims, with_outbox
 from streams.web.sagas.saga_rows import kinds
 
@@ -29,6 +30,8 @@ from streams.web.sagas.saga_rows import kinds
 WINDOW = 3600.0
 #: Seconds before the beginning of a saga: the message that starts it was written before that.
 _BEFORE_SAGA = 60.0
+#: Characters of a text by which handlers, topics and tables are found, at least; and so many of them at most.
+LEAST_NAMED, MOST_NAMED = 3, 20
 #: Correlation ids that are followed into other partitions.
 _MOST_FOLLOWED = 16
 #: Ages that a longer look back is offered for.
@@ -70,6 +73,7 @@ async def look_into(view: WorkerView, query: Query, *, asked_by: str | None, ask
     )
     waits = {each.id: each for each in outbox.rows if not any(each.id == entry.id for entry in entries)}
     return TimelineAnswer(
+        named=named_by(view.application, request) if len(request) >= LEAST_NAMED else [],
         asked=request,
         key=meant.key,
         held=there,
@@ -98,9 +102,28 @@ def meant_by(view: WorkerView, request: str) -> Meant:
     return Meant(key, tuple({key_bytes(key), key_bytes(request)}))
 
 
+def named_by(app: Application, text: str) -> list[NamedThing]:
+    """Handlers, topics and tables whose name is the text, begins with it or has it, in this order."""
+    kinds_ = (
+        ("handler", "/handlers", app.handlers),
+        ("topic", "/topics", topics_of(app)),
+        ("table", "/tables", app.tables),
+    )
+    names = [
+        (kind, path, name) for kind, path, known in kinds_ for name in known if text.lower() in name.lower()
+    ]
+    names.sort(key=lambda each: (each[2] != text, not each[2].lower().startswith(text.lower()), each[2]))
+    return [
+        NamedThing(kind=kind, name=name, link=f"{path}/{quote(name, safe='')}")
+        for kind, path, name in names[:MOST_NAMED]
+    ]
+
+
 def only_thing(answer: TimelineAnswer) -> str:
     """The address of the one thing that was found; empty when there are more, or none."""
     there = answer.held
+    if answer.named and answer.named[0].name == answer.asked:
+        return answer.named[0].link
     things = there.things if there is not None else 0
     if there is None or things + bool(answer.entries) != 1:
         return ""

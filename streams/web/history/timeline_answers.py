@@ -164,6 +164,14 @@ class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.sagas) + len(self.tables) + len(self.letters) + waits
 
 
+class NamedThing(msgspec.Struct, frozen=True, kw_only=True):
+    """A handler, topic or table whose name begins with the search text, or has it; with its page."""
+
+    kind: str
+    name: str
+    link: str
+
+
 class TimelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of a key, or of a message's or correlation id.
 
@@ -181,6 +189,7 @@ class TimelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
         changes_stopped: why not all of them are there; empty: they are.
         outbox: the row of the message that was searched, if it is one that has not reached Kafka.
         outbox_missing: why the outbox was not read; empty where it was, or there is none.
+        named: handlers, topics and tables by that name.
         longer: an age to look back for, longer than this one; empty when there is none.
     """
 
@@ -197,6 +206,7 @@ class TimelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     everywhere: bool
     entries: list[TimelineEntry]
     longer: str
+    named: list[NamedThing] = []
     changes: list[RowChange] = []
     changes_stopped: str = ""
     outbox: OutboxRowAnswer | None = None

@@ -8,14 +8,41 @@ import msgspec
 
 from streams.web.handlers.handler_answers import AskHandler, HandlersAnswer
 from streams.web.handlers.handlers import ask_handler, list_handlers
+from streams.web.overview.flow_answers import HandlerShown
 from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest, from_form
+from streams.web.waiting.waiting import list_waiting
+from streams.web.waiting.waiting_answers import WaitingAnswer, WaitingPage
 
+#: Of what waits for a handler, so many are on its page.
+MOST_OLDEST = 5
 _decode_ask = msgspec.json.Decoder(AskHandler).decode
 
 
 async def _handlers(request: WebRequest) -> msgspec.Struct:
     return await list_handlers(
         request.view, request.query, handler=request.names.get("handler", ""), **request.asker(HandlersAnswer)
+    )
+
+
+class HandlerPage(HandlersAnswer, frozen=True, kw_only=True):
+    """A handler with its numbers of the last minute, and the oldest messages that wait for it."""
+
+    numbers: HandlerShown | None
+    waiting: list[WaitingAnswer]
+
+
+async def handler_page(request: WebRequest) -> HandlerPage:
+    """The page of one handler. Raises Problem 404."""
+    name = request.names["handler"]
+    found = await list_handlers(request.view, request.query, handler=name, **request.asker(HandlersAnswer))
+    overview = await request.overviews.answer()
+    shown = (each for service in overview.services for each in service.handlers if each.handler == name)
+    query = {"handler": name, "limit": str(MOST_OLDEST)}
+    oldest = await list_waiting(request.view, query, **request.asker(WaitingPage))
+    return HandlerPage(
+        **{field: getattr(found, field) for field in found.__struct_fields__},
+        numbers=next(shown, None),
+        waiting=oldest.waiting,
     )
 
 
@@ -33,7 +60,8 @@ async def _settle(request: WebRequest, fields: dict[str, str]) -> str:
 
 ROUTES = (
     Read("/handlers", _handlers, "handlers.html"),
-    Read("/handlers/{handler}", _handlers, "handlers.html"),
+    Read("/handlers/{handler}", _handlers),
+    Read("/handlers/{handler}", handler_page, "handlers.html", json=None),
     Form("/handlers/{handler}", _settle),
     ApiOperation("/handlers/{handler}/operations", _operate),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -20,6 +21,8 @@ from streams.web.site.web_request import CSRF, Act, FormPage, LoginRedirect, Web
 
 #: What an address has as it is: what is reserved, and what is escaped already.
 _IN_ADDRESSES = "/?#[]@!$&'()*+,;=:%~"
+#: What the name of a file that is downloaded may not have, and its characters at most.
+_NOT_IN_NAMES, MOST_OF_NAME = re.compile(r"[^A-Za-z0-9._-]+"), 80
 _NOT_PAGES = ("/api/", "/health/", "/metrics")
 
 
@@ -35,8 +38,13 @@ async def acted(act: Act, request: WebRequest) -> ASGIResponse:
 
 
 async def as_json(answer: Callable[[WebRequest], Awaitable[Any]], request: WebRequest) -> ASGIResponse:
-    """An answer as JSON."""
-    return json_response(_for(request.visitor, request.view, await answer(request)))
+    """An answer as JSON; with `download` in the query, as a file."""
+    found = _for(request.visitor, request.view, await answer(request))
+    if not request.query.get("download"):
+        return json_response(found)
+    name = _NOT_IN_NAMES.sub("-", request.path.removeprefix("/api/") + request.query.get("q", ""))
+    kept = {"Content-Disposition": f'attachment; filename="{name[:MOST_OF_NAME]}.json"'}
+    return json_response(found, headers=kept)
 
 
 def page(template: str, request: WebRequest, **values: Any) -> ASGIResponse:

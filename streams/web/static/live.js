@@ -73,6 +73,15 @@
   document.addEventListener("htmx:sseOpen", hear);
   document.addEventListener("htmx:sseError", () => lost(true));
 
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input, textarea, select, [contenteditable]");
+    const search = document.querySelector("form[role=search] input");
+    if (event.key !== "/" || typing || !search || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    search.focus();
+    search.select();
+  });
+
   const polled = (event) => event.target.closest("[data-polled]");
   document.addEventListener("htmx:beforeRequest", (event) => {
     if (polled(event) && (!live || document.hidden)) event.preventDefault();

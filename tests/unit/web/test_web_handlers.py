@@ -17,7 +17,7 @@ from streams.model.operations import (
 )
 from streams.operator.pauses import set_pause
 from streams.policy.breaker import BreakerPolicy
-from streams.retry.gate import HandlerGate
+from streams.retry.gate import Failure, HandlerGate
 from streams.retry.queue import Reason
 from streams.web.base.access import Access
 from streams.web.handlers import handlers as handlers_module
@@ -178,3 +178,18 @@ async def test_who_may_only_look_sees_handlers_and_cannot_pause_them(worker):
         await browser.shows(f"/handlers/{NOTE}", hides="<button name", headers=looks)
         assert (await browser.send_raw(f"/handlers/{NOTE}", looks, **ASK))[0] == 403
     assert worker.asked == []
+
+
+async def test_a_handlers_page_has_its_failures_and_what_waits_longest(first, second, one):
+    for age, worker in enumerate((first, second)):
+        gate = worker.lanes[min(worker.lanes)].gates[NOTE]
+        gate.failed("transient", Failure(NOW - age, b"k%d" % age, f"OSError: no {age}", "Later"))
+    key = second.key_in(2, 3)
+    second.wait(key, since=NOW - 90)
+    handler, _ = await only(one, f"{HANDLERS}/{NOTE}")
+    assert [(each["key"], each["error"]) for each in handler["failures"]] == [
+        ("k0", "OSError: no 0"),
+        ("k1", "OSError: no 1"),
+    ]
+    shown = ("OSError: no 1", "95 % within", f'<a href="/search?q={key}">', "90 s")
+    await one.shows(f"/handlers/{NOTE}", *shown)

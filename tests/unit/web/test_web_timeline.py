@@ -397,3 +397,21 @@ async def test_what_lanes_know_is_shown_while_kafka_is_away(worker, browser):
     assert "Kafka does not answer: no broker answered" in answer["stopped"]
     assert "Kafka does not answer" in answer["changes_stopped"]
     await browser.shows("/timeline?q=k1", "Kafka does not answer: no broker answered")
+
+
+async def test_names_of_handlers_topics_and_tables_are_found(browser):
+    for name, there in (("post.note", "/handlers/"), (T, "/topics/"), ("parcels", "/tables/")):
+        async with browser.get("/search", params={"q": name}, allow_redirects=False) as response:
+            assert (response.status, response.headers["Location"]) == (303, f"{there}{name}")
+    named = (await browser.found("/api/search", params={"q": "Parcel"}))["named"]
+    assert [each["name"] for each in named][0] == "parcels", "what begins so comes first"
+    assert {each["kind"] for each in named} == {"table", "topic"}
+    await browser.shows("/search?q=parcel", 'href="/tables/parcels">table parcels')
+
+
+async def test_a_timeline_and_a_letter_are_downloaded_as_files(worker, browser):
+    ident = worker.put_letter("k1")
+    for path in (f"/api/dead-letters/{ident}?download=1", "/api/search?q=k1%22%0d%0a&download=1"):
+        async with browser.get(path) as response:
+            disposition = response.headers["Content-Disposition"]
+            assert re.fullmatch(r'attachment; filename="[A-Za-z0-9._-]+\.json"', disposition)
