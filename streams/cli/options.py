@@ -59,9 +59,9 @@ def by_whom(who: str) -> str:
     return who or f"{getuser()}@{gethostname()}"
 
 
-def say(text: object = "", *, err: bool = False) -> None:
+def say(text: object = "", *, err: bool = False, nl: bool = True) -> None:
     """Print text from anywhere: what a terminal would obey, or not show, is an escape."""
-    typer.echo(visible(str(text)), err=err)
+    typer.echo(visible(str(text)), err=err, nl=nl)
 
 
 def json_line(value: object) -> str:

@@ -162,7 +162,7 @@ class _Steps:
                     tables[table.name] = (*tables.get(table.name, ()), each.name)
             self._tables[entry.number] = tables
             if entry.poison:
-                self._tables[entry.number] = frozenset()  # no handler has seen it
+                self._tables[entry.number] = {}  # no handler has seen it
             elif tables and entry.kind not in ("retry", "dead letter"):
                 self._by_key[entry.key].append(entry)
         #: By the time of a transaction, the ids of the messages that caused what was sent in it, and of those

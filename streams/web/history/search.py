@@ -104,18 +104,13 @@ def meant_by(view: WorkerView, request: str) -> Meant:
 
 def named_by(app: Application, text: str) -> list[NamedThing]:
     """Handlers, topics and tables whose name is the text, begins with it or has it, in this order."""
-    kinds_ = (
-        ("handler", "/handlers", app.handlers),
-        ("topic", "/topics", topics_of(app)),
-        ("table", "/tables", app.tables),
-    )
-    names = [
-        (kind, path, name) for kind, path, known in kinds_ for name in known if text.lower() in name.lower()
-    ]
-    names.sort(key=lambda each: (each[2] != text, not each[2].lower().startswith(text.lower()), each[2]))
+    known = {"handler": app.handlers, "topic": topics_of(app), "table": app.tables}
+    part = text.lower()
+    names = [(kind, name) for kind, all_ in known.items() for name in all_ if part in name.lower()]
+    names.sort(key=lambda each: (each[1] != text, not each[1].lower().startswith(part), each[1]))
     return [
-        NamedThing(kind=kind, name=name, link=f"{path}/{quote(name, safe='')}")
-        for kind, path, name in names[:MOST_NAMED]
+        NamedThing(kind=kind, name=name, link=f"/{kind}s/{quote(name, safe='')}")
+        for kind, name in names[:MOST_NAMED]
     ]
 
 

@@ -404,7 +404,7 @@ async def test_names_of_handlers_topics_and_tables_are_found(browser):
         async with browser.get("/search", params={"q": name}, allow_redirects=False) as response:
             assert (response.status, response.headers["Location"]) == (303, f"{there}{name}")
     named = (await browser.found("/api/search", params={"q": "Parcel"}))["named"]
-    assert [each["name"] for each in named][0] == "parcels", "what begins so comes first"
+    assert next(each["name"] for each in named) == "parcels", "what begins so comes first"
     assert {each["kind"] for each in named} == {"table", "topic"}
     await browser.shows("/search?q=parcel", 'href="/tables/parcels">table parcels')
 
