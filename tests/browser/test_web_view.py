@@ -163,11 +163,12 @@ async def test_letters_are_replayed_in_bulk_after_they_were_counted(ground: Grou
     await page.goto("/dead-letters/letters?handler=payments.capture")
     await because(page, "the till is open")
     await page.get_by_role("button", name="Count them first").click()
-    await expect(page.locator("#job")).to_contain_text("2 match, 0 asked for")  # without reloading
+    await expect(page.locator("#job")).to_contain_text("2 match, 0 operations sent")  # without reloading
     await expect(page.locator("#job tbody")).to_contain_text("payments.capture")
     ground.till.touch()
     await page.get_by_role("button", name="Replay 2 letters").click()
-    await expect(page.locator("#job")).to_contain_text("2 match, 2 asked for")
+    await expect(page.locator("#job")).to_contain_text("2 match, 2 operations sent")
+    await expect(page.locator("#job")).to_contain_text("2 handled")
     await expect(page.locator("progress")).to_have_attribute("value", "4")  # of 4 lanes
     await page.goto("/dead-letters/letters?handler=payments.capture")
     await expect(page.locator("#letters")).to_contain_text("None here")

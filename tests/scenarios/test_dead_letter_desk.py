@@ -43,7 +43,7 @@ def test_letters_of_all_lanes_are_edited_discarded_and_replayed(world: World, tm
     dlq(world, "discard", ids[discarded.order_id], "--why", "the customer has ordered anew")
     world.expected[edited.order_id] = ("confirmed", edited.total_cents)
     world.until_settled([edited.order_id])
-    dlq(world, "replay", "--where", "state=dead", "--why", "they may decode now", "--yes")
+    dlq(world, "replay", "--where", "state=dead", "--why", "they may decode now", "--yes", "--no-wait")
     eventually(
         lambda: [left["replays"] for left in letters(world).values()].count(1) == len(others), "in vain"
     )
