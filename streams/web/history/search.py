@@ -117,7 +117,7 @@ def named_by(app: Application, text: str) -> list[NamedThing]:
 def only_thing(answer: TimelineAnswer) -> str:
     """The address of the one thing that was found; empty when there are more, or none."""
     there = answer.held
-    if answer.named and answer.named[0].name == answer.asked:
+    if answer.named and answer.named[0].name == answer.key:
         return answer.named[0].link
     things = there.things if there is not None else 0
     if there is None or things + bool(answer.entries) != 1:

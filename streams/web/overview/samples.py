@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -72,6 +73,7 @@ class Sampler:
     def __init__(self, view: WorkerView) -> None:
         self.lanes: dict[int, LaneSample] = {}
         self.sagas = CountRing()
+        self.waiting = CountRing()
         self._view = view
         self._busy_since = 0.0
 
@@ -94,6 +96,7 @@ class Sampler:
             try:
                 sample = self.lanes[lane] = await self._sample(lane)
                 self.sagas.put(self._view.now(), lane, sample.sagas)
+                self.waiting.put(self._view.now(), lane, _by_handler(sample.waiting))
             except Problem:  # it is not open, or has moved meanwhile: its owner counts it
                 self.lanes.pop(lane, None)
             await self._pause()
@@ -166,6 +169,14 @@ class Sampler:
         if looked % AT_ONCE == 0:
             await self._pause()
             check_still_here(self._view, lane, store)
+
+
+def _by_handler(waiting: Mapping[tuple[str, str], int]) -> Counter[tuple[str, str, str]]:
+    """Messages that wait, by handler, as a ring of counts takes them."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for (handler, _), count in waiting.items():
+        counts["", "", handler] += count
+    return counts
 
 
 def _earlier(times: dict[str, float], name: str, time: float) -> None:

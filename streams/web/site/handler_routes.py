@@ -9,6 +9,8 @@ import msgspec
 from streams.web.handlers.handler_answers import AskHandler, HandlersAnswer
 from streams.web.handlers.handlers import ask_handler, list_handlers
 from streams.web.overview.flow_answers import HandlerShown
+from streams.web.sagas.saga_counts import StatusLine
+from streams.web.site.waiting_routes import waiting_lines
 from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest, from_form
 from streams.web.waiting.waiting import list_waiting
 from streams.web.waiting.waiting_answers import WaitingAnswer, WaitingPage
@@ -25,10 +27,13 @@ async def _handlers(request: WebRequest) -> msgspec.Struct:
 
 
 class HandlerPage(HandlersAnswer, frozen=True, kw_only=True):
-    """A handler with its numbers of the last minute, and the oldest messages that wait for it."""
+    """A handler with its numbers of the last minute, and the oldest messages that wait for it. `line` has how
+    many waited in the last hour.
+    """
 
     numbers: HandlerShown | None
     waiting: list[WaitingAnswer]
+    line: StatusLine | None
 
 
 async def handler_page(request: WebRequest) -> HandlerPage:
@@ -43,6 +48,7 @@ async def handler_page(request: WebRequest) -> HandlerPage:
         **{field: getattr(found, field) for field in found.__struct_fields__},
         numbers=next(shown, None),
         waiting=oldest.waiting,
+        line=(await waiting_lines(request)).get(name),
     )
 
 

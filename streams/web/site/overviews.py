@@ -46,6 +46,10 @@ class Overviews:
         """The counts of sagas of this worker in the last hour."""
         return CountsAnswer(minutes=self._sampler.sagas.minutes)
 
+    def waiting_counts(self) -> CountsAnswer:
+        """The messages that waited in this worker's lanes in the last hour, by handler."""
+        return CountsAnswer(minutes=self._sampler.waiting.minutes)
+
     async def answer(self) -> OverviewAnswer:
         """The overview of all workers."""
         return await overview_of(self._view, self._looks, self._sampler.lanes, self._ask, self.last_known)

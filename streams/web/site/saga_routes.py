@@ -96,21 +96,28 @@ async def sagas_page(request: WebRequest) -> SagasPage:
 
 
 async def over_time(
-    view: WorkerView, own: CountsAnswer, ask: Callable[[str, str, Query], Awaitable[Any]]
+    view: WorkerView,
+    own: CountsAnswer,
+    ask: Callable[[str, str, Query], Awaitable[Any]],
+    path: str = COUNTS_PATH,
 ) -> tuple[list[StatusLine], list[str]]:
-    """Of all workers that answer, and the others: silent ones, and those of a version that does not count."""
+    """Counts of the last hour, of all workers that answer at `path`, and the others: silent ones, and those
+    of a version that does not count.
+    """
     known = {*view.assignment.owners.values(), *view.assignment.members}
     others = sorted(url for url in known if url and url != view.url)
-    answers = await asyncio.gather(*(_asked(url, ask) for url in others))
+    answers = await asyncio.gather(*(_asked(url, ask, path) for url in others))
     counts = [each for each in answers if each is not None]
     untold = [url for url, each in zip(others, answers, strict=True) if each is None]
     return lines([own, *counts], int(view.now() // 60)), untold
 
 
-async def _asked(url: str, ask: Callable[[str, str, Query], Awaitable[Any]]) -> CountsAnswer | None:
+async def _asked(
+    url: str, ask: Callable[[str, str, Query], Awaitable[Any]], path: str
+) -> CountsAnswer | None:
     with suppress(TimeoutError, Problem):  # the overview says why
         async with asyncio.timeout(PATIENCE):
-            found: CountsAnswer = await ask(url, COUNTS_PATH, {})
+            found: CountsAnswer = await ask(url, path, {})
             return found
     return None
 

@@ -213,3 +213,14 @@ async def test_counts_of_waiting_messages_lead_to_them(first, one):
         await one.shows(page, f'href="/waiting?handler={NOTE}"')
     await one.shows("/", 'href="/waiting"')
     await one.shows(f"/timeline?q={first.key_in(0, 1)}", "/waiting?key=")
+
+
+async def test_an_hour_of_counts_is_a_line_for_each_handler(worker, browser, monkeypatch):
+    for minute in range(3):
+        worker.wait(MANY_KEYS[minute])
+        monkeypatch.setattr("web_workers.NOW", NOW + 60 * minute)
+        await browser.sampler.round()
+    lines = (await browser.found("/api/waiting-over-time"))["handlers"]
+    assert lines[NOTE]["counts"] == [1, 2, 3]
+    for path in ("/waiting", f"/handlers/{NOTE}"):
+        await browser.shows(path, f'aria-label="Waiting for {NOTE}: 1 then, 3 now, 3 at most"')
