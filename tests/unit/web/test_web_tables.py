@@ -118,8 +118,8 @@ async def test_only_a_tables_first_page_asks_for_its_size(browser, worker):
 async def test_the_page_of_a_table_has_owners_and_standbys(browser, worker):
     worker.put("k1", note="weighed")
     worker.assignment = msgspec.structs.replace(worker.assignment, followers={worker.lane("k1"): (GONE,)})
-    await browser.shows("/tables/parcels", " in 1 lane", GONE)
-    await browser.shows("/tables", "Rows, about")
+    await browser.shows("/tables/parcels", " in 4 lanes", GONE)
+    await browser.shows("/tables", "Size, about", hides="Rows, about")
     _, found = await browser.json("/api/tables/parcels")
     assert sum(part["rows"] for part in found["table"]["parts"]) == 1
 
