@@ -9,6 +9,7 @@ import msgspec
 from markupsafe import Markup, escape
 
 from streams.model.envelope import epoch_seconds
+from streams.web.base.visible import visible
 
 #: Bytes that are shown at most.
 MOST_DUMPED = 16_384
@@ -69,7 +70,7 @@ def marked(value: Any, message: str, known: str = "") -> Markup:
         if len(words) >= _LEAST_MARKED and words in message and words != known:
             token = str(escape(msgspec.json.encode(leaf).decode()))
             text = text.replace(f": {token}", f": <mark>{token}</mark>")
-    return Markup(text)
+    return Markup(visible(text))
 
 
 def bytes_text(count: int) -> str:
