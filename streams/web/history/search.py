@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from asyncio import gather
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -104,7 +104,11 @@ def meant_by(view: WorkerView, request: str) -> Meant:
 
 def named_by(app: Application, text: str) -> list[NamedThing]:
     """Handlers, topics and tables whose name is the text, begins with it or has it, in this order."""
-    known = {"handler": app.handlers, "topic": topics_of(app), "table": app.tables}
+    known: dict[str, Iterable[str]] = {
+        "handler": app.handlers,
+        "topic": topics_of(app),
+        "table": app.tables,
+    }
     part = text.lower()
     names = [(kind, name) for kind, all_ in known.items() for name in all_ if part in name.lower()]
     names.sort(key=lambda each: (each[1] != text, not each[1].lower().startswith(part), each[1]))
