@@ -292,7 +292,7 @@ async def test_lanes_of_a_silent_worker_count_as_before(worker, monkeypatch):
     assert "Rates and lag are without lanes 1, 2, whose owner does not answer." in page
 
 
-def test_a_lost_worker_and_standby_are_problems_until_they_are_back(worker):
+def test_lost_workers_and_standbys_are_problems_until_back(worker):
     known = LastKnown(worker)
 
     def found(*members: str, followers: dict[int, tuple[str, ...]]) -> list[str]:
