@@ -55,7 +55,7 @@ VIEWED = (
 async def because(page: Page, why: str) -> None:
     """Say who one is, and why: each operation asks for both."""
     await page.get_by_label("Your name").fill("ann")
-    await page.get_by_label("Why").fill(why)
+    await page.get_by_role("textbox", name="Why").fill(why)
 
 
 async def to(page: Page, name: str) -> None:
@@ -82,7 +82,7 @@ async def test_the_timeline_leads_from_each_message_to_its_cause(visitor: Visito
     took = [text.rpartition(" ")[2] for text in await steps.locator("summary b").all_text_contents()]
     ways = [each for each in took if each in ("ReserveStock", "CapturePayment", "ScheduleShipment")]
     assert ways == ["ReserveStock", "CapturePayment", "ScheduleShipment"]
-    confirmed = steps.filter(has=page.locator("b", has_text=re.compile("took ConfirmOrder$")))
+    confirmed = steps.filter(has=page.locator("b", has_text=re.compile("orders.settle took ConfirmOrder$")))
     await confirmed.locator("summary").click()
     await confirmed.get_by_role("link", name=re.compile(r"no\. \d+")).click()
     cause = page.locator(".steps > li:target")
