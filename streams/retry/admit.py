@@ -83,8 +83,8 @@ def _will_be_tried(waiting: Waiting, local: bytes) -> bool:
 def _admit_head(waiting: Waiting, attempt: Attempt, now: float) -> bool | Wait | Exception:
     """Whether the handler may see the head of a queue."""
     arrival = attempt.arrival
-    if arrival.error is not None:
-        return arrival.error
+    if arrival.error is not None:  # also what is given up has its turn among those of its ordering key
+        return _by_order_key(waiting, attempt, now) or arrival.error
     if arrival.permit is None:
         return False
     attempt.permit = arrival.permit
