@@ -26,6 +26,7 @@ OF_TOOLS = frozenset(
         "FAULTS_LOG",
         "HOSTILE",
         "HOSTILE_SEED",
+        "KAFKA",
         "PAPER",
         "PROMTOOL",
         "STEP_TIMEOUT",

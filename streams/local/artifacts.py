@@ -48,6 +48,15 @@ KAFKA = JavaPart(
     digest="761379bf49cac30792df08bc54e3d687614b0854f7d91cad732afe590164cb7b",
 )
 
+#: The oldest version that is supported: a stack runs it where STEADFAUST_KAFKA is 3.9.1.
+KAFKA_3_9 = JavaPart(
+    name="kafka-3.9.1",
+    title="Kafka 3.9.1",
+    coordinates=("org.apache.kafka:kafka_2.13:3.9.1", "org.slf4j:slf4j-simple:1.7.36"),
+    size="46 jars, about 43 MB",
+    digest="e880b68d15f512c7642e4f4d8448679f9cf65f4447c48247e9f38342afadd487",
+)
+
 S3PROXY = JavaPart(
     name="s3proxy-3.0.0",
     title="S3Proxy 3.0.0",
@@ -93,6 +102,19 @@ context = MavenContext(repo_cache=Path(work) / "envs")
 context.project(group, name).at_version(version).artifact(classifier=classifier).resolve()
 """
 """What the command line of jgo has no words for: one jar without its dependencies."""
+
+
+def kafka() -> JavaPart:
+    """The version of Kafka that stacks run: 4.1.0, or that of `STEADFAUST_KAFKA`.
+
+    Raises:
+        JavaPartMissing: there is no such version here.
+    """
+    known = {part.name.removeprefix("kafka-"): part for part in (KAFKA, KAFKA_3_9)}
+    wanted = os.environ.get("STEADFAUST_KAFKA") or KAFKA.name.removeprefix("kafka-")
+    if wanted not in known:
+        raise JavaPartMissing(f"STEADFAUST_KAFKA is {wanted}: give one of {', '.join(known)}")
+    return known[wanted]
 
 
 def cache_dir() -> Path:

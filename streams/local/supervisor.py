@@ -48,7 +48,7 @@ def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: Non
         take_over(var, say)
         _require_space(var.root)
         var.let_go_of_all()
-        jars = artifacts.class_path(artifacts.KAFKA, say) if spec.brokers else ""
+        jars = artifacts.class_path(artifacts.kafka(), say) if spec.brokers else ""
         jvm = Jvm(artifacts.java(), jars, tiered=spec.tiered)
 
         def port(wanted: int | None = None) -> int:

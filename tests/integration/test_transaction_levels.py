@@ -43,7 +43,7 @@ class FormattedFor(Jvm):
     params=[0, pytest.param(1, marks=pytest.mark.verify("a level below the second: 0 stands for it"))]
 )
 def kafka_of_level(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
-    jars = artifacts.class_path(artifacts.KAFKA, lambda _: None)
+    jars = artifacts.class_path(artifacts.kafka(), lambda _: None)
     jvm = FormattedFor(artifacts.java(), jars, level=request.param)
     ClusterFiles(VarDir(tmp_path).kafka, jvm, [BrokerNode(1, 1, 2)]).prepare()
     with local_stack(tmp_path) as stack:
