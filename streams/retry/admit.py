@@ -11,7 +11,8 @@ from streams.errors import MessageExpired, SchemaNeverAnnounced, UnknownSchema
 from streams.model.envelope import rfc3339
 from streams.policy.breaker import BreakerState
 from streams.retry.failures import give_up, wait_or_give_up
-from streams.retry.queue import Reason, queue_of_key, queue_of_order
+from streams.retry.queue import Reason
+from streams.retry.queue_changes import queue_of_key, queue_of_order
 from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival, Attempt
 

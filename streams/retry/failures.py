@@ -25,7 +25,8 @@ from streams.policy.retry import (
 )
 from streams.ports import TP, Outgoing
 from streams.retry.gate import Failure, HandlerGate
-from streams.retry.queue import Reason, error_text, ms
+from streams.retry.queue import Reason, ms
+from streams.retry.queue_changes import error_text
 from streams.retry.waiting import CannotWait, Waiting
 from streams.staging.arrival import Arrival, Attempt
 from streams.staging.keys import name_in

@@ -18,17 +18,12 @@ from streams.policy.breaker import BreakerState
 from streams.ports import Record
 from streams.retry.gate import HandlerGate
 from streams.retry.long_queues import LongQueues
-from streams.retry.queue import (
-    Reason,
-    WaitingQueue,
-    handler_of,
-    message_of,
+from streams.retry.queue import Reason, WaitingQueue, handler_of, message_of, set_message, set_queue
+from streams.retry.queue_changes import (
     put_in,
     queue_of_order,
     released,
     replayed,
-    set_message,
-    set_queue,
     take_head,
     with_message,
     woken,
