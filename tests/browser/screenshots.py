@@ -1,9 +1,13 @@
-"""`python -m tests.browser.screenshots`: pictures of a real stack's pages, light and dark, in docs/images."""
+"""`python -m tests.browser.screenshots`: pictures of a real stack's pages, light, dark and of a phone, in
+docs/images, with the digest of each page's template: a test says when a template changed after its picture.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
+import json
 import struct
 import sys
 import tempfile
@@ -21,27 +25,34 @@ from tests.browser.ground import PROJECT, Ground, ground_in
 from tests.browser.visitor import Scheme, Visitor, visiting
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-WIDTH, HEIGHT = 1200, 860
-#: Names of the pictures, with the addresses of the pages.
+TEMPLATES = Path(__file__).parents[2] / "streams" / "web" / "templates"
+DIGESTS = IMAGES / "templates.json"
+WIDTH, HEIGHT = 1440, 900
+PHONE = 360, 780
+#: Names of the pictures, with the templates and the addresses of the pages.
 PAGES = {
-    "overview": "/",
-    "timeline": "/timeline?q=placed-0",
-    "sagas": "/sagas",
-    "saga": "/sagas/order:stuck-2",
-    "dead-letters": "/dead-letters",
-    "dead-letter": "/dead-letters/letters?handler=payments.capture",  # and on to the first of them
-    "search": "/search?q=refused-5",
-    "audit": "/dead-letters/audit",
-    "handlers": "/handlers",
-    "handler": "/handlers/shipping.schedule",
-    "outbox": "/outbox",
-    "worker": "/worker",
-    "topics": "/topics",
-    "topic": "/topics/orders.order.confirmed.v1",
-    "tables": "/tables",
-    "table": "/tables/orders",
-    "row": "/tables/orders/rows?key=placed-5",
-    "history": "/tables/orders/history?key=placed-5",
+    "overview": ("overview*.html", "/"),
+    "timeline": ("timeline.html", "/timeline?q=placed-0"),
+    "sagas": ("sagas.html", "/sagas"),
+    "saga": ("saga.html", "/sagas/order:stuck-2"),
+    "dead-letters": ("letter_groups.html", "/dead-letters"),
+    "dead-letter": ("letter.html", "/dead-letters/letters?key=refused-5"),  # and on to the first of them
+    "edit": ("letter_edit.html", "/dead-letters/letters?key=refused-5"),
+    "undecodable": ("letter_edit.html", "/dead-letters/letters?key=undecodable-6"),
+    "search": ("timeline.html", "/search?q=refused-5"),
+    "audit": ("letter_audit.html", "/dead-letters/audit"),
+    "handlers": ("handlers.html", "/handlers"),
+    "handler": ("handlers.html", "/handlers/shipping.schedule"),
+    "waiting": ("waiting.html", "/waiting"),
+    "outbox": ("outbox.html", "/outbox"),
+    "worker": ("worker.html", "/worker"),
+    "topics": ("topics.html", "/topics"),
+    "topic": ("topic.html", "/topics/orders.order.confirmed.v1"),
+    "tables": ("tables.html", "/tables"),
+    "table": ("table.html", "/tables/orders"),
+    "row": ("rows.html", "/tables/orders/rows?key=placed-5"),
+    "history": ("history.html", "/tables/orders/history?key=placed-5"),
+    "login": ("login.html", "/login"),
 }
 _WAITING = """
 INSERT INTO outbox (
@@ -71,16 +82,32 @@ async def take(ground: Ground, folder: Path) -> None:
         await _put_away(browser, ground.address(ground.workers[0]))
         for scheme in _SCHEMES:
             await _take_all(browser, ground.address(ground.workers[0]), scheme, folder)
+    DIGESTS.write_text(json.dumps(digests(), indent=1) + "\n")
+
+
+def digests() -> dict[str, str]:
+    """The digest of the templates of each picture."""
+    return {
+        name: hashlib.sha256(
+            b"".join(path.read_bytes() for path in sorted(TEMPLATES.glob(pattern)))
+        ).hexdigest()[:12]
+        for name, (pattern, _) in PAGES.items()
+    }
 
 
 async def _take_all(browser: Browser, address: str, scheme: Scheme, folder: Path) -> None:
     blank = await browser.new_page()
     async with visiting(browser, address, scheme=scheme, width=WIDTH) as visitor:
         await visitor.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
-        for name, path in PAGES.items():
+        for name, (_, path) in PAGES.items():
             await _open(visitor, name, path)
             png = await visitor.page.screenshot(animations="disabled")
             (folder / f"{name}-{scheme}.png").write_bytes(await smaller(png, blank))
+            if scheme == "light":
+                await visitor.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+                png = await visitor.page.screenshot(animations="disabled")
+                (folder / f"{name}-phone.png").write_bytes(await smaller(png, blank))
+                await visitor.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
 
 
 async def _put_away(browser: Browser, address: str) -> None:
@@ -99,9 +126,9 @@ async def _ask(page: Page, button: str, why: str) -> None:
 
 async def _pause(page: Page, *, resume: bool = False) -> None:
     """Pause a handler, or resume it, and wait until that is so."""
-    await page.goto(PAGES["handler"])
+    await page.goto(PAGES["handler"][1])
     await _ask(page, "Resume" if resume else "Pause", "the carrier moves house")
-    await expect(page.locator("#handler")).to_contain_text("running." if resume else "paused since")
+    await expect(page.locator("#handler")).to_contain_text("running" if resume else "paused")
 
 
 async def _open(visitor: Visitor, name: str, path: str) -> None:
@@ -111,12 +138,14 @@ async def _open(visitor: Visitor, name: str, path: str) -> None:
     if name == "outbox":
         await _pause(page, resume=True)
     await page.goto(path)
-    if name == "dead-letter":
+    if name in ("dead-letter", "edit", "undecodable"):
         await page.locator("tbody tr").get_by_role("link").first.click()
         await page.wait_for_url("**/dead-letters/*")
+    if name in ("edit", "undecodable"):
+        await page.get_by_role("link", name="Edit the message").click()
     if name == "sagas":
         async with asyncio.timeout(180):
-            while not await page.locator(".sparks").count():  # lines begin with the second minute
+            while not await page.locator(".spark").count():  # lines begin with the second minute
                 await page.wait_for_timeout(5000)
                 await page.reload()
     if name == "overview":
