@@ -58,6 +58,7 @@ FOUND = {
     16334: "a clock set back, and the page no longer named an open transaction",
     204260: "a dead letter that others wait behind was gone with its changelog",
     207861: "a handler had another name, and the log was cut before it was read",
+    211083: "an expired message was given up before its turn among those of its ordering key",
     8551: "a commit under way left a position in a topic that was deleted and made again twice",
 }
 
