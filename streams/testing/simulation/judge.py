@@ -209,24 +209,28 @@ def _stores(run: Judged) -> list[Finding]:
     for machine, worker, lanes in zip(run.machines, run.workers, run.owned, strict=True):
         for lane in lanes:
             rebuilt: dict[str, dict[bytes, bytes]] = {}
+            others: set[tuple[str, bytes]] = set()
             store = machine.directory(run.app.layout.lanes).open(lane)
             producer = worker and worker.process.producers.get(run.app.layout.transactional_id(lane))
             is_fenced = bool(run.deleted) and not (producer and producer.is_current)
             for tp, table in changelog_partitions(run.app, lane).items():
                 end = store.position(tp) if is_fenced else inf
-                pairs = [
-                    (r.key or b"", r.value)
-                    for r in run.cluster.visible(tp.topic)
-                    if r.partition == tp.partition and r.offset < end
-                ]
-                for write in writes.of(table, tp.partition, pairs):
+                records = [r for r in run.cluster.visible(tp.topic) if r.partition == tp.partition]
+                own = [(r.key or b"", r.value) for r in records if r.offset < end]
+                for write in writes.of(table, tp.partition, own):
                     kept = rebuilt.setdefault(write.table, {})
                     if write.value is None:
                         kept.pop(write.key, None)
                     else:
                         kept[write.key] = write.value
+                # What an operator has written since may be all that compaction has left of a key.
+                since = [(r.key or b"", r.value) for r in records if r.offset >= end]
+                others |= {(write.table, write.key) for write in writes.of(table, tp.partition, since)}
             copy = {table: dict(store.scan(table)) for table in store.tables()}
             store.close()
+            for name, key in others:
+                rebuilt.get(name, {}).pop(key, None)
+                copy.get(name, {}).pop(key, None)
             former = set(run.app_tables) - set(run.app.changelogs.values())
             names = (rebuilt.keys() | copy.keys()) - _STALE - former
             found += [
