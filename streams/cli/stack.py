@@ -67,7 +67,7 @@ def status(
     stack = running(var)
     if as_json:
         found = {} if stack is None else msgspec.to_builtins(stack.state)
-        say(msgspec.json.encode({"up": stack is not None, **found}))
+        say(msgspec.json.encode({"up": stack is not None, **found}).decode())
     elif stack is None:
         say("down")
     else:

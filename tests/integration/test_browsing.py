@@ -265,7 +265,7 @@ async def test_a_page_leaves_nothing_behind_that_reads_on(ground: Ground, tp: TP
 
 
 async def test_a_topic_that_is_not_there_is_named(kafka: Stack) -> None:
-    cluster = KafkaCluster(kafka.bootstrap, KafkaOptions(metadata_timeout=1.0))
+    cluster = KafkaCluster(kafka.bootstrap, KafkaOptions(metadata_timeout=0.3))
     with pytest.raises(TopicMismatch, match="nowhere"):
         await browse(cluster, Window((TP("nowhere", 0),), {}, True, 5))
     await cluster.close()

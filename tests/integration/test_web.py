@@ -218,7 +218,7 @@ def test_a_key_that_waits_for_a_retry_says_why(kafka, urls):
         (waiting,) = found["held"]["waiting"]
         assert (waiting["handler"], waiting["id"]) == ("post.note", "late-one")
         _, _, page = ask(f"{url}/search?q=late-one")
-        assert "post.note waits (retry): due " in page
+        assert "waits for post.note</b>, until " in page
         assert "the register does not answer" in page
 
 

@@ -39,6 +39,7 @@ def test_the_application_runs_on_what_the_image_copies(wheel: Path, tmp_path: Pa
         if line.startswith("COPY ") and "--from" not in line:
             _, source, _ = line.split()
             place = shutil.copytree if (PROJECT / source).is_dir() else shutil.copy
+            (image / source).parent.mkdir(parents=True, exist_ok=True)
             place(PROJECT / source, image / source)
     settings = {"STEADFAUST_APP_ID": "x", "STEADFAUST_BOOTSTRAP": "x", "STEADFAUST_GATEWAY_URL": "http://x"}
     code = "import agents.worker, agents.api.service, agents.gateway, agents; print(agents.__file__)"
