@@ -64,7 +64,9 @@ async def test_every_key_is_found_on_either_worker_with_its_owner(both, first, o
 
 
 async def test_the_page_shows_the_owners_answer_and_names_it(second, one, key):
-    await one.shows("/tables/parcels/rows", f"note of {key}", f"owned by {second.url}", params={"key": key})
+    await one.shows(
+        "/tables/parcels/rows", f"note of {key}", f"<dt>Owner<dd>{second.url}", params={"key": key}
+    )
 
 
 async def test_subrows_are_shown_page_by_page_through_the_other_worker(second, one, key):
