@@ -11,11 +11,10 @@ import time
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-import msgspec
 import typer
 
 from streams.claims.sweep import Sweepable, SweepReport, sweep
-from streams.cli.options import say
+from streams.cli.options import json_line, say
 from streams.errors import SettingsError, SteadfaustError
 from streams.model.layout import CLAIMS
 from streams.settings import Settings
@@ -56,7 +55,7 @@ def sweep_claims(
     except SteadfaustError as error:
         say(f"error: {error}", err=True)
         raise typer.Exit(UNFINISHED) from error
-    say(msgspec.json.encode(report).decode() if as_json else "\n".join(lines(report, delete=delete)))
+    say(json_line(report) if as_json else "\n".join(lines(report, delete=delete)))
 
 
 def grace_of(settings: Settings, days: float | None) -> float:

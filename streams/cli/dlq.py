@@ -27,6 +27,7 @@ from streams.cli.options import (
     Why,
     by_whom,
     echo,
+    echo_pages,
     json_line,
     say,
     takes,
@@ -91,13 +92,8 @@ def list_(
 ) -> None:
     """List dead letters."""
     query = _filter(where)
-    printed = 0
-    for page in find_worker(worker).pages(LETTERS, {**query, "limit": str(min(limit, 500))}):
-        for letter in page["letters"][: limit - printed]:
-            printed += 1
-            echo(letter, _letter_line, as_json=as_json)
-        if printed >= limit:
-            break
+    pages = find_worker(worker).pages(LETTERS, {**query, "limit": str(min(limit, 500))})
+    printed, _ = echo_pages(pages, "letters", _letter_line, limit=limit, as_json=as_json)
     raise typer.Exit(0 if printed else NOTHING)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from getpass import getuser
 from inspect import Parameter, signature
 from socket import gethostname
@@ -72,3 +72,21 @@ def json_line(value: object) -> str:
 def echo(value: T, line: Callable[[T], str], *, as_json: bool) -> None:
     """Print a value as JSON, or as a line for people."""
     say(json_line(value) if as_json else line(value))
+
+
+def echo_pages(
+    pages: Iterable[Any], name: str, line: Callable[[Any], str], *, limit: int, as_json: bool
+) -> tuple[int, dict[str, str]]:
+    """Print the values under `name` of pages, `limit` at most. Returns how many they were, and for each lane
+    that is missing in a page, why.
+    """
+    printed = 0
+    left_out: dict[str, str] = {}
+    for page in pages:
+        left_out |= page.get("left_out", {})
+        for each in page[name][: limit - printed]:
+            printed += 1
+            echo(each, line, as_json=as_json)
+        if printed >= limit:
+            break
+    return printed, left_out

@@ -23,7 +23,7 @@ from streams.cli.options import (
     Json,
     Limit,
     by_whom,
-    echo,
+    echo_pages,
     json_line,
     say,
     takes,
@@ -67,15 +67,8 @@ def list_(
     """List sagas, those of choreographies too."""
     query = {"status": status, "older": _seconds(older_than), "stalled": "1" if stalled else ""}
     query = {name: value for name, value in query.items() if value}
-    printed = 0
-    left_out: dict[str, str] = {}
-    for page in find_worker(worker).pages(SAGAS, {**query, "limit": str(min(limit, 500))}):
-        left_out |= page["left_out"]
-        for saga in page["sagas"][: limit - printed]:
-            printed += 1
-            echo(saga, _saga_line, as_json=as_json)
-        if printed >= limit:
-            break
+    pages = find_worker(worker).pages(SAGAS, {**query, "limit": str(min(limit, 500))})
+    printed, left_out = echo_pages(pages, "sagas", _saga_line, limit=limit, as_json=as_json)
     for lane, why in left_out.items():
         say(f"lane {lane} has not answered: {why}", err=True)
     raise typer.Exit(UNFINISHED if left_out else 0 if printed else NOTHING)

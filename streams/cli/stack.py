@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from streams.cli.options import say
+from streams.cli.options import json_line, say
 from streams.local import Stack, declared, declared_buckets, declared_databases, running, start, stop
 from streams.local.parts import StackSpec
 from streams.local.supervisor import supervise
@@ -67,7 +67,7 @@ def status(
     stack = running(var)
     if as_json:
         found = {} if stack is None else msgspec.to_builtins(stack.state)
-        say(msgspec.json.encode({"up": stack is not None, **found}).decode())
+        say(json_line({"up": stack is not None, **found}))
     elif stack is None:
         say("down")
     else:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streams.cli.options import NOTHING, UNFINISHED, At, Json, Limit, echo, say
+from streams.cli.options import NOTHING, UNFINISHED, At, Json, Limit, echo_pages, say
 from streams.cli.workers import find_worker
 from streams.web.waiting.waiting_answers import REASONS, WAITING_PATH
 
@@ -28,15 +28,11 @@ def waiting(
         raise typer.BadParameter(f"--reason knows no {reason}: use {', '.join(REASONS)}")
     given = {"handler": handler, "reason": reason, "key": key, "limit": str(min(limit, 500))}
     query = {name: text for name, text in given.items() if text}
-    printed = 0
-    incomplete: dict[str, str] = {}
-    for page in find_worker(worker).pages(WAITING_PATH, query):
-        incomplete |= {**page["unsorted"], **page["left_out"]}
-        for each in page["waiting"][: limit - printed]:
-            printed += 1
-            echo(each, _line, as_json=as_json)
-        if printed >= limit:
-            break
+    pages = (
+        {**page, "left_out": {**page["unsorted"], **page["left_out"]}}
+        for page in find_worker(worker).pages(WAITING_PATH, query)
+    )
+    printed, incomplete = echo_pages(pages, "waiting", _line, limit=limit, as_json=as_json)
     for lane, why in incomplete.items():
         say(f"lane {lane} is not all there: {why}", err=True)
     raise typer.Exit(UNFINISHED if incomplete else 0 if printed else NOTHING)

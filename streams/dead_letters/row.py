@@ -158,6 +158,20 @@ def local_key(letter: Letter, partitions: int = MOST_PARTITIONS) -> bytes:
     return store_key(letter.partition % partitions, key_of(letter, partitions))
 
 
+def letter_places(record: Record, handler: str, partitions: int) -> list[bytes]:
+    """The local keys that a handler's letter of a record may have, in an application of so many partitions:
+    the second one, if a letter of a topic that was deleted has the first.
+    """
+    added = None if record.partition < partitions else record.partition
+    return [
+        store_key(
+            record.partition % partitions,
+            letter_key(record.key, handler, record.topic, record.offset, added, stamp),
+        )
+        for stamp in (None, record.timestamp)
+    ]
+
+
 def letter_id(local: bytes) -> str:
     """The id of a letter: its local key, fit for an address."""
     return urlsafe_b64encode(local).decode().rstrip("=")

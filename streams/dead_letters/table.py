@@ -16,7 +16,7 @@ from streams.dead_letters.row import (
     failed_again,
     key_of,
     letter_id,
-    letter_key,
+    letter_places,
     local_key,
     new_letter,
 )
@@ -31,7 +31,6 @@ from streams.staging.arrival import Attempt
 from streams.staging.changes import Change
 from streams.staging.entry import Entry
 from streams.staging.inbox import inbox_entry
-from streams.staging.keys import store_key
 
 log = structlog.get_logger(__name__)
 
@@ -181,29 +180,18 @@ class DeadLetters:
 
     def lacks(self, record: Record, handler: str) -> bool:
         """Whether a handler's letter of a record is not there, not even as a row that cannot be read."""
-        places = self._places(record, handler)
+        places = letter_places(record, handler, self._partitions)
         return self._letter_of(record, handler) is None and not any(
             self.staging.store.get(DEAD_LETTERS, place) for place in places
         )
 
     def _letter_of(self, record: Record, handler: str) -> Letter | None:
         """The letter of a record, and not one of a former topic's record with its place."""
-        for place in self._places(record, handler):
+        for place in letter_places(record, handler, self._partitions):
             letter = self.get(place)
             if letter is not None and letter.timestamp == record.timestamp:
                 return letter
         return None
-
-    def _places(self, record: Record, handler: str) -> list[bytes]:
-        """The local keys that the letter of a record may have."""
-        added = None if record.partition < self._partitions else record.partition
-        return [
-            store_key(
-                record.partition % self._partitions,
-                letter_key(record.key, handler, record.topic, record.offset, added, stamp),
-            )
-            for stamp in (None, record.timestamp)
-        ]
 
     def _ended(self, letter: Letter, now: float, result: str) -> Send:
         begun = letter.history[-2 if result != "succeeded" else -1 :][:1]

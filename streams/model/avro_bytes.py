@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Any
 
+from streams.records.writing import unsigned_varint
+
 _DOUBLE = Struct("<d")
 _INT, _LONG = 1 << 31, 1 << 63
 #: What values raise that are not of their schema, and bytes that are not whole.
@@ -18,13 +20,7 @@ _DOUBTS = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 def _zigzag(number: int) -> bytes:
-    number = number << 1 if number >= 0 else ((-number) << 1) - 1
-    written = bytearray()
-    while number >= 0x80:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
-    return bytes(written)
+    return unsigned_varint(number << 1 if number >= 0 else ((-number) << 1) - 1)
 
 
 #: Those of small numbers, such as lengths.
