@@ -1,5 +1,5 @@
 """`python -m tests.browser.screenshots`: pictures of a real stack's pages, light, dark and of a phone, in
-docs/images, with the digest of each page's template: a test says when a template changed after its picture.
+docs/images, with the digest of each template as it was then: another one now means that its picture is old.
 """
 
 from __future__ import annotations
