@@ -16,6 +16,8 @@ MOST_DUMPED = 16_384
 _A_LINE = 16
 #: Characters of a value that a message may name.
 _LEAST_MARKED = 3
+#: Fields of a value in a list, and characters of each.
+_MOST_PREVIEWED, _MOST_SHORT = 8, 60
 #: Seconds of a unit, and the largest number that is written in it.
 _UNITS = ((1.0, "s", 120.0), (60.0, "min", 120.0), (3600.0, "h", 48.0), (86400.0, "d", float("inf")))
 
@@ -93,6 +95,28 @@ def leaves(before: Any, after: Any, name: str = "") -> Iterator[tuple[str, Any, 
     for each in {**before, **after}:
         dotted = f"{name}{each}" if each.startswith("[") or not name else f"{name}.{each}"
         yield from leaves(before.get(each), after.get(each), dotted)
+
+
+def previewed(value: Any, names: str = "") -> list[tuple[str, str]]:
+    """Fields of a value with short texts: those that are named by the ends of their dotted names, with spaces
+    between; else the first ones that are not empty. What is no object has no name.
+    """
+    found = [(name, leaf) for name, leaf, _ in leaves(value, value)]
+    if wanted := [f".{name}" for name in names.split()]:
+        found = [each for each in found if f".{each[0]}".endswith(tuple(wanted))]
+    else:
+        found = [each for each in found if each[1] not in (None, "", [], {})]
+    return [(name.rpartition(".")[2], _short(leaf)) for name, leaf in found[:_MOST_PREVIEWED]]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        text = ", ".join(_short(each) for each in value[:_MOST_PREVIEWED])
+    elif isinstance(value, dict):
+        text = " ".join(map(_short, value.values()))
+    else:
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= _MOST_SHORT else f"{text[:_MOST_SHORT]}..."
 
 
 def dump(digits: str) -> str:

@@ -7,6 +7,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from streams.web.overview.hours import HourLine
+
 
 def worker_link(url: str) -> str:
     """The page of a worker, on any worker."""
@@ -268,6 +270,7 @@ class OverviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
         uncounted: lanes whose rows are in no count.
         silent_lanes: lanes whose owner does not answer: their rates and lags are in no sum.
         sagas, stalled: sagas by status, and those that take too long.
+        lines: the last hour of attempts, lag, waiting messages, dead letters, and sagas that need a decision.
     """
 
     app_id: str
@@ -289,6 +292,7 @@ class OverviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
     silent_lanes: list[int] = []
     sagas: dict[str, int] = {}
     stalled: int = 0
+    lines: dict[str, HourLine] = {}
 
     @property
     def lacking(self) -> list[str]:

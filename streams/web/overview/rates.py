@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streams.web.base.view import WorkerView
+from streams.web.overview.hours import TOGETHER, Hours
 
 #: Seconds between two looks.
 INTERVAL = 5.0
@@ -141,8 +142,9 @@ class RatePoller:
     first page has rates. A sample costs some microseconds for each handler and lane.
     """
 
-    def __init__(self, view: WorkerView) -> None:
+    def __init__(self, view: WorkerView, hours: Hours | None = None) -> None:
         self._view = view
+        self._hours = hours or Hours()
         self._looks: deque[RateSample] = deque(maxlen=KEPT)
 
     def running(self) -> AbstractAsyncContextManager[None]:
@@ -155,8 +157,13 @@ class RatePoller:
             await asyncio.sleep(INTERVAL)
 
     def keep(self) -> None:
-        """Look, and remember it."""
-        self._looks.append(look(self._view))
+        """Look, and remember it; the last hour has the attempts since the look before, and the lag."""
+        now = look(self._view)
+        before = self._looks[-1].attempts if self._looks else {}
+        made = {name: increase(sum(all_), sum(before.get(name, ()))) for name, all_ in now.attempts.items()}
+        self._hours.put("attempts", now.at, TOGETHER, made, add=True)
+        self._hours.put("lag", now.at, TOGETHER, now.lags)
+        self._looks.append(now)
 
     def rates(self) -> tuple[Rates, Rates]:
         """Up to now: of the last ten seconds, and of the last minute."""

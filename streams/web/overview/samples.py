@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Any
 
 import structlog
 
@@ -22,11 +23,11 @@ from streams.staging.keys import name_in, time_in
 from streams.units import DAY
 from streams.web.base.lane_rows import AT_ONCE, check_still_here, rows_of
 from streams.web.base.view import Problem, WorkerView, readable_store
+from streams.web.overview.hours import Hours
 from streams.web.overview.rates import in_background
 from streams.web.sagas.indexes import LETTER_LISTS, LETTERS, index_of, read_letter_value
 from streams.web.sagas.row_index import AT_ONCE as INDEXED_AT_ONCE
 from streams.web.sagas.row_index import catch_up, counted, entries
-from streams.web.sagas.saga_counts import CountRing
 from streams.web.sagas.saga_rows import SAGAS, stalled_names
 
 log = structlog.get_logger(__name__)
@@ -72,8 +73,7 @@ class Sampler:
 
     def __init__(self, view: WorkerView) -> None:
         self.lanes: dict[int, LaneSample] = {}
-        self.sagas = CountRing()
-        self.waiting = CountRing()
+        self.hours = Hours()
         self._view = view
         self._busy_since = 0.0
 
@@ -95,8 +95,13 @@ class Sampler:
         for lane in sorted(self._view.lanes):
             try:
                 sample = self.lanes[lane] = await self._sample(lane)
-                self.sagas.put(self._view.now(), lane, sample.sagas)
-                self.waiting.put(self._view.now(), lane, _by_handler(sample.waiting))
+                counts: dict[str, tuple[Mapping[Any, int], int]] = {
+                    "sagas": (sample.sagas, 2),
+                    "waiting": (sample.waiting, 0),
+                    "letters": (sample.letters, 0),
+                }
+                for kind, (found, place) in counts.items():
+                    self.hours.put(kind, sample.at, lane, _by(place, found))
             except Problem:  # it is not open, or has moved meanwhile: its owner counts it
                 self.lanes.pop(lane, None)
             await self._pause()
@@ -171,12 +176,12 @@ class Sampler:
             check_still_here(self._view, lane, store)
 
 
-def _by_handler(waiting: Mapping[tuple[str, str], int]) -> Counter[tuple[str, str, str]]:
-    """Messages that wait, by handler, as a ring of counts takes them."""
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for (handler, _), count in waiting.items():
-        counts["", "", handler] += count
-    return counts
+def _by(place: int, counts: Mapping[Any, int]) -> Counter[str]:
+    """Counts by what is at one place of their labels."""
+    total: Counter[str] = Counter()
+    for labels, count in counts.items():
+        total[labels[place]] += count
+    return total
 
 
 def _earlier(times: dict[str, float], name: str, time: float) -> None:

@@ -9,14 +9,18 @@ import msgspec
 from streams.web.handlers.handler_answers import AskHandler, HandlersAnswer
 from streams.web.handlers.handlers import ask_handler, list_handlers
 from streams.web.overview.flow_answers import HandlerShown
-from streams.web.sagas.saga_counts import StatusLine
-from streams.web.site.waiting_routes import waiting_lines
+from streams.web.overview.hours import HourLine
 from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest, from_form
 from streams.web.waiting.waiting import list_waiting
 from streams.web.waiting.waiting_answers import WaitingAnswer, WaitingPage
 
 #: Of what waits for a handler, so many are on its page.
 MOST_OLDEST = 5
+_LINES = {
+    "Attempts a minute": "attempts",
+    "Messages that wait": "waiting",
+    "Dead letters": "letters",
+}
 _decode_ask = msgspec.json.Decoder(AskHandler).decode
 
 
@@ -27,20 +31,20 @@ async def _handlers(request: WebRequest) -> msgspec.Struct:
 
 
 class HandlerPage(HandlersAnswer, frozen=True, kw_only=True):
-    """A handler with its numbers of the last minute, and the oldest messages that wait for it. `line` has how
-    many waited in the last hour.
+    """A handler with its numbers of the last minute, the oldest messages that wait for it, and by their names
+    the lines of its last hour.
     """
 
     numbers: HandlerShown | None
     waiting: list[WaitingAnswer]
-    line: StatusLine | None
+    lines: dict[str, HourLine]
 
 
 async def handler_page(request: WebRequest) -> HandlerPage:
     """The page of one handler. Raises Problem 404."""
     name = request.names["handler"]
     found = await list_handlers(request.view, request.query, handler=name, **request.asker(HandlersAnswer))
-    overview = await request.overviews.answer()
+    overview, hours = await request.overviews.answer(), await request.overviews.hours()
     shown = (each for service in overview.services for each in service.handlers if each.handler == name)
     query = {"handler": name, "limit": str(MOST_OLDEST)}
     oldest = await list_waiting(request.view, query, **request.asker(WaitingPage))
@@ -48,8 +52,13 @@ async def handler_page(request: WebRequest) -> HandlerPage:
         **{field: getattr(found, field) for field in found.__struct_fields__},
         numbers=next(shown, None),
         waiting=oldest.waiting,
-        line=(await waiting_lines(request)).get(name),
+        lines={words: line for words, kind in _LINES.items() if (line := hours.of(kind, name)) is not None},
     )
+
+
+async def handlers_page(request: WebRequest) -> msgspec.Struct:
+    """The page of all handlers: their part of the overview."""
+    return await request.overviews.answer()
 
 
 async def _operate(request: WebRequest) -> msgspec.Struct:
@@ -65,9 +74,10 @@ async def _settle(request: WebRequest, fields: dict[str, str]) -> str:
 
 
 ROUTES = (
-    Read("/handlers", _handlers, "handlers.html"),
+    Read("/handlers", _handlers),
+    Read("/handlers", handlers_page, "handlers.html", json=None),
     Read("/handlers/{handler}", _handlers),
-    Read("/handlers/{handler}", handler_page, "handlers.html", json=None),
+    Read("/handlers/{handler}", handler_page, "handler.html", json=None),
     Form("/handlers/{handler}", _settle),
     ApiOperation("/handlers/{handler}/operations", _operate),
 )

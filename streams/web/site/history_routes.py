@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from asyncio import gather
+
 import msgspec
 
 from streams.errors import ClusterUnavailable
@@ -9,7 +11,9 @@ from streams.web.base.view import Kept
 from streams.web.history.holdings import KEY_PATH, held
 from streams.web.history.search import look_into, only_thing
 from streams.web.history.timeline_answers import KeyAnswer
+from streams.web.history.topic_answers import PageAnswer
 from streams.web.history.topics import browse_topic, known_topics, list_topics, show_record
+from streams.web.overview.flow_answers import HandlerShown, TopicShown
 from streams.web.site.web_request import Read, WebRequest, asks
 
 _TOPICS = "topics"
@@ -36,6 +40,27 @@ async def _topic(request: WebRequest) -> msgspec.Struct:
     return await browse_topic(request.view, request.names["topic"], request.query)
 
 
+class TopicPage(PageAnswer, frozen=True, kw_only=True):
+    """A page of records, with who sends and takes them now. None and nothing of what is no message."""
+
+    flow: TopicShown | None
+    handlers: list[HandlerShown]
+
+
+async def topic_page(request: WebRequest) -> TopicPage:
+    """The page. Raises Problem."""
+    name = request.names["topic"]
+    found, overview = await gather(
+        browse_topic(request.view, name, request.query), request.overviews.answer()
+    )
+    handlers = (each for service in overview.services for each in service.handlers if name in each.topics)
+    return TopicPage(
+        **{field: getattr(found, field) for field in found.__struct_fields__},
+        flow=next((each for each in overview.topics if each.topic == name), None),
+        handlers=list(handlers),
+    )
+
+
 async def _record(request: WebRequest) -> msgspec.Struct:
     names = request.names
     return await show_record(request.view, names["topic"], names["partition"], names["offset"])
@@ -50,6 +75,7 @@ ROUTES = (
     Read(KEY_PATH.removeprefix("/api"), _of_key),
     Read("/outbox", _database, "outbox.html"),
     Read("/topics", _topics, "topics.html"),
-    Read("/topics/{topic}", _topic, "topic.html"),
+    Read("/topics/{topic}", _topic),
+    Read("/topics/{topic}", topic_page, "topic.html", json=None),
     Read("/topics/{topic}/{partition}/{offset}", _record, "record.html"),
 )

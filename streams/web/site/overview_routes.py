@@ -11,6 +11,7 @@ from litestar.response.streaming import ASGIStreamingResponse
 from streams.web.base.answers import WorkerAnswer
 from streams.web.base.view import Problem
 from streams.web.overview.flow import PART_PATH
+from streams.web.overview.hours import HOURS_PATH
 from streams.web.overview.overview import overview
 from streams.web.site.web_request import Read, WebRequest
 
@@ -21,6 +22,12 @@ async def _overview(request: WebRequest) -> msgspec.Struct:
 
 async def _part(request: WebRequest) -> msgspec.Struct:
     return request.overviews.part()
+
+
+async def _over_time(request: WebRequest) -> msgspec.Struct:
+    """The last hour; another worker gets the counts of this one alone."""
+    overviews = request.overviews
+    return await overviews.hours() if request.asked_by is None else overviews.counts()
 
 
 async def _of_worker(request: WebRequest) -> msgspec.Struct:
@@ -60,5 +67,6 @@ async def live(request: WebRequest) -> ASGIResponse:
 ROUTES = (
     Read("/", _overview, "overview.html", json="/api/overview"),
     Read(PART_PATH.removeprefix("/api"), _part),
+    Read(HOURS_PATH.removeprefix("/api"), _over_time),
     Read("/workers/{worker}", _of_worker, "worker.html"),
 )

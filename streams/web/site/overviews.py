@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from asyncio import gather
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
 from aiohttp import ClientSession
+from msgspec.structs import replace
 
 from streams.web.base.live import Live
 from streams.web.base.owner import ask_json
@@ -14,12 +16,14 @@ from streams.web.base.view import WorkerView
 from streams.web.overview.flow import overview_of
 from streams.web.overview.flow_answers import OverviewAnswer, WorkerPart
 from streams.web.overview.flow_part import worker_part
+from streams.web.overview.hours import CountsAnswer, HoursAnswer, over_time
 from streams.web.overview.last_known import LastKnown
 from streams.web.overview.rates import RatePoller, in_background
 from streams.web.overview.samples import Sampler
-from streams.web.sagas.saga_counts import CountsAnswer
 from streams.web.site.pages import render
 
+#: Seconds for which lines of an hour stand as they are.
+HOURS_FRESH = 10.0
 #: What changes on the page, each by the name of its event, with its template.
 LIVE_PARTS = {
     part: f"overview_{part}.html"
@@ -36,23 +40,32 @@ class Overviews:
         self._sampler = sampler
         self._looks = looks
         self.last_known = LastKnown(view)
+        self._hours: tuple[float, HoursAnswer] | None = None
         self._ask = partial(ask_json, session, kind=WorkerPart, asked_by=view.url)
+        self._ask_counts = partial(ask_json, session, kind=CountsAnswer, asked_by=view.url)
 
     def part(self) -> WorkerPart:
         """The part of this worker."""
         return worker_part(self._view, self._looks, self._sampler.lanes)
 
-    def saga_counts(self) -> CountsAnswer:
-        """The counts of sagas of this worker in the last hour."""
-        return CountsAnswer(minutes=self._sampler.sagas.minutes)
+    def counts(self) -> CountsAnswer:
+        """The counts of this worker in the last hour."""
+        return CountsAnswer(kinds=self._sampler.hours.kinds)
 
-    def waiting_counts(self) -> CountsAnswer:
-        """The messages that waited in this worker's lanes in the last hour, by handler."""
-        return CountsAnswer(minutes=self._sampler.waiting.minutes)
+    async def hours(self) -> HoursAnswer:
+        """The last hour of all workers; they are asked anew every few seconds."""
+        now = self._view.now()
+        if self._hours is None or not 0 <= now - self._hours[0] < HOURS_FRESH:
+            self._hours = now, await over_time(self._view, self.counts(), self._ask_counts)
+        return self._hours[1]
 
     async def answer(self) -> OverviewAnswer:
         """The overview of all workers."""
-        return await overview_of(self._view, self._looks, self._sampler.lanes, self._ask, self.last_known)
+        view, samples = self._view, self._sampler.lanes
+        found, hours = await gather(
+            overview_of(view, self._looks, samples, self._ask, self.last_known), self.hours()
+        )
+        return replace(found, lines=hours.totals())
 
     async def _parts(self) -> dict[str, str]:
         answer = await self.answer()
@@ -63,7 +76,7 @@ class Overviews:
 @asynccontextmanager
 async def overviews(view: WorkerView, sampler: Sampler, session: ClientSession) -> AsyncIterator[Overviews]:
     """Samples the worker's counters; at the end it releases the live pages."""
-    looks = RatePoller(view)
+    looks = RatePoller(view, sampler.hours)
     async with looks.running():
         made = Overviews(view, sampler, session, looks)
         async with in_background(made.last_known.run(), "last known"):

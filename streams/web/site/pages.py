@@ -15,7 +15,16 @@ from litestar.datastructures import Cookie
 from litestar.response.base import ASGIResponse
 from markupsafe import Markup
 
-from streams.web.base.formatting import ago, bytes_text, dump, leaves, marked, rate_text, seconds_text
+from streams.web.base.formatting import (
+    ago,
+    bytes_text,
+    dump,
+    leaves,
+    marked,
+    previewed,
+    rate_text,
+    seconds_text,
+)
 from streams.web.base.view import Problem
 from streams.web.base.visible import visible
 from streams.web.history.story import story
@@ -76,7 +85,7 @@ def _templates() -> Environment:
     # Of what a form sends back: it is to come back as it is.
     templates.filters["exact"] = Markup.escape
     templates.filters["dump"] = dump
-    templates.filters.update(leaves=leaves, bytes=bytes_text, ago=ago, marked=marked)
+    templates.filters.update(leaves=leaves, bytes=bytes_text, ago=ago, marked=marked, previewed=previewed)
     return templates
 
 

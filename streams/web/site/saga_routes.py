@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from itertools import islice
-from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -16,12 +12,10 @@ from streams.dead_letters.row import LetterState, decode_summary
 from streams.model.layout import DEAD_LETTERS
 from streams.model.row_keys import row_key
 from streams.staging.keys import store_key
-from streams.web.base.lane_rows import Query
 from streams.web.base.paging import after
-from streams.web.base.view import Problem, WorkerView, readable_store
-from streams.web.overview.flow import PATIENCE
+from streams.web.base.view import readable_store
+from streams.web.overview.hours import HourLine
 from streams.web.sagas.saga_answers import AskSaga, SagaAnswer, SagasAnswer, SagaShown
-from streams.web.sagas.saga_counts import COUNTS_PATH, CountsAnswer, StatusLine, lines
 from streams.web.sagas.sagas import SAGAS_PATH, ask_saga, list_sagas, show_saga
 from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest, asks, from_form
 from streams.web.waiting.queue_answers import rows_of_key
@@ -49,24 +43,8 @@ class SagasPage(msgspec.Struct, frozen=True, kw_only=True):
     counted: float | None
     first: list[SagaAnswer]
     found: SagasAnswer
-    lines: list[StatusLine] = []
+    lines: list[HourLine] = []
     untold: list[str] = []
-
-
-class OverTime(msgspec.Struct, frozen=True, kw_only=True):
-    """The lines of that page alone."""
-
-    lines: list[StatusLine]
-    untold: list[str]
-
-
-async def sagas_over_time(request: WebRequest) -> OverTime | CountsAnswer:
-    """How many sagas there were; another worker gets the counts of this one alone."""
-    own = request.overviews.saga_counts()
-    if request.asked_by is not None:
-        return own
-    counts, untold = await over_time(request.view, own, request.asker(CountsAnswer)["ask"])
-    return OverTime(lines=counts, untold=untold)
 
 
 async def sagas_page(request: WebRequest) -> SagasPage:
@@ -82,44 +60,16 @@ async def sagas_page(request: WebRequest) -> SagasPage:
                 known = {each.id for each in first}
                 first += [each for each in some.sagas if each.id not in known]
     found = await list_sagas(request.view, request.query, **request.asker(SagasAnswer))
-    ask = request.asker(CountsAnswer)["ask"]
-    minutes, untold = await over_time(request.view, request.overviews.saga_counts(), ask)
+    hours = await request.overviews.hours()
     return SagasPage(
         counts=counts,
         stalled=stalled,
         counted=counted,
         first=first,
         found=found,
-        lines=minutes,
-        untold=untold,
+        lines=hours.lines["sagas"],
+        untold=hours.untold,
     )
-
-
-async def over_time(
-    view: WorkerView,
-    own: CountsAnswer,
-    ask: Callable[[str, str, Query], Awaitable[Any]],
-    path: str = COUNTS_PATH,
-) -> tuple[list[StatusLine], list[str]]:
-    """Counts of the last hour, of all workers that answer at `path`, and the others: silent ones, and those
-    of a version that does not count.
-    """
-    known = {*view.assignment.owners.values(), *view.assignment.members}
-    others = sorted(url for url in known if url and url != view.url)
-    answers = await asyncio.gather(*(_asked(url, ask, path) for url in others))
-    counts = [each for each in answers if each is not None]
-    untold = [url for url, each in zip(others, answers, strict=True) if each is None]
-    return lines([own, *counts], int(view.now() // 60)), untold
-
-
-async def _asked(
-    url: str, ask: Callable[[str, str, Query], Awaitable[Any]], path: str
-) -> CountsAnswer | None:
-    with suppress(TimeoutError, Problem):  # the overview says why
-        async with asyncio.timeout(PATIENCE):
-            found: CountsAnswer = await ask(url, path, {})
-            return found
-    return None
 
 
 async def _saga(request: WebRequest) -> SagaShown:
@@ -160,7 +110,6 @@ async def _repair(request: WebRequest, fields: dict[str, str]) -> str:
 ROUTES = (
     Read("/sagas", asks(list_sagas, SagasAnswer)),
     Read("/sagas", sagas_page, "sagas.html", json=None),
-    Read(COUNTS_PATH.removeprefix("/api"), sagas_over_time),
     Read("/sagas/{saga}", _saga, "saga.html"),
     Form("/sagas/{saga}", _repair),
     ApiOperation(f"{SAGAS_PATH.removeprefix('/api')}/{{saga}}/operations", _operate),

@@ -6,20 +6,10 @@ from collections import Counter
 
 import msgspec
 
-from streams.web.sagas.saga_counts import CountsAnswer, StatusLine
-from streams.web.site.saga_routes import over_time
+from streams.web.overview.hours import HourLine
 from streams.web.site.web_request import Read, WebRequest, asks
 from streams.web.waiting.waiting import list_waiting
 from streams.web.waiting.waiting_answers import REASONS, WAITING_PATH, WaitingPage
-
-#: Where workers ask each other for their counts of the last hour.
-OVER_TIME_PATH = "/api/waiting-over-time"
-
-
-class LinesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """How many messages waited in the last hour, minute by minute, by handler."""
-
-    handlers: dict[str, StatusLine]
 
 
 class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +19,7 @@ class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     by_handler: dict[str, int]
     reasons: dict[str, str]
-    lines: dict[str, StatusLine] = {}
+    lines: dict[str, HourLine] = {}
 
     @property
     def heading(self) -> str:
@@ -45,23 +35,9 @@ class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-async def waiting_lines(request: WebRequest) -> dict[str, StatusLine]:
-    """How many messages waited in the last hour, by handler."""
-    own, ask = request.overviews.waiting_counts(), request.asker(CountsAnswer)["ask"]
-    found, _ = await over_time(request.view, own, ask, OVER_TIME_PATH)
-    return {line.status: line for line in found if len(line.counts) > 1}
-
-
-async def _over_time(request: WebRequest) -> CountsAnswer | LinesAnswer:
-    """The same; another worker gets the counts of this one alone."""
-    if request.asked_by is not None:
-        return request.overviews.waiting_counts()
-    return LinesAnswer(handlers=await waiting_lines(request))
-
-
 async def waiting_page(request: WebRequest) -> WaitingShown:
     """The page. Raises Problem."""
-    overview = await request.overviews.answer()
+    overview, hours = await request.overviews.answer(), await request.overviews.hours()
     counts = Counter(
         {each.handler: each.numbers.waits for service in overview.services for each in service.handlers}
     )
@@ -70,12 +46,11 @@ async def waiting_page(request: WebRequest) -> WaitingShown:
         total=overview.waiting,
         by_handler={name: count for name, count in counts.most_common() if count},
         reasons=REASONS,
-        lines=await waiting_lines(request),
+        lines={each.name: each for each in hours.lines["waiting"] if len(each.counts) > 1},
     )
 
 
 ROUTES = (
     Read(WAITING_PATH.removeprefix("/api"), asks(list_waiting, WaitingPage)),
-    Read(OVER_TIME_PATH.removeprefix("/api"), _over_time),
     Read("/waiting", waiting_page, "waiting.html", json=None),
 )

@@ -151,14 +151,18 @@ async def test_the_page_of_a_worker_shows_what_is_paused(first, second, one):
 async def test_handlers_have_pages_from_which_they_are_paused(first, second, one):
     paused(second, 2)
     first.wait(first.key_in(0, 1))
-    await one.shows("/handlers", f'href="/handlers/{NOTE}"', "paused in 1 of 8, running in 7 of 8")
-    await one.shows(f"/handlers/{NOTE}", "messages that wait</a>: retry 1;")
+    await one.shows("/handlers", f'href="/handlers/{NOTE}"', "The handler runs")
+    second.lanes[2].gates[NOTE].pauses[b""] = HandlerPause(PauseState.PAUSED, "ann", "strike", 1)
+    await one.shows("/handlers", f"<h1>{NOTE} is paused</h1>", "paused by ann since", "strike")
+    await one.shows(
+        f"/handlers/{NOTE}", "paused in 1 of 8, running in 7 of 8", "messages that wait</a>: retry 1;"
+    )
     fields = {"operation": "pause", "who": "ann", "why": "<b>strike</b>"}
     assert (await one.send(f"/handlers/{NOTE}", **fields))[:2] == (303, f"/handlers/{NOTE}?asked=pause")
     assert {tp.partition for tp, _ in first.asked} == set(range(8))
     operation = decode_handler_operation(first.asked[0][1].value)
     assert (operation.kind, operation.who) == (HandlerCommand.PAUSE, "ann")
-    await one.shows(f"/handlers/{NOTE}?asked=pause", "Asked for: pause")
+    await one.shows(f"/handlers/{NOTE}?asked=pause", "Requested: pause")
     assert (await one.send(f"/handlers/{NOTE}", **{**fields, "operation": "stop"}))[0] == 400
 
 

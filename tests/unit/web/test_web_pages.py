@@ -307,7 +307,7 @@ async def test_the_tables_are_the_applications_and_the_lanes_own(browser, worker
     parcels = answer["tables"][0]
     assert parcels["about"] == "Parcel: A parcel, weighed"
     assert parcels["changelog"] == "post-parcels-changelog"
-    await browser.shows("/tables", '<a href="/tables/_inbox-00002777">')
+    await browser.shows("/tables", 'href="/tables/_inbox-00002777">')
 
 
 async def row(browser, table):
@@ -590,7 +590,12 @@ async def test_the_page_of_the_outbox_says_what_waits(browser, worker):
     queue = QueueAnswer(queue="emails", jobs={"ready": 3, "failed": 1}, oldest_ready=1.5)
     worker.edge = DatabaseAnswer(outbox=outbox, queues=[queue])
     await browser.shows(
-        "/outbox", "1,200 rows wait", "1 refused", "too large", "emails", "No consumer", hides="<script>"
+        "/outbox",
+        "1,200 rows wait in the outbox, the oldest for 2.5 s; brokers refused 1",
+        "too large",
+        "emails",
+        "No consumer",
+        hides="<script>",
     )
     worker.edge = DatabaseAnswer()
-    assert "This database has none" in (await browser.page("/outbox"))[1]
+    assert "This database has no outbox" in (await browser.page("/outbox"))[1]

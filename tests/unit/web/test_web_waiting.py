@@ -201,6 +201,7 @@ async def test_silent_lanes_and_unreadable_rows_are_named(first, second, one):
 
 async def test_counts_of_waiting_messages_lead_to_them(first, one):
     first.wait(first.key_in(0, 1))
+    await one.sampler.round()
     for page in ("/handlers", f"/handlers/{NOTE}"):
         await one.shows(page, f'href="/waiting?handler={NOTE}"')
     await one.shows("/", 'href="/waiting"')
@@ -212,7 +213,11 @@ async def test_an_hour_of_counts_is_a_line_for_each_handler(worker, browser, mon
         worker.wait(MANY_KEYS[minute])
         monkeypatch.setattr("web_workers.NOW", NOW + 60 * minute)
         await browser.sampler.round()
-    lines = (await browser.found("/api/waiting-over-time"))["handlers"]
-    assert lines[NOTE]["counts"] == [1, 2, 3]
-    for path in ("/waiting", f"/handlers/{NOTE}"):
-        await browser.shows(path, f'aria-label="Waiting for {NOTE}: 1 then, 3 now, 3 at most"')
+    (line,) = (await browser.found("/api/over-time"))["lines"]["waiting"]
+    assert (line["name"], line["counts"]) == (NOTE, [1, 2, 3])
+    for path, what in (
+        ("/waiting", f"Waiting for {NOTE}"),
+        (f"/handlers/{NOTE}", "Messages that wait"),
+        ("/", "Waiting in the last hour"),
+    ):
+        await browser.shows(path, f'aria-label="{what}: 1 then, 3 now, 3 at most"')

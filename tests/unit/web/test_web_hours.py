@@ -1,4 +1,4 @@
-"""How many sagas there were of each status in the last hour."""
+"""The last hour minute by minute: what is counted, and the lines of it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from web_workers import NOW, Browser, FakeWorker
 
 from streams.web.base.owner import ASKED_BY
 from streams.web.base.view import Problem
-from streams.web.sagas.saga_counts import KEPT, CountRing, CountsAnswer, lines
-from streams.web.site.saga_routes import over_time
+from streams.web.overview.hours import KEPT, TOGETHER, CountsAnswer, Hours, Minutes, lines, over_time
 
 NOW_MINUTE = int(NOW // 60)
 
 
-def counted(minutes: dict[int, dict[int, dict[str, int]]]) -> CountsAnswer:
-    return CountsAnswer(minutes={NOW_MINUTE - ago: lanes for ago, lanes in minutes.items()})
+def counted(minutes: Minutes) -> Minutes:
+    return {NOW_MINUTE - ago: lanes for ago, lanes in minutes.items()}
 
 
 def test_counts_of_all_lanes_add_up_minute_by_minute():
     first = counted({2: {0: {"started": 1}}, 1: {0: {"started": 4, "failed": 1}}, 0: {0: {"completed": 4}}})
     second = counted({2: {1: {"started": 2}}, 0: {1: {"started": 2, "completed": 1}}})
-    found = {each.status: each for each in lines([first, second], NOW_MINUTE)}
+    found = {each.name: each for each in lines([first, second], NOW_MINUTE)}
     assert list(found) == ["failed", "started", "completed"]
     assert found["started"].counts == [3, 6, 2]  # a lane that was not counted is as it was
     assert found["completed"].counts == [0, 0, 5]
@@ -47,13 +46,19 @@ def test_a_line_stays_within_its_picture():
 
 
 def test_the_last_count_of_each_minute_is_kept():
-    ring = CountRing()
+    hours = Hours()
     for second in range(0, 2 * KEPT * 60, 30):
-        ring.put(
-            NOW + second, 0, {("visit", "orchestrated", "started"): second, ("other", "x", "started"): 1}
-        )
-    assert len(ring.minutes) == KEPT
-    assert ring.minutes[max(ring.minutes)] == {0: {"started": 2 * KEPT * 60 - 30 + 1}}
+        hours.put("sagas", NOW + second, 0, {"started": second})
+        hours.put("attempts", NOW + second, TOGETHER, {"post.note": 2}, add=True)
+    last = 2 * KEPT * 60 - 30
+    for kind, counts in (("sagas", {0: {"started": last}}), ("attempts", {TOGETHER: {"post.note": 4}})):
+        minutes = hours.kinds[kind]
+        assert (len(minutes), minutes[max(minutes)]) == (KEPT, counts)
+
+
+def test_what_workers_count_of_all_their_lanes_adds_up():
+    found = lines([counted({1: {TOGETHER: {"post.note": n}}, 0: {}}) for n in (2, 3)], NOW_MINUTE - 1)
+    assert [(each.name, each.counts) for each in found] == [("post.note", [5])]
 
 
 async def test_the_page_of_sagas_draws_what_was_counted(monkeypatch):
@@ -69,10 +74,10 @@ async def test_the_page_of_sagas_draws_what_was_counted(monkeypatch):
         await browser.sampler.round()
         page = await browser.shows("/sagas", 'aria-label="started: 3 then, 4 now, 4 at most"')
         assert page.count("<polyline") == 1
-        _, found = await browser.json("/api/sagas-over-time")
-        assert [(each["status"], each["counts"]) for each in found["lines"]] == [("started", [3, 4])]
-        _, found = await browser.json("/api/sagas-over-time", headers={ASKED_BY: "http://127.0.0.1:2"})
-        assert len(found["minutes"]) == 2
+        _, found = await browser.json("/api/over-time")
+        assert [(each["name"], each["counts"]) for each in found["lines"]["sagas"]] == [("started", [3, 4])]
+        _, found = await browser.json("/api/over-time", headers={ASKED_BY: "http://127.0.0.1:2"})
+        assert len(found["kinds"]["sagas"]) == 2
 
 
 async def test_workers_that_do_not_tell_are_named():
@@ -81,6 +86,7 @@ async def test_workers_that_do_not_tell_are_named():
 
     worker = FakeWorker.with_lanes(0, 1)
     worker.owns({0: worker.url, 1: worker.url, 2: "http://127.0.0.1:2"})
-    found, untold = await over_time(worker, counted({0: {0: {"started": 1}}}), refused)
-    assert untold == ["http://127.0.0.1:2"]
-    assert [each.counts for each in found] == [[1]]
+    own = CountsAnswer(kinds={"sagas": counted({0: {0: {"started": 1}}})})
+    found = await over_time(worker, own, refused)
+    assert found.untold == ["http://127.0.0.1:2"]
+    assert [each.counts for each in found.lines["sagas"]] == [[1]]
