@@ -42,7 +42,7 @@ PAGES = {
     "search": ("timeline.html", "/search?q=refused-5"),
     "audit": ("letter_audit.html", "/dead-letters/audit"),
     "handlers": ("handlers.html", "/handlers"),
-    "handler": ("handlers.html", "/handlers/shipping.schedule"),
+    "handler": ("handler.html", "/handlers/shipping.schedule"),
     "waiting": ("waiting.html", "/waiting"),
     "outbox": ("outbox.html", "/outbox"),
     "worker": ("worker.html", "/worker"),

@@ -165,7 +165,7 @@ class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamedThing(msgspec.Struct, frozen=True, kw_only=True):
-    """A handler, topic or table whose name begins with the search text, or has it; with its page."""
+    """A handler, topic or table whose name has the search text, or a key that begins so; with its page."""
 
     kind: str
     name: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +13,8 @@ import msgspec
 MOST_FIELDS, MOST_CHARACTERS = 60, 200
 #: Begins the name of a field's input.
 PREFIX = "field:"
+#: A line of a docstring's attributes, with those that go on with it.
+_DOCUMENTED = re.compile(r"^ {4}(\w[\w, ]*): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
 
 class EditField(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +30,7 @@ def fields_of(value: Any, message: type[msgspec.Struct] | None) -> list[EditFiel
     """The fields of a decoded message; none where it has too many or too long ones."""
     schema = _schema(message)
     found = [
-        EditField(name=name, text=_text(leaf), kind=_kind(leaf), about=_about(schema, steps))
+        EditField(name=name, text=_text(leaf), kind=_kind(leaf), about=_about(message, schema, steps))
         for name, steps, leaf in _leaves(value)
         if leaf is not None
     ]
@@ -99,13 +103,27 @@ def _resolved(node: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str
     return node
 
 
-def _about(schema: Mapping[str, Any] | None, steps: tuple[str | int, ...]) -> str:
+def _about(
+    message: type[msgspec.Struct] | None, schema: Mapping[str, Any] | None, steps: tuple[str | int, ...]
+) -> str:
+    """The description of a field by its schema, else by the docstring of its class, or of one it inherits."""
     node: Mapping[str, Any] = schema or {}
+    docs = "\n".join(inspect.cleandoc(each.__doc__ or "") for each in message.__mro__) if message else ""
     text = ""
     for step in steps:
         node = _resolved(node, schema or {})
-        node = node.get("properties", {}).get(step, {}) if isinstance(step, str) else node.get("items", {})
-        text = node.get("description", "")
+        docs = docs or inspect.cleandoc(node.get("description", ""))
+        if isinstance(step, str):
+            known = {
+                name: " ".join(each[2].split())
+                for each in _DOCUMENTED.finditer(docs)
+                for name in each[1].split(", ")
+            }
+            node = node.get("properties", {}).get(step, {})
+            text = node.get("description", "") or known.get(step, "")
+        else:
+            node = node.get("items", {})
+        docs = ""
     return str(text)
 
 

@@ -9,7 +9,8 @@ import msgspec
 from streams.errors import ClusterUnavailable
 from streams.web.base.view import Kept
 from streams.web.history.holdings import KEY_PATH, held
-from streams.web.history.search import look_into, only_thing
+from streams.web.history.key_prefixes import KEYS_PATH, KeysAnswer, list_keys, named_keys
+from streams.web.history.search import LEAST_NAMED, look_into, only_thing
 from streams.web.history.timeline_answers import KeyAnswer
 from streams.web.history.topic_answers import PageAnswer
 from streams.web.history.topics import browse_topic, known_topics, list_topics, show_record
@@ -66,13 +67,22 @@ async def _record(request: WebRequest) -> msgspec.Struct:
     return await show_record(request.view, names["topic"], names["partition"], names["offset"])
 
 
-_found = asks(look_into, KeyAnswer)
+async def _found(request: WebRequest) -> msgspec.Struct:
+    """What is known of a text; of one that nothing is known of, the keys that begin with it."""
+    found = await look_into(request.view, request.query, **request.asker(KeyAnswer))
+    there = found.entries or found.outbox or (found.held is not None and found.held.things)
+    if there or len(found.asked) < LEAST_NAMED:
+        return found
+    keys = await list_keys(request.view, {"prefix": found.asked}, **request.asker(KeysAnswer))
+    return msgspec.structs.replace(found, named=[*found.named, *named_keys(keys)])
+
 
 ROUTES = (
     # Goes straight to the one thing that it finds.
     Read("/search", _found, "timeline.html", onward=only_thing, unasked="search.html"),
     Read("/timeline", _found, "timeline.html", json=None, unasked="search.html"),
     Read(KEY_PATH.removeprefix("/api"), _of_key),
+    Read(KEYS_PATH.removeprefix("/api"), asks(list_keys, KeysAnswer)),
     Read("/outbox", _database, "outbox.html"),
     Read("/topics", _topics, "topics.html"),
     Read("/topics/{topic}", _topic),

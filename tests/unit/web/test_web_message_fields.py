@@ -42,3 +42,5 @@ def test_a_skeleton_has_all_fields_of_the_class():
     assert empty["order"]["total_cents"] == 0
     assert "order.total_cents" in [each.name for each in fields_of(empty, StockReserved)]
     assert skeleton(None) is None
+    about = {each.name: each.about for each in fields_of(empty, StockReserved)}
+    assert about["order.total_cents"] == "the price of all of it in cents; 0 when it costs nothing."

@@ -27,7 +27,7 @@ from streams.staging.inbox import Inbox, inbox_entry
 from streams.staging.keys import POSITION, TIMER
 from streams.staging.timers import set_timer, timer_name
 from streams.web.base.database_answers import DatabaseAnswer, OutboxAnswer, QueueAnswer, WaitingRow
-from streams.web.base.formatting import ago
+from streams.web.base.formatting import ago, previewed
 from streams.web.handlers.awaited_schemas import MOST_NAMED
 from streams.web.site.site import MOST_ASKED
 
@@ -539,6 +539,17 @@ def test_a_time_is_an_age_with_its_title(seconds, words):
 
 def test_what_is_no_time_is_shown_as_it_is():
     assert escape(ago("<never>", NOW)) == "&lt;never&gt;"
+
+
+def test_a_value_is_shown_by_its_fields():
+    value = {
+        "order": {"lines": [{"sku": "a", "units": 2}, {"sku": "b", "units": 1}], "cents": 5},
+        "none": None,
+    }
+    assert previewed(value) == [("lines", "a 2, b 1"), ("cents", "5")]
+    assert previewed(value, "cents order.lines nothing") == [("lines", "a 2, b 1"), ("cents", "5")]
+    assert previewed("text" * 99) == [("", "text" * 15 + "...")]
+    assert previewed({}) == []
 
 
 def test_no_template_has_a_style_or_script_of_its_own():

@@ -360,7 +360,7 @@ async def test_a_saga_is_found_by_its_id_and_its_key(both, first, one):
 
 async def test_the_page_says_what_each_status_means(one):
     _, page = await one.page("/sagas")
-    assert [status for status in get_args(SagaStatus) if f"<dt>{status}</dt>" not in page] == []
+    assert [status for status in get_args(SagaStatus) if f"<dt>{status}<dd>" not in page] == []
 
 
 async def test_the_page_has_those_first_that_need_somebody(both, first, one, monkeypatch):
@@ -372,13 +372,13 @@ async def test_the_page_has_those_first_that_need_somebody(both, first, one, mon
     await one.shows("/sagas", hides="as counted")
     await one.sampler.round()
     _, page = await one.page("/sagas")
-    assert '<a href="/sagas?status=failed">failed</a> 1,' in page
-    assert '<a href="/sagas?status=started">started</a> 3,' in page
-    needing, _, all_of_them = page.partition("<h2>All</h2>")
+    assert "<h1>1 saga needs a decision</h1>" in page
+    assert '<a href="/sagas?status=started">started <span>3</span></a>' in page
+    needing, _, all_of_them = page.partition('<h2 id="all">All</h2>')
     assert f"visit:{failed}</a>" in needing
     assert f"visit:{others[0]}</a>" not in needing
     assert all(f"visit:{key}</a>" in all_of_them for key in (failed, *others))
-    await one.shows("/sagas?status=started", hides=("These need somebody", f"visit:{failed}</a>"))
+    await one.shows("/sagas?status=started", hides=("Needs attention", f"visit:{failed}</a>"))
 
 
 # -- operations -------------------------------------------------------------------------------------------

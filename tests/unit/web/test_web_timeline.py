@@ -409,6 +409,22 @@ async def test_names_of_handlers_topics_and_tables_are_found(browser):
     await browser.shows("/search?q=parcel", 'href="/tables/parcels">table parcels')
 
 
+async def test_of_an_unknown_text_the_keys_that_begin_so_are_found(first, second, one):
+    for key in ("order-1", "order-10", "order-2", "other"):
+        for worker in (first, second):
+            if worker.lane(key) in worker.lanes:
+                worker.put(key)
+    named = (await one.found("/api/search?q=order-"))["named"]
+    assert [(each["kind"], each["name"]) for each in named] == [
+        ("key", "order-1"),
+        ("key", "order-2"),
+        ("key", "order-10"),
+    ]
+    assert (await one.found("/api/search?q=order-1"))["named"] == [], "it is a key itself"
+    await one.shows("/search?q=orde", 'href="/search?q=order-2">key order-2')
+    assert await one.refusal("/api/keys") == (400, "no_prefix")
+
+
 async def test_a_timeline_and_a_letter_are_downloaded_as_files(worker, browser):
     ident = worker.put_letter("k1")
     for path in (f"/api/dead-letters/{ident}?download=1", "/api/search?q=k1%22%0d%0a&download=1"):

@@ -101,6 +101,17 @@ async def test_a_page_begins_at_an_offset_time_or_key(worker, browser):
     assert worker.windows[-1].partitions == (TP(T, own),)
 
 
+async def test_a_topic_says_who_takes_it_and_shows_chosen_fields(worker, browser):
+    put(worker, 1, value=b'{"id":"k1"}')
+    shown = (
+        f"{T}: 0 messages a second, lag 0",
+        'taken by <a href="/handlers/post.note">',
+        "<span>id</span> k1",
+    )
+    await browser.shows(f"/topics/{T}", *shown)
+    await browser.shows(f"/topics/{T}?fields=more", hides="<span>id</span>")
+
+
 async def test_what_an_open_transaction_hides_is_said(worker, browser):
     for n in range(5):
         put(worker, n)
