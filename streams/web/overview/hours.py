@@ -130,20 +130,20 @@ async def over_time(
     """The last hour of all workers. Silent ones, and those of a version that does not count so, are named."""
     known = {*view.assignment.owners.values(), *view.assignment.members}
     others = sorted(url for url in known if url and url != view.url)
-    answers = await asyncio.gather(*(_asked(url, ask) for url in others))
-    told = [own, *(each for each in answers if each is not None)]
+    answers = await asyncio.gather(*(_counts_of(url, ask) for url in others))
+    counts = [own, *(each for each in answers if each is not None)]
     now = int(view.now() // 60)
     return HoursAnswer(
         lines={
             # Attempts of a minute that is not over are too few.
-            kind: lines([each.kinds.get(kind, {}) for each in told], now - (kind == "attempts"))
+            kind: lines([each.kinds.get(kind, {}) for each in counts], now - (kind == "attempts"))
             for kind in KINDS
         },
         untold=[url for url, each in zip(others, answers, strict=True) if each is None],
     )
 
 
-async def _asked(url: str, ask: Callable[[str, str, Query], Awaitable[Any]]) -> CountsAnswer | None:
+async def _counts_of(url: str, ask: Callable[[str, str, Query], Awaitable[Any]]) -> CountsAnswer | None:
     with suppress(TimeoutError, Problem):  # the overview says why
         async with asyncio.timeout(READ):
             found: CountsAnswer = await ask(url, HOURS_PATH, {})

@@ -71,9 +71,10 @@ async def _found(request: WebRequest) -> msgspec.Struct:
     """What is known of a text; of one that nothing is known of, the keys that begin with it."""
     found = await look_into(request.view, request.query, **request.asker(KeyAnswer))
     there = found.entries or found.outbox or (found.held is not None and found.held.things)
-    if there or len(found.asked) < LEAST_NAMED:
+    text = request.query.get("q", "").strip()
+    if there or len(text) < LEAST_NAMED:
         return found
-    keys = await list_keys(request.view, {"prefix": found.asked}, **request.asker(KeysAnswer))
+    keys = await list_keys(request.view, {"prefix": text}, **request.asker(KeysAnswer))
     return msgspec.structs.replace(found, named=[*found.named, *named_keys(keys)])
 
 

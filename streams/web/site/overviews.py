@@ -53,7 +53,7 @@ class Overviews:
         return CountsAnswer(kinds=self._sampler.hours.kinds)
 
     async def hours(self) -> HoursAnswer:
-        """The last hour of all workers; they are asked anew every few seconds."""
+        """The last hour of all workers; anew every few seconds."""
         now = self._view.now()
         if self._hours is None or not 0 <= now - self._hours[0] < HOURS_FRESH:
             self._hours = now, await over_time(self._view, self.counts(), self._ask_counts)

@@ -409,7 +409,7 @@ async def test_names_of_handlers_topics_and_tables_are_found(browser):
     await browser.shows("/search?q=parcel", 'href="/tables/parcels">table parcels')
 
 
-async def test_of_an_unknown_text_the_keys_that_begin_so_are_found(first, second, one):
+async def test_a_search_finds_the_keys_that_begin_with_it(first, second, one):
     for key in ("order-1", "order-10", "order-2", "other"):
         for worker in (first, second):
             if worker.lane(key) in worker.lanes:
