@@ -32,6 +32,8 @@ from streams.web.overview.health import held_up
 
 #: Hops of a chain, more than a transaction can take on a thin line; seconds that a record takes there.
 LONG, THIN = 40, 0.6
+#: What writes twice under one id.
+TWIN = "twin"
 
 
 class Begun(Message, frozen=True, kw_only=True):
@@ -101,7 +103,7 @@ def plan(seed: int) -> tuple[list[Chains], list[PlanStep]]:
         ]
     if rng.random() > 0.08:
         return [], []
-    steps = []
+    steps = _of_one_id(Random(f"{seed} one id"))
     for number in range(rng.choice((4, 10))):
         at, key = rng.uniform(5, 40), rng.choice("ab")
         steps.append(PlanStep(at, "begin", (key, f"c{number}", rng.choice((1, 2, 4)))))
@@ -109,6 +111,14 @@ def plan(seed: int) -> tuple[list[Chains], list[PlanStep]]:
             PlanStep(at, "intrude", (key, f"x{number}", nth)) for nth in range(rng.choice((0, 1, 2, 2, 3)))
         ]
     return [Chains()], [*steps, *_holds(Random(f"{seed} holds"))]
+
+
+def _of_one_id(rng: Random) -> list[PlanStep]:
+    """In half of these runs a client writes twice at once under one id, each time with a hop left."""
+    if rng.random() < 0.5:
+        return []
+    at, key = rng.uniform(5, 40), rng.choice("ab")
+    return [PlanStep(at, "intrude", (key, TWIN, nth, 1)) for nth in range(2)]
 
 
 def _holds(rng: Random) -> list[PlanStep]:
@@ -164,9 +174,9 @@ class ChainsPart(Part):
         """A client begins a chain."""
         self.run.post(Begun(k=key, id=own, hops=hops), own)
 
-    def do_intrude(self, key: str, own: str, nth: int) -> None:
+    def do_intrude(self, key: str, own: str, nth: int, left: int = 0) -> None:
         """A client writes where the lane writes, each time with the same id."""
-        self.run.post(Hop(k=key, id=f"{own}-{nth}", left=0), own)
+        self.run.post(Hop(k=key, id=f"{own}-{nth}", left=left), own)
 
     def do_hold(self, key: str, own: str, seconds: float) -> None:
         """Another client begins a chain in a transaction, and commits that after so many seconds."""
@@ -235,8 +245,11 @@ class ChainsPart(Part):
         for key, logged in self._logged().items():
             if Counter(has[key]) != Counter(logged):
                 yield Finding("a message takes effect once", f"{key}: {has[key]} of {logged}")
-            in_order = [name for name in has[key] if name not in self._unaware]
-            if in_order != [name for name in logged if name not in self._unaware]:
+            aware = [[name for name in names if name not in self._unaware] for names in (has[key], logged)]
+            twins = [[name for name in names if name.startswith(TWIN)] for names in aware]
+            if twins[0] != twins[1]:
+                yield Finding("each record of one id has its turn", f"{key}: {has[key]} of {logged}")
+            if aware[0] != aware[1]:
                 yield Finding("effects are in the order of the log", f"{key}: {has[key]} of {logged}")
             for own, chain in begun.items():
                 hops = [name for name in logged if name.startswith(f"{own}-")]

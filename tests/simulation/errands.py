@@ -6,17 +6,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from random import Random
 from typing import Any, ClassVar
 
-from streams import Message, Outcome, RetryPolicy, Row, Service, Table, choreography, on, outcome
+from streams import Message, Outcome, RetryPolicy, Row, Rows, Service, Table, choreography, on, outcome
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import PREFIX, claim_in, claim_of, with_claim
 from streams.errors import PermanentError, TransientError, UnknownSchema
+from streams.logs import HANDLED
+from streams.model.avro_types import derived_schema
 from streams.model.choreography import Choreography
-from streams.model.codecs import JsonCodec
+from streams.model.codecs import AvroCodec, JsonCodec, Schemas
 from streams.model.envelope import EXPIRY, FINGERPRINT, new_headers, rfc3339
 from streams.model.handlers import Handler
 from streams.model.layout import CLAIMS, dead_letter_topic
@@ -35,11 +37,13 @@ from tests.simulation.letters import RETRY
 #: Bytes of a payload from which on it goes by reference.
 THRESHOLD = 1000
 SIZES = (0, 10, THRESHOLD - 60, THRESHOLD, 3_000, 50_000)
-#: Fingerprints of schemas that somebody announces some time.
+#: Schemas that somebody announces some time; where all is JSON, their fingerprints.
 SCHEMAS = tuple(b"%016x" % number for number in (1, 2))
 #: What an answer has for `n` when the errand is given up.
 GIVEN_UP = -1
 HANDLED_BY = ("errands.run", "errands.audit", "errands.note")
+#: Rows under a key of wide errands, how many of them each changes, and the bytes of a large one.
+SHELVES, FILLED, LARGE = 50, 20, 30_000
 
 
 class Errand(Message, frozen=True, kw_only=True):
@@ -59,6 +63,19 @@ class Errand(Message, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         return self.k
+
+
+class Hurried(Errand, frozen=True, kw_only=True):
+    """As another application writes it."""
+
+    urgent: bool = True
+
+
+class Noted(Errand, frozen=True, kw_only=True):
+    """As yet another application writes it."""
+
+    notes: tuple[str, ...] = ("n",)
+    weight: float | None = 1.5
 
 
 class Done(Message, frozen=True, kw_only=True):
@@ -86,7 +103,15 @@ class Tally(Row, frozen=True, kw_only=True):
         return Tally(n=self.n + 1, digest=sha256(f"{self.digest}{text}".encode()).hexdigest()[:16])
 
 
+class Shelf(Row, frozen=True, kw_only=True):
+    """One of many rows under a key."""
+
+    errands: tuple[int, ...] = ()
+    text: str = ""
+
+
 RUNS, AUDITS, NOTES = Table("runs", Tally), Table("audits", Tally), Table("notes", Tally)
+KEPT = Table("shelves", Shelf)
 
 
 class Fate:
@@ -109,13 +134,15 @@ class Fate:
 
 @dataclass(frozen=True)
 class Errands:
-    """What an application of errands has."""
+    """What an application of errands has. `wide`: many rows under a key, one of them large."""
 
     is_async: bool
     finer: bool
     holds: bool
     claims: bool
     answers: bool
+    avro: bool = False
+    wide: bool = False
 
     def part(self, run: Run) -> ErrandsPart:
         return ErrandsPart(run, self)
@@ -169,7 +196,24 @@ class Errands:
             at("errands.note", done)
             return outcome(row=(row or Tally()).and_now(done.text))
 
-        return choreography(on(Errand, run, audit), on(Done, note))
+        @service.handler(retry=retry, shelves=KEPT.any)
+        def shelve(errand: Errand, shelves: Rows[Shelf]) -> Outcome:
+            at("errands.shelve", errand)
+            names = [str((errand.i * 7 + nth) % SHELVES) for nth in range(FILLED)]
+            rows: dict[str, Shelf | None] = {
+                name: Shelf(errands=(*(shelves(name) or Shelf()).errands, errand.i)) for name in names
+            }
+            rows[str(errand.i % SHELVES)] = None
+            return outcome(shelves={**rows, "large": Shelf(errands=(errand.i,), text="x" * LARGE)})
+
+        more = [shelve] if self.wide else []
+        return choreography(on(Errand, run, audit, *more), on(Done, note))
+
+
+def stored(seed: int, has: Errands) -> Errands:
+    """The same with what some seeds have for codecs and rows, by numbers of their own."""
+    rng = Random(f"{seed} formats")
+    return replace(has, avro=rng.random() < 0.3, wide=rng.random() < 0.3)
 
 
 def plan(rng: Random) -> tuple[Errands, list[PlanStep]]:
@@ -219,15 +263,17 @@ class ErrandsPart(HandlersPart):
     def __init__(self, run: Run, has: Errands) -> None:
         self._has = has
         self._outside = run.outside
-        self._errands: dict[int, Errand] = {}
         self._damaged: dict[str, bytes] = {}
         self._held: list[str] = []
+        self._late: list[str] = []
         self._known: set[bytes] = set()
+        self._schemas = Schemas()
+        self._others: dict[bytes, Any] = dict(zip(SCHEMAS, others(is_avro=has.avro), strict=True))
         self.blobs = MemoryBlobs("payloads", now=run.clock.now, sleep=run.here.sleep)
         self._checks: ClaimChecks | None = None
         if has.claims:
             self._checks = ClaimChecks(self.blobs, bucket="payloads", threshold=THRESHOLD, cache_bytes=4_000)
-        self.codecs = codecs_of(self._known)
+        self.codecs = avro_codecs(self._schemas) if has.avro else codecs_of(self._known)
         resources = lambda: {"fate": Fate(self._outside), "outside": self._outside}  # noqa: E731
         super().__init__(run, Handlers(has.wiring(self._begins), resources))
 
@@ -239,14 +285,14 @@ class ErrandsPart(HandlersPart):
 
     def do_errand(self, key: str, number: int, more: Mapping[str, Any], special: Any, away: int) -> None:
         """Somebody asks for an errand: of use for so many seconds, or written with a schema of its own."""
-        run, errand = self.run, Errand(k=key, i=number, **more)
-        self._errands[number] = errand
-        codec = run.app.message_codecs[Errand.TOPIC]
+        run = self.run
+        own = run.app.message_codecs[Errand.TOPIC]
+        codec = self._others[special] if isinstance(special, bytes) else own
         headers = new_headers(Errand.TOPIC, key, source="outside", time=1e9, message_id=f"e{number}")
-        headers.append((FINGERPRINT, special if isinstance(special, bytes) else codec.fingerprint))
+        headers.append((FINGERPRINT, codec.fingerprint))
         if isinstance(special, float):
             headers.append((EXPIRY, rfc3339(run.clock.now() + special).encode()))
-        data = codec.encode(errand)
+        data = codec.encode(codec._kind(k=key, i=number, **more))
         if self._checks is not None and len(data) > THRESHOLD:
             claim = claim_of("payloads", Errand.TOPIC, f"e{number}", data)
             self._put(claim.name, data)
@@ -257,6 +303,8 @@ class ErrandsPart(HandlersPart):
     def do_announce(self, schema: bytes) -> None:
         """Somebody announces a schema."""
         self._known.add(schema)
+        if self._has.avro:
+            self._schemas.add(self._others[schema].schema)
 
     def do_command(self, handler: str, kind: str, partitions: tuple[int, ...] | None, twice: Any) -> None:
         """An operator pauses, drains or resumes a handler, in some partitions, perhaps from two terminals."""
@@ -287,7 +335,8 @@ class ErrandsPart(HandlersPart):
     def end_faults(self) -> None:
         """All is announced, mended and resumed; what holds others is replayed, and then discarded."""
         super().end_faults()
-        self._known.update(SCHEMAS)
+        for schema in SCHEMAS:
+            self.do_announce(schema)
         self.blobs.down, self.blobs.slow = False, 0.0
         self._mend()
         for handler in HANDLED_BY:
@@ -337,10 +386,15 @@ class ErrandsPart(HandlersPart):
     def _pauses(self) -> Iterator[Finding]:
         for where in self._held[:1]:
             yield Finding("nothing is tried where a handler is held", where)
+        for where in self._late[:1]:
+            yield Finding("nothing is tried that has expired as it waited", where)
 
     def _begins(self, handler: str, message: Any) -> None:
         """Its lane must not hold the handler. A payload is fetched after it was asked."""
-        process, run = running(), self.run
+        process, run, arrival = running(), self.run, HANDLED.get()
+        until = getattr(getattr(arrival, "envelope", None), "deadline", None)
+        if until is not None and arrival.queue and not arrival.is_replay and until < run.here.now():
+            self._late.append(f"{handler} has {message!r}")
         if self._checks is not None:
             return
         partition = run.app.layout.partition_of(message.k.encode())
@@ -380,13 +434,14 @@ class ErrandsPart(HandlersPart):
                 handler = dict(record.headers)["dlq-handler"].decode()
                 found.add((handler, identity_of(record)))
                 if not handler:
-                    found |= {(each, identity_of(record)) for each in HANDLED_BY}
+                    found |= {(each.name, identity_of(record)) for each in self._shape.wiring.handlers()}
         return found
 
     def _given_up(self) -> Iterator[Finding]:
         """What has no effect in the end has a reason."""
         steps = {step.kind for step in self.run.plan.steps}
-        special = {step.what[1] for step in self.run.plan.steps if step.kind == "errand" and step.what[3]}
+        asked = [step.what for step in self.run.plan.steps if step.kind == "errand"]
+        special = {what[1] for what in asked if isinstance(what[3], float)}
         for place, message in self._dead().items():
             if not isinstance(message, Errand) or steps & {"limit", "damage", "bucket"}:
                 continue
@@ -444,6 +499,21 @@ class _Quiet:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._blobs, name)
+
+
+def others(*, is_avro: bool) -> Iterator[Any]:
+    """The codecs of those who write errands by the schemas that are announced."""
+    for kind, fingerprint in zip((Hurried, Noted), SCHEMAS, strict=True):
+        schema = derived_schema(kind).replace(f'"{kind.__name__}"', '"Errand"')
+        codec: Any = AvroCodec(kind, schema, Schemas()) if is_avro else JsonCodec(Errand)
+        if not is_avro:
+            codec.fingerprint = fingerprint
+        yield codec
+
+
+def avro_codecs(schemas: Schemas) -> Any:
+    """Avro, by the schemas that are known."""
+    return lambda kind, _: AvroCodec(kind, derived_schema(kind), schemas)
 
 
 def codecs_of(known: set[bytes]) -> Any:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -14,11 +16,14 @@ from streams.errors import StoreBroken
 from streams.lane import attempt, cluster_checks, recovery
 from streams.lane.held_up import HeldUpPartitions
 from streams.lane.loopback import Loopback
+from streams.model.codecs import AvroCodec
+from streams.model.envelope import Envelope
 from streams.model.outcome import Timer, nothing
 from streams.policy import assignment
 from streams.policy.fitness import Fitness
-from streams.ports import NO_IDS, TP
-from streams.saga import engine
+from streams.ports import NO_IDS, TP, OwnRecord, Record
+from streams.retry import due
+from streams.saga import engine, participant
 from streams.saga.participant import _Taking
 from streams.saga.state import Transition
 from streams.saga.steps import Step as SagaStep
@@ -29,6 +34,7 @@ from streams.staging.commit_order import CommitOrder
 from streams.staging.loops import Loops
 from streams.staging.position import decode_position, encode_position
 from streams.staging.unreadable import UnreadableRows
+from streams.testing.broker import FakeBroker
 from streams.testing.clients import FakeReader
 from streams.testing.simulation.machines import running
 from tests.simulation.control import Control, Off, all_off, off
@@ -129,11 +135,64 @@ def _loops_beside_others() -> Off:
     return patch.object(Loops, "may_loop", may_loop)
 
 
+def _ids_alone() -> Off:
+    """What others have written is read first; but of two unhandled messages with one id one counts."""
+    written: WeakKeyDictionary[Any, dict[TP, int]] = WeakKeyDictionary()
+    produce, read_up_to = FakeBroker.produce, Loops.read_up_to
+
+    def produced(self: FakeBroker, tp: TP, *more: Any) -> int:
+        offset = written.setdefault(get_running_loop(), {})[tp] = produce(self, tp, *more)
+        return offset
+
+    def taken_up_to(self: Loops, tp: TP, offset: int) -> None:
+        vars(self).setdefault("taken", {})[tp] = offset
+        read_up_to(self, tp, offset)
+
+    def add(self: Loops, topic: str, key: bytes, name: bytes) -> None:
+        self._before.setdefault((topic, key), {})[name] = 1
+
+    def add_read(self: Loops, record: Record, message_id: bytes) -> None:
+        if not isinstance(record, OwnRecord):
+            self.foreign.add(TP(record.topic, record.partition))
+        add(self, record.topic, record.key or b"", message_id)
+
+    def remove_read(self: Loops, record: Record) -> None:
+        self.remove_sent(record.topic, record.key or b"", Envelope(record).id_bytes)
+
+    def may_loop(self: Loops, tp: TP, key: bytes) -> bool:
+        unread = written.get(get_running_loop(), {}).get(tp, -1) >= vars(self).get("taken", {}).get(tp, 0)
+        return (tp.topic, key) not in self._before and tp not in self._ends and not unread
+
+    return all_off(
+        off(FakeBroker, "produce", produced), off(Loops, "read_up_to", taken_up_to), off(Loops, "_add", add),
+        off(Loops, "add_read", add_read), off(Loops, "remove_read", remove_read),
+        off(Loops, "may_loop", may_loop),
+    )()  # fmt: skip
+
+
 def _unread_partitions() -> Off:
     def none(*_: Any) -> list[TP]:
         return []
 
     return all_off(off(cluster_checks, "added_partitions", none), off(recovery, "added_partitions", none))()
+
+
+def _done_too_late() -> Off:
+    real = participant._before
+
+    def before(command: Any, *of: Any, **how: Any) -> Any:
+        return real(command if command.asks else msgspec.structs.replace(command, expires=0.0), *of, **how)
+
+    return patch.object(participant, "_before", before)
+
+
+def _one_schema() -> Off:
+    real = AvroCodec._writer
+
+    def writer(self: AvroCodec[Any], fingerprint: bytes) -> Any:
+        return real(self, fingerprint) if running() is None else (None, self._ranges)
+
+    return patch.object(AvroCodec, "_writer", writer)
 
 
 def _ended_by_a_row() -> Off:
@@ -148,6 +207,11 @@ HOLES: Mapping[str, Control] = {
     "late-replies": Control("what a participant has answered is sent to the saga late", _late_replies),
     "not-undone": Control("a step of a saga that was done is not undone", _not_undone),
     "timers-left": Control("a deadline stays when its step has been answered", _timers_left),
+    "done-too-late": Control("a command is done after it has expired", _done_too_late),
+    "tried-too-late": Control(
+        "a message that waits is tried after it has expired", off(due, "_check_deadline", lambda *_: None)
+    ),
+    "one-schema": Control("a lane reads Avro by its own schema, whoever wrote it", _one_schema),
     "unchecked-payloads": Control(
         "a payload is not compared with what was checked in", off(checks, "verify", lambda *_: None)
     ),
@@ -167,6 +231,11 @@ HOLES: Mapping[str, Control] = {
     "hole-7-foreign-writer": Control(
         "a lane handles what it sends itself before what others have written there", _loops_beside_others
     ),
+    "hole-7-one-id": Control(
+        "two unhandled records of one id, topic and key count as one",
+        _ids_alone,
+        "each record of one id has its turn",
+    ),
     "hole-8-one-name": Control(
         "another application of the same name is a member as any other",
         off(assignment, "_group_wiring", lambda members, _: dict(members)),
@@ -183,6 +252,11 @@ HOLES: Mapping[str, Control] = {
     "hole-12-second-start": Control(
         "another start of a saga, with other content, leaves no trace",
         off(engine, "start_again", lambda _, row, *__: Transition(row, [], [], [], [])),
+    ),
+    "hole-12-unanswered-start": Control(
+        "another start of a saga, with other content, is in its log alone",
+        off(Turn, "tell_of", lambda *_: None),
+        "a further start of a saga is answered",
     ),
     "hole-12-stray-reply": Control(
         "a reply for a saga that there is not leaves no trace",

@@ -23,7 +23,7 @@ from streams.model.table import Table
 from streams.ports import TP
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.simulation.judge import letters_in, rows
-from streams.testing.simulation.machines import here
+from streams.testing.simulation.machines import running
 from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
 
@@ -135,7 +135,7 @@ class ChecksHere:
         self._of: dict[Any, ClaimChecks] = {}
 
     def __getattr__(self, name: str) -> Any:
-        process = here()
+        process = running()
         if process not in self._of:
             self._of[process] = self._make()
         return getattr(self._of[process], name)

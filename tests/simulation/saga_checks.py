@@ -20,7 +20,7 @@ from streams.testing.simulation.run import Run
 from tests.simulation.sagas import NAME, Family
 
 #: Steps of a plan that disturb no saga.
-PEACE = frozenset(("transfer", "stray", "heal", "compact", "rebalance", "look"))
+PEACE = frozenset(("transfer", "stray", "expired", "heal", "compact", "rebalance", "look"))
 #: Seconds that a step may take where nothing disturbs it, and a whole saga; with room.
 PATIENT, LATE = 5.0, 25.0
 
@@ -47,7 +47,9 @@ def _deadlines(run: Run, sagas: Mapping[str, SagaRow]) -> Iterator[Finding]:
 
 
 def _further_starts(run: Run, of: Family, sagas: Mapping[str, SagaRow]) -> Iterator[Finding]:
-    """Each message that would start a saga again, with other content, is one entry in its log."""
+    """Each message that would start a saga again, with other content, is one entry in its log, and one
+    answer.
+    """
     wanted: Counter[str] = Counter()
     ids = set()
     for record in written(run, of.wanted.TOPIC):
@@ -62,11 +64,15 @@ def _further_starts(run: Run, of: Family, sagas: Mapping[str, SagaRow]) -> Itera
         for record in run.cluster.visible(of.transition.TOPIC)
         if "would start it again" in json.loads(record.value or b"")["detail"].removeprefix(IGNORED)
     )
+    answered = Counter((record.key or b"").decode() for record in written(run, of.conflict.TOPIC))
     for key, saga in sagas.items():
         if found[key] != wanted[key]:
             yield Finding(
                 "a further start of a saga is in its log", f"{saga.saga_id}: {found[key]} of {wanted[key]}"
             )
+        if answered[key] != wanted[key]:
+            where = f"{saga.saga_id}: {answered[key]} of {wanted[key]}"
+            yield Finding("a further start of a saga is answered", where)
 
 
 def _undisturbed(run: Run, of: Family, sagas: Mapping[str, SagaRow]) -> Iterator[Finding]:

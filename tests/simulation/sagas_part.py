@@ -111,6 +111,7 @@ def deploys(seed: int, has: Features) -> list[PlanStep]:
     """
     rng = Random(f"{seed} definitions")
     steps = [*_changed(Random(f"{seed} changed"), has), *_strays(Random(f"{seed} strays"))]
+    steps += _strays(Random(f"{seed} too late"), "expired")
     for _ in range(rng.choice((0, 0, 1, 1, 2))):
         new = replace(_features(rng), same_key=has.same_key)
         shape = rng.choice((
@@ -134,11 +135,9 @@ def _changed(rng: Random, has: Features) -> list[PlanStep]:
     return [PlanStep(rng.uniform(3, 30), "deploy", what)]
 
 
-def _strays(rng: Random) -> list[PlanStep]:
-    """In one run of five a reply comes for a saga that there is not."""
-    return (
-        [PlanStep(rng.uniform(1, 30), "stray", (f"nobody{rng.randrange(9)}",))] if rng.random() < 0.2 else []
-    )
+def _strays(rng: Random, kind: str = "stray") -> list[PlanStep]:
+    """In one run of five a reply, or a command that has expired, comes for a saga that there is not."""
+    return [PlanStep(rng.uniform(1, 30), kind, (f"nobody{rng.randrange(9)}",))] if rng.random() < 0.2 else []
 
 
 class TransfersPart(Part):
@@ -206,6 +205,14 @@ class TransfersPart(Part):
         """A participant answers a saga that there is not."""
         about = {"saga_id": saga_id(NAME, own), "step": "reserve", "command_id": "none"}
         self.run.post(self._of.reply(**about, outcome="success"), f"stray-{own}", source="accounts")
+        self._strays.add(own)
+
+    def do_expired(self, own: str) -> None:
+        """A saga that there is not asks for something, long too late. Its answer finds no saga."""
+        about = {"saga_id": saga_id(NAME, own), "step": "reserve", "command_id": "none", "attempt": 1}
+        self.run.post(
+            self._of.reserve(**about, source=own, amount=10, expires=2.0), f"expired-{own}", source="sagas"
+        )
         self._strays.add(own)
 
     # -- what has to hold -----------------------------------------------------------------------------

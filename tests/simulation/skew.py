@@ -24,6 +24,7 @@ NO_FAULTS = frozenset(
         "backfill",
         "transfer",
         "stray",
+        "expired",
         "repair",
         "heal",
         "operate",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streams.model.choreography import Choreography, Route
+from streams.model.envelope import FINGERPRINT
 from streams.model.handlers import CONSUMED
 from streams.model.message import Message
 from streams.ports import Record
@@ -142,7 +143,8 @@ class HandlersPart(Part):
                 at_home = self.run.app.layout.partition_of(record.key or b"") == record.partition
                 if value is not None and at_home and not (repeats and place in seen):
                     seen.add(place)
-                    yield Logged(place[1], codec.decode(value, None), value)
+                    written_by = dict(record.headers).get(FINGERPRINT)
+                    yield Logged(place[1], codec.decode(value, written_by), value)
 
     def _payload(self, record: Record) -> bytes | None:
         """The bytes of its message; None: they are gone, and nothing can be said of it."""
@@ -231,7 +233,7 @@ class HandlersPart(Part):
         for what, some in (("was decided, and is not there", lacking), ("nobody has decided", more)):
             for (topic, key, data), _ in sorted(some.items()):
                 yield Finding(
-                    "what is sent is what was decided", f"{topic}, key {key!r}: {data.decode()} {what}"
+                    "what is sent is what was decided", f"{topic}, key {key!r}: {_text(data)} {what}"
                 )
 
     def _sent_by_clients(self, sent: Mapping[str, Any]) -> Iterator[tuple[str, str, bytes]]:
@@ -262,7 +264,7 @@ def identity_of(record: Any) -> bytes:
 
 
 def _text(data: bytes | None) -> str:
-    return "no row" if data is None else data.decode()
+    return "no row" if data is None else data.decode(errors="replace")
 
 
 def _name(check: Callable[..., Any]) -> str:

@@ -33,11 +33,6 @@ def running() -> Process | None:
     return _running.get()
 
 
-def running_process() -> Process | None:
-    """The process that whoever asks is a part of."""
-    return _running.get()
-
-
 class Process:
     """A worker process: what it started ends with it."""
 
@@ -191,11 +186,6 @@ class MachineClock(LoopClock):
             await self._machine.runs(process)
 
 
-def here() -> Process | None:
-    """The process that runs now; None outside of all of them."""
-    return _running.get()
-
-
 class HereClock:
     """The clock of whichever machine asks; outside of all of them the world's."""
 
@@ -211,7 +201,7 @@ class HereClock:
         await self._here().sleep(seconds)
 
     def _here(self) -> LoopClock:
-        process = running_process()
+        process = running()
         return self._world if process is None else process.machine.clock
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import Context
 from random import Random
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ from streams.testing.loop import LoopClock, SimulatedLoop
 from streams.testing.simulation.coverage import LATER, OF_A_MACHINE, Strike, states
 from streams.testing.simulation.group import Group
 from streams.testing.simulation.judge import Removed, judge, letters_in, missing
-from streams.testing.simulation.machines import HereClock, Machine, Outside, running_process
+from streams.testing.simulation.machines import HereClock, Machine, Outside, running
 from streams.testing.simulation.plan import Finding, Plan, PlanStep
 from streams.testing.simulation.workers import Points, SimulatedWorker
 
@@ -252,8 +253,8 @@ class Run:
             self.group.join(worker)
 
     def later(self, after: float, what: Any, *args: Any) -> None:
-        """Do something after so many seconds."""
-        self.loop.call_later(after, what, *args)
+        """Do something after so many seconds, on no machine: whichever process asks may end before."""
+        self.loop.call_later(after, what, *args, context=Context())
 
     def fault(self, after: float, what: Any, *args: Any) -> None:
         """Let something go wrong after so many seconds, unless all faults have ended by then."""
@@ -287,7 +288,7 @@ class Run:
 
     def _answer_lost(self, fault: Fault) -> None:
         """A fault of the broker has happened to a process, if one has asked."""
-        process = running_process()
+        process = running()
         for worker in self.workers:
             if worker is not None and worker.process is process:
                 name = fault.name.lower().replace("_", " ")
