@@ -83,9 +83,9 @@ def first_time(numbers: Iterable[int]) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
-async def until(condition: Callable[[], Any]) -> None:
+async def until(condition: Callable[[], Any], *, bound: float = BOUND) -> None:
     """Wait for a condition; it may be a coroutine function."""
-    await eventually_async(condition, "what the relay is to bring about", every=0.02)
+    await eventually_async(condition, "what the relay is to bring about", every=0.02, bound=bound)
 
 
 async def unpublished(database: Database) -> int:
@@ -98,9 +98,9 @@ async def is_drained(database: Database) -> bool:
     return await unpublished(database) == 0
 
 
-async def drained(database: Database) -> None:
+async def drained(database: Database, *, bound: float = BOUND) -> None:
     """Wait until no row waits."""
-    await until(lambda: is_drained(database))
+    await until(lambda: is_drained(database), bound=bound)
 
 
 async def with_topics(bootstrap: str, *topics: str, partitions: int = 1) -> str:

@@ -25,13 +25,15 @@ def eventually(
         time.sleep(every)
 
 
-async def eventually_async(condition: Callable[[], object], what: str, *, every: float = 0.05) -> None:
+async def eventually_async(
+    condition: Callable[[], object], what: str, *, every: float = 0.05, bound: float = BOUND
+) -> None:
     """The same where the loop goes on meanwhile; the condition may be a coroutine function."""
-    deadline = time.monotonic() + BOUND
+    deadline = time.monotonic() + bound
     while True:
         holds = condition()
         if await holds if inspect.isawaitable(holds) else holds:
             return
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {BOUND:g} s: {what}")
+            raise AssertionError(f"not within {bound:g} s: {what}")
         await asyncio.sleep(every)

@@ -26,6 +26,7 @@ from tests.postgres import in_a_loop, migrated, of_database
 from tests.relays import Step, first_time, new_outbox, publish, unpublished, until
 from tests.scenarios.relay_ground import APP, Ground, crash, new_orders, prepared
 
+pytestmark = pytest.mark.timeout(900)
 POLL, CDC = RelayKind.POLL, RelayKind.CDC
 BY_CDC = pytest.param(CDC, id="cdc", marks=pytest.mark.verify("it starts Connect: poll stands for it"))
 BOTH = [pytest.param(POLL, id="poll"), BY_CDC]
