@@ -11,13 +11,14 @@ from urllib.request import urlopen
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 from agents.gateway import cards
 from agents.gateway.client import HttpGateway
 from chaos.rig.network import ClientNetwork
 from streams.local import Stack, declared, local_stack
+from streams.positions.declared import TopicSpec
+from streams.runtime.kafka.topics import KafkaTopics
 from tests.waiting import eventually_async
 
 NAMES = ("worker-1", "worker-2")
@@ -26,20 +27,12 @@ PATIENCE = 3.0
 """Seconds after which these clients give a request up."""
 
 
-#: What takes three brokers; they start and stop for half a minute.
-THREE = pytest.param(
-    3, marks=pytest.mark.verify("unit/chaos/test_chaos_proxy.py and scenarios/test_network.py do it, too")
-)
-_of_three = pytest.mark.parametrize("stack", [THREE], indirect=True)
-
-
-@pytest.fixture(scope="module", params=[1, THREE])
-def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    brokers: int = request.param
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     processes = declared(Path(__file__).parents[2] / "pyproject.toml")
     var = tmp_path_factory.mktemp("network")
-    with local_stack(var, brokers=brokers, listeners=NAMES, processes=processes) as stack:
-        asyncio.run(create_topic(stack, brokers))
+    with local_stack(var, listeners=NAMES, processes=processes) as stack:
+        asyncio.run(create_topic(stack))
         yield stack
 
 
@@ -49,14 +42,9 @@ def network(stack: Stack) -> Iterator[ClientNetwork]:
         yield network
 
 
-async def create_topic(stack: Stack, brokers: int) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=stack.bootstrap)
-    await admin.start()
-    try:
-        replicas = {first: [1 + (first + n) % brokers for n in range(brokers)] for first in range(3)}
-        await admin.create_topics([NewTopic(TOPIC, -1, -1, replica_assignments=replicas)])
-    finally:
-        await admin.close()
+async def create_topic(stack: Stack) -> None:
+    async with KafkaTopics(stack.bootstrap) as topics:
+        await topics.create([TopicSpec(TOPIC, 3, 1)])
 
 
 @asynccontextmanager
@@ -86,15 +74,6 @@ async def until_it_recovers(client: AIOKafkaProducer) -> None:
     await eventually_async(lambda: sends(client), "the client has recovered")
 
 
-@_of_three
-async def test_one_proxy_leads_to_the_proxies_of_all_brokers(stack: Stack, network: ClientNetwork) -> None:
-    async with producer(network.bootstrap("worker-1").split(",")[0]) as client:
-        assert await sends(client)
-        used = {client.client.cluster.broker_metadata(broker).port for broker in (1, 2, 3)}
-    assert used == {broker.listeners["worker-1"].advertised for broker in stack.state.brokers}
-    assert {f"127.0.0.1:{port}" for port in used} == set(network.bootstrap("worker-1").split(","))
-
-
 @pytest.mark.parametrize("fault", ["blackhole", "cut"])
 async def test_a_client_that_is_cut_off_fails_alone_and_recovers(network: ClientNetwork, fault: str) -> None:
     async with (
@@ -107,17 +86,6 @@ async def test_a_client_that_is_cut_off_fails_alone_and_recovers(network: Client
             assert await sends(others)
             assert happened.count > 0
         await until_it_recovers(ours)
-
-
-@_of_three
-async def test_a_client_cut_off_from_one_broker_reaches_the_others(network: ClientNetwork) -> None:
-    async with producer(network.bootstrap("worker-1")) as client:
-        assert await sends(client)
-        with network.cut("worker-1", broker=2) as happened:
-            assert await sends(client, 0, 2)
-            assert not await sends(client, 1)
-            assert happened.count > 0
-        await until_it_recovers(client)
 
 
 async def test_a_delay_makes_a_client_slower_and_nothing_else(network: ClientNetwork) -> None:

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry
 
 from streams.errors import SettingsError
 from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, InboxMetrics
-from streams.postgres.errors import DatabaseUnavailable
 from streams.units import DAY
 from tests.postgres import IS_WAITING, until
 
@@ -90,15 +89,6 @@ async def test_each_consumer_handles_an_event_once(database: Database, inbox: Co
     assert await process(other) is None
 
 
-async def test_a_failed_handler_leaves_neither_writes_nor_mark(
-    database: Database, inbox: ConsumerInbox
-) -> None:
-    with pytest.raises(HandlerBroke):
-        await process(inbox, handler=fails)
-    assert (await total(database), await entries(database)) == (0, [])
-    assert await process(inbox) == 5
-
-
 @pytest.mark.parametrize("first_fails", [False, True])
 async def test_of_two_with_one_event_the_second_waits(
     database: Database, inbox: ConsumerInbox, *, first_fails: bool
@@ -135,21 +125,6 @@ async def test_of_two_with_one_event_the_second_waits(
     assert await total(database) == 5
 
 
-async def test_eight_consumers_of_the_same_forty_events_handle_each_once(database: Database) -> None:
-    async def add_apart(connection: Connection, payload: bytes) -> bool:
-        await connection.execute("INSERT INTO sums VALUES ($1, $2)", payload.decode(), int(payload))
-        return True
-
-    async def consume(number: int) -> int:
-        inbox = ConsumerInbox(database, "projection")
-        events = [f"{(event + number * 5) % 40}" for event in range(40)]
-        ran = [await process(inbox, f"e-{event}", event.encode(), add_apart) for event in events]
-        return sum(each is not None for each in ran)
-
-    assert sum(await asyncio.gather(*(consume(number) for number in range(8)))) == 40
-    assert await total(database) == sum(range(40))
-
-
 def batch(*ids: str) -> list[InboxEvent]:
     return [InboxEvent(each, TOPIC, "OrderPlaced", b"1") for each in ids]
 
@@ -158,16 +133,6 @@ async def add_all(connection: Connection, events: Sequence[InboxEvent]) -> list[
     for event in events:
         await add(connection, event.payload)
     return [event.event_id for event in events]
-
-
-async def test_the_handler_of_a_batch_gets_what_is_new(database: Database, inbox: ConsumerInbox) -> None:
-    assert await inbox.process_batch(batch("c", "a", "b", "a"), add_all) == ["c", "a", "b"]
-    assert await inbox.process_batch(batch("b", "d", "a"), add_all) == ["d"]
-    assert await inbox.process_batch(batch("b", "d", "a"), add_all) is None
-    assert await inbox.process_batch([], add_all) is None
-    assert await inbox.process_batch(batch("e") * 2, add_all) == ["e"]
-    assert (await total(database), await entries(database)) == (5, ["a", "b", "c", "d", "e"])
-    assert await database.pool.fetchval("SELECT min(processing_duration_ms) > 0 FROM consumer_inbox")
 
 
 async def test_a_batch_is_rolled_back_whole(database: Database, inbox: ConsumerInbox) -> None:
@@ -213,18 +178,6 @@ async def test_a_mark_goes_with_the_callers_transaction(database: Database, inbo
     async with database.transaction() as connection:
         assert await inbox.mark(connection, batch("a")) == batch("a")
     assert await entries(database) == ["a"]
-
-
-async def test_an_event_of_a_lost_connection_comes_again(database: Database, inbox: ConsumerInbox) -> None:
-    async def cut_off(connection: Connection, payload: bytes) -> None:
-        await add(connection, payload)
-        pid = await connection.fetchval("SELECT pg_backend_pid()")
-        assert await database.pool.fetchval("SELECT pg_terminate_backend($1, 5000)", pid)
-        await connection.execute("SELECT 1")
-
-    with pytest.raises(DatabaseUnavailable):
-        await process(inbox, handler=cut_off)
-    assert await process(inbox) == 5
 
 
 async def age(database: Database, days: float, *ids: str) -> None:

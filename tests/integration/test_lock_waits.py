@@ -225,19 +225,6 @@ async def working(database: Database, handler: Any = note) -> AsyncIterator[None
         await task
 
 
-@pytest.mark.parametrize("table", ["queue_job", "queue_lease", "queue_wake"])
-async def test_a_queue_worker_waits_for_a_lock(impatient: Database, table: str) -> None:
-    async with Database(impatient.url) as fresh:
-        with capture_logs() as logs:
-            await put(impatient, PARCELS, ParcelPacked(parcel="a"))
-            async with operator(impatient) as other:
-                await other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-                async with working(fresh):
-                    await until(lambda: len(events(logs, "queue_database_away")) > 2)
-                    await other.execute("ROLLBACK")
-                    await until_done(impatient, "a")
-
-
 async def test_a_lock_in_a_handlers_way_is_no_failed_try(impatient: Database) -> None:
     """Other jobs are done meanwhile; those of its key wait."""
     await impatient.pool.execute("CREATE TABLE stock (item text PRIMARY KEY); INSERT INTO stock VALUES ('x')")

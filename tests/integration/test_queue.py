@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 
 from streams.postgres import Connection, Database, Job, QueueOptions, QueueWorker
 from streams.postgres.database import connect
-from streams.postgres.errors import DatabaseUnavailable
 from tests.postgres import until
 from tests.queue_world import IN_ORDER, LOG, PARCELS, ParcelPacked, done, note, put, until_done
 from tests.waiting import eventually_async
@@ -223,25 +222,6 @@ async def test_a_job_that_always_loses_its_connection_fails(database: Database, 
             " FROM queue_job LIMIT 1",
         )
     assert await done(database) == ["quick"]
-
-
-async def test_a_worker_whose_connections_are_all_cut_goes_on(database: Database) -> None:
-    worker = QueueWorker(database, PARCELS, note, options=QUICK)
-    async with running(worker):
-        await until(database, "SELECT asleep FROM queue_wake")
-        ended = await database.pool.fetchval(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-        assert ended >= 1
-
-        async def has_put() -> bool:
-            with suppress(DatabaseUnavailable, OSError):
-                return bool(await put(database, PARCELS, *parcels("a")))
-            return False
-
-        await eventually_async(has_put, "a new connection")
-        await until_done(database, "a")
 
 
 async def is_told(told: Sequence[object], what: str) -> None:

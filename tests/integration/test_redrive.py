@@ -150,12 +150,3 @@ def test_each_letter_is_replayed_once_by_killed_commands(shop: Shop) -> None:
     assert done["replayed"] + done["before"] == count
     assert done["before"] > 0
     shop.each_was_replayed_once(count)
-
-
-@pytest.mark.verify("two minutes; the test before kills four times")
-def test_of_100_000_letters_killed_twenty_times_none_repeats(shop: Shop) -> None:
-    count = 100_000
-    asyncio.run(shop.fill(count, SPRING, STREAMS, CONNECT))
-    assert sum(shop.kill_after(number % 10) for number in range(20)) == 20
-    shop.run("replay", "--yes", "--rate", "0")
-    shop.each_was_replayed_once(count)

@@ -23,7 +23,6 @@ from tests.relays import (
     Billed,
     by_aggregate,
     drained,
-    first_time,
     new_outbox,
     publish,
     relaying,
@@ -188,24 +187,6 @@ async def test_relays_share_the_aggregates_and_take_them_over(ground: Ground, re
         await until(lambda: staying.counts.shards == SHARDS)
         await ground.drained()
     assert ground.found() == {order: list(range(10)) for order in orders}
-
-
-async def test_a_relay_whose_session_ends_joins_again(ground: Ground) -> None:
-    ground.publisher.holds.clear()
-    async with ground.relaying():
-        for number in range(3):
-            await ground.publish(("o-1", number))
-        await until(lambda: ground.publisher.is_waiting)
-        ended = await ground.connection.fetchval(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-            " WHERE application_name = 'steadfaust relay' AND datname = current_database()"
-        )
-        assert ended == 1
-        await until(lambda: not ground.publisher.is_waiting)
-        assert ground.publisher.written == []
-        ground.publisher.holds.set()
-        await ground.drained()
-    assert first_time(ground.found()["o-1"]) == [0, 1, 2]
 
 
 async def test_a_relay_reads_no_more_than_its_bytes(ground: Ground) -> None:

@@ -20,7 +20,6 @@ from tests.waiting import eventually
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 REVIVE_AFTER = 2.0
-FROZEN = 20.0
 #: A cluster gives up a broker that is gone or frozen after its session of 6 s; then leaders, coordinators and
 #: connections follow. Quiet machines need 8 to 12 s in all, one that eight share several times that.
 GOES_ON_WITHIN = 90.0
@@ -132,21 +131,3 @@ def test_the_broker_that_coordinates_the_group_is_killed(stack: Stack, world: Wo
 def test_the_broker_that_coordinates_transactions_is_killed(stack: Stack, world: World) -> None:
     broker = coordinator(world, f"{APP}-lane-{LANES - 1}", TRANSACTION)
     under_load(world, "transaction-coordinator-killed", lambda: restart(stack, broker, signal.SIGKILL))
-
-
-@pytest.mark.verify("a broker that is gone for a while: the killed one stands for it")
-def test_a_broker_freezes_and_wakes_up(stack: Stack, world: World) -> None:
-    broker = coordinator(world, APP, GROUP)
-
-    def freeze() -> None:
-        stack.signal_broker(broker, signal.SIGSTOP)
-        time.sleep(FROZEN)
-        stack.signal_broker(broker, signal.SIGCONT)
-
-    under_load(world, "frozen", freeze)
-    assert any(worker.events("brokers_do_not_answer") for worker in world.running())
-
-
-@pytest.mark.verify("a broker that is gone for a while: the killed one stands for it")
-def test_a_broker_is_restarted_in_order(stack: Stack, world: World) -> None:
-    under_load(world, "restarted", lambda: restart(stack, 1, signal.SIGTERM))

@@ -58,7 +58,6 @@ def processes_of(var: Path) -> list[psutil.Process]:
             id="payment-first-with-files",
             marks=ALONE,
         ),
-        pytest.param(["--kill-worker-after", "50"], id="killed", marks=ALONE),
         pytest.param(["--relay", "cdc"], id="relayed-by-change-data-capture", marks=ALONE),
         pytest.param(["--kill-worker-after", "50", "--restart"], id="killed-and-restarted"),
     ],
@@ -99,15 +98,7 @@ def test_every_order_cent_and_unit_adds_up(tmp_path: Path, how: list[str]) -> No
 
 @pytest.mark.verify("unit/demo: what an interrupt ends; the demo itself runs in `make test`")
 @pytest.mark.parametrize(
-    ("moment", "number"),
-    [
-        pytest.param("starting Kafka", signal.SIGINT, marks=ALONE),
-        pytest.param("starting Kafka", signal.SIGTERM, marks=ALONE),
-        pytest.param("answers on", signal.SIGINT, marks=ALONE),
-        pytest.param("answers on", signal.SIGTERM, marks=ALONE),
-        ("placing orders", signal.SIGINT),
-        pytest.param("placing orders", signal.SIGTERM, marks=ALONE),
-    ],
+    ("moment", "number"), [("starting Kafka", signal.SIGTERM), ("placing orders", signal.SIGINT)]
 )
 def test_interrupted_at_any_moment_it_leaves_nothing_running(
     tmp_path: Path, number: signal.Signals, moment: str

@@ -6,7 +6,7 @@ import pytest
 
 from agents.messages import Order, OrderLine, OrderPlaced
 from tests.scenarios.world import APP, PARTITIONS, World
-from tests.waiting import BOUND, eventually
+from tests.waiting import BOUND
 
 
 def test_a_worker_with_another_partition_count_refuses_to_start(world: World) -> None:
@@ -52,26 +52,6 @@ def test_a_message_whose_handler_fails_waits_and_is_tried_again(world: World) ->
     assert "Later" in {failure["decision"] for failure in failures}
     assert worker.process.poll() is None
     world.check()
-
-
-@pytest.mark.verify("another number of lanes: test_cut.py stands for it")
-def test_a_quick_restart_never_gives_a_partition_two_owners(world: World) -> None:
-    first, second = world.start_worker(), world.start_worker()
-    world.until_shared([first, second])
-    before = world.place("four-lanes", 20)
-    world.until_settled(before)
-    assert (first.stop(), second.stop()) == (0, 0)
-    # At once, so that the broker still knows the members of the old cut by their static ids.
-    third, fourth = world.start_worker(STEADFAUST_LANES="2"), world.start_worker(STEADFAUST_LANES="2")
-    eventually(
-        lambda: sorted([*third.lanes(), *fourth.lanes()]) == [0, 1] or not world.running(),
-        "two lanes over the two workers",
-    )
-    assert [worker.events("worker_stops") for worker in (third, fourth)] == [[], []]
-    after = world.place("two-lanes", 20)
-    world.until_settled(after)
-    world.check()
-    assert (third.stop(), fourth.stop()) == (0, 0)
 
 
 @pytest.mark.verify("a worker that cannot go on: those beside this stand for it")
