@@ -9,10 +9,9 @@ import pytest
 
 from benchmarks.failures.ground import event, events
 from benchmarks.failures.letters import _letters
-from benchmarks.failures.workload import ALWAYS, FAILURES, Outside
+from benchmarks.failures.workload import FAILURES
 from benchmarks.growth.ground import GrowthGround
 from streams.dead_letters.row import LetterState, decode_letter, local_key
-from streams.errors import TransientError
 from streams.staging.keys import store_key
 
 PARTITIONS = 4
@@ -21,17 +20,6 @@ PARTITIONS = 4
 @pytest.fixture
 def ground(tmp_path: Path) -> GrowthGround:
     return GrowthGround("nowhere:1", tmp_path, "failures-test", partitions=PARTITIONS, workload=FAILURES)
-
-
-def test_the_outside_fails_as_often_as_a_message_says() -> None:
-    outside = Outside()
-    failed = 0
-    for number, fails in [(1, 2), (2, 0), (1, 2), (3, ALWAYS), (1, 2), (3, ALWAYS), (3, ALWAYS)]:
-        try:
-            outside.call(number, fails)
-        except TransientError:
-            failed += 1
-    assert failed == 2 + 3
 
 
 def test_a_share_of_the_events_fails_each_with_its_id(ground: GrowthGround) -> None:

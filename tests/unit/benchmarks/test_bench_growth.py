@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.growth.ground import GrowthGround
-from benchmarks.growth.part import ratio, short
 from benchmarks.growth.workload import COUNTS, Count
 from streams.model.codecs import decode_row
 from streams.model.layout import INBOX, partition_of
@@ -36,11 +35,6 @@ def test_preloaded_rows_have_different_keys_in_their_partitions(ground: GrowthGr
         assert decode_row(codec, value) == Count(n=1)
 
 
-@pytest.mark.parametrize("keys", [1, 10, 10_000, 7919])
-def test_events_visit_every_key_before_any_again(ground: GrowthGround, keys: int) -> None:
-    assert {key for _, key, _, _ in ground.events(keys, keys=keys)} == {b"k%d" % i for i in range(keys)}
-
-
 def test_each_event_has_its_own_id_and_decodes(ground: GrowthGround) -> None:
     events = [*ground.events(50, keys=7), *ground.events(50, keys=7)]
     assert len({dict(headers)["ce_id"] for _, _, _, headers in events}) == 100
@@ -61,9 +55,3 @@ def test_preloaded_ids_are_what_the_inbox_looks_for(ground: GrowthGround) -> Non
     ids = {i: inbox.key(handler.name_bytes, b"growth", b"before-%d" % i) for i in (0, 9, 10)}
     keys = [store_key(i % PARTITIONS, name) for i, name in ids.items()]
     assert inbox.seen(keys, time.time()) == [True, True, False]
-
-
-def test_figures_are_printed_as_people_say_them() -> None:
-    names = {0: "0", 999: "999", 10_000: "10 thousand", 250_000: "250 thousand", 5_000_000: "5 million"}
-    assert {n: short(n) for n in names} == names
-    assert ratio(30_000, 40_000) == "0.75"

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
 from benchmarks.kafka import OutputCheck, Rate
-from benchmarks.micro import FULL, Amounts, section
+from benchmarks.micro import FULL, section
 from benchmarks.peers import workload
-from benchmarks.peers.catalog import INTERVALS, Peer
+from benchmarks.peers.catalog import Peer
 from benchmarks.peers.workload import (
     COUNTED,
     KEYS,
@@ -43,15 +43,6 @@ def test_a_table_has_the_medians_of_each_peer() -> None:
         ]
 
 
-def test_a_ratio_is_of_runs_of_one_round() -> None:
-    found = {"lane": rates(40_000, 20_000, 60_000), "faust_at_least_once": rates(4000, 1000, 3000)}
-    table = section(PEERS, {Format.JSON: found}, FULL).tables[0]
-    assert table.rows == [
-        ["the lane", "40,000", "1.00", "2.0", "1.00"],
-        ["stock Faust (no inbox)", "3,000", "20.00", "2.0", "1.00"],
-    ]
-
-
 def test_a_peer_on_two_cores_does_less_with_each() -> None:
     lane = [Rate(30_000, cpu=3.0), Rate(60_000, cpu=1.5), Rate(40_000, cpu=2.0)]
     faster = [Rate(60_000, cpu=3.0), Rate(80_000, cpu=3.0), Rate(80_000, cpu=3.0)]
@@ -59,22 +50,6 @@ def test_a_peer_on_two_cores_does_less_with_each() -> None:
     assert found.tables[0].columns[-1] == "events per CPU second, lane / this"
     assert found.tables[0].rows[0] == ["stock Faust (no inbox)", "80,000", "0.50", "3.0", "1.50"]
     assert found.tables[0].rows[1] == ["the lane", "40,000", "1.00", "2.0", "1.00"]
-
-
-def test_a_table_has_the_peers_of_its_format() -> None:
-    one, both = {"lane": rates(1000)}, {"lane": rates(1000), "faust_at_least_once": rates(100)}
-    json, avro = section(PEERS, {Format.JSON: both, Format.AVRO: one}, FULL).tables
-    assert [len(json.rows), len(avro.rows)] == [2, 1]
-
-
-def test_what_is_compiled_while_it_runs_gets_more_events() -> None:
-    amounts = Amounts(fast=3, slow=1, warmed=12)
-    assert [amounts.of(peer) for peer in PEERS] == [3, 1]
-    assert amounts.of(replace(PEERS[0], warmed=True)) == 12
-
-
-def test_peers_commit_at_a_second_and_at_a_tenth() -> None:
-    assert [every.milliseconds for every in INTERVALS] == [1000, 100]
 
 
 def test_python_peers_collect_garbage_as_a_lane_does() -> None:
@@ -117,10 +92,6 @@ def checked(records: Sequence[Came], *, counted: bool = True) -> None:
 
 def test_an_output_with_each_keys_counts_is_right() -> None:
     checked([came(i) for i in range(3 * KEYS)])
-
-
-def test_keys_may_come_out_in_any_order() -> None:
-    checked([came(i) for key in range(KEYS) for i in range(key, 3 * KEYS, KEYS)])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.pages import key, letters, pages, partition_of, rows
+from benchmarks.pages import key, letters, partition_of, rows
 from schemas import latest
 from streams.dead_letters.row import decode_letter
 from streams.model.codecs import AvroCodec, Schemas, decode_row
@@ -26,9 +26,3 @@ def test_each_hundredth_order_has_a_dead_letter_beside_it() -> None:
     found = [(partition, decode_letter(value)) for partition, _, value, _ in made]
     assert [letter.key for _, letter in found] == [key(n).encode() for n in range(0, 1000, 100)]
     assert all(partition == partition_of(letter.key or b"", LAYOUT) for partition, letter in found)
-
-
-def test_pages_change_keys_each_time_alike_in_each_run() -> None:
-    first, second = pages(1000, 1), pages(1000, 2)
-    assert first == pages(1000, 1)
-    assert first["rows of a key"] != second["rows of a key"]

@@ -25,12 +25,6 @@ def test_what_compiles_while_running_counts_from_half() -> None:
     assert rate_of(slow_until_half, 1000).per_second < 80
 
 
-def test_markers_of_transactions_are_no_events() -> None:
-    # Each transaction of 100 events ends with 4 markers.
-    with_markers = growth([104 * number for number in range(1, 11)])
-    assert rate_of(with_markers, 1000).per_second == pytest.approx(100)
-
-
 @pytest.mark.parametrize("ends", [[10, 1000], [10, 600, 800, 1000], [300, 500, 950, 1000]])
 def test_a_topic_that_grew_by_leaps_has_no_rate(ends: list[int]) -> None:
     with pytest.raises(ValueError, match=r"grew by leaps \(\d steps in all\): give it more events"):

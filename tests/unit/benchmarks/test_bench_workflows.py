@@ -16,7 +16,7 @@ from agents.gateway.wire import Charged, Refunded
 from agents.payments.model import capture_operation, refund_operation
 from benchmarks import workflows
 from benchmarks.latency import Latency
-from benchmarks.peers.shop import Task, charge_of, refund_of
+from benchmarks.peers.shop import charge_of, refund_of
 from benchmarks.sections import Context, NotMeasured
 from benchmarks.workflows import engines
 from benchmarks.workflows.contest import Conducted, Contender, SubmittedOrders, judged, steady_rate
@@ -105,11 +105,6 @@ def test_an_engine_asks_for_the_sagas_operations() -> None:
     assert refund_of(plain) == refund
 
 
-def test_orders_are_due_at_once_or_at_their_rate() -> None:
-    assert [Task([], 0).due(5.0, number) for number in range(3)] == [5.0, 5.0, 5.0]
-    assert [Task([], 10).due(5.0, number) for number in range(3)] == [5.0, 5.1, 5.2]
-
-
 async def test_what_adds_up_is_accepted() -> None:
     await judged(Canned(evidence()), BOUGHT)
 
@@ -176,20 +171,8 @@ def test_a_failure_is_shown_and_others_measured(context: Context, monkeypatch: p
     assert found.notes[-1].startswith("Not measured: the bad one: every order settled exactly once")
 
 
-def test_a_failure_of_ours_is_one_of_the_section(context: Context) -> None:
-    with pytest.raises(NotMeasured, match="every order settled exactly once"):
-        workflows.take(context, contender(Canned(), ours=True), 0)
-
-
 def test_without_go_there_is_no_server_of_temporal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("STEADFAUST_CACHE", str(tmp_path))
     monkeypatch.setattr(engines.shutil, "which", lambda *_, **__: None)
     with pytest.raises(NotMeasured, match="no Go toolchain"):
         temporal_program(lambda _: None)
-
-
-def test_pinned_packages_have_hashes() -> None:
-    lines = engines.REQUIREMENTS.read_text().splitlines()
-    pinned = [number for number, line in enumerate(lines) if "==" in line and not line.startswith("#")]
-    assert pinned
-    assert all("--hash" in lines[number + 1] for number in pinned)

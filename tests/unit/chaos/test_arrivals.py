@@ -20,11 +20,6 @@ def test_everything_arrives_and_nothing_more_than_three_times(count: int, seed: 
     assert all(1 <= each <= 3 for each in times.values())
 
 
-@given(st.integers(0, 3000), st.integers())
-def test_the_same_seed_gives_the_same_arrivals(count: int, seed: int) -> None:
-    assert [*arrivals(range(count), random.Random(seed))] == [*arrivals(range(count), random.Random(seed))]
-
-
 def test_about_every_tenth_comes_again_at_once_and_later() -> None:
     seen = list(arrivals(range(MANY), random.Random(1)))
     places: dict[int, list[int]] = {}
@@ -34,10 +29,3 @@ def test_about_every_tenth_comes_again_at_once_and_later() -> None:
     assert 0.8 < len(apart) / (MANY / REPEATED) < 1.2
     assert min(apart) < WINDOW
     assert max(apart) > LATEST / 2
-
-
-def test_neighbours_do_not_stay_neighbours() -> None:
-    seen = list(arrivals(range(MANY), random.Random(1)))
-    first = list(dict.fromkeys(seen))
-    moved = [abs(place - item) for place, item in enumerate(first)]
-    assert sum(moved) / len(moved) > WINDOW / 4

@@ -18,8 +18,7 @@ import psutil
 import pytest
 
 from chaos.rig.links import Link, LinkFault, LinkFaultKind, Pipe
-from chaos.rig.network import ClientNetwork, Injected
-from chaos.rig.proxy import Begin
+from chaos.rig.network import ClientNetwork
 from chaos.rig.waiting import ChaosFailed
 from streams.local import Stack
 from streams.local.loopback import HOST, reserve
@@ -165,10 +164,6 @@ def pair(place: Place, network: ClientNetwork) -> Pair:
     return place.pair(way(network), "1")
 
 
-def has_done(fault: Injected, times: int) -> None:
-    eventually(lambda: fault.count == times, f"the fault has struck {times} times")
-
-
 def test_a_client_is_led_to_the_advertised_ports(place: Place, network: ClientNetwork) -> None:
     advertised = [broker.listeners["ada"].advertised for broker in place.stack.state.brokers]
     assert network.bootstrap("ada") == ",".join(f"{HOST}:{port}" for port in advertised)
@@ -247,7 +242,7 @@ def test_what_a_blackhole_swallowed_arrives_when_it_ends(network: ClientNetwork,
         assert server.hears_nothing()
         server.says(b"push")
         assert client.hears_nothing()
-        has_done(fault, 2)
+        eventually(lambda: fault.count == 2, "both are held back")
     assert server.receives(b"request")
     assert client.receives(b"push")
 
@@ -272,17 +267,6 @@ def test_a_connection_opened_in_a_blackhole_works_later(place: Place, network: C
     assert server.reaches(client, b"yes")
 
 
-def test_a_connection_given_up_in_a_blackhole_is_not_forgotten(place: Place, network: ClientNetwork) -> None:
-    with network.blackhole("ada"):
-        client = place.client(way(network))
-        client.says(b"anyone?")
-        assert client.hears_nothing()
-        client.socket.close()
-    server = place.accepted("1")
-    assert server.receives(b"anyone?")
-    assert server.is_closed()
-
-
 async def test_a_delay_holds_each_chunk_for_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now, received = 100.0, list[bytes]()
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
@@ -297,14 +281,6 @@ async def test_a_delay_holds_each_chunk_for_its_seconds(monkeypatch: pytest.Monk
         now += later
         pipe.drain()
         assert received == expected_chunks
-
-
-def test_a_delay_is_added_each_way(network: ClientNetwork, pair: Pair) -> None:
-    client, server = pair
-    with network.delay("ada", 0.01) as fault:
-        assert client.reaches(server, b"ping")
-        assert server.reaches(client, b"pong")
-        assert fault.count == 2
 
 
 def test_a_delay_keeps_the_order_of_later_bytes(network: ClientNetwork, pair: Pair) -> None:
@@ -341,17 +317,6 @@ def test_faults_end_one_by_one(place: Place, network: ClientNetwork, pair: Pair)
     assert client.reaches(server, b"whole")
 
 
-def test_two_clients_suffer_each_their_own(place: Place, network: ClientNetwork) -> None:
-    ada, bob = place.joined(way(network), "1"), place.joined(way(network, "bob"), "1")
-    with network.blackhole("ada") as silence, network.cut("bob") as cut:
-        ada[0].says(b"word")
-        assert ada[1].hears_nothing()
-        assert bob[0].is_reset()
-        has_done(silence, 1)
-        has_done(cut, 1)
-    assert ada[1].receives(b"word")
-
-
 def test_a_lost_answer_is_to_a_whole_request(place: Place, network: ClientNetwork) -> None:
     client, server = place.pair(network.gateway("ada"), "gateway")
     with network.gateway_loses_answers() as fault:
@@ -371,20 +336,6 @@ def test_a_gateway_that_is_down_is_so_for_everybody(place: Place, network: Clien
         assert place.is_refused(network.gateway("bob"))
         assert fault.count == 2
     place.pair(network.gateway("bob"), "gateway")
-
-
-def test_a_slow_gateway_delays_each_way_by_half(
-    place: Place, network: ClientNetwork, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client, server = place.pair(network.gateway("ada"), "gateway")
-    requests: list[object] = []
-    tell = network.ask
-    monkeypatch.setattr(network, "ask", lambda request: requests.append(request) or tell(request))
-    with network.gateway_slow(0.02) as fault:
-        assert client.reaches(server, b"GET")
-        assert server.reaches(client, b"200")
-        assert fault.count == 2
-    assert requests[0] == Begin(1, LinkFaultKind.DELAY, ["ada/gateway", "bob/gateway"], 0.01)
 
 
 def test_the_proxy_ends_when_its_owner_is_killed(place: Place) -> None:
@@ -417,12 +368,4 @@ def test_whoever_asks_an_ended_proxy_has_an_error(place: Place) -> None:
 def test_a_stack_without_the_listener_is_told_how_to_start(place: Place) -> None:
     advice = r"broker 1 has no listener eve: start the stack with listeners=\['eve'\]"
     with pytest.raises(ChaosFailed, match=advice), ClientNetwork(place.stack, ["eve"]):
-        pytest.fail("it started")
-
-
-@pytest.mark.usefixtures("network")
-def test_a_port_that_is_taken_is_told(place: Place) -> None:
-    port = place.stack.state.brokers[0].listeners["ada"].advertised
-    taken = f"ada/1 cannot listen on port {port}: .*in use"
-    with pytest.raises(ChaosFailed, match=taken), ClientNetwork(place.stack, ["ada"]):
         pytest.fail("it started")

@@ -138,12 +138,10 @@ def test_a_row_that_is_missing_is_found(table: Table[Any]) -> None:
 
 
 def test_a_payment_of_a_refused_order_is_found() -> None:
-    evidence = whole()
+    evidence, paid_for = whole(), an_order(ExpectedOutcome.CONFIRMED, by_saga=False)
     order_id = an_order(ExpectedOutcome.OUT_OF_STOCK, by_saga=False)
-    paid, key = next(places(evidence, PAYMENTS, an_order(ExpectedOutcome.CONFIRMED, by_saga=False)))
-    paid[key.replace(an_order(ExpectedOutcome.CONFIRMED, by_saga=False).encode(), order_id.encode())] = paid[
-        key
-    ]
+    paid, key = next(places(evidence, PAYMENTS, paid_for))
+    paid[key.replace(paid_for.encode(), order_id.encode())] = paid[key]
     assert f"{order_id}: payments has " in found(evidence)
 
 

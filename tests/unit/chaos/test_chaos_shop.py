@@ -115,13 +115,6 @@ async def test_what_was_accepted_stays_so_whatever_a_repetition_is_answered() ->
     assert client.requests[ID].called_off == 202
 
 
-@pytest.mark.parametrize("status", [422, 409, 500])
-async def test_an_order_that_is_refused_ends_the_run(status: int) -> None:
-    async with shop(status) as (client, _):
-        with pytest.raises(ChaosFailed, match=f"answered {status} to order {ID}"):
-            await client.place(ORDER, "placed")
-
-
 @pytest.mark.parametrize("status", [202, 404, 409])
 async def test_a_cancellation_is_asked_for_until_it_has_an_answer(status: int) -> None:
     async with shop(UNANSWERED, 503, status) as (client, seen):
@@ -130,7 +123,10 @@ async def test_a_cancellation_is_asked_for_until_it_has_an_answer(status: int) -
     assert client.requests[ID] == Request(order_id=ID, way="placed", called_off=status)
 
 
-async def test_a_cancellation_that_is_refused_ends_the_run() -> None:
-    async with shop(500) as (client, _):
+@pytest.mark.parametrize("status", [422, 409, 500])
+async def test_a_request_that_is_refused_ends_the_run(status: int) -> None:
+    async with shop(status, 500) as (client, _):
+        with pytest.raises(ChaosFailed, match=f"answered {status} to order {ID}"):
+            await client.place(ORDER, "placed")
         with pytest.raises(ChaosFailed, match="answered 500 to a cancellation"):
             await client.call_off(ID, "placed")

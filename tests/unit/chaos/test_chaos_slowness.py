@@ -36,10 +36,6 @@ def test_waiting_is_counted_beside_running(before: Figures, after: Figures, expe
     assert factor(before, after) == expected
 
 
-def test_only_processes_that_run_at_the_end_count() -> None:
-    assert factor({1: (50.0, 90.0)}, {2: (2.0, 1.0)}) == 1.5
-
-
 def test_only_the_main_thread_counts() -> None:
     pid = os.getpid()
     assert threading.get_native_id() == pid, "the tests run in the main thread"
@@ -57,7 +53,3 @@ def test_only_the_main_thread_counts() -> None:
     burn(0.3)
     after = used_by_main_thread(pid)
     assert beside.ran - before.ran < after.ran - beside.ran
-
-
-def test_of_a_process_that_has_ended_there_is_nothing() -> None:
-    assert used_by_main_thread(2**22 + 1) == Used(0.0, 0.0)

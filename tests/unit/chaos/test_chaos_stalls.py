@@ -97,6 +97,10 @@ def test_a_stall_belongs_to_the_fault_it_begins_with() -> None:
     stalled = found(run, steady_but((26, 39)))
     assert stalled["kill_worker"].seconds < 1
     assert stalled["kill_broker"].seconds == lasts(13)
+    assert not found(
+        run_with(fault("kill_worker", 20, 28), fault("kill_broker", 22, 30)), steady_but((20, 33))
+    )["kill_worker"].alone
+    assert found(run_with(*BETWEEN), steady_but((20, 32)))["kill_worker"].alone
     elsewhere = found(run_with(fault("kill_worker", 5, 8)), steady_but((40, 55)))
     assert elsewhere["kill_worker"].seconds < 1
     assert elsewhere[""].seconds == lasts(15)
@@ -106,14 +110,6 @@ def test_the_longest_of_all_lanes_counts() -> None:
     run = run_with(fault("kill_worker", 20, 28), lanes=2)
     stall = found(run, steady_but((20, 23)), steady_but((20, 27)))["kill_worker"]
     assert (stall.lane, stall.seconds) == (1, lasts(7))
-
-
-def test_a_stall_tells_how_long_it_was() -> None:
-    beside = run_with(fault("kill_worker", 20, 28), fault("kill_broker", 22, 30))
-    assert not found(beside, steady_but((20, 33)))["kill_worker"].alone
-    assert found(run_with(*BETWEEN), steady_but((20, 32)))["kill_worker"].alone
-    assert found(run_with(*AFTER_A_BROKER), steady_but((15, 29)))["kill_worker"].seconds == lasts(9)
-    assert found(run_with(KILLED), steady_but((20, 60)))["kill_worker"].seconds == lasts(40)
 
 
 def test_faults_that_follow_each_other_closely_are_each_judged() -> None:

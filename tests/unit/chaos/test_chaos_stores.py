@@ -94,12 +94,6 @@ def test_a_store_that_a_lane_has_written_equals_its_changelogs(lane: Lane) -> No
     assert lane.compared() == Compared("slot-0/4-partitions-2-lanes/lane-1", LANE, Place.AT_END, (), rows=5)
 
 
-def test_a_recovered_store_stands_behind_the_last_marker_too(lane: Lane) -> None:
-    lane.write(*CHANGES)
-    lane.store.apply((), lane.ends)
-    assert lane.compared().place is Place.AT_END
-
-
 def test_what_was_never_flushed_is_read_as_well(lane: Lane, tmp_path: Path) -> None:
     """A killed worker leaves it in the write-ahead log."""
     lane.write(*CHANGES)
@@ -146,18 +140,6 @@ def test_a_copy_positioned_beyond_the_log_is_ahead(lane: Lane) -> None:
     compared = lane.compared()
     assert compared.place is Place.AHEAD
     assert compared.differences == ("app-stock-changelog[3] at 9, its end is 8",)
-
-
-def test_a_copy_of_a_log_that_is_gone_is_ahead(lane: Lane) -> None:
-    lane.write(*CHANGES)
-    del lane.ends[TP("app-stock-changelog", PARTITION)]
-    assert lane.compared().place is Place.AHEAD
-
-
-def test_a_copy_of_another_lane_is_held_against_that_lane(lane: Lane) -> None:
-    lane.write(*CHANGES)
-    lane.rebuilt.add("stock", Written("app-stock-changelog", 0, 0, row_key(b"elsewhere"), b"x"))
-    assert lane.compared().differences == ()
 
 
 def test_stores_of_as_many_lanes_are_found(lane: Lane, tmp_path: Path) -> None:

@@ -117,20 +117,33 @@ def test_two_workers_are_soon_three_again(faults: list[Planned]) -> None:
 
 
 @given(runs)
-def test_two_brokers_are_never_away_at_a_time(faults: list[Planned]) -> None:
+def test_what_comes_at_a_time_can_be_survived(faults: list[Planned]) -> None:
     for scene in scenes(faults):
+        kinds = {fault.kind for fault in scene}
+        assert len(scene) <= 2
+        assert len(scene) == 1 or not ALONE & kinds
         assert sum(fault.kind in OF_BROKERS for fault in scene) <= 1
         assert all(fault.broker in (None, *range(1, BROKERS + 1)) for fault in scene)
-
-
-@given(runs)
-def test_simultaneous_faults_hit_different_workers_and_spare_one(faults: list[Planned]) -> None:
-    for scene in scenes(faults):
-        assert len(scene) <= 2
         hit = [
             fault.slot for fault in scene if fault.slot is not None and fault.kind is not FaultKind.ADD_WORKER
         ]
         assert len(hit) == len(set(hit)) < WORKERS
+        of_database = [fault for fault in scene if fault.kind in OF_DATABASE]
+        assert len(of_database) <= 1
+        assert all(fault.slot is fault.broker is None for fault in of_database)
+        assert all(fault.which in range(RELAYS) for fault in of_database)
+    assert sum(fault.kind is FaultKind.ROLLING_DEPLOY for fault in faults) <= 1
+    assert sum(fault.kind in RARE for fault in faults) <= 1
+
+
+@given(runs)
+def test_calm_follows_as_what_was_before_asks_for(faults: list[Planned]) -> None:
+    for scene, following in pairwise(scenes(faults)):
+        if all(any(fault.kind in COSTS_ATTEMPTS for fault in each) for each in (scene, following)):
+            assert following[0].calm > LONGEST_DELAY, "a last attempt would meet the next fault"
+        if len(scene) == 1 and scene[0].kind in (FaultKind.KILL_WORKER, FaultKind.ROLLING_RESTART):
+            assert following[0].calm > AFTER
+        assert following[0].calm > BEFORE
 
 
 @given(runs)
@@ -138,21 +151,6 @@ def test_a_fault_lasts_as_long_as_its_kind_may(faults: list[Planned]) -> None:
     for fault in faults:
         more_than, at_most = LASTS.get(fault.kind, (-1.0, inf))
         assert more_than < fault.seconds <= at_most
-
-
-@given(runs)
-def test_a_last_attempt_does_not_meet_the_next_fault(faults: list[Planned]) -> None:
-    for scene, following in pairwise(scenes(faults)):
-        if all(any(fault.kind in COSTS_ATTEMPTS for fault in each) for each in (scene, following)):
-            assert following[0].calm > LONGEST_DELAY
-
-
-@given(runs)
-def test_a_lone_kill_leaves_calm_to_judge_it(faults: list[Planned]) -> None:
-    for scene, following in pairwise(scenes(faults)):
-        if len(scene) == 1 and scene[0].kind in (FaultKind.KILL_WORKER, FaultKind.ROLLING_RESTART):
-            assert following[0].calm > AFTER
-        assert following[0].calm > BEFORE
 
 
 @given(seeds)
@@ -163,18 +161,6 @@ def test_a_lone_outage_outlasts_every_saga_deadline(seed: int) -> None:
     (fault,) = scene
     assert fault.slot is None
     assert fault.seconds > max(step.timeout for stage in OrderSaga.stages for step in stage)
-
-
-@given(runs)
-def test_at_most_one_deploy_and_one_rare_fault(faults: list[Planned]) -> None:
-    assert sum(fault.kind is FaultKind.ROLLING_DEPLOY for fault in faults) <= 1
-    assert sum(fault.kind in RARE for fault in faults) <= 1
-
-
-@given(runs)
-def test_what_needs_all_workers_to_itself_stands_alone(faults: list[Planned]) -> None:
-    for scene in scenes(faults):
-        assert len(scene) == 1 or not ALONE & {fault.kind for fault in scene}
 
 
 @settings(max_examples=examples(30))
@@ -199,16 +185,6 @@ def test_a_long_run_has_every_kind_and_point(seed: int) -> None:
     assert {fault.point for fault in faults if fault.kind is FaultKind.KILL_AT_POINT} == set(POINTS)
     assert {fault.after for fault in faults if fault.kind is FaultKind.KILL_WORKER} == set(AfterKill)
     assert any(fault.beside for fault in faults)
-
-
-@given(runs)
-def test_one_database_fault_at_a_time(faults: list[Planned]) -> None:
-    for scene in scenes(faults):
-        those = [fault for fault in scene if fault.kind in OF_DATABASE]
-        assert len(those) <= 1
-        for fault in those:
-            assert fault.slot is fault.broker is None
-            assert fault.which in range(RELAYS)
 
 
 def test_database_faults_stand_beside_worker_and_broker_faults() -> None:

@@ -10,84 +10,65 @@ import pytest
 from chaos.evidence.worker_log import WorkerLog
 
 
-class Writer:
-    """Writes as a worker does."""
+def assigned(*lanes: int) -> str:
+    return line("lanes_assigned", active=lanes)
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.touch()
 
-    def say(self, event: str, **fields: object) -> None:
-        self.raw(json.dumps({"event": event, **fields}) + "\n")
-
-    def raw(self, text: str) -> None:
-        with self.path.open("a") as file:
-            file.write(text)
+def line(event: str, **fields: object) -> str:
+    return json.dumps({"event": event, **fields}) + "\n"
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> Writer:
-    return Writer(tmp_path / "worker.log")
+def log(tmp_path: Path) -> WorkerLog:
+    (tmp_path / "worker.log").touch()
+    return WorkerLog(tmp_path / "worker.log")
 
 
-@pytest.fixture
-def log(writer: Writer) -> WorkerLog:
-    return WorkerLog(writer.path)
+def write(log: WorkerLog, *text: str) -> None:
+    with log.path.open("a") as file:
+        file.write("".join(text))
 
 
-def test_lanes_are_those_of_the_last_assignment(writer: Writer, log: WorkerLog) -> None:
+ONE, TWO = line("lane_opened", lane=1), line("lane_opened", lane=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "owned", "opened"),
+    [
+        ([], set(), set()),
+        ([assigned(1, 2), assigned(2)], {2}, set()),
+        ([assigned(1, 2), ONE, TWO], {1, 2}, {1, 2}),
+        ([assigned(1, 2), ONE, TWO, line("lane_reopens", lane=1, error="Fenced")], {1, 2}, {2}),
+        ([assigned(1, 2), ONE, TWO, line("lane_reopens", lane=1, error="Fenced"), ONE], {1, 2}, {1, 2}),
+        ([assigned(1, 2), ONE, TWO, assigned(1)], {1}, {1}),
+        ([assigned(1), TWO, assigned(1, 2)], {1, 2}, set()),
+        ([assigned(1), ONE, line("lane_stopped", lane=1)], {1}, set()),
+        ([assigned(1), ONE, line("lane_quarantined", lane=1)], {1}, set()),
+        (["[2026-11-21] [WARNING] Heartbeat failed\n{not json}\n\xff\n", assigned(1)], {1}, set()),
+        ([assigned(1), assigned(7)[:-5]], {1}, set()),
+    ],
+    ids=[
+        *("empty", "the last assignment", "opened", "failed", "opened again", "taken away"),
+        *("opened while leaving", "stopped", "quarantined", "lines of others", "half a line"),
+    ],
+)
+def test_lanes_are_what_the_log_says(
+    log: WorkerLog, text: list[str], owned: set[int], opened: set[int]
+) -> None:
+    write(log, *text)
+    assert (log.assigned, log.opened) == (owned, opened)
+
+
+def test_half_a_line_waits_for_its_end(log: WorkerLog) -> None:
+    write(log, assigned(7)[:20])
     assert log.assigned == frozenset()
-    writer.say("lanes_assigned", active=[1, 2])
-    assert log.assigned == {1, 2}
-    writer.say("lanes_assigned", active=[2])
-    assert log.assigned == {2}
-
-
-def test_a_lane_is_open_until_failed_or_taken_away(writer: Writer, log: WorkerLog) -> None:
-    writer.say("lanes_assigned", active=[1, 2, 3])
-    for lane in (1, 2, 3):
-        writer.say("lane_opened", lane=lane)
-    assert log.opened == {1, 2, 3}
-    writer.say("lane_reopens", lane=1, error="Fenced('...')")
-    writer.say("lanes_assigned", active=[1, 2])
-    assert log.opened == {2}
-    writer.say("lane_opened", lane=1)
-    assert log.opened == {1, 2}
-
-
-def test_a_lane_opening_while_leaving_is_not_open(writer: Writer, log: WorkerLog) -> None:
-    writer.say("lanes_assigned", active=[1])
-    writer.say("lane_opened", lane=2)
-    assert log.opened == frozenset()
-    writer.say("lanes_assigned", active=[1, 2])
-    assert log.opened == frozenset()
-
-
-@pytest.mark.parametrize("event", ["lane_stopped", "lane_quarantined"])
-def test_a_lane_that_has_given_up_is_not_open(writer: Writer, log: WorkerLog, event: str) -> None:
-    writer.say("lanes_assigned", active=[1])
-    writer.say("lane_opened", lane=1)
-    writer.say(event, lane=1)
-    assert log.opened == frozenset()
-
-
-def test_half_a_line_waits_for_its_end(writer: Writer, log: WorkerLog) -> None:
-    writer.raw('{"event": "lanes_assigned", "act')
-    assert log.assigned == frozenset()
-    writer.raw('ive": [7]}\n')
+    write(log, assigned(7)[20:])
     assert log.assigned == {7}
 
 
-def test_lines_of_others_are_passed_over(writer: Writer, log: WorkerLog) -> None:
-    writer.raw("[2026-11-21 14:40:28] [WARNING] Heartbeat failed\n{not json}\n\xff\n")
-    writer.say("lanes_assigned", active=[1])
-    assert log.assigned == {1}
-
-
-def test_events_since_a_mark_are_those_that_came_later(writer: Writer, log: WorkerLog) -> None:
-    writer.say("lane_opened", lane=1)
+def test_events_since_a_mark_are_those_that_came_later(log: WorkerLog) -> None:
+    write(log, ONE)
     mark = log.mark()
-    writer.say("lane_opened", lane=2)
-    writer.say("lane_reopens", lane=1)
+    write(log, TWO, line("lane_reopens", lane=1))
     assert [event["lane"] for event in log.events("lane_opened", mark)] == [2]
     assert [event["lane"] for event in log.events("lane_opened")] == [1, 2]
