@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import signal
 import socket
@@ -17,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from demo.worker_log import WorkerLog
 from streams.local.loopback import HOST
 
 PROJECT = Path(__file__).parents[1]
@@ -41,11 +41,9 @@ class DemoWorker:
     def __init__(self, number: int, log: Path, environment: Mapping[str, str]) -> None:
         self.number = number
         self.log = log
-        self.assigned: set[int] = set()
-        self.opened: set[int] = set()
         self.told_to_end = False
         with log.open("ab") as output:
-            self._read = output.tell()
+            self.events = WorkerLog(log, output.tell())
             self.process = subprocess.Popen(
                 _COMMAND,
                 cwd=PROJECT,
@@ -63,27 +61,9 @@ class DemoWorker:
 
     @property
     def ready(self) -> bool:
-        """Whether it has lanes and all of them are open, as far as `follow` has read."""
-        return self.alive and bool(self.assigned) and self.assigned <= self.opened
-
-    def follow(self) -> None:
-        """Read what its log says since the last time."""
-        with self.log.open("rb") as file:
-            file.seek(self._read)
-            lines = file.read()
-        whole = lines[: lines.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.splitlines():
-            self._learn(line)
-
-    def _learn(self, line: bytes) -> None:
-        with suppress(ValueError):  # not everything in the log is an event
-            match json.loads(line):
-                case {"event": "lanes_assigned", "active": list(lanes)}:
-                    self.assigned = set(lanes)
-                    self.opened &= self.assigned
-                case {"event": "lane_opened", "lane": int(lane)}:
-                    self.opened.add(lane)
+        """Whether it has lanes and all of them are open."""
+        assigned = self.events.assigned
+        return self.alive and bool(assigned) and assigned <= self.events.opened
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal; nothing happens when it has ended already."""
@@ -121,11 +101,9 @@ class Workers:
 
     def lanes_open(self) -> set[int]:
         """Lanes that are open, once every worker has all of its own open; empty until then."""
-        for worker in self.running.values():
-            worker.follow()
         if not all(worker.ready for worker in self.running.values()):
             return set()
-        return set().union(*(worker.opened for worker in self.running.values()))
+        return set().union(*(worker.events.opened for worker in self.running.values()))
 
     def report_deaths(self) -> int:
         """Report the workers that have ended by themselves, each once; returns how many were found."""

@@ -11,13 +11,13 @@ import signal
 import time
 from pathlib import Path
 
-from chaos.evidence.worker_log import Event
 from chaos.faults.ground import MEETS_WITHIN, OPEN_WITHIN, Ground, happened, lasting
 from chaos.rig.edge import RELAYS, WAYS, api_name, relay_name
 from chaos.rig.kinds import Planned
 from chaos.rig.processes import ChildProcess
 from chaos.rig.records import Happened
 from chaos.rig.waiting import ChaosFailed, until, until_answered
+from demo.worker_log import Event
 from streams.postgres.relay.options import SHARDS
 
 #: Seconds from when what was hit is there again until the edge does all of its work.

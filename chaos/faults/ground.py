@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from chaos.evidence.worker_log import Event
 from chaos.load.load import Load
 from chaos.rig.brokers import BrokerAdmin
 from chaos.rig.edge import Edge
@@ -18,6 +17,7 @@ from chaos.rig.kinds import LANES_AFTER, Planned
 from chaos.rig.network import ClientNetwork
 from chaos.rig.records import Happened
 from chaos.rig.waiting import ChaosFailed, until
+from demo.worker_log import Event
 from streams.local import Stack
 from streams.model.layout import Layout
 

@@ -8,8 +8,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from chaos.evidence.worker_log import WorkerLog
 from chaos.rig.records import ProcessEnd
+from demo.worker_log import WorkerLog
 from demo.workers import PROJECT
 from streams.runtime.faust.process import EXIT_HUNG
 

@@ -238,19 +238,6 @@ async def test_a_charge_that_was_never_made_cannot_be_given_back(gateway):
     assert refused.value.status == 404
 
 
-async def test_a_refund_cannot_itself_be_given_back(gateway):
-    charge = await gateway.charge(operation=new(), cents=10, card=ACCEPTED)
-    refund = await gateway.refund(operation=new("refund"), charge_operation=charge.operation)
-    with pytest.raises(GatewayRefused, match="unknown_charge"):
-        await gateway.refund(operation=new("refund"), charge_operation=refund.operation)
-
-
-async def test_a_declined_charge_has_nothing_to_give_back(gateway):
-    charge = await gateway.charge(operation=new(), cents=10, card=DECLINED)
-    with pytest.raises(GatewayRefused, match="not_captured"):
-        await gateway.refund(operation=new("refund"), charge_operation=charge.operation)
-
-
 async def test_one_operation_is_not_both_a_charge_and_a_refund(gateway):
     charge = await gateway.charge(operation=new(), cents=10, card=ACCEPTED)
     with pytest.raises(GatewayRefused, match="operation_conflict"):
@@ -320,26 +307,6 @@ async def test_a_charge_whose_answer_is_outstanding_survives_a_kill(tmp_path):
         assert (await ledger_of(again.url))["totals"]["captured"] == 1
 
 
-async def test_the_gateway_ends_in_order_with_an_answer_outstanding(tmp_path):
-    process = GatewayProcess(tmp_path)
-    async with HttpGateway(process.url, retries=GatewayRetries(attempt=30, total=30, base=0.01)) as gateway:
-        waiting = asyncio.create_task(gateway.charge(operation="a", cents=7, card=CHARGED_BUT_TIMED_OUT))
-        await found(gateway, "a")
-        assert await asyncio.to_thread(process.stop) == 0
-        waiting.cancel()
-        await asyncio.wait([waiting])
-
-
-async def test_a_hundred_simultaneous_asks_are_one_row_of_the_ledger(process):
-    operation = new()
-    async with HttpGateway(process.url, retries=PATIENT, connections=100) as gateway:
-        await asyncio.gather(
-            *(gateway.charge(operation=operation, cents=7, card=ACCEPTED) for _ in range(100))
-        )
-    rows = (await ledger_of(process.url))["rows"]
-    assert len([row for row in rows if row["operation"] == operation]) == 1
-
-
 @pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGINT"])
 def test_a_signal_ends_the_gateway_in_order(tmp_path, signal_name):
     process = GatewayProcess(tmp_path)
@@ -361,10 +328,6 @@ def test_a_taken_port_is_one_clear_line(tmp_path):
         port = str(taken.getsockname()[1])
         said = start_in_vain(tmp_path, port)
     assert said == f"gateway: port {port} is taken by another process; PORT=0 takes a free one\n"
-
-
-def test_a_port_that_is_no_port_is_one_clear_line(tmp_path):
-    assert start_in_vain(tmp_path, "http") == "gateway: PORT is 'http', expected a number from 0 to 65535\n"
 
 
 def test_a_ledger_that_is_no_database_is_one_clear_line(tmp_path):

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import pytest
 
-from chaos.evidence.worker_log import WorkerLog
 from chaos.faults.ground import Ground
 from chaos.faults.perform import perform
 from chaos.rig.kinds import FaultKind, Planned
 from chaos.rig.network import S3, ClientNetwork
 from chaos.rig.waiting import ChaosFailed
+from demo.worker_log import WorkerLog
 from streams.errors import BlobsUnavailable
 from streams.local import Stack
 from streams.s3 import S3Blobs, S3Options

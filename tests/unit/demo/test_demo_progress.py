@@ -93,19 +93,6 @@ def test_it_sees_how_long_orders_are_under_way(clock: Clock) -> None:
     assert tally.seen(within=2.0) == (0, 2, 7.0, 0.0)
 
 
-def test_the_recent_rate_forgets_what_is_long_ago(clock: Clock) -> None:
-    tally = OrderCounts(20, clock)
-    tally.place("any")
-    tally.recent_rate()
-    tally.settle(map(settled, range(10)))
-    clock.now += 1
-    assert tally.recent_rate() == 10.0
-    for _ in range(8):
-        clock.now += 1
-        rate = tally.recent_rate()
-    assert rate == 0.0
-
-
 def test_it_knows_how_long_nothing_has_moved(clock: Clock) -> None:
     tally = OrderCounts(20, clock)
     assert tally.idle() == 0.0

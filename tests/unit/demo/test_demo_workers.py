@@ -66,11 +66,6 @@ def opened(start: Start) -> Workers:
     return workers
 
 
-def say(worker: DemoWorker, text: str) -> None:
-    with worker.log.open("a") as log:
-        log.write(text)
-
-
 def log_of(worker: DemoWorker) -> str:
     return worker.log.read_text()
 
@@ -78,30 +73,6 @@ def log_of(worker: DemoWorker) -> str:
 def test_lanes_are_open_when_all_that_were_assigned_are(start: Start) -> None:
     workers = opened(start)
     assert workers.lanes_open() == {0, 1}
-
-
-def test_an_assigned_lane_that_is_closed_keeps_them_waiting(start: Start) -> None:
-    workers = start(HALF_OPEN)
-    eventually(lambda: "lane_opened" in log_of(workers.running[1]), "a lane is open")
-    assert workers.lanes_open() == set()
-
-
-def test_a_half_written_line_is_read_when_whole(start: Start) -> None:
-    workers = start(HALF_OPEN)
-    worker = workers.running[1]
-    eventually(lambda: "lane_opened" in log_of(worker), "a lane is open")
-    say(worker, '{"event": "lane_op')
-    assert workers.lanes_open() == set()
-    say(worker, 'ened", "lane": 0}\n')
-    assert workers.lanes_open() == {0, 1}
-
-
-def test_a_lane_that_was_given_away_must_open_again(start: Start) -> None:
-    workers = opened(start)
-    say(workers.running[1], '{"event": "lanes_assigned", "active": [1]}\n')
-    assert workers.lanes_open() == {1}
-    say(workers.running[1], '{"event": "lanes_assigned", "active": [0, 1]}\n')
-    assert workers.lanes_open() == set()
 
 
 def test_a_death_is_reported_once_with_its_log(start: Start, lines: list[str]) -> None:

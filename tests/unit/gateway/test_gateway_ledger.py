@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from agents.gateway.cards import ACCEPTED, CHARGED_BUT_TIMED_OUT, DECLINED, unavailable
 from agents.gateway.ledger import GroupCommit, Ledger
-from agents.gateway.wire import ChargeAsk, Charged, RefundAsk, Refunded, Refusal
+from agents.gateway.wire import ChargeAsk, RefundAsk, Refusal
 from tests.effort import examples
 from tests.waiting import BOUND, eventually_async
 
@@ -123,17 +123,6 @@ TestLedgerAgainstADict.settings = settings(max_examples=examples(60), stateful_s
 def ledger(tmp_path):
     with closing(Ledger(tmp_path / "ledger.sqlite")) as ledger:
         yield ledger
-
-
-def test_an_ask_knows_earlier_asks_of_its_batch(ledger):
-    charge, again, refund = ledger.apply(
-        [ChargeAsk("a", 5, ACCEPTED), ChargeAsk("a", 5, ACCEPTED), RefundAsk("b", "a")]
-    )
-    assert isinstance(charge.row, Charged)
-    assert (charge.first, again.first, refund.first) == (True, False, True)
-    assert again.row == charge.row
-    assert isinstance(refund.row, Refunded)
-    assert refund.row.cents == 5
 
 
 def test_a_failed_batch_does_nothing(ledger):

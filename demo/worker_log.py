@@ -11,11 +11,11 @@ Event = dict[str, Any]
 
 
 class WorkerLog:
-    """Follows one log. Asking reads on; what was read is kept."""
+    """Follows one log, from a place on. Asking reads on; what was read is kept."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, since: int = 0) -> None:
         self.path = path
-        self._read = 0
+        self._read = since
         self._events: list[Event] = []
         self._assigned: frozenset[int] = frozenset()
         self._opened: set[int] = set()

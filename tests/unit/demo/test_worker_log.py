@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.evidence.worker_log import WorkerLog
+from demo.worker_log import WorkerLog
 
 
 def assigned(*lanes: int) -> str:
