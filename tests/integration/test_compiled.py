@@ -38,6 +38,7 @@ TESTS = (
     "timers",
 )
 
+pytestmark = pytest.mark.timeout(1800)
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
 
@@ -50,9 +51,7 @@ def compiled(pytestconfig: pytest.Config) -> dict[str, str]:
 
 def python(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=280, check=False
-    )
+    return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
 
 
 def where_modules_are(environment: dict[str, str]) -> list[str]:
@@ -94,14 +93,13 @@ def test_a_worker_runs_what_was_compiled(compiled: dict[str, str]) -> None:
 
 @needs_compiler
 @pytest.mark.verify("it compiles once more: the copy, compiled alike, stands for it")
-@pytest.mark.timeout(900)
 def test_what_a_wheel_has_installed_is_compiled_without_being_told(tmp_path: Path) -> None:
     left = shutil.ignore_patterns(".*", "var", "build", "dist", "__pycache__", "*.egg-info")
     shutil.copytree(PROJECT, tmp_path / "project", ignore=left)
     options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path))
     command = [sys.executable, "-m", "pip", "wheel", *options, str(tmp_path / "project")]
     environment = {**os.environ, "STEADFAUST_COMPILED": "1"}
-    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=880)
+    subprocess.run(command, env=environment, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("steadfaust-*.whl")
     installed = tmp_path / "installed"
     shutil.unpack_archive(wheel, installed, "zip")

@@ -14,9 +14,7 @@ from structlog.testing import capture_logs
 from streams.postgres import Connection, Database, Job, QueueOptions, QueueWorker
 from streams.postgres.cdc import CdcRelay, ConnectorStatus, TaskStatus
 from streams.postgres.cdc.lifecycle import ensure_publication
-from streams.postgres.cdc.marking import Marking
 from streams.postgres.database import connect
-from streams.postgres.errors import StatementRefused
 from streams.postgres.outbox_owner import RelayKind, claim_outbox
 from streams.postgres.queue import worker
 from streams.postgres.relay import After
@@ -305,29 +303,6 @@ async def test_the_outbox_is_claimed_when_the_lock_is_gone(database: Database) -
                 await drained(database)
     async with database.acquire() as connection:
         await claim_outbox(connection, RelayKind.POLL)
-
-
-async def test_marking_what_a_connector_relayed_waits_for_a_lock(database: Database) -> None:
-    pool, marking = database.pool, Marking(database.url)
-    await pool.execute("INSERT INTO outbox_owner (relay) VALUES ('cdc')")
-    slot = "outbox_" + await pool.fetchval("SELECT current_database()")
-    await pool.execute("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
-    try:
-        await put_rows(database, 1, 2)
-        async with database.acquire() as connection, operator(database) as other:
-            assert await marking.step(connection) == []
-            await connection.execute("SET synchronous_commit = on")
-            await connection.execute("SELECT pg_logical_emit_message(true, 'test', 'beyond')")
-            advance = "SELECT pg_replication_slot_advance($1, pg_current_wal_flush_lsn())"
-            await connection.execute(advance, slot)
-            await other.execute("SELECT FROM outbox FOR UPDATE")
-            pid = await other.fetchval("SELECT pg_backend_pid()")
-            with pytest.raises(StatementRefused, match=f"marking waits for a lock held by pid {pid} .psql"):
-                await marking.step(connection)
-            await other.execute("ROLLBACK")
-            assert len(await marking.step(connection)) == 2
-    finally:
-        await pool.execute("SELECT pg_drop_replication_slot($1)", slot)
 
 
 @pytest.mark.parametrize("after", After)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from streams.local import declared, local_stack
+from streams.local import Stack, declared, local_stack
+from tests.postgres import in_a_loop, migrated, of_database
+from tests.scenarios.relay_ground import prepared
 from tests.scenarios.world import World
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -22,6 +24,17 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         world = World(stack.bootstrap, stack.url("gateway"), var, choreography)
         with world.supplied():
             yield world
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Kafka, Connect and a PostgreSQL with a database for each kind of relay; tests may kill them."""
+    var = tmp_path_factory.mktemp("relays")
+    with local_stack(var, databases=["captured", "polled"], cdc=True, revive_after=3.0) as stack:
+        in_a_loop(prepared(stack.bootstrap))
+        for database in ("captured", "polled"):
+            in_a_loop(migrated(of_database(stack.url("postgres"), database)))
+        yield stack
 
 
 @pytest.fixture(autouse=True)

@@ -159,7 +159,6 @@ def by_command(var: Path) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "chaos.check", "--var", str(var), "--json"],
         capture_output=True,
         text=True,
-        timeout=120,
     )
 
 

@@ -15,7 +15,7 @@ from chaos.controls.trial import ControlsReport
 ENDS_WITHIN = 120
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.verify("a checker that sees: test_chaos_check.py covers it")
 def test_the_checker_goes_red_without_each_protection_and_only_then(tmp_path: Path) -> None:
     with subprocess.Popen(
@@ -25,7 +25,7 @@ def test_the_checker_goes_red_without_each_protection_and_only_then(tmp_path: Pa
         text=True,
     ) as controls:
         try:
-            output, errors = controls.communicate(timeout=500)
+            output, errors = controls.communicate()
         finally:
             controls.terminate()  # if it has not ended: it ends what it has started
             controls.wait(ENDS_WITHIN)

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
-from typing import NamedTuple
 
 import asyncpg
 import pytest
 
-from streams.local import Stack, local_stack
+from streams.claims.checks import ClaimChecks
+from streams.local import Stack
 from streams.model.codecs import Schemas, avro
 from streams.model.layout import Layout
 from streams.model.schema_versions import nothing_frozen
 from streams.ports import Record
+from streams.positions.declared import TopicSpec
 from streams.postgres import Connection, Database
 from streams.postgres.cdc import RelayKind
 from streams.postgres.database import connect
 from streams.postgres.replication_slot import drop_slot
 from streams.runtime.client import Producer, TopicReader
-from tests.postgres import in_a_loop, migrated, of_database
+from streams.runtime.kafka.topics import KafkaTopics
+from streams.testing.blobs import MemoryBlobs
+from tests.postgres import in_a_loop, of_database
 from tests.relays import Step, first_time, new_outbox, publish, unpublished, until
 from tests.scenarios.relay_ground import APP, Ground, crash, new_orders, prepared
 
@@ -36,23 +38,8 @@ BOTH_KILLED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Kafka, PostgreSQL and Connect of this module, which tests may kill."""
-    var = tmp_path_factory.mktemp("relays")
-    with local_stack(var, databases=["captured", "polled"], cdc=True, revive_after=3.0) as stack:
-        in_a_loop(prepared(stack.bootstrap))
-        for database in ("captured", "polled"):
-            in_a_loop(migrated(of_database(stack.url("postgres"), database)))
-        yield stack
-
-
-class Place(NamedTuple):
-    """Where a ground is."""
-
-    postgres: str
-    bootstrap: str
-    stack: Stack | None
+#: Where a ground is: PostgreSQL, Kafka, and the stack that tests may kill.
+Place = tuple[str, str, Stack | None]
 
 
 @pytest.fixture
@@ -67,17 +54,17 @@ def place(request: pytest.FixtureRequest, kind: RelayKind) -> Place:
     if kind is POLL and request.node.get_closest_marker("verify") is None:
         bootstrap = request.getfixturevalue("kafka").bootstrap
         in_a_loop(prepared(bootstrap))
-        return Place(request.getfixturevalue("postgres_url"), bootstrap, None)
-    stack: Stack = request.getfixturevalue("ours")
+        return request.getfixturevalue("postgres_url"), bootstrap, None
+    stack: Stack = request.getfixturevalue("captured")
     url = of_database(stack.url("postgres"), "captured" if kind is CDC else "polled")
-    return Place(url, stack.bootstrap, stack)
+    return url, stack.bootstrap, stack
 
 
 @pytest.fixture
 async def ground(kind: RelayKind, place: Place, tmp_path: Path) -> AsyncIterator[Ground]:
-    """What a test has."""
-    async with Database(place.postgres) as database:
-        yield Ground(kind, place.bootstrap, database, tmp_path, new_orders(), place.stack)
+    url, bootstrap, stack = place
+    async with Database(url) as database:
+        yield Ground(kind, bootstrap, database, tmp_path, new_orders(), stack)
 
 
 def stack_of(ground: Ground) -> Stack:
@@ -91,18 +78,32 @@ def said(record: Record) -> list[tuple[str, bytes]]:
     return [(name, value) for name, value in record.headers if name != "ce_time" and value is not None]
 
 
+class Unheard(Step, frozen=True, kw_only=True):
+    """For a topic that is made later."""
+
+    TOPIC = "shop.order.unheard.v1"
+
+
 @pytest.mark.parametrize("kind", BOTH)
 async def test_a_record_is_the_one_that_a_producer_writes(ground: Ground) -> None:
-    order, other = ground.orders[:2]
+    order, outbox, blobs = ground.orders[0], new_outbox(), MemoryBlobs()
+    outbox.claims = ClaimChecks(blobs, bucket=blobs.bucket, threshold=500)
+    steps = [Step(order=order, number=1), Step(order=order, number=2, note="n" * 1000)]
     async with ground.database.acquire() as connection:
-        await publish(outbox := new_outbox(), connection, (order, 1))
+        for step in steps:
+            await publish(outbox, connection, (order, step.number), note=step.note)
     with ground.relay():
         await ground.drained()
-    async with Producer(ground.bootstrap, avro(nothing_frozen, Schemas()), source="shop") as producer:
-        await producer.send(Step(order=order, number=1), message_id=f"{order}:1")
-        await producer.send(Step(order=other, number=1), message_id=f"{other}:1")
-    relayed, sent = [record for record in await ground.records() if record.key == order.encode()]
-    assert (relayed.partition, relayed.value, said(relayed)) == (sent.partition, sent.value, said(sent))
+    codecs = avro(nothing_frozen, Schemas())
+    async with Producer(ground.bootstrap, codecs, source="shop", claims=outbox.claims) as producer:
+        for step in steps:
+            await producer.send(step, message_id=f"{order}:{step.number}")
+    records = [record for record in await ground.records() if record.key == order.encode()]
+    relayed, sent = [
+        [(each.partition, each.value, said(each)) for each in records[n : n + 2]] for n in (0, 2)
+    ]
+    assert relayed == sent
+    assert "ce_dataref" in dict(records[1].headers), "the large one is by reference"
     async with TopicReader(ground.bootstrap, [Layout(APP, 1, 1).announcements]) as reader:
         announced = {record.key: record.value async for record in reader.to_end()}
     codec = outbox.codec(Step)
@@ -116,7 +117,7 @@ async def test_each_aggregate_keeps_its_order_with_two_relays(
     outbox, half = new_outbox(), len(ground.orders) // 2
     with ground.relay(), ground.relay():
         if ground.kind is POLL:
-            await until(lambda: _is(ground, 2))
+            await until(lambda: _are(ground.owners(), 2))
         async with ground.database.acquire() as late, ground.database.acquire() as connection:
             for number in range(10):
                 async with late.transaction():  # its rows have the lower positions and are there later
@@ -223,93 +224,77 @@ async def test_nothing_is_lost_when_a_server_is_killed(ground: Ground, server: s
     await ground.must_be_whole(5)
 
 
-@pytest.mark.parametrize("kind", [BY_CDC])
-async def test_commands_hand_the_outbox_over_and_lose_nothing(
-    ground: Ground,
-) -> None:
-    await ground.command("cdc", "stop")  # whatever there was before
-    status, said = await ground.command("cdc", "status")
-    assert status == 4
-    assert "poll" in said
-    assert "there is no connector" in said
-    status, said = await ground.command("cdc", "start")
-    assert status == 1
-    assert "`steadfaust cdc start --take-over`" in said
+# Polling relays at each of their steps
 
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "published",
+        pytest.param("fetched", marks=pytest.mark.verify("a process for each point")),
+        pytest.param("marked", marks=pytest.mark.verify("a process for each point")),
+    ],
+)
+@pytest.mark.parametrize("kind", [POLL])
+async def test_a_relay_killed_at_a_step_loses_nothing(ground: Ground, point: str) -> None:
+    await ground.publish(*range(5))
+    with ground.relay(faults=f"{point}:1:kill") as killed:
+        await until(lambda: killed.poll() is not None)
+        assert killed.returncode == -signal.SIGKILL
+    assert f"{point}:1:kill" in (ground.directory / "faults.log").read_text()
+    with ground.relay() as next_one:
+        await ground.publish(5)
+        await ground.drained()
+        next_one.send_signal(signal.SIGINT)
+        await until(lambda: next_one.poll() is not None)
+        assert next_one.returncode == 0
+    repeated = await ground.must_be_whole(6)
+    assert repeated > 0 if point == "published" else repeated == 0
+
+
+@pytest.mark.verify("a process for each point")
+@pytest.mark.parametrize("kind", [POLL])
+async def test_a_relay_killed_after_a_refusal_publishes_the_row_later(ground: Ground) -> None:
     await ground.publish(0)
-    status, said = await ground.command("cdc", "start", "--take-over")
-    assert (status, "task 0 RUNNING" in said) == (0, True), said
-    with ground.relay() as relay:
-        await ground.publish(1)
-        await ground.drained()
-        status, said = await ground.command("cdc", "status", "--json")
-        found = json.loads(said)
-        assert (status, found["owner"], found["problem"]) == (0, "cdc", "")
-        assert found["connector"]["tasks"][0]["state"] == "RUNNING"
-        assert (found["slot"]["active"], found["slot"]["warning"]) == (True, "")
-        assert (await ground.command("cdc", "stop", "--dry-run"))[0] == 0
-        assert (await ground.command("cdc", "status"))[0] == 0
-
-        status, said = await ground.command("cdc", "stop")
-        assert status == 0, said
-        await until(lambda: relay.poll() is not None)
-        assert relay.returncode == 1
-    assert "belongs to polling relays" in (ground.directory / "relay.log").read_text()
-    status, said = await ground.command("cdc", "status", "--json")
-    found = json.loads(said)
-    assert (status, found["owner"], found["connector"], found["slot"]) == (4, "poll", None, None)
-
-    await ground.publish(2)
-    with ground.relay(STEADFAUST_OUTBOX="poll"):
-        await ground.drained()
-    status, said = await ground.command("cdc", "start", "--take-over")
-    assert status == 0, said
-    with ground.relay():
-        await ground.publish(3)
-        await ground.drained()
-    await ground.must_be_whole(4)
-
-
-@pytest.mark.parametrize("kind", [BY_CDC])
-async def test_a_row_that_the_connector_cannot_write_is_seen(
-    ground: Ground,
-) -> None:
-    with ground.relay():
-        await ground.publish(0)
-        await ground.drained()
-        async with ground.database.acquire() as connection:
-            poison = ground.orders[0], 1
-            await publish(new_outbox(limit=10_000_000), connection, poison, note="n" * 2_000_000)
-        await ground.publish(2)
-
-        async def seen() -> bool:
-            health, _ = await ground.pages()
-            return health["status"] == "DOWN" and "RecordTooLarge" in str(health["reasons"])
-
-        await until(seen)
-
-    async def told() -> bool:  # the relay may have started the task again just before it ended
-        status, said = await ground.command("cdc", "status")
-        named = f"The largest row that waits is {poison[0]}:1 (topic {Step.TOPIC}, 2000" in said
-        return status == 4 and named and "task 0 of the connector has failed" in said
-
-    await until(told)
-    assert not any(2 in numbers for numbers in (await ground.came()).values()), "it stops all rows"
+    refused = ground.orders[0]
     async with ground.database.acquire() as connection:
-        await connection.execute("DELETE FROM outbox WHERE id = $1", f"{poison[0]}:1")
-    for command in (["stop"], ["start", "--take-over"]):
-        status, said = await ground.command("cdc", *command)
-        assert status == 0, said
-    assert "problem    none" in said, "what is over is not reported"
+        await publish(new_outbox(), connection, (refused, 1), kind=Unheard)
+    await ground.publish(2)
+    with ground.relay(faults="refused:1:kill") as killed:
+        await until(lambda: killed.poll() is not None)
+        assert killed.returncode == -signal.SIGKILL
     with ground.relay():
+        await until(lambda: _are(unpublished(ground.database), 2))
+        async with KafkaTopics(ground.bootstrap) as topics:
+            await topics.create([TopicSpec(Unheard.TOPIC, 1, 1)])
         await ground.drained()
-    assert {order: first_time(found) for order, found in (await ground.came()).items()} == {
+    found = await ground.came()
+    assert {order: first_time(found[order]) for order in ground.orders} == {
         order: [0, 2] for order in ground.orders
     }
+    async with TopicReader(ground.bootstrap, [Unheard.TOPIC]) as reader:
+        ids = [dict(record.headers)["ce_id"] async for record in reader.to_end()]
+    assert set(ids) == {f"{refused}:1".encode()}
 
 
-async def _is(ground: Ground, owners: int) -> bool:
-    return await ground.owners() == owners
+@pytest.mark.verify("waits for a lease to end")
+@pytest.mark.parametrize("kind", [POLL])
+async def test_a_frozen_relay_loses_its_shards_and_repeats_little(ground: Ground) -> None:
+    with ground.relay() as frozen:
+        await until(lambda: _are(ground.owners(), 1))
+        frozen.send_signal(signal.SIGSTOP)
+        await ground.publish(*range(5))
+        with ground.relay():
+            await ground.drained()
+            frozen.send_signal(signal.SIGCONT)
+            await until(lambda: _are(ground.owners(), 2))  # it has joined again
+            await ground.publish(5, 6)
+            await ground.drained()
+    await ground.must_be_whole(7)
+
+
+async def _are(counted: Awaitable[int], wanted: int) -> bool:
+    return await counted == wanted
 
 
 async def _has_come(ground: Ground, numbers: int) -> bool:
