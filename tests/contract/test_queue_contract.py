@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from random import Random
 from typing import Any
 
 import pytest
@@ -295,58 +294,3 @@ async def test_a_marked_job_holds_its_key_until_it_is_discarded(in_order: World)
     assert await world.discard(*failed) == []
     await world.work()
     assert (world.seen, await world.listed()) == (["b", "c"], [])
-
-
-DEEDS = ["put", "put", "put", "delayed", "fail", "mend", "work", "work", "wait", "retry", "discard"]
-
-
-async def do_something(world: World, chance: Random, number: int) -> None:
-    match chance.choice(DEEDS):
-        case "put":
-            await world.put(parcel(f"p-{number}", customer=chance.choice("abc")))
-        case "delayed":
-            await world.put(parcel(f"p-{number}", customer=chance.choice("abc")), delay=45.0)
-        case "fail":
-            error = chance.choice([Broke("no stamp"), PermanentError("no such street")])
-            world.fails[f"p-{chance.randrange(number + 3)}"] = error
-        case "mend":
-            world.fails.clear()
-        case "work":
-            await world.work()
-        case "wait":
-            await world.wait(31.0)
-        case "retry":
-            await world.retry(*(await world.failed())[:1])
-        case "discard":
-            await world.discard(*(await world.failed())[-1:])
-
-
-def by_key(world: World) -> dict[str | None, list[bytes]]:
-    """What was done, in the order of each key; of several keys it is nobody's concern."""
-    found: dict[str | None, list[bytes]] = {}
-    for job in world.jobs:
-        found.setdefault(job.key, []).append(job.payload)
-    return found
-
-
-def seen_of(listed: tuple[str, str, int]) -> tuple[str, bool, int]:
-    """What both know at any time: the real one looks at what is due, or behind another, when it takes."""
-    name, state, retry = listed
-    return name, state == "failed", retry
-
-
-@pytest.mark.parametrize("seed", range(3))
-async def test_the_queue_in_memory_does_what_the_real_one_does(postgres_url: str, seed: int) -> None:
-    async with Database(postgres_url) as database:
-        queue = Queue("parcels", ordered=True)
-        worlds: list[World] = [MemoryWorld(queue), PostgresWorld(queue, database, Steady(batch=1))]
-        chances = [Random(seed), Random(seed)]
-        for number in range(60):
-            for world, chance in zip(worlds, chances, strict=True):
-                await do_something(world, chance, number)
-            memory, real = worlds
-            assert by_key(memory) == by_key(real)
-            assert [seen_of(each) for each in await memory.listed()] == [
-                seen_of(each) for each in await real.listed()
-            ]
-        assert len(worlds[0].seen) > 5

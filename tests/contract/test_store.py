@@ -82,117 +82,83 @@ def test_a_table_tells_about_how_many_rows_it_has(store: Store) -> None:
     assert store.table_size("stock") == (0, 0)
 
 
-def test_rows_are_written_replaced_and_deleted(store: Store) -> None:
-    store.apply([Write("orders", b"1", b"new"), Write("orders", b"2", b""), Write("orders", b"3", b"x")], {})
-    store.apply(
-        [Write("orders", b"1", b"paid"), Write("orders", b"3", None), Write("orders", b"9", None)], {}
-    )
-    assert store.get("orders", b"1") == b"paid"
-    assert store.get_many("orders", [b"3", b"2", b"9", b"1"]) == [None, b"", None, b"paid"]
-    assert store.get_many("orders", []) == []
+KEYS = (
+    b"",
+    b"\x00",
+    b"a",
+    b"a\x00",
+    b"a\xff",
+    b"b",
+    b"\xff",
+    b"\xff\xff",
+    *(b"%06d" % n for n in range(400)),
+)
+TABLES = ("orders", "stock", "inbox")
 
 
-def test_the_last_write_to_a_row_within_a_batch_wins(store: Store) -> None:
-    store.apply([Write("orders", b"1", b"a"), Write("orders", b"1", None), Write("orders", b"1", b"b")], {})
-    store.apply([Write("orders", b"2", b"a"), Write("orders", b"2", None)], {})
-    assert store.get_many("orders", [b"1", b"2"]) == [b"b", None]
+class Model:
+    """What a store must have: rows of a table, positions, and since when it is current."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[bytes, bytes]] = {}
+        self.positions: dict[TP, int] = {}
+        self.current_at: float | None = None
+
+    def apply(self, writes: list[Write], positions: dict[TP, int], current_at: float | None) -> None:
+        for table, key, value in writes:
+            held = self.rows.setdefault(table, {})
+            held.pop(key, None)
+            if value is not None:
+                held[key] = value
+        self.positions |= positions
+        self.current_at = self.current_at if current_at is None else current_at
+
+    def check(self, store: Store, chance: random.Random) -> None:
+        low, high = sorted(chance.choices(KEYS, k=2))
+        for table in (*TABLES, "none"):
+            held = sorted(self.rows.get(table, {}).items())
+            assert list(store.scan(table)) == held
+            assert [key for key, _ in store.scan(table, start=low)] == [key for key, _ in held if key >= low]
+            assert list(store.scan(table, start=low, stop=high)) == [
+                each for each in held if low <= each[0] < high
+            ]
+            wanted = chance.choices(KEYS, k=9)
+            assert store.get_many(table, wanted) == [dict(held).get(key) for key in wanted]
+            assert store.get(table, wanted[0]) == dict(held).get(wanted[0])
+        assert list(store.scan("orders", start=high, stop=low)) == []
+        assert set(store.tables()) >= {table for table, rows in self.rows.items() if rows}
+        for tp in (CLOG, INBOX, OTHER):
+            assert store.position(tp) == self.positions.get(tp, 0)
+        assert store.current_at() == self.current_at
 
 
-def test_tables_keep_apart(store: Store) -> None:
-    store.apply(
-        [Write("orders", b"k", b"order"), Write("stock", b"k", b"stock"), Write("stock", b"only", b"s")], {}
-    )
-    assert store.tables() == ["orders", "stock"]
-    assert store.get("orders", b"k") == b"order"
-    assert store.get("stock", b"k") == b"stock"
-    assert store.get("orders", b"only") is None
-
-
-def test_a_scan_is_in_byte_order_and_within_its_bounds(store: Store) -> None:
-    keys = [b"", b"\x00", b"a", b"a\x00", b"a\xff", b"b", b"\xff", b"\xff\xff"]
-    store.apply([Write("t", key, key + b"!") for key in random.Random(1).sample(keys, len(keys))], {})
-    assert list(store.scan("t")) == [(key, key + b"!") for key in keys]
-    assert [key for key, _ in store.scan("t", start=b"a", stop=b"b")] == [b"a", b"a\x00", b"a\xff"]
-    assert [key for key, _ in store.scan("t", start=b"a\x00\x00")] == [b"a\xff", b"b", b"\xff", b"\xff\xff"]
-    assert list(store.scan("t", start=b"c", stop=b"d")) == []
-    assert list(store.scan("t", start=b"b", stop=b"a")) == []
-
-
-def test_a_long_scan_is_whole_without_deleted_rows(store: Store) -> None:
-    keys = [b"%06d" % i for i in range(3000)]
-    store.apply([Write("t", key, key) for key in keys], {})
-    store.apply([Write("t", key, None) for key in keys[::2]], {})
-    assert [key for key, _ in store.scan("t")] == keys[1::2]
-    assert [key for key, _ in store.scan("t", start=keys[500], stop=keys[2600])] == keys[501:2600:2]
-
-
-def test_positions_are_those_of_the_last_apply_that_names_them(store: Store) -> None:
-    store.apply([], {CLOG: 5, INBOX: 7})
-    store.apply([Write("t", b"k", b"v")], {CLOG: 9})
-    assert (store.position(CLOG), store.position(INBOX), store.position(OTHER)) == (9, 7, 0)
-
-
-def test_it_is_as_current_as_its_last_proof(store: Store) -> None:
-    store.apply([Write("t", b"k", b"v")], {CLOG: 5})
-    assert store.current_at() is None
-    store.apply([], {}, current_at=17.5)
-    store.apply([Write("t", b"k", None)], {CLOG: 9})
-    assert store.current_at() == 17.5
-
-
-def test_everything_survives_a_reopen(stores: Stores) -> None:
-    store = stores.open(LANE)
-    store.apply(
-        [Write("orders", b"1", b"a"), Write("inbox", b"1", b"b")], {CLOG: 1 << 40, INBOX: 2}, current_at=17.5
-    )
+@pytest.mark.parametrize("seed", range(4))
+def test_a_store_has_what_was_written_through_drops_and_reopenings(stores: Stores, seed: int) -> None:
+    chance, model, store, beside = random.Random(seed), Model(), stores.open(LANE), stores.open(LANE + 1)
+    for step in range(60):
+        match chance.choice(("apply", "apply", "apply", "drop", "reopen", "wipe")):
+            case "apply":
+                writes = [
+                    Write(chance.choice(TABLES), chance.choice(KEYS), chance.choice((None, b"", b"%d" % n)))
+                    for n in range(chance.choice((0, 1, 5, 500)))
+                ]
+                positions = {chance.choice((CLOG, INBOX)): chance.randrange(1 << 40)} if step % 3 else {}
+                current_at = chance.choice((None, float(step)))
+                store.apply(writes, positions, current_at=current_at)
+                model.apply(writes, positions, current_at)
+            case "drop":
+                store.drop(table := chance.choice((*TABLES, "never there")))
+                model.rows.pop(table, None)
+            case "reopen":
+                store.close()
+                store = stores.open(LANE)
+            case "wipe":
+                store.wipe()
+                model = Model()
+        model.check(store, chance)
+    assert beside.tables() == [], "lanes keep apart"
     store.close()
-    again = stores.open(LANE)
-    assert again.tables() == ["inbox", "orders"]
-    assert (again.get("orders", b"1"), again.get("inbox", b"1")) == (b"a", b"b")
-    assert (again.position(CLOG), again.position(INBOX)) == (1 << 40, 2)
-    assert again.current_at() == 17.5
-    again.apply([Write("orders", b"2", b"c"), Write("third", b"1", b"d")], {})
-    assert list(again.scan("orders")) == [(b"1", b"a"), (b"2", b"c")]
-    again.close()
-
-
-def test_a_dropped_table_is_gone_and_can_come_back_empty(stores: Stores) -> None:
-    store = stores.open(LANE)
-    store.apply([Write("orders", b"1", b"a"), Write("stock", b"1", b"b")], {CLOG: 4})
-    store.drop("orders")
-    store.drop("never there")
-    assert store.tables() == ["stock"]
-    assert store.get("orders", b"1") is None
-    store.apply([Write("orders", b"2", b"c")], {})
-    assert list(store.scan("orders")) == [(b"2", b"c")]
-    store.drop("orders")
-    store.close()
-    again = stores.open(LANE)
-    assert again.tables() == ["stock"]
-    assert again.position(CLOG) == 4
-    again.close()
-
-
-def test_a_wiped_store_is_as_new_and_goes_on_working(stores: Stores) -> None:
-    store = stores.open(LANE)
-    store.apply([Write("orders", b"1", b"a")], {CLOG: 4}, current_at=17.5)
-    store.wipe()
-    assert (store.tables(), store.position(CLOG), store.current_at()) == ([], 0, None)
-    store.apply([Write("orders", b"2", b"b")], {CLOG: 1})
-    store.close()
-    again = stores.open(LANE)
-    assert list(again.scan("orders")) == [(b"2", b"b")]
-    assert again.position(CLOG) == 1
-    again.close()
-
-
-def test_lanes_keep_apart(stores: Stores) -> None:
-    one, two = stores.open(1), stores.open(2)
-    one.apply([Write("t", b"k", b"one")], {CLOG: 1})
-    assert two.tables() == []
-    assert two.position(CLOG) == 0
-    one.close()
-    two.close()
+    beside.close()
 
 
 def test_a_store_is_open_once_at_a_time(stores: Stores) -> None:
