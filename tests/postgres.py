@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pytest
 
 from streams.local import local_stack
-from streams.postgres import LIBRARY, Database, MigrationSet, migrate
+from streams.postgres import LIBRARY, Connection, Database, MigrationSet, migrate
 from streams.postgres.database import connect
 from tests.waiting import eventually_async
 
@@ -54,13 +55,20 @@ def in_a_loop(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-async def migrated(url: str, *sets: MigrationSet) -> None:
-    """Apply these migrations too."""
-    connection = await connect(url)
+@asynccontextmanager
+async def connected(url: str, **how: Any) -> AsyncIterator[Connection]:
+    """A connection for the time of the block."""
+    connection = await connect(url, **how)
     try:
-        await migrate(connection, [LIBRARY, *sets])
+        yield connection
     finally:
         await connection.close()
+
+
+async def migrated(url: str, *sets: MigrationSet) -> None:
+    """Apply these migrations too."""
+    async with connected(url) as connection:
+        await migrate(connection, [LIBRARY, *sets])
 
 
 async def until(database: Database, question: str, *arguments: object) -> None:
@@ -74,8 +82,5 @@ async def _template(url: str) -> None:
 
 
 async def _execute(url: str, statement: str) -> None:
-    connection = await connect(url)
-    try:
+    async with connected(url) as connection:
         await connection.execute(statement)
-    finally:
-        await connection.close()

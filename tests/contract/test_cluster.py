@@ -14,9 +14,7 @@ from typing import Any, get_args
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.protocol.transaction import EndTxnRequest
 
 from streams.errors import (
@@ -39,8 +37,8 @@ from streams.runtime.kafka.topics import KafkaTopics
 from streams.testing.batches import CODECS, batch, record
 from streams.testing.cluster import FakeCluster
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
+from tests.kafka_admin import administering, delete_topic, recreate_topic, truncate
 from tests.raw_kafka import in_the_log, overwrite, spoiled
-from tests.recreated_kafka import delete_topic, recreate_topic
 from tests.waiting import eventually_async
 
 #: Longer than any test may take.
@@ -130,13 +128,9 @@ class KafkaWorld:
         """The producers' clock is; an older broker bears that until its topic does not."""
         ahead = SimpleNamespace(time=lambda: time.time() + seconds)
         patch.setattr("streams.runtime.transactions.producer.time", ahead)
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
-        await admin.start()
-        try:
+        async with administering(self.bootstrap) as admin:
             limit = {"message.timestamp.after.max.ms": "3600000"}
             await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, limit)])
-        finally:
-            await admin.close()
 
     async def produce(self, tp: TP, values: Iterable[bytes]) -> None:
         async with AIOKafkaProducer(bootstrap_servers=self.bootstrap) as producer:
@@ -150,12 +144,7 @@ class KafkaWorld:
         overwrite(self.data, tp, offset, spoiled)
 
     async def truncate(self, tp: TP, before: int) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
-        await admin.start()
-        try:
-            await admin.delete_records({tp: RecordsToDelete(before)})
-        finally:
-            await admin.close()
+        await truncate(self.bootstrap, tp, before)
 
     async def recreate(self, topic: str) -> None:
         await recreate_topic(self.bootstrap, topic)

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.records_to_delete import RecordsToDelete
 
 from streams.errors import TopicMismatch
 from streams.local import Stack
@@ -28,6 +26,7 @@ from streams.testing.batches import CODECS, batch, record
 from streams.web.base.scans import Question
 from streams.web.base.windows import ReadPage, Window
 from tests.hostile import DAMAGED, three
+from tests.kafka_admin import truncate
 from tests.raw_kafka import in_the_log, produced
 
 _numbers = count(time.time_ns())
@@ -74,14 +73,6 @@ class Ground:
         successor = self.cluster.transactions(name)
         await successor.start()
         await successor.discard()
-
-    async def truncate(self, tp: TP, before: int) -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.stack.bootstrap)
-        await admin.start()
-        try:
-            await admin.delete_records({tp: RecordsToDelete(before)})
-        finally:
-            await admin.close()
 
     async def page(self, *tps: TP, limit: int = 5, **window: Any) -> ReadPage:
         window = {"places": {}, "backwards": True, **window}
@@ -181,7 +172,7 @@ async def test_places_outside_of_the_log_are_no_errors(ground: Ground, tp: TP) -
         seen = await ground.page(tp, backwards=backwards)
         assert (seen.records, seen.spans, seen.stopped) == ([], {tp: (0, 0)}, "")
     await ground.write(tp, range(20))
-    await ground.truncate(tp, 10)
+    await truncate(ground.stack.bootstrap, tp, 10)
     assert numbers(await ground.page(tp, places={tp: 0}, backwards=False, limit=2)) == [10, 11]
     seen = await ground.page(tp, places={tp: 12})
     assert (numbers(seen), seen.spans[tp]) == ([11, 10], (10, 12))

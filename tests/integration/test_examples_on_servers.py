@@ -33,13 +33,9 @@ def test_a_plain_agent_counts_views_beside_a_lane(kafka: Any, tmp_path: Path) ->
 
 async def first_of(bootstrap: str, topic: str, records: int) -> list[tuple[str, int]]:
     """The first records of a topic with one partition."""
-    consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest")
-    await consumer.start()
-    try:
+    async with AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         async with asyncio.timeout(BOUND):
             found = [await consumer.getone() for _ in range(records)]
-    finally:
-        await consumer.stop()
     return [(each.key.decode(), json.loads(each.value)) for each in found]
 
 

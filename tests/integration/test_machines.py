@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
 
 from streams.local import local_stack
 from tests.integration.stacks import steadfaust
 from tests.integration.test_web import KEYS, TOPIC, end, produce
 from tests.integration.worker_process import ask, environment_of, start
+from tests.kafka_admin import administering
 from tests.waiting import BOUND, eventually
 
 TOKEN = "the-token-of-all-its-workers"
@@ -199,14 +199,10 @@ def test_an_operators_job_goes_through_lanes_of_both(machines: Machines) -> None
 
 def test_two_machines_of_one_name_are_different_members(machines: Machines) -> None:
     async def members() -> set[str]:
-        admin = AIOKafkaAdminClient(bootstrap_servers=machines.bootstrap)
-        await admin.start()
-        try:
+        async with administering(machines.bootstrap) as admin:
             (answer,) = await admin.describe_consumer_groups(["web"])
             # What Kafka makes of a static id has a part of its own behind it.
             return {member[0].rpartition("-slot-0-")[0] for member in answer.groups[0][5]}
-        finally:
-            await admin.close()
 
     assert len(asyncio.run(members())) == 2
     places = {(machines.var / at / "workers" / "web" / "place").read_text() for at in (NEAR, FAR)}

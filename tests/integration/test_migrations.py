@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,11 @@ from streams.cli.main import app
 from streams.errors import SettingsError
 from streams.postgres import LIBRARY, Connection, Database, MigrationSet, migrate
 from streams.postgres.cdc.lifecycle import ensure_publication
-from streams.postgres.database import connect, without_password
+from streams.postgres.database import without_password
 from streams.postgres.errors import DatabaseUnavailable, MigrationError, StatementRefused
 from streams.postgres.migrations import applying, standings
 from streams.postgres.outbox_owner import RelayKind, claim_outbox
-from tests.postgres import in_a_loop
+from tests.postgres import connected, in_a_loop
 from tests.waiting import eventually_async
 
 
@@ -29,15 +29,6 @@ def shop(tmp_path: Path) -> MigrationSet:
     (tmp_path / "0001_parcels.sql").write_text("CREATE TABLE parcels (id text PRIMARY KEY);")
     (tmp_path / "0002_status.sql").write_text("ALTER TABLE parcels ADD status text;")
     return MigrationSet("shop", tmp_path)
-
-
-@asynccontextmanager
-async def connected(url: str) -> AsyncIterator[Connection]:
-    connection = await connect(url)
-    try:
-        yield connection
-    finally:
-        await connection.close()
 
 
 async def test_a_second_run_has_nothing_to_do(postgres_url: str, shop: MigrationSet) -> None:

@@ -15,8 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from agents.api.testing import ApiDidNotStart, ApiProcess
-from streams.postgres.database import connect
-from tests.postgres import in_a_loop
+from tests.postgres import connected, in_a_loop
 from tests.waiting import BOUND, eventually
 
 CUP = b'{"customer":"a","lines":[{"sku":"c","units":1}],"total_cents":1,"card":"c","country":"SE"}'
@@ -47,12 +46,9 @@ def metrics(url: str) -> str:
 
 async def age(url: str) -> None:
     """All rows of the outbox were published long ago."""
-    connection = await connect(url)
-    try:
+    async with connected(url) as connection:
         long_ago = "now() - interval '30 days'"
         await connection.execute(f"UPDATE outbox SET published_at = {long_ago}, created_at = {long_ago}")
-    finally:
-        await connection.close()
 
 
 def test_a_killed_api_has_placed_what_it_answered(orders_url: str, tmp_path: Path) -> None:

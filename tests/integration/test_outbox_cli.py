@@ -16,7 +16,7 @@ from streams.postgres.outbox import OutboxRow
 from streams.postgres.outbox_owner import RelayKind, hand_over
 from streams.postgres.statements import statements
 from streams.testing import MemoryPublisher
-from tests.postgres import in_a_loop
+from tests.postgres import connected, in_a_loop
 from tests.relays import Step, by_aggregate, drained, new_outbox, publish, relaying
 
 Run = Callable[..., tuple[int, str]]
@@ -33,13 +33,10 @@ def run(postgres_url: str) -> Run:
 
 def fill(url: str, *statements: str) -> None:
     async def work() -> None:
-        connection = await connect(url)
-        try:
+        async with connected(url) as connection:
             await publish(new_outbox(), connection, ("o-1", 1), ("o-1", 2), ("o-2", 1), ("o-2", 2))
             for statement in statements:
                 await connection.execute(statement)
-        finally:
-            await connection.close()
 
     in_a_loop(work())
 
@@ -154,13 +151,10 @@ def test_of_an_id_archived_twice_the_newest_is_republished(postgres_url: str, ru
     fill_again = "UPDATE outbox_archive SET published_at = published_at - interval '1 day'"
 
     async def work() -> None:
-        connection = await connect(postgres_url)
-        try:
+        async with connected(postgres_url) as connection:
             await connection.execute(fill_again)
             await publish(new_outbox(), connection, ("o-1", 1), note="newer")
             await connection.execute(archive)
-        finally:
-            await connection.close()
 
     in_a_loop(work())
     assert ids(run("republish", "o-1:1", "--json")[1]) == ["o-1:1"]

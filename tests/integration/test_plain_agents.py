@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 
 from tests.integration.mixed_worker import ParcelSent, app
 from tests.integration.worker_process import address_of, environment_of, page, working
+from tests.kafka_admin import administering
 from tests.waiting import BOUND, eventually, eventually_async
 
 APP, AGENTS = "mixed", "mixed-agents"
@@ -35,13 +36,11 @@ def test_a_worker_without_handlers_runs_its_agents(kafka, tmp_path: Path) -> Non
 async def heard_again(bootstrap: str) -> None:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap) as client:
         await client.send_and_wait("agents.said", b'"hello"', partition=0)
-    consumer = AIOKafkaConsumer("agents.heard", bootstrap_servers=bootstrap, auto_offset_reset="earliest")
-    await consumer.start()
-    try:
+    async with AIOKafkaConsumer(
+        "agents.heard", bootstrap_servers=bootstrap, auto_offset_reset="earliest"
+    ) as consumer:
         async with asyncio.timeout(BOUND):
             assert json.loads((await consumer.getone()).value) == "hello"
-    finally:
-        await consumer.stop()
 
 
 def run_both(bootstrap: str, tmp_path: Path, **other: str) -> None:
@@ -55,12 +54,8 @@ def run_both(bootstrap: str, tmp_path: Path, **other: str) -> None:
 
 
 async def create(bootstrap: str, *topics: str) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with administering(bootstrap) as admin:
         await admin.create_topics([NewTopic(topic, 1, 1) for topic in topics])
-    finally:
-        await admin.close()
 
 
 async def both_see_their_messages(bootstrap: str, url: str) -> None:
@@ -71,13 +66,11 @@ async def both_see_their_messages(bootstrap: str, url: str) -> None:
     async with app.client("by-hand") as client:
         await client.send(ParcelSent(parcel="p-1"), message_id="sent-1")
 
-    consumer = AIOKafkaConsumer("mixed.printed", bootstrap_servers=bootstrap, auto_offset_reset="earliest")
-    await consumer.start()
-    try:
+    async with AIOKafkaConsumer(
+        "mixed.printed", bootstrap_servers=bootstrap, auto_offset_reset="earliest"
+    ) as consumer:
         async with asyncio.timeout(BOUND):
             printed = [json.loads((await consumer.getone()).value) for _ in range(3)]
-    finally:
-        await consumer.stop()
     # Faust acknowledges what an agent raised on, and goes on; what it has in a table stays.
     assert sorted(printed) == [["first", 1], ["last", 2], ["ready", 0]]
     for parcel in ("p-1", "p-2"):
@@ -88,9 +81,7 @@ async def both_see_their_messages(bootstrap: str, url: str) -> None:
 
 async def groups_are_apart(bootstrap: str) -> None:
     """Each group has positions in its own topics alone; that of the agent has passed what it raised on."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with administering(bootstrap) as admin:
 
         async def positions(group: str) -> dict[str, list[int]]:
             """Of the partitions of each topic."""
@@ -106,8 +97,6 @@ async def groups_are_apart(bootstrap: str) -> None:
         await eventually_async(have_passed, "both groups have committed")
         assert (await positions(AGENTS)).keys() == {"mixed.labels", "mixed.old-sent"}
         assert (await positions(APP)).keys() == {ParcelSent.TOPIC, f"{APP}-operations"}
-    finally:
-        await admin.close()
 
 
 def times_sent(url: str, parcel: str) -> int:

@@ -21,8 +21,8 @@ from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.kafka.topics import ensure_topics
 from streams.runtime.rocksdb.store import RocksStores
 from streams.system import SystemClock
+from tests.kafka_admin import add_partitions, delete_topic, recreate_topic
 from tests.raw_kafka import in_the_log, overwrite, spoiled
-from tests.recreated_kafka import add_partitions, delete_topic, recreate_topic
 from tests.waiting import BOUND
 
 

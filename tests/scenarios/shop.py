@@ -17,8 +17,7 @@ from urllib.request import Request, urlopen
 import msgspec
 
 from streams.postgres import MigrationSet
-from streams.postgres.database import connect
-from tests.postgres import in_a_loop
+from tests.postgres import connected, in_a_loop
 from tests.scenarios.world import APP, LANES, PARTITIONS, World, order
 from tests.waiting import BOUND, eventually
 
@@ -77,11 +76,8 @@ class Shop:
         """Status and reason of every order, as PostgreSQL has them."""
 
         async def fetch() -> dict[str, tuple[str, str]]:
-            connection = await connect(self._postgres)
-            try:
+            async with connected(self._postgres) as connection:
                 rows = await connection.fetch("SELECT id, status, reason FROM orders")
-            finally:
-                await connection.close()
             return {row["id"]: (row["status"], row["reason"]) for row in rows}
 
         return in_a_loop(fetch())

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
 
 from streams.local import Stack, declared, local_stack
 from streams.runtime.kafka.topics import KafkaTopics
+from tests.kafka_admin import administering
 from tests.scenarios.steady import SteadyLoad, check_stalls, last_commits
 from tests.scenarios.world import APP, LANES, World
 from tests.waiting import eventually
@@ -53,12 +53,8 @@ def coordinator(world: World, key: str, kind: int) -> int:
     """The broker that coordinates a group, or a transactional id."""
 
     async def ask() -> int:
-        admin = AIOKafkaAdminClient(bootstrap_servers=world.bootstrap)
-        await admin.start()
-        try:
+        async with administering(world.bootstrap) as admin:
             return int(await admin.find_coordinator(key, kind))
-        finally:
-            await admin.close()
 
     return asyncio.run(ask())
 
@@ -76,12 +72,8 @@ def restart(stack: Stack, broker: int, number: signal.Signals) -> None:
 
 def every_topic(world: World) -> list[dict[str, Any]]:
     async def ask() -> list[dict[str, Any]]:
-        admin = AIOKafkaAdminClient(bootstrap_servers=world.bootstrap)
-        await admin.start()
-        try:
+        async with administering(world.bootstrap) as admin:
             return list(await admin.describe_topics())
-        finally:
-            await admin.close()
 
     return asyncio.run(ask())
 

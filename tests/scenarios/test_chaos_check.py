@@ -16,8 +16,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka import AIOKafkaProducer
 
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced
@@ -41,9 +40,10 @@ from demo.workers import PROJECT
 from streams.local import declared, declared_databases, local_stack
 from streams.model.layout import dead_letter_topic
 from streams.ports import TP, Outgoing
-from streams.postgres.database import connect
 from streams.runtime.client import TopicReader
 from streams.runtime.cluster import KafkaCluster
+from tests.kafka_admin import truncate
+from tests.postgres import connected
 from tests.scenarios.world import APP, LANES, PARTITIONS, SESSION_TIMEOUT, World
 
 ORDERS = 200
@@ -203,11 +203,8 @@ def instead(run: RunRecords, spoil: str, mend: str) -> Iterator[None]:
     """A statement is run for the time of the block, and then one that undoes it."""
 
     async def execute(statement: str) -> None:
-        connection = await connect(run.postgres)
-        try:
+        async with connected(run.postgres) as connection:
             assert not (await connection.execute(statement)).endswith(" 0"), "it changed nothing"
-        finally:
-            await connection.close()
 
     asyncio.run(execute(spoil))
     try:
@@ -305,19 +302,11 @@ def test_a_dead_letter_there_twice_or_never_is_found(world: World, run: RunRecor
         report = asyncio.run(check(world.var))
         return next(finding.says for finding in report.findings if finding.name == LETTERS)
 
-    async def delete_all() -> None:
-        admin = AIOKafkaAdminClient(bootstrap_servers=run.bootstrap)
-        await admin.start()
-        try:
-            await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset=-1)})
-        finally:
-            await admin.close()
-
     letters = records(run.bootstrap, topic)
     assert len(letters) == ORDERS // POISON_EVERY
     append(run.bootstrap, letters[0])
     assert "1 dead letters more than once" in says()
-    asyncio.run(delete_all())
+    asyncio.run(truncate(run.bootstrap, TP(topic, 0)))
     assert f"{len(letters)} poisonous records without dead letters" in says()
 
 

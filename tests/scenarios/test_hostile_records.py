@@ -123,13 +123,11 @@ def dead_letters(world: World) -> Letters:
     """Every dead letter of every topic, by the position that it says that it came from."""
 
     async def read() -> Letters:
-        consumer = AIOKafkaConsumer(
+        async with AIOKafkaConsumer(
             bootstrap_servers=world.bootstrap,
             isolation_level="read_committed",
             max_partition_fetch_bytes=8 << 20,
-        )
-        await consumer.start()
-        try:
+        ) as consumer:
             tps = [TopicPartition(dead_letter_topic(topic), 0) for topic in TOPICS]
             consumer.assign(tps)
             await consumer.seek_to_beginning(*tps)
@@ -143,8 +141,6 @@ def dead_letters(world: World) -> Letters:
                         assert letter.topic == dead_letter_topic(topic)
                         found[topic, int(where), int(said["dlq-source-offset"])].append(letter)
             return found
-        finally:
-            await consumer.stop()
 
     return asyncio.run(read())
 

@@ -35,14 +35,10 @@ def announce(world: World, schema: str) -> None:
     """What a worker of that version does first."""
 
     async def produce() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=world.bootstrap)
-        await producer.start()
-        try:
+        async with AIOKafkaProducer(bootstrap_servers=world.bootstrap) as producer:
             key = f"schema:{fingerprint_of(schema)}".encode()
             topic = Layout(APP, PARTITIONS, LANES).announcements
             await producer.send_and_wait(topic, schema.encode(), key=key, partition=0)
-        finally:
-            await producer.stop()
 
     asyncio.run(produce())
 

@@ -234,9 +234,7 @@ class World:
         """Produce messages with their ids, as any client would; `spoil` does something to their bytes."""
 
         async def produce() -> None:
-            producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=5)
-            await producer.start()
-            try:
+            async with AIOKafkaProducer(bootstrap_servers=self.bootstrap, linger_ms=5) as producer:
                 for message, message_id in messages:
                     codec = self.codec(type(message))
                     headers = new_headers(
@@ -246,8 +244,6 @@ class World:
                     value = spoil(codec.encode(message))
                     await producer.send(message.TOPIC, value, key=message.key.encode(), headers=headers)
                 await producer.flush()
-            finally:
-                await producer.stop()
 
         asyncio.run(produce())
 

@@ -1,46 +1,57 @@
-"""Makes a topic of a real broker anew, as a mistaken operator does."""
+"""What operators do to topics of a real broker, mistaken ones too."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import for_code
 
+from streams.ports import TP
 from tests.waiting import eventually_async
+
+
+@asynccontextmanager
+async def administering(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    """A client for the time of the block."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()
+
+
+async def truncate(bootstrap: str, tp: TP, before: int = -1) -> None:
+    """Delete the records before an offset; all, without one."""
+    async with administering(bootstrap) as admin:
+        await admin.delete_records({TopicPartition(*tp): RecordsToDelete(before)})
 
 
 async def delete_topic(bootstrap: str, topic: str) -> None:
     """Delete a topic; returns when the broker does not know it any more."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with administering(bootstrap) as admin:
         await admin.delete_topics([topic])
         await eventually_async(lambda: _is_gone(admin, topic), f"{topic} is gone")
-    finally:
-        await admin.close()
 
 
 async def add_partitions(bootstrap: str, topic: str, partitions: int) -> None:
     """Raise a topic's number of partitions; returns when brokers know leaders of them all."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with administering(bootstrap) as admin:
         await admin.create_partitions({topic: NewPartitions(partitions)})
         await eventually_async(lambda: _is_led(admin, topic, partitions), f"{topic} has leaders")
-    finally:
-        await admin.close()
 
 
 async def recreate_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
     """Delete a topic and create it again under its name, empty; returns when brokers know it."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
+    async with administering(bootstrap) as admin:
         await admin.delete_topics([topic])
         made = NewTopic(topic, partitions, 1, topic_configs=config)
         await eventually_async(lambda: _is_made(admin, made), f"{topic} is made anew")
         await eventually_async(lambda: _is_led(admin, topic, partitions), f"{topic} has leaders")
-    finally:
-        await admin.close()
 
 
 async def _is_gone(admin: AIOKafkaAdminClient, topic: str) -> bool:
