@@ -97,9 +97,8 @@ def test_a_stall_belongs_to_the_fault_it_begins_with() -> None:
     stalled = found(run, steady_but((26, 39)))
     assert stalled["kill_worker"].seconds < 1
     assert stalled["kill_broker"].seconds == lasts(13)
-    assert not found(
-        run_with(fault("kill_worker", 20, 28), fault("kill_broker", 22, 30)), steady_but((20, 33))
-    )["kill_worker"].alone
+    beside = run_with(fault("kill_worker", 20, 28), fault("kill_broker", 22, 30))
+    assert not found(beside, steady_but((20, 33)))["kill_worker"].alone
     assert found(run_with(*BETWEEN), steady_but((20, 32)))["kill_worker"].alone
     elsewhere = found(run_with(fault("kill_worker", 5, 8)), steady_but((40, 55)))
     assert elsewhere["kill_worker"].seconds < 1
