@@ -54,11 +54,6 @@ def test_internal_topics_are_as_safe_as_the_cluster_allows(brokers: int, copies:
     assert {settings[name] for name in least} == {in_sync}
 
 
-def test_benchmarks_leave_the_optimising_compiler_on() -> None:
-    assert "-XX:TieredStopAtLevel=1" in JVM.command("Main")
-    assert "-XX:TieredStopAtLevel=1" not in Jvm(Path("java"), "kafka.jar", tiered=True).command("Main")
-
-
 def test_data_of_another_cluster_size_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "cluster.json").write_bytes(msgspec.json.encode(DirectoryFormat("id", brokers=1)))
     why = r"holds a cluster of 1 broker\(s\), not 3: start it with --brokers 1"

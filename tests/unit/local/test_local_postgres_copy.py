@@ -43,11 +43,6 @@ def test_a_copy_that_is_not_whole_is_made_again(package: Path) -> None:
     assert (postgres._reachable(package) / postgres._BIN / "initdb").exists()
 
 
-def test_programs_that_others_get_to_are_not_copied(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "_closed", lambda _: None)
-    assert postgres._reachable(package) == package
-
-
 def test_a_copy_that_others_may_change_is_refused(package: Path) -> None:
     postgres._reachable(package).parent.chmod(0o777)
     with pytest.raises(PostgresMissing, match="is not ours alone"):
@@ -66,9 +61,3 @@ def test_where_nothing_is_open_it_says_what_to_do(package: Path, monkeypatch: py
     monkeypatch.setattr(postgres, "_closed", lambda path: path.parent)
     with pytest.raises(PostgresMissing, match=r"chmod o\+x"):
         postgres._reachable(package)
-
-
-def test_the_first_closed_folder_on_the_way_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "a").chmod(0o700)
-    assert postgres._closed(tmp_path / "a" / "b" / "c") == tmp_path / "a"
