@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer
 from examples.outbox_to_inbox import OrderSold, run
 from streams.postgres import Database
 from streams.runtime.outbox_publisher import KafkaPublisher
-from tests.integration.worker_process import ROOT, address_of, environment_of, page, working
+from tests.integration.worker_process import ROOT, environment_of, page, until_ready, working
 from tests.relays import ANNOUNCEMENTS, relaying, with_topics
 from tests.waiting import BOUND, eventually
 
@@ -22,10 +22,10 @@ from tests.waiting import BOUND, eventually
 def test_a_plain_agent_counts_views_beside_a_lane(kafka: Any, tmp_path: Path) -> None:
     environment = environment_of("example-shop", kafka.bootstrap, tmp_path)
     with working("examples.plain_agent", environment) as log:
-        eventually(lambda: address_of(environment), f"ready; see {log}")
+        url = until_ready(environment, log)
         command = [sys.executable, "-m", "examples.plain_agent"]
         subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=BOUND)
-        rows = f"{address_of(environment)}/api/tables/orders-of-customers/rows?key=ada"
+        rows = f"{url}/api/tables/orders-of-customers/rows?key=ada"
         eventually(lambda: '"placed":1' in page(rows).replace(" ", ""), f"a row; see {log}")
         totals = asyncio.run(first_of(kafka.bootstrap, "examples.page.totals", 3))
     assert totals == [("/lamps", 1), ("/lamps", 2), ("/chairs", 1)]

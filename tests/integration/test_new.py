@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.integration.stacks import steadfaust
-from tests.integration.worker_process import address_of, environment_of, page, working
+from tests.integration.worker_process import environment_of, page, until_ready, working
 from tests.waiting import eventually
 from tests.wheels import PROJECT, installed, run
 
@@ -49,9 +49,9 @@ def test_a_new_project_runs_on_kafka(kafka, project: tuple[Path, str], tmp_path:
     at, python = project
     environment = environment_of("lamps", kafka.bootstrap, tmp_path / "var") | {"PYTHONPATH": str(at)}
     with working("lamps.worker", environment, cwd=at) as log:
-        eventually(lambda: address_of(environment), f"ready; see {log}")
+        url = until_ready(environment, log)
         run(python, "-m", "lamps.place", "o-1", "ada", "lamp", "4900", cwd=at, environment=environment)
-        rows = f"{address_of(environment)}/api/tables/orders/rows?key=o-1"
+        rows = f"{url}/api/tables/orders/rows?key=o-1"
         eventually(lambda: '"status":"placed"' in page(rows).replace(" ", ""), f"a row; see {log}")
 
 

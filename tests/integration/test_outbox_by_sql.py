@@ -17,7 +17,7 @@ from streams.model.codecs import JsonCodec
 from streams.postgres import Connection, Database
 from streams.postgres.relay import Relay
 from streams.runtime.outbox_publisher import KafkaPublisher
-from tests.integration.worker_process import address_of, environment_of, page, working
+from tests.integration.worker_process import environment_of, page, until_ready, working
 from tests.relays import ANNOUNCEMENTS, QUICK, Stuck, drained, relayed, relaying
 from tests.waiting import BOUND, eventually_async
 
@@ -188,7 +188,7 @@ async def test_rows_by_sql_alone_reach_a_lane_once(
     environment = environment_of("sql", kafka.bootstrap, tmp_path, PARTITIONS=4, LANES=4)
     environment["POST_TOPIC"] = topic
     with working("tests.integration.post_worker", environment) as log:
-        await eventually_async(lambda: bool(address_of(environment)), f"the worker is ready; see {log}")
+        url = await asyncio.to_thread(until_ready, environment, log)
         for parcel in parcels[:2]:
             payload = json.dumps({"parcel": parcel})
             await connection.fetchval(PUBLISH, parcel, topic, payload)
@@ -209,11 +209,11 @@ async def test_rows_by_sql_alone_reach_a_lane_once(
         assert again > 0, "nothing came twice"
 
         def dropped() -> int:
-            lanes = json.loads(page(f"{address_of(environment)}/api/worker"))["lanes"]
+            lanes = json.loads(page(f"{url}/api/worker"))["lanes"]
             return sum(lane["counters"]["duplicates"] for lane in lanes)
 
         await eventually_async(lambda: dropped() >= again, f"the lanes drop what came twice; see {log}")
-        assert [seen(address_of(environment), parcel) for parcel in parcels] == [1] * len(parcels)
+        assert [seen(url, parcel) for parcel in parcels] == [1] * len(parcels)
 
 
 def seen(url: str, parcel: str) -> int:

@@ -11,9 +11,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import NewTopic
 
 from tests.integration.mixed_worker import ParcelSent, app
-from tests.integration.worker_process import address_of, environment_of, page, working
+from tests.integration.worker_process import environment_of, page, until_ready, working
 from tests.kafka_admin import administering
-from tests.waiting import BOUND, eventually, eventually_async
+from tests.waiting import BOUND, eventually_async
 
 APP, AGENTS = "mixed", "mixed-agents"
 
@@ -27,9 +27,8 @@ def test_a_worker_without_handlers_runs_its_agents(kafka, tmp_path: Path) -> Non
     asyncio.run(create(kafka.bootstrap, "agents.said", "agents.heard"))
     environment = environment_of("agents", kafka.bootstrap, tmp_path)
     with working("tests.integration.agents_worker", environment) as log:
-        eventually(lambda: address_of(environment), f"see {log}")
+        until_ready(environment, log)
         asyncio.run(heard_again(kafka.bootstrap))
-        assert address_of(environment), "it is ready"
     assert "lane_" not in log.read_text()
 
 
@@ -49,8 +48,7 @@ def run_both(bootstrap: str, tmp_path: Path, **other: str) -> None:
     asyncio.run(create(bootstrap, "mixed.labels", "mixed.printed", "mixed.old-sent"))
     environment = environment_of(APP, bootstrap, tmp_path) | other
     with working("tests.integration.mixed_worker", environment) as log:
-        eventually(lambda: address_of(environment), f"see {log}")
-        asyncio.run(both_see_their_messages(bootstrap, address_of(environment)))
+        asyncio.run(both_see_their_messages(bootstrap, until_ready(environment, log)))
 
 
 async def create(bootstrap: str, *topics: str) -> None:

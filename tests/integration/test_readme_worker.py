@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from textwrap import indent
 
-from tests.integration.worker_process import address_of, environment_of, page, working
+from tests.integration.worker_process import environment_of, page, until_ready, working
 from tests.readme import sending, smallest_handler
 from tests.waiting import BOUND, eventually
 
@@ -21,8 +21,8 @@ def test_the_smallest_handler_of_readme_runs_as_printed(kafka, tmp_path: Path) -
     environment = environment_of("readme", kafka.bootstrap, tmp_path / "var")
     del environment["PYTHONPATH"]
     with working("points", environment, cwd=tmp_path) as log:
-        eventually(lambda: address_of(environment), f"ready; see {log}")
+        url = until_ready(environment, log)
         command = [sys.executable, "send.py"]
         subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=BOUND)
-        rows = f"{address_of(environment)}/api/tables/points/rows?key=ada"
+        rows = f"{url}/api/tables/points/rows?key=ada"
         eventually(lambda: '"earned":49' in page(rows).replace(" ", ""), f"a row; see {log}")

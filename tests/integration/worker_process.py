@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from tests.waiting import BOUND
+from tests.waiting import BOUND, eventually
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -52,6 +52,13 @@ def address_of(environment: dict[str, str]) -> str:
     workers = Path(environment["STEADFAUST_VAR"]) / "workers" / environment["STEADFAUST_APP_ID"]
     url = workers / "slot-0" / "url"
     return url.read_text() if url.exists() and page(f"{url.read_text()}/health/ready") else ""
+
+
+def until_ready(environment: dict[str, str], log: Path) -> str:
+    """Wait until the worker in slot 0 is ready; where it answers, also when it is not for a moment later."""
+    found: list[str] = []
+    eventually(lambda: found.append(address_of(environment)) or found[-1], f"ready; see {log}")
+    return found[-1]
 
 
 def ask(url: str, token: str = "") -> tuple[int, str, str]:
