@@ -5,6 +5,7 @@ Exit status: 0 done, 1 an error or a refusal, 3 there is no such row, 4 the oper
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,7 +62,7 @@ def show(
         if row["error"]:
             say(f"  bytes  {row['hex'] or '-'}")
     if not found:
-        say(f"{table} has no such row", err=True)
+        _say_missing(table, key)
     raise typer.Exit(0 if found else NOTHING)
 
 
@@ -104,7 +105,7 @@ def _mend(
     body = {**operation, "who": by_whom(who), "why": why}
     before = _rows(address, table, key, subkey)
     if not before:
-        say(f"{table} has no such row", err=True)
+        _say_missing(table, key)
         raise typer.Exit(NOTHING)
     if not before[0]["error"]:
         say("refused: the row can be read, so it is for handlers to change", err=True)
@@ -120,6 +121,13 @@ def _mend(
         time.sleep(PAUSE)
     done = f"replaced: {json_line(now[0]['value'])}" if now else "deleted"
     say(f"{done}. Now replay the dead letters of its key: steadfaust dlq replay --where key={key}")
+
+
+def _say_missing(table: str, key: str) -> None:
+    say(
+        f"{table} has no such row yet: `steadfaust trace {shlex.quote(key)}` shows what happened to its key",
+        err=True,
+    )
 
 
 def _rows(address: WorkerAddress, table: str, key: str, subkey: str | None) -> list[Any]:

@@ -14,7 +14,12 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError, RecordListTooLargeError
+from aiokafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 
 from streams.brokers import Bootstrap
 from streams.claims.checks import ClaimChecks
@@ -171,6 +176,11 @@ class Producer:
             )
         except MessageSizeTooLargeError as error:
             raise TooLarge(f"a record for {topic} is over the limit: {error}") from error
+        except UnknownTopicOrPartitionError as error:
+            missing = (
+                f"Kafka has no topic {topic}: start a worker, which makes it, then send the message again"
+            )
+            raise ClusterUnavailable(missing) from error
         except KafkaError as error:
             raise ClusterUnavailable(f"a message for {topic} was not taken: {error!r}") from error
         sent.add_done_callback(partial(self._done, topic))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import structlog
-from aiokafka import client
+from aiokafka import client, cluster
 from aiokafka.consumer import fetcher, group_coordinator
 from aiokafka.errors import KafkaError, KafkaTimeoutError, NotEnoughReplicasError
 from aiokafka.producer import sender
@@ -212,7 +212,7 @@ def _not_enough_replicas(record: logging.LogRecord) -> str | None:
 def throttle_logs() -> None:
     """Filter the loggers of aiokafka's clients."""
     sender.log.addFilter(ThrottledLines(REPLICAS_INTERVAL, _not_enough_replicas))
-    for module in (client, fetcher, group_coordinator, sender):
+    for module in (client, cluster, fetcher, group_coordinator, sender):
         module.log.addFilter(ThrottledLines(INTERVAL, _text))
 
 
