@@ -2,8 +2,8 @@
 
     python -m tests.versions [kafka] [3.12] [3.13]
 
-Kafka 3.9 has the contract suite. Other Pythons, if named, and on PATH or among those of pyenv, have
-unit and lane tests in an environment of their own, `var/pythons`: not green yet. What is missing is named.
+Kafka 3.9 has the contract suite. Other Pythons, on PATH or among those of pyenv, have unit and lane tests,
+200 seeds and the distributions in an environment of their own, `var/pythons`. What is missing is named.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ OLDEST_KAFKA = "3.9.1"
 PYTHONS = ("3.12", "3.13")
 CONTRACTS = ("tests/contract", "-m", "not verify")
 PURE = ("tests/unit", "tests/lane", "-m", "not stack and not slow and not verify")
+DISTRIBUTIONS = ("tests/integration/test_readme_worker.py", "tests/integration/test_wheel.py")
 
 
 def main(wanted: Sequence[str]) -> int:
@@ -28,18 +29,32 @@ def main(wanted: Sequence[str]) -> int:
     if not wanted or "kafka" in wanted:
         failed += run(f"Kafka {OLDEST_KAFKA}", [sys.executable], CONTRACTS, STEADFAUST_KAFKA=OLDEST_KAFKA)
     for version in PYTHONS:
-        if version in wanted:
+        if not wanted or version in wanted:
             found = python_of(version)
             if found is None:
                 print(f"Python {version}: not tested, there is none here", flush=True)
             else:
-                failed += run(f"Python {version}", [str(environment_of(found, version))], PURE)
+                failed += run_on(str(environment_of(found, version)), version)
     return failed
+
+
+def run_on(python: str, version: str) -> int:
+    """Run what needs no more than a broker on another Python; the number of runs that failed."""
+    seeds = [python, "-m", "tests.simulation", "--seeds", "0:200"]
+    return (
+        run(f"Python {version}, unit and lane tests", [python], PURE)
+        + report(f"Python {version}, simulation", seeds, PYTHONHASHSEED="0")
+        + run(f"Python {version}, sdist and wheels", [python], DISTRIBUTIONS)
+    )
 
 
 def run(what: str, python: list[str], tests: Sequence[str], **settings: str) -> int:
     """Run tests; returns 1 if they failed."""
-    command = [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+    return report(what, [*python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests], **settings)
+
+
+def report(what: str, command: Sequence[str], **settings: str) -> int:
+    """Run a command and print how it went; returns 1 if it failed."""
     code = subprocess.run(command, cwd=ROOT, env=os.environ | settings, check=False).returncode
     print(f"{what}: {'failed' if code else 'green'}", flush=True)
     return min(code, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from streams.model.message import Message
 from streams.model.table import Table
 
 AnyHandler = Handler[Any, Any]
+
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class WiringWarning(UserWarning):
@@ -38,16 +42,33 @@ def on(message: type[Message], *handlers: AnyHandler, inbox: bool | None = None)
     return Route(message, handlers, inbox)
 
 
+def check_declared(message: type[Message]) -> None:
+    """Raises WiringError for a message without a topic that Kafka takes, or without a key."""
+    topic = getattr(message, "TOPIC", "")
+    if not _TOPIC.fullmatch(topic):
+        raise WiringError(
+            f"{message.__name__} has the TOPIC {topic!r}: give 1 to 249 letters, digits, '.', '_' and '-'"
+        )
+    if message.key is Message.key:
+        raise WiringError(f"{message.__name__} has no key: give it a property `key` that returns a str")
+
+
 class Choreography:
     """All routes of an application. Raises WiringError for a line that does not fit."""
 
     def __init__(self, *routes: Route) -> None:
-        self.routes = {route.message.TOPIC: route for route in routes}
-        if len(self.routes) != len(routes):
-            raise WiringError("a message has two lines in the choreography: put its handlers on one")
+        self.routes: dict[str, Route] = {}
         for route in routes:
             self._check(route)
+            other = self.routes.setdefault(route.message.TOPIC, route).message
+            if other is not route.message:
+                both = f"{other.__name__} and {route.message.__name__}"
+                raise WiringError(f"{both} have the topic {other.TOPIC}: give each its own")
+        if len(self.routes) != len(routes):
+            raise WiringError("a message has two lines in the choreography: put its handlers on one")
         self.sent = {message.TOPIC: message for handler in self.handlers() for message in handler.sends}
+        for message in self.sent.values():
+            check_declared(message)
         named: dict[str, AnyHandler] = {}
         for handler in (handler for route in routes for handler in route.handlers):
             if named.setdefault(handler.name, handler) is not handler:
@@ -88,9 +109,14 @@ class Choreography:
     @staticmethod
     def _check(route: Route) -> None:
         name = route.message.__name__
+        check_declared(route.message)
         if not route.handlers:
             raise WiringError(f"on({name}) names no handler")
         for handler in route.handlers:
+            if not isinstance(handler, Handler):
+                raise WiringError(
+                    f"on({name}, {handler!r}): no handler: declare it with @service.handler(...)"
+                )
             if route.message not in handler.accepts:
                 takes = " | ".join(accepted.__name__ for accepted in handler.accepts)
                 raise WiringError(f"on({name}, {handler.name}): {handler.name} takes {takes}")

@@ -105,7 +105,8 @@ class Producer:
         except BaseException as error:
             await self._close()
             if isinstance(error, KafkaError):
-                raise ClusterUnavailable(f"Kafka cannot be reached: {error}") from error
+                why = f"{error}: is STEADFAUST_BOOTSTRAP right, and do the brokers run?"
+                raise ClusterUnavailable(f"Kafka cannot be reached: {why}") from error
             raise
         return self
 

@@ -26,20 +26,28 @@ def environment_of(app_id: str, bootstrap: str, var: Path, **settings: object) -
 
 
 def start(
-    app: str, environment: dict[str, str], log: Path, *, before: tuple[str, ...] = (), cwd: Path | None = None
+    app: str,
+    environment: dict[str, str],
+    log: Path,
+    *,
+    before: tuple[str, ...] = (),
+    cwd: Path | None = None,
+    programs: Path = BIN,
 ) -> subprocess.Popen[bytes]:
     """A worker of the module `app`; what it says is in the log."""
-    command = [*before, str(BIN / "faust"), "-A", app, "worker", "-l", "warn"]
+    command = [*before, str(programs / "faust"), "-A", app, "worker", "-l", "warn"]
     with log.open("wb") as output:
         return subprocess.Popen(command, env=environment, cwd=cwd, stdout=output, stderr=output)
 
 
 @contextmanager
-def working(app: str, environment: dict[str, str], cwd: Path | None = None) -> Iterator[Path]:
+def working(
+    app: str, environment: dict[str, str], cwd: Path | None = None, programs: Path = BIN
+) -> Iterator[Path]:
     """A worker that is stopped at the end, and then exits well; its log is beside its files."""
     log = Path(environment["STEADFAUST_VAR"]) / "worker.log"
     log.parent.mkdir(exist_ok=True)
-    worker = start(app, environment, log, cwd=cwd)
+    worker = start(app, environment, log, cwd=cwd, programs=programs)
     try:
         yield log
     finally:

@@ -138,7 +138,7 @@ async def test_what_is_refused_says_so_and_changes_nothing(operator: Operator) -
         (("retry", "trip:z", *WHY), "there is no saga trip:z"),
         (("retry", "tirp:a", *WHY), "there are trip:..."),
         (("show", "trip:z"), "there is no saga trip:z"),
-        (("cancel", "trip:e", "--why", " "), "who asks, and why?"),
+        (("cancel", "trip:e", "--why", " "), "who asks, and why"),
         (("list", "--status", "faild"), "use started, completing"),
     ],
 )

@@ -89,7 +89,7 @@ def shown_table(app: Application, name: str) -> ShownTable:
         length = bucket_length(app.lane_options.inbox_retention)
         about = f"ids of messages handled in the {length / DAY:g} days since {_day(int(match[1]) * length)}"
         return ShownTable(name, about, layout.changelog(INBOX), True, _inbox_entry)
-    raise Problem(404, "unknown_table", f"there is no table {name!r}: /tables lists what there is")
+    raise Problem(404, "unknown_table", f"there is no table {name!r}: there are {', '.join(app.tables)}")
 
 
 def text_of(data: bytes) -> str:

@@ -54,6 +54,12 @@ class Problem(Exception):
         self.detail = detail
 
 
+def require_reason(who: str, why: str) -> None:
+    """Raises Problem for an operation that does not say who asks, and why."""
+    if not who.strip() or not why.strip():
+        raise Problem(400, "no_reason", "who asks, and why (--who, --why)? the log keeps both")
+
+
 class LaneView(Protocol):
     """A lane, for the pages."""
 

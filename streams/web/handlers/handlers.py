@@ -24,7 +24,7 @@ from streams.staging.keys import split_store_key, store_key
 from streams.web.base.lane_rows import AT_ONCE, Query, check_still_here, lanes_by_owner, lanes_in
 from streams.web.base.paging import after
 from streams.web.base.table_fields import text_of
-from streams.web.base.view import Problem, WorkerView, readable_store
+from streams.web.base.view import Problem, WorkerView, readable_store, require_reason
 from streams.web.handlers.awaited_schemas import awaited
 from streams.web.handlers.handler_answers import (
     RUNNING,
@@ -79,8 +79,7 @@ async def ask_handler(view: WorkerView, handler: str, request: AskHandler) -> As
     """Send an operator's command to every partition. Raises Problem, and ClusterUnavailable."""
     app = view.application
     check_known(app, handler)
-    if not request.who.strip() or not request.why.strip():
-        raise Problem(400, "no_reason", "who asks, and why? both are kept in the log of operations")
+    require_reason(request.who, request.why)
     if len(request.id) > 200:
         raise Problem(400, "bad_id", "an id has 200 characters at most")
     own_id, now = request.id or str(uuid_utils.uuid7()), view.now()

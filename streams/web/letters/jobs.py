@@ -26,7 +26,7 @@ from streams.ports import TP, Outgoing
 from streams.web.base.asking import patiently
 from streams.web.base.lane_rows import Query, lane_of_cursor
 from streams.web.base.paging import MOST_ROWS
-from streams.web.base.view import Problem, WorkerView
+from streams.web.base.view import Problem, WorkerView, require_reason
 from streams.web.letters.letter_answers import (
     Ask,
     GroupAnswer,
@@ -285,8 +285,7 @@ def _encoded(app: Application, topic: str, operation: Operation, message: dict[s
 
 
 def _check(app: Application, request: Ask) -> None:
-    if not request.who.strip() or not request.why.strip():
-        raise Problem(400, "no_reason", "who asks, and why? both are kept in the log of operations")
+    require_reason(request.who, request.why)
     if not request.rate > 0:
         raise Problem(400, "bad_rate", f"rate is {request.rate:g}: give operations in a second")
     if len(request.job) > 200:

@@ -17,7 +17,7 @@ from streams.saga.repairs import reason_text
 from streams.staging.keys import store_key
 from streams.web.base.lane_rows import AskOwner, Query, cursor_of, elsewhere, place_of
 from streams.web.base.paging import decode_limit
-from streams.web.base.view import Problem, WorkerView, readable_store
+from streams.web.base.view import Problem, WorkerView, readable_store, require_reason
 from streams.web.sagas.indexes import is_indexed
 from streams.web.sagas.saga_answers import (
     AskedSaga,
@@ -117,8 +117,7 @@ def kinds_of(view: WorkerView, ident: str) -> list[SagaKind]:
 async def ask_saga(view: WorkerView, ident: str, request: AskSaga, *, ask: AskOwner) -> AskedSaga:
     """Send an operator's message to a saga. Raises Problem, and ClusterUnavailable."""
     app = view.application
-    if not request.who.strip() or not request.why.strip():
-        raise Problem(400, "no_reason", "who asks, and why? both are kept in the saga's log")
+    require_reason(request.who, request.why)
     if len(request.id) > 200:
         raise Problem(400, "bad_id", "an id has 200 characters at most")
     repairs = next((kind.repairs for kind in kinds_of(view, ident) if kind.repairs is not None), None)

@@ -13,7 +13,7 @@ from streams.model.codecs import encode_row
 from streams.model.envelope import new_headers
 from streams.model.operations import ROW_OPERATION, RowCommand, RowOperation, encode_operation
 from streams.ports import TP, Outgoing
-from streams.web.base.view import Problem, WorkerView
+from streams.web.base.view import Problem, WorkerView, require_reason
 
 
 class AskRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,8 +47,7 @@ async def ask_row(view: WorkerView, table: str, request: AskRow) -> AskedRow:
     app = view.application
     if table not in app.tables:
         raise Problem(404, "unknown_table", f"there is no table {table!r} of rows that can be mended")
-    if not request.who.strip() or not request.why.strip():
-        raise Problem(400, "no_reason", "who asks, and why? both are kept in the log of operations")
+    require_reason(request.who, request.why)
     if not request.key or len(request.id) > 200:
         raise Problem(400, "bad_request", "which key? and an id has 200 characters at most")
     own_id, now = request.id or str(uuid_utils.uuid7()), view.now()

@@ -23,6 +23,10 @@ class Paid(Message, frozen=True):
     TOPIC: ClassVar[str] = "orders.paid.v1"
     k: str
 
+    @property
+    def key(self) -> str:
+        return self.k
+
 
 class Stock(Row, frozen=True):
     n: int

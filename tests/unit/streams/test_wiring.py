@@ -10,6 +10,7 @@ from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
+from streams.model.message import Message
 from streams.model.outcome import Outcome, nothing
 from streams.model.table import RowOf, Table
 
@@ -67,6 +68,29 @@ def test_a_line_of_the_wiring_must_fit() -> None:
         choreography(on(Placed, pay, pay))
     with pytest.raises(WiringError, match="two lines"):
         choreography(on(Placed, pay), on(Placed, either))
+    with pytest.raises(WiringError, match=r"on\(Placed, <function app.*no handler: declare it with @service"):
+        choreography(on(Placed, app))  # type: ignore[arg-type]
+
+
+def test_a_message_has_a_topic_of_its_own_and_a_key() -> None:
+    twin = type("Twin", (Placed,), {}, frozen=True)
+    for topic in (None, "", "two words", "x" * 250):
+        fields = {} if topic is None else {"TOPIC": topic}
+        bad = type("Bad", (Message,), fields | {"key": "k"}, frozen=True)
+        with pytest.raises(WiringError, match=r"Bad has the TOPIC .*: give 1 to 249 letters"):
+            choreography(on(bad, pay))
+    bare = type("Bare", (Message,), {"TOPIC": "bare"}, frozen=True)
+    with pytest.raises(WiringError, match="Bare has no key: give it a property `key`"):
+        choreography(on(bare, pay))
+    with pytest.raises(NotImplementedError, match="Bare has no key"):
+        _ = bare().key
+
+    @service.handler()
+    def take(message: twin) -> Outcome:  # type: ignore[valid-type]
+        return nothing(f"{message}")
+
+    with pytest.raises(WiringError, match=r"Placed and Twin have the topic orders\.placed\.v1"):
+        choreography(on(Placed, pay), on(twin, take))
 
 
 def test_a_tables_name_is_its_own() -> None:
@@ -121,11 +145,6 @@ def test_an_application_knows_its_topics_tables_and_changelogs() -> None:
     }
     assert bound.message_codecs.keys() == {Placed.TOPIC, Paid.TOPIC}
     assert bound.schemas() == {}
-
-
-def test_a_message_without_a_key_says_so() -> None:
-    with pytest.raises(NotImplementedError, match="Paid has no key"):
-        _ = Paid(k="a").key
 
 
 def test_a_handler_without_brackets_is_one() -> None:
