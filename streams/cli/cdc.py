@@ -125,11 +125,13 @@ def stop(
 def files(kind: Annotated[str, typer.Argument(help="worker or connector")]) -> None:
     """Print Connect's worker.properties, or the connector's JSON, for a cluster: both are in `ops/`, too."""
     if kind == "worker":
-        say(worker_properties(Settings.read().security()), nl=False)
+        text = worker_properties(Settings.read().security())
     elif kind == "connector":
-        say(msgspec.json.format(msgspec.json.encode(connector_settings()), indent=2).decode())
+        text = msgspec.json.format(msgspec.json.encode(connector_settings()), indent=2).decode()
     else:
         raise typer.BadParameter(f"{kind!r} is neither worker nor connector")
+    for line in text.splitlines():
+        say(line)
 
 
 def _relay(database: Database, at: Connect) -> CdcRelay:

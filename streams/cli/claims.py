@@ -55,7 +55,8 @@ def sweep_claims(
     except SteadfaustError as error:
         say(f"error: {error}", err=True)
         raise typer.Exit(UNFINISHED) from error
-    say(json_line(report) if as_json else "\n".join(lines(report, delete=delete)))
+    for line in [json_line(report)] if as_json else lines(report, delete=delete):
+        say(line)
 
 
 def grace_of(settings: Settings, days: float | None) -> float:

@@ -147,8 +147,8 @@ def show(letter: str, worker: At = "", *, as_json: Json = False) -> None:
     for event in shown["history"]:
         who, why = event["who"], f" ({event['why']})" if event["why"] else ""
         say(f"history        {event['at']} {who}: {event['operation']}{why}: {event['result']}")
-    if shown["trace"]:
-        say(shown["trace"])
+    for line in shown["trace"].splitlines():
+        say(f"trace          {line}")
 
 
 def _many(

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from streams.cli.options import NOTHING, Json, echo
+from streams.cli.options import NOTHING, Json, json_line, say
 from streams.errors import SteadfaustError
 from streams.settings import Settings
 
@@ -42,7 +42,8 @@ def logs(
         raise typer.BadParameter("of which order? give --order ID")
     found = sorted(of_order(lines(files or _own()), order), key=_time)
     for line in found:
-        echo(line, shown, as_json=as_json)
+        for text in [json_line(line)] if as_json else shown(line):
+            say(text)
     raise typer.Exit(0 if found else NOTHING)
 
 
@@ -78,11 +79,11 @@ def of_order(found: Iterable[Line], order: str) -> Iterator[Line]:
             yield line
 
 
-def shown(line: Line) -> str:
+def shown(line: Line) -> list[str]:
     """A line for people; a traceback follows on lines of its own."""
     fields = [f"{name}={value}" for name, value in line.items() if name not in (*_FIRST, "exception")]
     begin = f"{_time(line):27} {line.get('level', ''):8} {line.get('event', '')}"
-    return "\n".join(["  ".join([begin, *fields]), *str(line.get("exception", "")).splitlines()])
+    return ["  ".join([begin, *fields]), *str(line.get("exception", "")).splitlines()]
 
 
 def _time(line: Line) -> str:

@@ -39,7 +39,8 @@ def new(name: Annotated[str, typer.Argument(help="Of the package and its folder,
         raise typer.BadParameter(problem, param_hint="NAME")
     make(name, Path(name))
     say(f"made {name}/. Next:")
-    say(f"  cd {name}\n  pip install -e '.[test]'\n  pytest\n  cat README.md")
+    for line in (f"cd {name}", "pip install -e '.[test]'", "pytest", "cat README.md"):
+        say(f"  {line}")
 
 
 def why_no_name(name: str) -> str:

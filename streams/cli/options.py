@@ -60,8 +60,10 @@ def by_whom(who: str) -> str:
 
 
 def say(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print text from anywhere: what a terminal would obey, or not show, is an escape."""
-    typer.echo(visible(str(text)), err=err, nl=nl)
+    """Print one line, of text from anywhere: what a terminal would obey, or not show, is an escape, so that
+    no key makes a line of its own. Standard error keeps its lines.
+    """
+    typer.echo(visible(str(text), "\n\t\r" if err else "\t"), err=err, nl=nl)
 
 
 def json_line(value: object) -> str:

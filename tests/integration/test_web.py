@@ -317,7 +317,7 @@ def test_what_a_killed_worker_owned_is_waited_for(workers, urls):
     eventually(answered, "the lane is open again, at the worker that is left")
     _, said = command.communicate(timeout=BOUND)
     assert command.returncode == 0, said
-    assert f"{dead} owns the key" in said.partition("waiting: lane")[2]
+    assert f"the owner, {dead}," in said.partition("waiting: lane")[2]
     assert "has not answered" not in said
 
 

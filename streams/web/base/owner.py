@@ -60,10 +60,10 @@ async def ask_json(
             while len(body) <= MOST_BYTES and (more := await response.content.read(MOST_BYTES)):
                 body += more
     except TimeoutError as error:
-        detail = f"{owner} owns the key and did not answer in {TIMEOUT:g} s"
+        detail = f"the owner, {owner}, did not answer in {TIMEOUT:g} s"
         raise Problem(504, "owner_silent", detail) from error
     except (ClientError, OSError) as error:
-        detail = f"{owner} owns the key and cannot be asked: {error or type(error).__name__}"
+        detail = f"the owner, {owner}, cannot be reached"
         raise Problem(502, "owner_unreachable", detail) from error
     return _read(owner, response.status, body, kind)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
+from textwrap import shorten
 from urllib.parse import quote, urlencode
 
 from msgspec.structs import replace
 
 from streams.model.application import Application
 from streams.model.envelope import rfc3339
+from streams.retry.queue import Reason
 from streams.staging.measures import DURATIONS
 from streams.web.base.asking import READ
 from streams.web.base.lane_rows import Query
@@ -45,6 +47,8 @@ PATIENCE = READ
 OLD = 30.0
 #: Requests to workers at the same time.
 AT_ONCE = 16
+#: Characters of an error beside a problem.
+_WIDTH = 160
 #: A lag grows when there are so many messages more than a minute ago, and more than these seconds of work.
 GROWN, SECONDS_OF_WORK = 1000, 10.0
 
@@ -112,8 +116,10 @@ def merge(
         for name in dict.fromkeys([*lane.waiting, *lane.letters]):
             found = handlers.get(name) or HandlerPart(handler=name)
             handlers[name] = _both_handlers(found, _counted(name, lane, now))
-    warned = [*_away(workers), *_silent(workers), *lost]
-    warned += [each for worker in workers for each in worker.warnings]
+    own = [each for worker in workers for each in worker.warnings]
+    away = [*_away(workers), *(replace(each, do=_BROKERS) for each in own if each.text.startswith(AWAY))]
+    warned = [*away[:1], *_silent(workers), *lost]
+    warned += [each for each in own if not each.text.startswith(AWAY)]
     warned += [*_of_handlers(handlers.values()), *_of_topics(topics.values())]
     flow = Flow(
         topics=topics,
@@ -160,11 +166,17 @@ def _both_handlers(one: HandlerPart, other: HandlerPart) -> HandlerPart:
         paused=one.paused + other.paused,
         breakers=one.breakers + other.breakers,
         pause=one.pause or other.pause,
-        opened=min(filter(None, (one.opened, other.opened)), default=""),
+        since=min(filter(None, (one.since, other.since)), default=""),
+        error=one.error or other.error,
     )
 
 
 # -- what to look at --------------------------------------------------------------------------------------
+
+
+#: How the one sentence begins that stands for all workers and lanes.
+AWAY = "Kafka does not answer"
+_BROKERS = "Look after the brokers: lanes go on by themselves when they answer."
 
 
 def _away(workers: Sequence[WorkerPart]) -> Iterable[Warned]:
@@ -173,8 +185,8 @@ def _away(workers: Sequence[WorkerPart]) -> Iterable[Warned]:
     if away:
         lanes = f"lane{'s' if len(away) > 1 else ''} {', '.join(map(str, sorted(away)))}"
         since = f"without progress for {max(away.values()):.0f} s"
-        text = f"Kafka does not answer: {lanes} {'are' if len(away) > 1 else 'is'} {since}"
-        yield Warned(text=text, link="#workers", where="the lanes", grave=True, word="Stopped")
+        text = f"{AWAY}: {lanes} {'are' if len(away) > 1 else 'is'} {since}"
+        yield Warned(text=text, link="#workers", where="the lanes", grave=True, word="Stopped", do=_BROKERS)
 
 
 def _gone(app: Application, handlers: Iterable[HandlerPart]) -> list[Warned]:
@@ -193,6 +205,12 @@ def _gone(app: Application, handlers: Iterable[HandlerPart]) -> list[Warned]:
     ]
 
 
+_SILENT = (
+    "One that has died loses its lanes to the other workers by itself, after the session timeout. Start it"
+    " again; end one that hangs."
+)
+
+
 def _silent(workers: Iterable[WorkerPart]) -> Iterable[Warned]:
     for each in workers:
         if each.silent:
@@ -204,6 +222,7 @@ def _silent(workers: Iterable[WorkerPart]) -> Iterable[Warned]:
                 where="the worker",
                 grave=bool(each.owns),
                 word="Silent",
+                do=_SILENT,
             )
 
 
@@ -211,24 +230,46 @@ def _of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
     for each in sorted(handlers, key=lambda handler: handler.handler):
         if each.paused:
             text = f"{each.handler} is paused in {_count(each.paused, 'partition')}: its messages wait"
-            text += f"; {each.pause}" if each.pause else ""
             link = f"/handlers/{quote(each.handler, safe='')}"
-            yield Warned(text=text, link=link, where="who paused it, and why", grave=True, word="Stopped")
-        if each.breakers:
-            where = _count(each.breakers, "lane") + (f", since {each.opened}" if each.opened else "")
             yield Warned(
-                text=f"The circuit breaker of {each.handler} is open in {where}: what it calls fails, and its"
-                " messages wait; handler_failed in the log says how",
-                link=f"#service-{service_of(each.handler)}",
-                where="its numbers",
+                text=text,
+                link=link,
+                where="who paused it, and why",
+                grave=True,
+                word="Stopped",
+                why=each.pause,
+                since=each.since,
+                do="Resume it when the reason is gone: its messages go on then, in order.",
+            )
+        if each.breakers:
+            wait = _count(each.waits, "message") if each.waits else "its messages"
+            yield Warned(
+                text=f"{each.handler} fails, and {wait} wait{'s' if each.waits == 1 else ''}",
+                link=f"/handlers/{quote(each.handler, safe='')}",
+                where="the handler",
+                word="Late",
+                why=f"The circuit breaker is open in {_count(each.breakers, 'lane')}"
+                + (f": {shorten(each.error, _WIDTH, placeholder=' …')}" if each.error else ""),
+                since=each.since,
+                do="Mend what it calls: it tries again by itself.",
             )
         if each.letters:
+            them = "it" if each.letters == 1 else "them"
             text = f"{_count(each.letters, 'message')} failed for good in {each.handler}"
+            if held := each.waiting.get(Reason.DEAD, 0):
+                text += f", and {held:,} wait{'s' if held == 1 else ''} behind {them}"
             if not each.handler:
-                them = "it" if each.letters == 1 else "them"
                 text = f"{_count(each.letters, 'message')} could not be decoded; no handler has seen {them}"
             link = letters_link(each.handler)
-            yield Warned(text=text, link=link, where="dead letters", grave=True, word="Needs a decision")
+            yield Warned(
+                text=text,
+                link=link,
+                where="dead letters",
+                grave=True,
+                word="Needs a decision",
+                why=shorten(each.error, _WIDTH, placeholder=" …"),
+                do=f"Mend the cause, then replay {them}; or discard {them}.",
+            )
 
 
 def _of_topics(topics: Iterable[TopicPart]) -> Iterable[Warned]:

@@ -27,7 +27,8 @@ def topic_link(topic: str) -> str:
 
 class Warned(msgspec.Struct, frozen=True, kw_only=True):
     """A warning, with the address where it is mended. `grave`: messages are stopped, or need a decision.
-    `word`: its status in a word or two.
+    `word`: its status in a word or two. `why` and `since`: its cause, and when it began, in RFC 3339. `do`:
+    what to do. The last three are empty where the text has it, or nobody knows.
     """
 
     text: str
@@ -35,6 +36,9 @@ class Warned(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     grave: bool = False
     word: str = "Degraded"
+    why: str = ""
+    since: str = ""
+    do: str = ""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,8 +121,9 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
         letters: dead letters that are kept, as counted last.
         paused: partitions in which an operator has it paused.
         breakers: lanes in which its circuit breaker is not closed.
-        pause: who has paused it, since when and why; empty: it is not paused.
-        opened: since when a breaker is open, RFC 3339, and after which error; empty: none is.
+        pause: who has paused it, and why; empty: it is not paused.
+        since: when it was paused, or else a breaker opened, in RFC 3339; empty: neither is so.
+        error: that of its last attempt that failed, as far as its lanes remember.
     """
 
     handler: str
@@ -132,7 +137,8 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
     paused: int = 0
     breakers: int = 0
     pause: str = ""
-    opened: str = ""
+    since: str = ""
+    error: str = ""
 
     @property
     def waits(self) -> int:
@@ -295,18 +301,18 @@ class OverviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
     lines: dict[str, HourLine] = {}
 
     @property
-    def lacking(self) -> list[str]:
-        """Sentences on what the figures lack, or have from before."""
+    def lacking(self) -> str:
+        """A sentence on what the figures lack, or have from before; empty: nothing."""
         found = []
         if self.silent_lanes:
-            found.append(
-                f"Rates and lag are without {_lanes(self.silent_lanes)}, whose owner does not answer"
-            )
+            found.append(f"Rates and lag lack {_lanes(self.silent_lanes)}, whose owner does not answer")
         if self.uncounted:
-            found.append(f"Counts are without {_lanes(self.uncounted)}, whose rows are not counted yet")
-        for lane, age in self.old_counts.items():
-            found.append(f"Lane {lane} is in counts as it was {age:.0f} s ago")
-        return found
+            found.append(f"counts lack {_lanes(self.uncounted)}, not counted yet")
+        if self.old_counts:
+            oldest = max(self.old_counts.values())
+            found.append(f"counts of {_lanes([*self.old_counts])} are up to {oldest:.0f} s old")
+        text = "; ".join(found)
+        return text[:1].upper() + text[1:]
 
 
 def _lanes(numbers: list[int]) -> str:

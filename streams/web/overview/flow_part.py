@@ -8,8 +8,8 @@ from time import monotonic
 
 from streams.errors import ClusterUnavailable
 from streams.model.envelope import rfc3339
-from streams.model.operations import HandlerPause
 from streams.policy.breaker import BreakerState
+from streams.retry.gate import HandlerGate
 from streams.web.base.view import LaneView, StandbyView, WorkerView
 from streams.web.overview.flow_answers import (
     HandlerPart,
@@ -26,7 +26,6 @@ from streams.web.overview.health import breakers, why_stuck
 from streams.web.overview.overview import warnings, why_not_ready
 from streams.web.overview.rates import RatePoller, Rates
 from streams.web.overview.samples import LaneSample
-from streams.web.waiting.causes import pause_text
 
 
 def worker_part(view: WorkerView, looks: RatePoller, samples: Mapping[int, LaneSample]) -> WorkerPart:
@@ -131,7 +130,7 @@ def _topics(view: WorkerView, short: Rates, long: Rates) -> list[TopicPart]:
 def _handlers(view: WorkerView, counts: Iterable[LaneCounts], short: Rates, long: Rates) -> list[HandlerPart]:
     seen = [name for each in counts for name in sorted([*each.letters, *each.waiting])]
     paused, breakers = _gates(view)
-    pauses, opened = _causes(view)
+    causes = _causes(view)
     return [
         HandlerPart(
             handler=name,
@@ -141,10 +140,12 @@ def _handlers(view: WorkerView, counts: Iterable[LaneCounts], short: Rates, long
             durations=long.durations(name),
             paused=paused[name],
             breakers=breakers[name],
-            pause=pauses.get(name, ""),
-            opened=opened.get(name, ""),
+            pause=cause.get("pause", ""),
+            since=cause.get("since", ""),
+            error=cause.get("error", ""),
         )
         for name in dict.fromkeys([*view.application.handlers, *seen])
+        for cause in (causes.get(name, {}),)
     ]
 
 
@@ -159,20 +160,26 @@ def _gates(view: WorkerView) -> tuple[Counter[str], Counter[str]]:
     return paused, breakers
 
 
-def _causes(view: WorkerView) -> tuple[dict[str, str], dict[str, str]]:
-    """Of each handler, its newest pause in words, and since when a breaker is open, after which error."""
-    gates = [gate for lane in view.lanes.values() for gate in lane.gates.values()]
-    pauses: dict[str, HandlerPause] = {}
-    opened: dict[str, str] = {}
-    for gate in gates:
-        for pause in gate.pauses.values():
-            known = pauses.get(gate.handler)
-            pauses[gate.handler] = pause if known is None or pause.since_ms > known.since_ms else known
-        if gate.breaker.since:
-            error = f" after {gate.failures[-1].error}" if gate.failures else ""
-            text = f"{rfc3339(gate.breaker.since)}{error}"
-            opened[gate.handler] = min(text, opened.get(gate.handler, text))
-    return {handler: pause_text(pause) for handler, pause in pauses.items()}, opened
+def _causes(view: WorkerView) -> dict[str, dict[str, str]]:
+    """Of each handler, its newest pause, or else since when a breaker is open, and its last error."""
+    found: dict[str, dict[str, str]] = {}
+    gates: dict[str, list[HandlerGate]] = {}
+    for lane in view.lanes.values():
+        for gate in lane.gates.values():
+            gates.setdefault(gate.handler, []).append(gate)
+    for handler, all_of_it in gates.items():
+        pauses = [pause for gate in all_of_it for pause in gate.pauses.values()]
+        opened = [gate.breaker.since for gate in all_of_it if gate.breaker.since]
+        failures = [gate.failures[-1] for gate in all_of_it if gate.failures]
+        cause = found[handler] = {}
+        if pauses:
+            pause = max(pauses, key=lambda each: each.since_ms)
+            cause |= {"pause": f"By {pause.who}: {pause.why}", "since": rfc3339(pause.since_ms / 1000)}
+        elif opened:
+            cause["since"] = rfc3339(min(opened))
+        if failures:
+            cause["error"] = max(failures, key=lambda each: each.at).error
+    return found
 
 
 def _away(view: WorkerView) -> dict[int, float]:

@@ -25,7 +25,8 @@ class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
     def heading(self) -> str:
         """How many wait, and where most of them wait for one handler, for which."""
         if not self.total:
-            return "No message waits" if not self.found.waiting else "Messages wait"
+            where = " in the lanes that answer" if self.found.left_out else ""
+            return f"No message waits{where}" if not self.found.waiting else "Messages wait"
         heading = "1 message waits" if self.total == 1 else f"{self.total:,} messages wait"
         handler, count = next(iter(self.by_handler.items()))
         return (

@@ -19,7 +19,7 @@
     }
   }
 
-  const SILENT = 4000; // milliseconds without a word of the worker, also of one that is frozen
+  const SILENT = 3500; // milliseconds without a word of the worker, also of one that is frozen
   let lastAt = Date.now();
 
   function lost(yes) {
@@ -40,7 +40,7 @@
     const waits = live && !document.hidden && document.querySelector("[data-polled], [sse-connect]");
     if (!waits) lastAt = Date.now();
     else if (Date.now() - lastAt > SILENT) lost(true);
-  }, 500);
+  }, 250);
 
   document.addEventListener("click", (event) => {
     if (!event.target.closest("[data-live]")) return;

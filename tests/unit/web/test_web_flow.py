@@ -99,14 +99,17 @@ def counts(**of) -> dict[str, list[LaneCounts]]:
     ("of", "text", "link", "grave"),
     [
         (handler(letters=2), "2 messages failed for good in s.h", "/dead-letters?handler=s.h", True),
+        (
+            handler(letters=1, waiting={"dead": 3, "retry": 1}),
+            "1 message failed for good in s.h, and 3 wait behind it",
+            "/dead-letters?handler=s.h",
+            True,
+        ),
         (handler(paused=3), "s.h is paused in 3 partitions: its messages wait", "/handlers/s.h", True),
         (
             handler(breakers=1),
-            (
-                "The circuit breaker of s.h is open in 1 lane: what it calls fails, and its messages wait;"
-                " handler_failed in the log says how"
-            ),
-            "#service-s",
+            "s.h fails, and its messages wait",
+            "/handlers/s.h",
             False,
         ),
         (counts(sagas={"failed": 1}), "1 saga needs a decision", "/sagas?status=failed", True),
@@ -250,11 +253,16 @@ def test_kafka_away_is_one_sentence_for_all_lanes(worker):
     worker.stuck_lanes = [0, 1, 2]
     for number in (0, 1):
         worker.lanes[number].error = ClusterUnavailable("no broker")
+    worker.own_warnings = ["Kafka does not answer: broker 127.0.0.1:9 for 2 s"]
     found = worker_part(worker, RatePoller(worker), {})
     assert found.away == {0: 2.0, 1: 2.0}
     texts = [each.text for each in merge([found, part(url=OTHER, away={5: 9.0})]).warnings]
     assert texts[0] == "Kafka does not answer: lanes 0, 1, 5 are without progress for 9 s"
     assert len([text for text in texts if "lane 0" in text or "lane 1 " in text]) == 0
+    assert len([text for text in texts if "Kafka does not answer" in text]) == 1
+    worker.stuck_lanes = []
+    (one,) = merge([worker_part(worker, RatePoller(worker), {})] * 2).warnings
+    assert one.text == worker.own_warnings[0]
     assert len([text for text in texts if "lane 2 is open" in text]) == 1
 
 
@@ -264,10 +272,10 @@ def test_a_pause_and_a_breaker_say_because_of_what(worker):
     gate.record(NO_PERMIT, ok=False, now=NOW)
     gate.set_pause(prefix_of(1), HandlerPause(PauseState.PAUSED, "ann", "strike", int(NOW * 1000)))
     worker.lanes[1].gates = {"post.note": gate}
-    texts = [each.text for each in merge([worker_part(worker, RatePoller(worker), {})]).warnings]
+    paused, opened = merge([worker_part(worker, RatePoller(worker), {})]).warnings
     since = rfc3339(NOW)
-    assert f"its messages wait; paused by ann since {since}: strike" in texts[0]
-    assert f"is open in 1 lane, since {since} after OSError: refused: what it calls fails" in texts[1]
+    assert (paused.why, paused.since) == ("By ann: strike", since)
+    assert (opened.why, opened.since) == ("The circuit breaker is open in 1 lane: OSError: refused", since)
 
 
 def test_messages_for_a_handler_that_is_gone_are_a_problem(worker):
@@ -288,7 +296,7 @@ async def test_lanes_of_a_silent_worker_count_as_before(worker, monkeypatch):
     assert (answer.waiting, answer.letters, answer.old_counts) == (5, 2, {1: 60.0})
     assert (answer.uncounted, answer.silent_lanes, answer.counted) == ([2, 3], [1, 2], 60.0)
     page = render("overview_tiles.html", answer=answer, now=NOW)
-    assert "Lane 1 is in counts as it was 60 s ago." in page
+    assert "; counts of lane 1 are up to 60 s old." in page
     assert "Rates and lag are without lanes 1, 2, whose owner does not answer." in page
 
 
@@ -319,7 +327,7 @@ def test_an_open_breaker_is_told_once_for_all_workers(worker):
     found = worker_part(worker, RatePoller(worker), {})
     assert found.warnings == []
     (warned,) = merge([found, msgspec.structs.replace(found, url=OTHER)]).warnings
-    assert "is open in 2 lanes" in warned.text
+    assert "is open in 2 lanes" in warned.why
 
 
 # -- the columns and the page -----------------------------------------------------------------------------

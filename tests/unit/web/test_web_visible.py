@@ -50,9 +50,10 @@ async def test_pages_show_keys_and_values_as_escapes(worker, browser):
 
 
 async def test_commands_print_escapes(worker, browser):
-    worker.wait(f"k{RIGHT_TO_LEFT}")
+    worker.wait(f"k{RIGHT_TO_LEFT}\nforged")
     for words in (["waiting"], ["waiting", "--json"]):
         result = await asyncio.to_thread(CliRunner().invoke, app, [*words, "--worker", browser.url])
         assert result.exit_code == 0
         assert "\\u202e" in result.stdout
         assert "\u202e" not in result.stdout
+        assert not [line for line in result.stdout.splitlines() if line.startswith("forged")]
