@@ -138,36 +138,36 @@ def _loops_beside_others() -> Off:
 def _ids_alone() -> Off:
     """What others have written is read first; but of two unhandled messages with one id one counts."""
     written: WeakKeyDictionary[Any, dict[TP, int]] = WeakKeyDictionary()
-    produce, read_up_to = FakeBroker.produce, Loops.read_up_to
+    produce = FakeBroker.produce
 
     def produced(self: FakeBroker, tp: TP, *more: Any) -> int:
         offset = written.setdefault(get_running_loop(), {})[tp] = produce(self, tp, *more)
         return offset
 
-    def taken_up_to(self: Loops, tp: TP, offset: int) -> None:
-        vars(self).setdefault("taken", {})[tp] = offset
-        read_up_to(self, tp, offset)
-
     def add(self: Loops, topic: str, key: bytes, name: bytes) -> None:
         self._before.setdefault((topic, key), {})[name] = 1
 
     def add_read(self: Loops, record: Record, message_id: bytes) -> None:
+        tp = TP(record.topic, record.partition)
+        vars(self).setdefault("read", {})[tp] = record.offset
         if not isinstance(record, OwnRecord):
-            self.foreign.add(TP(record.topic, record.partition))
+            self.foreign.add(tp)
         add(self, record.topic, record.key or b"", message_id)
 
     def remove_read(self: Loops, record: Record) -> None:
         self.remove_sent(record.topic, record.key or b"", Envelope(record).id_bytes)
 
     def may_loop(self: Loops, tp: TP, key: bytes) -> bool:
-        unread = written.get(get_running_loop(), {}).get(tp, -1) >= vars(self).get("taken", {}).get(tp, 0)
+        unread = written.get(get_running_loop(), {}).get(tp, -1) > vars(self).get("read", {}).get(tp, -1)
         return (tp.topic, key) not in self._before and tp not in self._ends and not unread
 
     return all_off(
-        off(FakeBroker, "produce", produced), off(Loops, "read_up_to", taken_up_to), off(Loops, "_add", add),
-        off(Loops, "add_read", add_read), off(Loops, "remove_read", remove_read),
+        off(FakeBroker, "produce", produced),
+        off(Loops, "_add", add),
+        off(Loops, "add_read", add_read),
+        off(Loops, "remove_read", remove_read),
         off(Loops, "may_loop", may_loop),
-    )()  # fmt: skip
+    )()
 
 
 def _unread_partitions() -> Off:
