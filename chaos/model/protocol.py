@@ -108,11 +108,6 @@ class ProtocolModel:
         kafka, a, b = state
         return self._pair(0, kafka, a).is_finished or self._pair(1, kafka, b).is_finished
 
-    def values(self, state: State) -> tuple[Kafka, ModelWorker, ModelWorker]:
-        """The values of a state."""
-        kafka, a, b = state
-        return self._kafkas.values[kafka], self._owners.values[a], self._owners.values[b]
-
     def _kafka(self, number: int) -> tuple[tuple[tuple[str, int, bool], ...], tuple[str, ...]]:
         known = self._alone.get(number)
         if known is None:
