@@ -39,6 +39,10 @@ class LayoutMismatch(SteadfaustError):
     """Workers of one group disagree on the number of partitions or lanes, or have no topic in common."""
 
 
+class ReshardRefused(SteadfaustError):
+    """An application cannot be given these partitions as it is; the message says what is in the way."""
+
+
 class MembershipLost(SteadfaustError):
     """The worker cannot be a member of its group any more; it stops, others take its lanes."""
 

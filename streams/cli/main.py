@@ -15,7 +15,21 @@ from typing import Annotated
 
 import typer
 
-from streams.cli import claims, dlq, handler, logs, new, positions, rows, saga, schemas, stack, trace, waiting
+from streams.cli import (
+    claims,
+    dlq,
+    handler,
+    logs,
+    new,
+    positions,
+    reshard,
+    rows,
+    saga,
+    schemas,
+    stack,
+    trace,
+    waiting,
+)
 from streams.cli.options import say
 from streams.environment import check_names
 from streams.errors import MissingExtra, SettingsError, SteadfaustError
@@ -119,6 +133,7 @@ app.command()(stack.down)
 app.command()(stack.status)
 app.command("logs")(logs.logs)
 app.command("compile")(compile_hot_path)
+app.command()(reshard.reshard)
 app.command()(trace.trace)
 app.command()(waiting.waiting)
 app.add_typer(dlq.app, name="dlq")

@@ -19,6 +19,8 @@ from streams.ports import TP, Batch, Cluster, Outgoing, Reader, Transactions
 log = structlog.get_logger(__name__)
 
 _KEY = b"cut:"
+#: The key of the record that says why no lane may open: the application was resharded, or is not complete.
+CLOSED = b"closed"
 #: Lanes that fence the same id at the same time may fence each other: how often one tries.
 _TRIES = 5
 #: Waits for records, 0.2 s each, until the announcements count as unreadable: who records a cut is that slow
@@ -41,6 +43,8 @@ class Cuts:
         self._position: int | None = None
         self._offsets: dict[int, int] = {}  # of the newest record of each number of lanes
         self._found: int | None = None  # the newest record when this worker started
+        #: Why no lane may open; empty: all may.
+        self.closed = ""
         self._recording = asyncio.Lock()
         self._fenced: set[str] = set()  # since the newest record
         self._fenced_at = -1
@@ -63,15 +67,17 @@ class Cuts:
         `producer` is the lane's, started: an owner under a newer cut has either fenced it, or has recorded
         that cut before it started, and then it is read here. So the order is: start, read, fence. Who is no
         worker may not record a cut.
-        Raises LayoutMismatch when the newest cut is not this worker's; Fenced, OutcomeUnknown or
-        ClusterUnavailable when it has to be tried again.
+        Raises LayoutMismatch when the newest cut is not this worker's, or none may open; Fenced,
+        OutcomeUnknown or ClusterUnavailable when it has to be tried again.
         """
         await self._read(reader)
+        self._require_open()
         if may_record and self._newest() != self._layout.lanes:
             async with self._recording:
                 if self._newest() != self._layout.lanes and self._newest_offset() == self._found:
                     await self._record(producer)
                     await self._read(reader)
+        self._require_open()
         newest = self._newest()
         if newest is None:
             raise LayoutMismatch(
@@ -85,6 +91,16 @@ class Cuts:
                 ' See docs/operating.md, "Changing the lane count".'
             )
         await self._fence(self._ids_of_others(lane))
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise LayoutMismatch(self.closed)
+
+    async def fence_all(self) -> None:
+        """Fence the owners of all lanes under every cut that was recorded. Raises as `enter` does."""
+        cuts = [replace(self._layout, lanes=lanes) for lanes in self._offsets]
+        ids = [cut.transactional_id(lane) for cut in cuts for lane in range(cut.lanes)]
+        await asyncio.gather(*map(self._end_owner, ids))
 
     def _newest(self) -> int | None:
         return max(self._offsets, key=self._offsets.__getitem__, default=None)
@@ -128,7 +144,9 @@ class Cuts:
             for record in batch.records:
                 key = record.key or b""
                 lanes = self._keys.get(key)
-                if lanes is not None:
+                if key == CLOSED:
+                    self.closed = (record.value or b"").decode(errors="replace")
+                elif lanes is not None:
                     self._offsets[lanes] = max(record.offset, self._offsets.get(lanes, -1))
                 elif key.startswith(_KEY):
                     log.warning("cut_unreadable", offset=record.offset, key=repr(key[:40]))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import structlog
 
 from streams.model.application import Application
-from streams.ports import TP, Clock, Cluster, Identity
+from streams.ports import TP, Clock, Cluster, Identity, Reader
 
 log = structlog.get_logger(__name__)
+
+#: How long messages may be waited for that are behind a transaction that is still open, in seconds.
+_IN_DOUBT = 5.0
 
 
 def added_partitions(
@@ -114,3 +118,36 @@ class TopicLooks:
                 self._answer, self._asked = None, frozenset(topics)
                 self._answer, self._asked_at = await self._cluster.identity(topics), now
             return self._answer
+
+
+async def unhandled_in(cluster: Cluster, group: str, tps: Collection[TP]) -> dict[str, int]:
+    """How many messages of each topic the group has not committed yet; topics without any are left out.
+
+    Positions are read before ends, so that a message which a handled one has sent is not overlooked.
+    """
+    positions = {**await cluster.begin_offsets(tps), **await cluster.committed(group, tps)}
+    ends = await cluster.end_offsets(tps)
+    behind = {tp: positions[tp] for tp in tps if positions[tp] < ends[tp]}
+    if not behind:
+        return {}
+    reader = await cluster.reader()
+    try:
+        return await _count(reader, behind, {tp: ends[tp] for tp in behind})
+    finally:
+        await reader.close()
+
+
+async def _count(reader: Reader, positions: dict[TP, int], ends: dict[TP, int]) -> dict[str, int]:
+    """Between a position and the end may lie transaction markers alone, so the records are looked for."""
+    await reader.assign(positions)
+    counts: dict[str, int] = {}
+    deadline = time.monotonic() + _IN_DOUBT
+    while left := [tp for tp, end in ends.items() if reader.position(tp) < end]:
+        if time.monotonic() > deadline:  # behind a transaction that is still open
+            for tp in left:
+                counts[tp.topic] = counts.get(tp.topic, 0) + 1
+            break
+        for batch in await reader.fetch(max_records=5000, timeout=0.2):
+            if batch.records:
+                counts[batch.tp.topic] = counts.get(batch.tp.topic, 0) + len(batch.records)
+    return counts

@@ -228,7 +228,7 @@ def set_queue(name: bytes, queue: WaitingQueue | None) -> Change:
 def set_message(name: bytes, number: int, message: WaitingMessage | None) -> Change:
     """The change of a message that waits; None takes it away."""
     key = WAITING + name + number.to_bytes(8, "big")
-    return Change(LANE, key, None if message is None else _encode(message), message)
+    return Change(LANE, key, None if message is None else encode_message(message), message)
 
 
 def read_queue(data: bytes) -> WaitingQueue:
@@ -239,6 +239,11 @@ def read_queue(data: bytes) -> WaitingQueue:
 def read_message(data: bytes) -> WaitingMessage:
     """A message from its bytes."""
     return _decode_waiting(data)
+
+
+def encode_message(message: WaitingMessage) -> bytes:
+    """As it is kept."""
+    return _encode(message)
 
 
 def ms(seconds: float) -> int:

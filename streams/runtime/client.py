@@ -36,7 +36,8 @@ from streams.model.envelope import (
 )
 from streams.model.layout import LANE, changelog_topic
 from streams.model.message import Message
-from streams.ports import TP, Damaged, Outgoing, Reader, Record
+from streams.ports import TP, Damaged, Outgoing, Record
+from streams.positions.topics import unhandled_in
 from streams.retry.queue import WaitingQueue, handler_of, read_queue
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.clients import KafkaOptions, deliver_within
@@ -47,7 +48,6 @@ from streams.units import MIB
 _LINGER_MS = 5
 #: How long a message may wait for its broker, in seconds: as Kafka's own producer does.
 _DELIVERY_TIMEOUT = 120.0
-_IN_DOUBT = 5.0
 
 
 class Place(NamedTuple):
@@ -283,23 +283,11 @@ async def partitions_of(bootstrap: Bootstrap, topics: Iterable[str]) -> list[TP]
 
 
 async def unhandled(bootstrap: Bootstrap, group: str, topics: Iterable[str]) -> dict[str, int]:
-    """How many messages of each topic the group has not committed yet; topics without any are left out.
-
-    Positions are read before ends, so that a message which a handled one has sent is not overlooked.
-    """
+    """How many messages of each topic the group has not committed yet; topics without any are left out."""
     tps = await partitions_of(bootstrap, topics)
     cluster = KafkaCluster(bootstrap)
     try:
-        positions = {**await cluster.begin_offsets(tps), **await cluster.committed(group, tps)}
-        ends = await cluster.end_offsets(tps)
-        behind = {tp: positions[tp] for tp in tps if positions[tp] < ends[tp]}
-        if not behind:
-            return {}
-        reader = await cluster.reader()
-        try:
-            return await _count(reader, behind, {tp: ends[tp] for tp in behind})
-        finally:
-            await reader.close()
+        return await unhandled_in(cluster, group, tps)
     finally:
         await cluster.close()
 
@@ -325,20 +313,4 @@ async def waiting(bootstrap: Bootstrap, app_id: str) -> dict[str, int]:
     for (_, name), queue in queues.items():
         handler = handler_of(name).decode()
         counts[handler] = counts.get(handler, 0) + queue.length
-    return counts
-
-
-async def _count(reader: Reader, positions: dict[TP, int], ends: dict[TP, int]) -> dict[str, int]:
-    """Between a position and the end may lie transaction markers alone, so the records are looked for."""
-    await reader.assign(positions)
-    counts: dict[str, int] = {}
-    deadline = time.monotonic() + _IN_DOUBT
-    while left := [tp for tp, end in ends.items() if reader.position(tp) < end]:
-        if time.monotonic() > deadline:  # behind a transaction that is still open
-            for tp in left:
-                counts[tp.topic] = counts.get(tp.topic, 0) + 1
-            break
-        for batch in await reader.fetch(max_records=5000, timeout=0.2):
-            if batch.records:
-                counts[batch.tp.topic] = counts.get(batch.tp.topic, 0) + len(batch.records)
     return counts

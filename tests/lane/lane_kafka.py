@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from aiokafka.admin.records_to_delete import RecordsToDelete
 from confluent_kafka.admin import AdminClient
 from lane_worlds import Post, World
 
+from streams.model.application import Application
 from streams.ports import TP
 from streams.positions.declared import DEAD_LETTER_ROOM, declare
 from streams.runtime.cluster import KafkaCluster
@@ -94,6 +96,9 @@ class KafkaWorld(World):
     async def add_partitions(self, topic: str, partitions: int) -> None:
         await add_partitions(self.bootstrap, topic, partitions)
         await self._producer.client.force_metadata_update()
+
+    async def make_topics(self, app: Application, names: Collection[str]) -> None:
+        await ensure_topics(app, self.bootstrap, names, replication=1)
 
     async def forget_group(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, NamedTuple, cast
@@ -140,6 +140,7 @@ class World:
     async def recreate(self, topic: str) -> None: ...
     async def delete(self, topic: str) -> None: ...
     async def add_partitions(self, topic: str, partitions: int) -> None: ...
+    async def make_topics(self, app: Application, names: Collection[str]) -> None: ...
     async def forget_group(self) -> None: ...
     def stores(self) -> Stores: ...
 
@@ -322,6 +323,11 @@ class FakeWorld(World):
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
         self.cluster.create_topic(topic, partitions)
+
+    async def make_topics(self, app: Application, names: Collection[str]) -> None:
+        for spec in declare(app, replication=1):
+            if spec.name in names:
+                self.cluster.create_topic(spec.name, spec.partitions)
 
     async def forget_group(self) -> None:
         self.cluster.forget_group(self.name)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     LeaderNotAvailableError,
@@ -88,7 +89,7 @@ class KafkaTopics:
                 partitions=len(partitions),
                 replication=min(len(partition["replicas"]) for partition in partitions),
                 config=configs[name],
-                ready=all(p["leader"] >= 0 and not p["error_code"] for p in partitions),
+                ready=_led(partitions),
             )
             for name, partitions in found.items()
             if name in configs
@@ -112,6 +113,25 @@ class KafkaTopics:
         await ask(f"that it made {names}", lambda: self._create(list(wanted.values())), bound)
         await ask(f"the leaders of {names}", led, bound)
 
+    async def grow(self, names: Iterable[str], partitions: int) -> None:
+        """Give topics so many partitions where they have fewer, and wait until every one has its leader."""
+        found = await self.describe(names)
+        fewer = [name for name, topic in found.items() if topic.partitions < partitions]
+
+        async def led() -> None:
+            topics = await self._partitions(fewer)
+            if any(len(topics[name]) < partitions or not _led(topics[name]) for name in fewer):
+                raise LeaderNotAvailableError
+
+        for (
+            name
+        ) in fewer:  # one that was given them by an answer that got lost is passed over by the next call
+            added = {name: NewPartitions(partitions)}
+            what = f"that it gave {name} {partitions} partitions"
+            await ask(what, partial(self._admin.create_partitions, added), self._options.start_timeout)
+        if fewer:
+            await ask(f"the leaders of {', '.join(fewer)}", led, self._options.start_timeout)
+
     async def _create(self, specs: Sequence[TopicSpec]) -> None:
         answer = await self._admin.create_topics(
             [NewTopic(s.name, s.partitions, s.replication, topic_configs=dict(s.config)) for s in specs]
@@ -125,10 +145,7 @@ class KafkaTopics:
 
     async def _ready(self, specs: Mapping[str, TopicSpec]) -> bool:
         found = await self._partitions(list(specs))
-        return all(
-            found.get(name) and all(p["leader"] >= 0 and not p["error_code"] for p in found[name])
-            for name in specs
-        )
+        return all(found.get(name) and _led(found[name]) for name in specs)
 
     async def _partitions(self, names: list[str]) -> dict[str, list[dict[str, Any]]]:
         # Not the client's describe_topics: on a broker that creates topics by itself, that would create them.
@@ -166,6 +183,10 @@ class KafkaTopics:
     async def close(self) -> None:
         """Let go of the connection."""
         await close_within("the client that describes topics", self._admin.close)
+
+
+def _led(partitions: Iterable[Mapping[str, Any]]) -> bool:
+    return all(partition["leader"] >= 0 and not partition["error_code"] for partition in partitions)
 
 
 async def ensure_topics(
