@@ -18,6 +18,7 @@ import typer
 from streams.cli import (
     claims,
     dlq,
+    erase,
     handler,
     logs,
     new,
@@ -133,6 +134,7 @@ app.command()(stack.down)
 app.command()(stack.status)
 app.command("logs")(logs.logs)
 app.command("compile")(compile_hot_path)
+app.command()(erase.erase)
 app.command()(reshard.reshard)
 app.command()(trace.trace)
 app.command()(waiting.waiting)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from streams.cli.options import UNFINISHED, Json, json_line, say
-from streams.cli.schema_files import BadSchemas, declared, wirings
+from streams.cli.schema_files import wired
 from streams.cli.schemas import Of
 from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown
 from streams.settings import Settings
@@ -35,10 +34,7 @@ def reshard(
     them, and add partitions to its message topics. All workers and clients are stopped, nothing is left to
     handle. A command that was killed is given again and goes on.
     """
-    targets = of or list(declared(Path("pyproject.toml")).of)
-    found = [wiring for target in targets for wiring in wirings(target)]
-    if not found:
-        raise BadSchemas("say where the wiring is: --of agents.choreographies")
+    found = wired(of)
     sources = sorted({topic for wiring in found for topic in wiring.routes})
     messages = sorted({topic for wiring in found for topic in wiring.messages()})
     from streams.runtime.resharding import Resharding  # takes a second to load

@@ -109,6 +109,16 @@ def declared(pyproject: Path) -> Declared:
         raise BadSchemas(f"{pyproject}, {TABLE}: {error}") from None
 
 
+def wired(of: list[str] | None) -> list[Choreography]:
+    """The choreographies that a command is given, or that pyproject.toml names. Raises BadSchemas."""
+    found = [wiring for target in of or declared(Path("pyproject.toml")).of for wiring in wirings(target)]
+    if not found:
+        raise BadSchemas(
+            f"say where the wiring is: --of agents.choreographies, or `of` in {TABLE} of pyproject.toml"
+        )
+    return found
+
+
 def classes_of(targets: Iterable[str]) -> dict[str, type[Any]]:
     """The classes of all messages and rows of the choreographies and routes named, by topic or table.
 

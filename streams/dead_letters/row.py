@@ -138,12 +138,14 @@ def letter_key(
     its letters lie among those of another one, which has the same offsets. `stamp` is the record's, of a
     letter that shares its place with one of a topic that was deleted.
     """
-    key = key or b""
-    if len(key) > MAX_KEY_IN_ID:
-        key = blake2b(key, digest_size=16).digest()
     place = offset.to_bytes(8, "big") + (b"" if added is None else added.to_bytes(4, "big"))
     place += b"" if stamp is None else stamp.to_bytes(8, "big", signed=True)
-    return row_key(key, b"%b\0%b\0%b" % (handler.encode(), topic.encode(), place))
+    return letters_of(key or b"") + b"%b\0%b\0%b" % (handler.encode(), topic.encode(), place)
+
+
+def letters_of(key: bytes) -> bytes:
+    """The prefix of the changelog keys of a key's letters."""
+    return row_key(blake2b(key, digest_size=16).digest() if len(key) > MAX_KEY_IN_ID else key)
 
 
 def key_of(letter: Letter, partitions: int = MOST_PARTITIONS) -> bytes:

@@ -1,4 +1,4 @@
-"""Operations on dead letters, handlers and rows, as messages, and the entries of their log."""
+"""Operations on dead letters, handlers, rows and keys, as messages, and the entries of their log."""
 
 from __future__ import annotations
 
@@ -112,6 +112,32 @@ class RowOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     at_ms: EpochMs
 
 
+#: The type of a message that is about all that a lane has of a key.
+KEY_OPERATION = "steadfaust.key.operation"
+
+
+class KeyCommand(StrEnum):
+    """Operations on a key."""
+
+    FIND = "find"  # count what there is
+    ERASE = "erase"
+
+
+class KeyOperation(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator's command about a key, the value of a message under it. Its id is the message's.
+
+    Attributes:
+        kind: what is to be done.
+        who, why, at_ms: by whom, for what reason, when (epoch milliseconds).
+    """
+
+    kind: KeyCommand
+    key: bytes
+    who: str
+    why: str
+    at_ms: EpochMs
+
+
 class HandlerPause(msgspec.Struct, array_like=True, frozen=True):
     """The row of a handler that does not just run in a partition; one that does has none.
 
@@ -138,9 +164,14 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Operation).decode
 _decode_handler = msgspec.json.Decoder(HandlerOperation).decode
 _decode_row = msgspec.json.Decoder(RowOperation).decode
+_decode_key = msgspec.json.Decoder(KeyOperation).decode
 
 
-def encode_operation(operation: Operation | HandlerOperation | RowOperation) -> bytes:
+#: Any of them.
+Command = Operation | HandlerOperation | RowOperation | KeyOperation
+
+
+def encode_operation(operation: Command) -> bytes:
     """The value of an operation's message."""
     return _encode(operation)
 
@@ -214,6 +245,31 @@ class RowDone(msgspec.Struct, frozen=True, kw_only=True):
     result: str
 
 
-def encode_done(done: Done | HandlerDone | RowDone) -> bytes:
+def decode_key_operation(data: bytes) -> KeyOperation:
+    """The operation that a message's value says. Raises msgspec.DecodeError."""
+    return _decode_key(data)
+
+
+class KeyDone(msgspec.Struct, frozen=True, kw_only=True):
+    """The log's entry of an operation on a key, in one partition: who, when, why, result.
+
+    Attributes:
+        found: how many there were: rows by table, `timers`, `waiting` messages, `dead_letters`.
+        objects: names of objects that these referred to, the first so many.
+    """
+
+    operation: str
+    id: str
+    partition: int
+    who: str
+    why: str
+    asked_at: str
+    at: str
+    result: str
+    found: dict[str, int]
+    objects: list[str]
+
+
+def encode_done(done: Done | HandlerDone | RowDone | KeyDone) -> bytes:
     """The value of a record in the log of operations."""
     return _encode(done)

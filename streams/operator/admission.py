@@ -19,11 +19,13 @@ from streams.model.codecs import NO_JSON
 from streams.model.envelope import SOURCE, TYPE, Envelope
 from streams.model.operations import (
     HANDLER_OPERATION,
+    KEY_OPERATION,
     ROW_OPERATION,
+    Command,
     HandlerOperation,
     Operation,
-    RowOperation,
     decode_handler_operation,
+    decode_key_operation,
     decode_operation,
     decode_row_operation,
 )
@@ -38,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 #: In the inbox in the place of a handler's name.
 OPERATIONS = b"operations"
-Command = TypeVar("Command", Operation, HandlerOperation, RowOperation)
+Some = TypeVar("Some", bound=Command)
 #: Of each text that operators give, so many bytes are kept.
 MAX_TEXT = 512
 
@@ -97,7 +99,7 @@ class OperationAdmission:
             entry.key = arrival.record.key or b""
         return arrival
 
-    def _understood(self, record: Record) -> Operation | HandlerOperation | RowOperation:
+    def _understood(self, record: Record) -> Command:
         """The operation that a message requests, bounded in size. Raises an error of NO_JSON, and ValueError
         for a letter or row of another partition.
         """
@@ -110,6 +112,11 @@ class OperationAdmission:
             if change.key != record.key or self._layout.partition_of(change.key) != record.partition:
                 raise ValueError(f"it is about the row {change.key!r}, and came under {record.key!r}")
             return _capped(change, "table", "who", "why")
+        if (TYPE, KEY_OPERATION.encode()) in record.headers:  # in each partition: rows may be in a wrong one
+            about = decode_key_operation(data)
+            if about.key != record.key:
+                raise ValueError(f"it is about the key {about.key!r}, and came under {record.key!r}")
+            return _capped(about, "who", "why")
         operation = decode_operation(data)
         parse_id(operation.letter, within=record.partition)
         return _capped(operation, "who", "why", "job")
@@ -120,13 +127,13 @@ def is_about_a_handler(record: Record) -> bool:
     return (TYPE, HANDLER_OPERATION.encode()) in record.headers
 
 
-def _inbox_name(operation: Operation | HandlerOperation | RowOperation) -> bytes:
+def _inbox_name(operation: Command) -> bytes:
     """The name in the inbox for a handler: people choose ids of commands, perhaps one for several."""
     if not isinstance(operation, HandlerOperation):
         return OPERATIONS
     return OPERATIONS + f":{operation.kind}:{operation.handler}".encode()
 
 
-def _capped(operation: Command, *names: str) -> Command:
+def _capped(operation: Some, *names: str) -> Some:
     texts = {name: capped(getattr(operation, name), MAX_TEXT) for name in names}
     return msgspec.structs.replace(operation, **texts)

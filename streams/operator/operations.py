@@ -1,4 +1,4 @@
-"""Carry out operators' messages on a lane's dead letters, handlers and rows.
+"""Carry out operators' messages on a lane's dead letters, handlers, rows and keys.
 
 Row, queue, inbox entry and line in the log of operations are in one transaction.
 """
@@ -14,6 +14,7 @@ from streams.model.codecs import decode_row
 from streams.model.envelope import RECORD_OVERHEAD, SOURCE, Envelope, rfc3339
 from streams.model.operations import (
     HandlerOperation,
+    KeyOperation,
     Operation,
     RowCommand,
     RowDone,
@@ -22,6 +23,7 @@ from streams.model.operations import (
 )
 from streams.model.row_keys import row_key
 from streams.operator.decisions import Do, LetterDecision, OperationLimits, decide_letter, refused
+from streams.operator.erasing import erase_key
 from streams.operator.pauses import set_handler
 from streams.ports import TP, Outgoing
 from streams.retry.waiting import Waiting
@@ -62,6 +64,10 @@ class Operations:
             return
         if isinstance(operation, RowOperation):
             result = mend_row(self._staging, entry, operation, pending.id_bytes, now)
+            self._mark_done(entry, pending, result, now)
+            return
+        if isinstance(operation, KeyOperation):
+            result = erase_key(self._waiting, entry, operation, pending.id_bytes, now)
             self._mark_done(entry, pending, result, now)
             return
         letter = self._letters.get(store_key(*parse_id(operation.letter)))

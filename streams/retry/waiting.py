@@ -275,6 +275,17 @@ class Waiting:
         else:
             self.await_schema(gate, local, rest)
 
+    def erase(self, entry: Entry, local: bytes, queue: WaitingQueue) -> None:
+        """Remove a queue with all that waits in it."""
+        name = name_in(local)
+        numbers = [*range(queue.first, queue.next), *queue.numbers]
+        gone = [set_message(name, number, None) for number in dict.fromkeys(numbers)]
+        self.staging.put(entry, [set_queue(name, None), *gone])
+        gate = self.gates.get(handler_of(name).decode())
+        if gate is not None:
+            gate.unroutable.discard(local)
+            gate.remove(local)
+
     def _place(self, local: bytes, queue: WaitingQueue, letter: Letter) -> int | None:
         """The number of a letter's message in a queue; None: it does not wait there."""
         for number in dict.fromkeys((queue.head, *queue.numbers)):

@@ -86,7 +86,7 @@ class Turn:
         self.advance()
 
     def ask_after(self, step: Step) -> bool:
-        """Its deadline has come. A participant of ours is asked for its state: what it has not begun by then
+        """Its deadline has come. A participant of ours is to tell its state: what it has not begun by then
         it does not begin any more, and says so. The question goes the way of the command, so it comes after
         it, however far behind the participant is. False: there is no participant to ask, or it was silent for
         long enough.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from streams.errors import PermanentError, UnknownSchema
 from streams.model.application import BoundHandler, BoundRoute
 from streams.model.envelope import Envelope
-from streams.model.operations import HandlerOperation, Operation, RowOperation
+from streams.model.operations import Command
 from streams.policy.breaker import Permit
 from streams.ports import Record
 from streams.staging.entry import Entry
@@ -44,7 +44,7 @@ class PendingOperation(NamedTuple):
         id_bytes, inbox_key: the id of its message, and the key of that in the inbox.
     """
 
-    operation: Operation | HandlerOperation | RowOperation
+    operation: Command
     id_bytes: bytes
     inbox_key: bytes
     carry_out: Callable[[Arrival, float], None]

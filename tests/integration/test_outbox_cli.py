@@ -13,6 +13,7 @@ from streams.cli.main import app
 from streams.postgres import Database
 from streams.postgres.database import connect
 from streams.postgres.outbox import OutboxRow
+from streams.postgres.outbox.operations import erase
 from streams.postgres.outbox_owner import RelayKind, hand_over
 from streams.postgres.statements import statements
 from streams.testing import MemoryPublisher
@@ -39,6 +40,21 @@ def fill(url: str, *statements: str) -> None:
                 await connection.execute(statement)
 
     in_a_loop(work())
+
+
+def test_rows_of_an_aggregate_are_erased_whatever_their_state(postgres_url: str) -> None:
+    fill(postgres_url, PUBLISHED, "INSERT INTO outbox_archive SELECT * FROM outbox WHERE id = 'o-1:1'")
+
+    async def work() -> tuple[int, int, int]:
+        connection = await connect(postgres_url)
+        try:
+            counted, _ = await erase(connection, "o-1", dry_run=True)
+            erased, _ = await erase(connection, "o-1")
+            return counted, erased, (await erase(connection, "o-1"))[0] + (await erase(connection, "o-2"))[0]
+        finally:
+            await connection.close()
+
+    assert in_a_loop(work()) == (3, 3, 2)
 
 
 def ids(lines: str) -> list[str]:

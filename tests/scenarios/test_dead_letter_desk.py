@@ -53,4 +53,14 @@ def test_letters_of_all_lanes_are_edited_discarded_and_replayed(world: World, tm
     assert states == {discarded.order_id: "discarded", **{each.order_id: "dead" for each in others}}
     (shown,) = dlq(world, "show", ids[others[0].order_id])
     assert [event["result"].partition(":")[0] for event in shown["history"]] == ["replaying", "failed again"]
+
+    erased = others[0].order_id
+    counted, report = (
+        steadfaust(world, "erase", erased, "--why", "a request", *option)[0]
+        for option in (["--dry-run"], ["--yes"])
+    )
+    assert counted["erased"] == report["erased"] == {"dead_letters": 1}
+    assert {each["topic"] for each in report["left"]} == {OrderPlaced.TOPIC, f"{OrderPlaced.TOPIC}.dlq"}
+    assert all(each["until"] for each in report["left"])
+    assert erased not in letters(world)
     world.check()

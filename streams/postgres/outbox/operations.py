@@ -116,6 +116,21 @@ async def referenced(connection: Connection) -> list[str]:
     return [row["ce_dataref"] for row in await connection.fetch(_SQL["references"])]
 
 
+async def erase(connection: Connection, aggregate: str, *, dry_run: bool = False) -> tuple[int, list[str]]:
+    """Remove all rows of an aggregate id, those that wait and archived ones, too. Returns how many, and the
+    objects that they refer to, `s3://bucket/name`; nothing when the database has no outbox.
+    """
+    if await connection.fetchval("SELECT to_regclass('outbox') IS NULL"):
+        return 0, []
+    async with connection.transaction():
+        found = await connection.fetchrow(_SQL["of_aggregate"], aggregate)
+        assert found is not None
+        if not dry_run:
+            await connection.execute(_SQL["erase"], aggregate)
+            await connection.execute(_SQL["erase_archived"], aggregate)
+    return found["rows"], list(found["objects"])
+
+
 async def removable(connection: Connection, older_than: float) -> int:
     """How many rows `cleanup` would remove."""
     rows = int(await connection.fetchval(_SQL["removable"], older_than))

@@ -208,3 +208,18 @@ SELECT count(*) FROM outbox WHERE published_at < now() - $1::float8 * interval '
 SELECT ce_dataref FROM outbox WHERE ce_dataref IS NOT NULL
 UNION ALL
 SELECT ce_dataref FROM outbox_archive WHERE ce_dataref IS NOT NULL
+
+-- name: of_aggregate
+-- How many rows there are of an aggregate id, and the objects that they refer to.
+SELECT count(*) AS rows, coalesce(array_agg(ce_dataref) FILTER (WHERE ce_dataref IS NOT NULL), '{}') AS objects
+FROM (
+    SELECT ce_dataref FROM outbox WHERE aggregate_id = $1
+    UNION ALL
+    SELECT ce_dataref FROM outbox_archive WHERE aggregate_id = $1
+) AS found
+
+-- name: erase
+DELETE FROM outbox WHERE aggregate_id = $1
+
+-- name: erase_archived
+DELETE FROM outbox_archive WHERE aggregate_id = $1

@@ -1,0 +1,141 @@
+"""`steadfaust erase`: erase all that an application has of a key (docs/erase.md).
+
+Exit status: 0 done, 1 an error, 3 nothing was found, 4 lanes have not answered: give the same command again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+import typer
+
+from streams.cli.options import NOTHING, UNFINISHED, Json, Timeout, Who, Why, by_whom, json_line, say
+from streams.cli.schema_files import wired
+from streams.cli.schemas import Of
+from streams.errors import SettingsError
+from streams.model.operations import KeyCommand
+from streams.settings import Settings
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What was erased, or would be, and what is left.
+
+    Attributes:
+        erased: how much by kind: rows by table, `timers`, `waiting`, `dead_letters`, `outbox`, `objects`.
+        left: records of topics, each with until when they are kept.
+        compacted: changelogs that have a tombstone for what was erased, until they are compacted.
+        silent: partitions whose lane has not answered.
+    """
+
+    key: str
+    dry_run: bool
+    erased: dict[str, int]
+    left: list[dict[str, str | int]]
+    compacted: list[str]
+    silent: list[int]
+
+
+def erase(
+    key: Annotated[str, typer.Argument(help="The key of the messages and rows.")],
+    of: Of = None,
+    *,
+    why: Why,
+    who: Who = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what there is.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before.")] = False,
+    timeout: Timeout = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Erase rows, timers, messages that wait, dead letters, outbox rows and objects of a key. Workers run,
+    and nothing sends messages of the key any more. It tells what topics still have, and until when.
+    """
+    messages = sorted({topic for wiring in wired(of) for topic in wiring.messages()})
+    if not dry_run and not yes:
+        typer.confirm(f"erase all of {key}? It cannot be brought back", abort=True)
+    kind = KeyCommand.FIND if dry_run else KeyCommand.ERASE
+    report = asyncio.run(_erase(messages, key, kind, who=by_whom(who), why=why, timeout=timeout))
+    if as_json:
+        say(json_line(report))
+    else:
+        _tell(report)
+    if report.silent:
+        say(f"no answer from partitions {report.silent}: give the same command again", err=True)
+        raise typer.Exit(UNFINISHED)
+    raise typer.Exit(0 if report.erased or report.left else NOTHING)
+
+
+async def _erase(
+    messages: list[str], key: str, kind: KeyCommand, *, who: str, why: str, timeout: float
+) -> Report:
+    from streams.runtime.erasing import ask_lanes, left_in_topics  # takes a second to load
+
+    settings, dry_run = Settings.read(), kind is KeyCommand.FIND
+    layout, brokers = settings.layout(), settings.brokers()
+    rows, objects = await _from_outbox(settings, key, dry_run=dry_run)  # first: a relay might yet send it
+    answers = await ask_lanes(brokers, layout, kind, key, who=who, why=why, timeout=timeout)
+    left, more = await left_in_topics(brokers, messages, key)
+    names = sorted({*objects, *more, *answers.objects})
+    erased = dict(answers.found) | ({"outbox": rows} if rows else {})
+    if await _from_store(settings, [] if dry_run else names) and names:
+        erased["objects"] = len(names)
+    kinds = answers.found.keys() - {"timers", "waiting"}
+    tables = {*kinds, *(["lane"] if answers.found["timers"] or answers.found["waiting"] else [])}
+    return Report(
+        key=key,
+        dry_run=dry_run,
+        erased={name: count for name, count in erased.items() if count},
+        left=[msgspec.to_builtins(each) for each in left],
+        compacted=sorted(map(layout.changelog, tables)),
+        silent=sorted(answers.silent),
+    )
+
+
+async def _from_outbox(settings: Settings, key: str, *, dry_run: bool) -> tuple[int, list[str]]:
+    """Rows of the outbox, and names of objects that they refer to; none where there is no database."""
+    try:
+        url = settings.postgres()
+    except SettingsError:
+        if settings.postgres_url or settings.postgres_password_file:
+            raise
+        return 0, []  # there is no database
+    from streams.postgres.database import connect
+    from streams.postgres.outbox.operations import erase as erase_rows
+
+    connection = await connect(url, name="steadfaust erase")
+    try:
+        rows, objects = await erase_rows(connection, key, dry_run=dry_run)
+    finally:
+        await connection.close()
+    return rows, [each.removeprefix("s3://").partition("/")[2] for each in objects]
+
+
+async def _from_store(settings: Settings, names: list[str]) -> bool:
+    """Delete objects. Whether there is an object store."""
+    if settings.bucket() is None:
+        return False
+    from streams.s3 import blobs_of
+
+    blobs = blobs_of(settings)
+    if blobs is None:
+        return False
+    try:
+        if names:
+            await blobs.delete(names)
+    finally:
+        await blobs.close()
+    return True
+
+
+def _tell(report: Report) -> None:
+    say("would be erased" if report.dry_run else "erased")
+    for name, count in report.erased.items():
+        say(f"{count:>10,}  {name}")
+    if not report.erased:
+        say("         0")
+    for each in report.left:
+        until = f"until {each['until']}" if each["until"] else "for ever: the topic has no retention"
+        say(f"left: {each['records']} records in {each['topic']}, {until}")
+    for changelog in report.compacted:
+        say(f"left: what {changelog} had before, until it is compacted")

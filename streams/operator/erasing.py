@@ -1,0 +1,121 @@
+"""Erase what a lane has of a key: rows, timers, messages that wait and dead letters, in one transaction.
+
+It is carried out in the turn of the key, so no handler works on it meanwhile. Ids in the inbox stay: they
+tell that a message was handled, and nothing else of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import structlog
+
+from streams.claims.claim import BadReference, claim_in
+from streams.dead_letters.row import letters_of
+from streams.errors import RowUnreadable
+from streams.model.envelope import rfc3339
+from streams.model.layout import DEAD_LETTERS, LANE
+from streams.model.operations import KeyCommand, KeyDone, KeyOperation, encode_done
+from streams.model.row_keys import row_key
+from streams.ports import TP, Outgoing, Record
+from streams.retry.waiting import Waiting
+from streams.staging.area import StagingArea
+from streams.staging.changes import TIMERS, Change
+from streams.staging.entry import Entry
+from streams.staging.keys import TIMER, local_lane_key, name_in, split_local_lane_key
+from streams.staging.timers import remove_timer, timer_name
+
+log = structlog.get_logger(__name__)
+
+#: Names of objects that the log of operations has of one key.
+MOST_OBJECTS = 500
+
+
+def erase_key(waiting: Waiting, entry: Entry, operation: KeyOperation, id_bytes: bytes, now: float) -> str:
+    """Stage the removal of all that a partition has of a key, or only count it, at `now` in epoch seconds.
+    Returns the result in words. The log's entry does not name the key: it is kept for a year.
+    """
+    erases = operation.kind is KeyCommand.ERASE
+    staging, key = waiting.staging, operation.key
+    found: Counter[str] = Counter()
+    changes: list[Change] = []
+    for table in staging.app.tables:
+        for local in _with_prefix(staging, table, entry.prefix + row_key(key)):
+            changes.append(Change(table, name_in(local), None))
+            found[table] += 1
+            if erases:
+                staging.unreadable.forget(table, local)
+    for handler in staging.app.handlers.values():
+        for timer in _timers(staging, entry.prefix + timer_name(handler.name_bytes, key, "")):
+            changes.append(remove_timer(name_in(timer)))
+            found["timers"] += 1
+    objects: dict[str, None] = {}
+    for handler in staging.app.handlers.values():
+        for local, queue in list(waiting.queues.of_key(entry.prefix, handler.name_bytes, key)):
+            found["waiting"] += queue.waits
+            for number in (*range(queue.first, queue.next), *queue.numbers):
+                try:
+                    _note_object(waiting.queues.message(local, number), objects)
+                except RowUnreadable:
+                    continue
+            if erases:
+                waiting.erase(entry, local, queue)
+    for local in _with_prefix(staging, DEAD_LETTERS, entry.prefix + letters_of(key)):
+        letter = waiting.letters.get(local)
+        if letter is not None:
+            _note_object(letter.record, objects)
+        changes.append(Change(DEAD_LETTERS, name_in(local), None))
+        found["dead_letters"] += 1
+    if erases:
+        staging.put(entry, changes)
+    counts = ", ".join(f"{count} {what}" for what, count in found.items()) or "nothing"
+    result = f"{'erased' if erases else 'found'} {counts}"
+    done = KeyDone(
+        operation=str(operation.kind),
+        id=id_bytes.decode("utf-8", "replace"),
+        partition=entry.partition,
+        who=operation.who,
+        why=operation.why,
+        asked_at=rfc3339(operation.at_ms / 1000),
+        at=rfc3339(now),
+        result=result,
+        found=dict(found),
+        objects=list(objects)[:MOST_OBJECTS],
+    )
+    entry.sends.append((TP(staging.app.layout.operations_log, 0), Outgoing(None, encode_done(done), [])))
+    log.info("operation", operation=str(operation.kind), who=operation.who, why=operation.why, **found)
+    return result
+
+
+def _with_prefix(staging: StagingArea, table: str, prefix: bytes) -> Iterator[bytes]:
+    """The local keys of rows, staged or committed."""
+    found = {local for local, _ in staging.changes(table) if local.startswith(prefix)}
+    for local, _ in staging.store.scan(table, start=prefix):
+        if not local.startswith(prefix):
+            break
+        found.add(local)
+    yield from (local for local in sorted(found) if staging.value(table, local) is not None)
+
+
+def _timers(staging: StagingArea, prefix: bytes) -> Iterator[bytes]:
+    """The local names of timers, staged or committed."""
+    names = (split_local_lane_key(local) for local, _ in staging.changes(LANE))
+    found = {name for kind, name in names if kind == TIMER and name.startswith(prefix)}
+    for name, _ in staging.store.scan(TIMERS, start=prefix):
+        if not name.startswith(prefix):
+            break
+        found.add(name)
+    for name in sorted(found):
+        staged = staging.get(LANE, local_lane_key(TIMER, name))
+        if staged is None or staged.value is not None:
+            yield name
+
+
+def _note_object(record: Record, objects: dict[str, None]) -> None:
+    try:
+        claim = claim_in(dict(record.headers))
+    except BadReference:
+        return
+    if claim is not None:
+        objects[claim.name] = None
