@@ -7,18 +7,18 @@ killed, and ends one that still runs. No lane of either application opens meanwh
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from hashlib import blake2b
 
-from streams.errors import ChangelogDamaged, ReshardRefused
+from streams.errors import ReshardRefused
 from streams.model.envelope import record_size
 from streams.model.layout import INBOX, LANE, Layout
-from streams.ports import TP, Cluster, Damaged, Faults, Outgoing, Reader, Record, Transactions
+from streams.ports import TP, Cluster, Faults, Outgoing, Record, Transactions
 from streams.positions.checks import lane_rows
 from streams.positions.cuts import CLOSED, Cuts
 from streams.positions.identity import decode
+from streams.positions.reshard_logs import Digests, Logs, groups, later
 from streams.positions.reshard_rows import RowMover
 from streams.positions.review import is_changelog
 from streams.positions.topics import unhandled_in
@@ -81,7 +81,9 @@ class Reshard:
         self._cluster = cluster
         self._faults = faults or NoFaults()
         self._mover = RowMover(old, new)
+        self._logs = Logs(cluster, [old.changelog(INBOX), new.changelog(INBOX)])
         self._producer: Transactions | None = None
+        #: Those of its topics that the cluster has.
         self._topics: Collection[str] = ()
         #: Why lanes may not open: of the old application; of the new one until all is copied, and then until
         #: message topics have their partitions.
@@ -119,10 +121,15 @@ class Reshard:
         lanes = [TP(self._old.changelog(LANE), number) for number in range(self._old.partitions)]
         rows = await lane_rows(self._cluster, lanes)
         recorded = {topic for row in rows.values() for topic in decode(row.get(IDENTITY)).topics}
-        changelogs = [topic for topic in recorded if is_changelog(self._old, topic)]
-        there = (await self._cluster.identity(changelogs)).topics
+        handled = {
+            position_of(key[1:], tp.partition).topic
+            for tp, row in rows.items()
+            for key in row
+            if key[:1] == POSITION
+        }
+        self._topics = set((await self._cluster.identity(recorded | handled)).topics)
         begin, end = len(self._old.app_id) + 1, -len("-changelog")
-        return sorted(topic[begin:end] for topic in there)
+        return sorted(topic[begin:end] for topic in self._topics if is_changelog(self._old, topic))
 
     async def check_drained(self) -> None:
         """Raises ReshardRefused while messages are left to handle."""
@@ -155,21 +162,59 @@ class Reshard:
                 await self._close(left=None, entered=None)
                 raise
 
-    async def copy(self, report: Callable[[str], None] = lambda _: None) -> None:
-        """Copy all rows, from where the last run has come to; `report` is called with each table."""
-        for table in await self.tables():
-            report(table)
-            for partition in range(self._old.partitions):
-                await self._copy(table, partition)
+    async def copy(self, report: Callable[[int], None] = lambda _: None) -> None:
+        """Copy all rows, from where the last run has come to; `report` is called with how many records were
+        written after each transaction.
+        """
+        tables = await self._changelogs()
+        # Written with the rows, under the group of the new application.
+        done = await self._cluster.committed(self._new.app_id, tables)
+        written = 0
+        for group in groups(await self._logs.ranges(tables)):
+            todo = {tp: later(span, done.get(tp, 0)) for tp, span in group.items()}
+            todo = {tp: span for tp, span in todo.items() if span}
+            pending = _Pending()
+            async for tp, record in self._logs.rows(todo, group):
+                for moved, outgoing in self._moved(tables[tp], record):
+                    pending.add(moved, outgoing)
+                    pending.offsets |= self._positions(tables[tp], record)
+                pending.offsets[tp] = record.offset + 1
+                if pending.full:
+                    await self._commit(pending)
+                    written += pending.count
+                    report(written)
+                    pending = _Pending()
+            pending.offsets |= {tp: span.stop for tp, span in todo.items()}
+            if pending.offsets:
+                await self._commit(pending)
+                written += pending.count
+                report(written)
 
     async def verify(self) -> dict[str, int]:
         """Compare each row with its copy; returns how many there are by table. Of the inbox records are
         counted: each has ids, and goes to several partitions.
         """
-        return {
-            table: sum([await self._verify(table, number) for number in range(self._old.partitions)])
-            for table in await self.tables()
-        }
+        tables = await self._changelogs()
+        counts = dict.fromkeys(sorted(tables.values()), 0)
+        for group in groups(await self._logs.ranges(tables)):
+            wanted, found = Digests(), Digests()
+            copies: dict[TP, str] = {}
+            for tp in group:
+                name = self._new.changelog(tables[tp])
+                copies |= {TP(name, n): tables[tp] for n in self._mover.spread(tp.partition)}
+            async for tp, record in self._logs.rows(group, group):
+                counts[tables[tp]] += 1
+                for moved, outgoing in self._moved(tables[tp], record):
+                    wanted.add(copies[moved], moved, outgoing.key, outgoing.value)
+            ranges = await self._logs.ranges(copies)
+            async for tp, record in self._logs.rows(ranges, ranges):
+                found.add(copies[tp], tp, record.key, record.value)
+            if wrong := found.first_difference(wanted):
+                raise ReshardRefused(
+                    f"{wrong.topic}[{wrong.partition}] is not what {self._old.app_id} has. Nothing was"
+                    " opened: go back with --cancel, delete the new topics, and begin again"
+                )
+        return counts
 
     async def settle(self) -> None:
         """From here on there is no way back."""
@@ -180,7 +225,7 @@ class Reshard:
     async def end(self) -> None:
         """Open the new application; the old one stays closed."""
         pending = _Pending()
-        async for record, _ in self._read(TP(self._old.announcements, 0)):
+        async for _, record in self._logs.read(await self._logs.ranges([TP(self._old.announcements, 0)])):
             if (record.key or b"").startswith(_SCHEMA):
                 pending.add(TP(self._new.announcements, 0), Outgoing(record.key, record.value, []))
         pending.add(TP(self._new.announcements, 0), Outgoing(CLOSED, None, []))
@@ -225,44 +270,10 @@ class Reshard:
 
     # -- rows -----------------------------------------------------------------------------------------
 
-    async def _copy(self, table: str, partition: int) -> None:
-        source = TP(self._old.changelog(table), partition)
-        # Written with the rows, under the group of the new application.
-        done = (await self._cluster.committed(self._new.app_id, [source])).get(source, 0)
-        end = (await self._cluster.end_offsets([source]))[source]
-        if done >= end:
-            return
-        pending = _Pending()
-        async for record, next_offset in self._rows(table, source, done):
-            for tp, outgoing in self._moved(table, record):
-                pending.add(tp, outgoing)
-                pending.offsets |= self._positions(table, record)
-            if pending.full:
-                pending.offsets[source] = next_offset
-                await self._commit(pending)
-                pending = _Pending()
-        pending.offsets[source] = end
-        await self._commit(pending)
-
-    async def _verify(self, table: str, partition: int) -> int:
-        """Compare what the old partition has with what the new ones have that it becomes."""
-        name, ids = self._new.changelog(table), table == INBOX
-        places = [TP(name, number) for number in self._mover.spread(partition)]
-        wanted, found = _Digests(in_order=ids), _Digests(in_order=ids)
-        count = 0
-        async for record, _ in self._rows(table, TP(self._old.changelog(table), partition)):
-            count += 1
-            for tp, outgoing in self._moved(table, record):
-                wanted.add(tp, outgoing.key, outgoing.value)
-        for place in places:
-            async for record, _ in self._rows(table, place):
-                found.add(place, record.key, record.value)
-        if not found.have(wanted):
-            raise ReshardRefused(
-                f"{name} is not what {self._old.changelog(table)}[{partition}] has. Nothing was opened: go"
-                " back with --cancel, delete the new topics, and begin again"
-            )
-        return count
+    async def _changelogs(self) -> dict[TP, str]:
+        """The changelog partitions of the old application, each with its table."""
+        numbers = range(self._old.partitions)
+        return {TP(self._old.changelog(table), n): table for table in await self.tables() for n in numbers}
 
     def _moved(self, table: str, record: Record) -> list[tuple[TP, Outgoing]]:
         rows = self._mover.moved(table, record.partition, record.key, record.value or b"")
@@ -282,43 +293,6 @@ class Reshard:
         """False for positions in topics that the cluster has no more: it takes none of them."""
         return all(tp.topic in self._topics for tp in self._positions(table, record))
 
-    async def _rows(self, table: str, tp: TP, begin: int = 0) -> AsyncIterator[tuple[Record, int]]:
-        """The newest records of a changelog's keys from an offset on, without those that are deleted."""
-        newest: dict[bytes, int] = {}
-        if table != INBOX:
-            async for record, _ in self._read(tp):
-                if record.value is None:
-                    newest.pop(record.key or b"", None)
-                else:
-                    newest[record.key or b""] = record.offset
-        if table == LANE:
-            names = [key[1:] for key in newest if key[:1] == POSITION]
-            topics = {position_of(name, tp.partition).topic for name in names}
-            self._topics = set((await self._cluster.identity(topics)).topics)
-        async for record, next_offset in self._read(tp, begin):
-            if table == INBOX or newest.get(record.key or b"") == record.offset:
-                yield record, next_offset
-
-    async def _read(self, tp: TP, begin: int = 0) -> AsyncIterator[tuple[Record, int]]:
-        """Records to the end of now, each with the offset after it."""
-        first = (await self._cluster.begin_offsets([tp]))[tp]
-        begin, end = max(begin, first), (await self._cluster.end_offsets([tp]))[tp]
-        if begin >= end:
-            return
-        reader: Reader = await self._cluster.reader()
-        try:
-            await reader.assign({tp: begin})
-            while reader.position(tp) < end:
-                for batch in await reader.fetch(max_records=_RECORDS, timeout=0.5):
-                    for record in batch.records:
-                        if isinstance(record, Damaged):
-                            raise ChangelogDamaged(
-                                f'{record.why}. See docs/operating.md, "A changelog is damaged"'
-                            )
-                        yield record, record.offset + 1
-        finally:
-            await reader.close()
-
     async def _commit(self, pending: _Pending) -> None:
         assert self._producer is not None
         await self._producer.begin()
@@ -331,26 +305,3 @@ class Reshard:
         await self._faults.reach("offsets_sent")
         await self._producer.commit()
         await self._faults.reach("committed")
-
-
-class _Digests:
-    """Digests of rows by place, or of an inbox's records in their order."""
-
-    def __init__(self, *, in_order: bool) -> None:
-        self._in_order = in_order
-        self._rows: dict[tuple[TP, bytes], bytes] = {}
-        self._records: dict[TP, bytearray] = {}
-
-    def add(self, tp: TP, key: bytes | None, value: bytes | None) -> None:
-        digest = blake2b(value or b"", digest_size=8).digest()
-        if self._in_order:
-            self._records.setdefault(tp, bytearray()).extend(digest)
-        else:
-            self._rows[tp, key or b""] = digest
-
-    def have(self, wanted: _Digests) -> bool:
-        """Whether these are the wanted ones; of an inbox the oldest may be deleted there since."""
-        records = wanted._records.items()
-        return self._rows == wanted._rows and all(
-            self._records.get(tp, bytearray()).endswith(digests) for tp, digests in records
-        )

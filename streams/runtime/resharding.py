@@ -62,7 +62,7 @@ class Resharding:
                 return {}
             await self._make_topics(topics, await reshard.tables())
             await reshard.begin()
-            await reshard.copy(lambda table: report(f"copying {table}"))
+            await reshard.copy(lambda count: report(f"{count:,} records copied"))
             report("comparing")
             counts = await reshard.verify()
             await reshard.settle()
