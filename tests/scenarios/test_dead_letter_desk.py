@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from agents.messages import OrderPlaced
 from tests.scenarios.desk import steadfaust
@@ -53,14 +54,20 @@ def test_letters_of_all_lanes_are_edited_discarded_and_replayed(world: World, tm
     assert states == {discarded.order_id: "discarded", **{each.order_id: "dead" for each in others}}
     (shown,) = dlq(world, "show", ids[others[0].order_id])
     assert [event["result"].partition(":")[0] for event in shown["history"]] == ["replaying", "failed again"]
+    world.check()
 
-    erased = others[0].order_id
+
+@pytest.mark.verify("an erasure by the command; in `make test` lanes erase without it")
+def test_a_command_erases_a_key_and_tells_what_is_left(world: World) -> None:
+    world.until_shared([world.start_worker(STEADFAUST_WEB_PORT="0")])
+    placed = order(5, "erased")[0]
+    world.send([(OrderPlaced(order=placed), "to-be-erased")], spoil=lambda value: value[:3])
+    eventually(lambda: placed.order_id in letters(world), "it is a dead letter")
     counted, report = (
-        steadfaust(world, "erase", erased, "--why", "a request", *option)[0]
-        for option in (["--dry-run"], ["--yes"])
+        steadfaust(world, "erase", placed.order_id, "--why", "a request", option)[0]
+        for option in ("--dry-run", "--yes")
     )
     assert counted["erased"] == report["erased"] == {"dead_letters": 1}
     assert {each["topic"] for each in report["left"]} == {OrderPlaced.TOPIC, f"{OrderPlaced.TOPIC}.dlq"}
     assert all(each["until"] for each in report["left"])
-    assert erased not in letters(world)
-    world.check()
+    eventually(lambda: placed.order_id not in letters(world), "the letter is gone")

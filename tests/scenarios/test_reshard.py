@@ -36,6 +36,7 @@ def done(world: World, *arguments: str, **settings: str) -> str:
     return out
 
 
+@pytest.mark.verify("the command on an application; in `make test` lanes are resharded without it")
 def test_orders_under_way_go_on_in_more_partitions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = world.start_worker()
     world.until_shared([worker])
