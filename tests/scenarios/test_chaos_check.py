@@ -7,9 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from chaos.controls.recorded import BREAKAGES
 from chaos.controls.stage import send_poison
 from chaos.driver import unended_sagas
 from chaos.evidence.evidence import Evidence, gather
-from chaos.evidence.in_postgres import look
 from chaos.judges.findings import findings
 from chaos.load.shop import Shop
 from chaos.rig.commits import CommitWatch
@@ -34,7 +32,7 @@ from chaos.rig.records import COMMITS, REQUESTS, RUN, CommitTimes, ProcessEnd, R
 from chaos.rig.waiting import until_answered
 from demo.evidence import quiet
 from demo.load import place_orders, receive_stock
-from demo.purchases import Purchase, orchestrated, order, outcome, purchases
+from demo.purchases import Purchase, orchestrated, order, purchases
 from demo.trouble import POISON_EVERY
 from demo.workers import PROJECT
 from streams.local import declared, declared_databases, local_stack
@@ -43,16 +41,12 @@ from streams.ports import TP, Outgoing
 from streams.runtime.client import TopicReader
 from streams.runtime.cluster import KafkaCluster
 from tests.kafka_admin import truncate
-from tests.postgres import connected
 from tests.scenarios.world import APP, LANES, PARTITIONS, SESSION_TIMEOUT, World
 
 ORDERS = 200
 CHANGELOG = f"{APP}-stock-changelog"
 TABLES = "every table as its changelog has it"
 STOCK = "received = on hand + shipped"
-HELD = "every order that was accepted is in PostgreSQL and on Kafka once"
-STATUS = "PostgreSQL says of every order what Kafka says"
-OUTBOX = "every row of the outbox on Kafka, in its order's order"
 LETTERS = "every poisonous record a dead letter once, and nothing else"
 
 
@@ -193,65 +187,6 @@ def test_where_there_was_no_run_it_cannot_look(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert "cannot look" in ended.stderr
     assert "run.json" in ended.stderr
-
-
-# -- PostgreSQL -------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def instead(run: RunRecords, spoil: str, mend: str) -> Iterator[None]:
-    """A statement is run for the time of the block, and then one that undoes it."""
-
-    async def execute(statement: str) -> None:
-        async with connected(run.postgres) as connection:
-            assert not (await connection.execute(statement)).endswith(" 0"), "it changed nothing"
-
-    asyncio.run(execute(spoil))
-    try:
-        yield
-    finally:
-        asyncio.run(execute(mend))
-
-
-@pytest.mark.parametrize(
-    ("spoil", "mend", "finds"),
-    [
-        (
-            "UPDATE orders SET id = 'x' || id {one}",
-            "UPDATE orders SET id = substr(id, 2) {x}",
-            {HELD, STATUS},
-        ),
-        (
-            "UPDATE orders SET status = 'pending' {one} AND status = 'confirmed'",
-            "UPDATE orders SET status = 'confirmed' {one}",
-            {STATUS},
-        ),
-        ("UPDATE orders SET reason = 'luck' {one}", "UPDATE orders SET reason = '' {one}", {STATUS}),
-        ("UPDATE outbox SET id = 'x' || id {first}", "UPDATE outbox SET id = substr(id, 2) {x}", {OUTBOX}),
-        (
-            "UPDATE outbox SET published_at = NULL {first}",
-            "UPDATE outbox SET published_at = now() {first}",
-            {OUTBOX},
-        ),
-    ],
-    ids=["an order is missing", "a status differs", "a reason differs", "a row is missing", "a row waits"],
-)
-def test_what_is_wrong_in_postgresql_is_found(
-    recorded: Evidence, run: RunRecords, spoil: str, mend: str, finds: set[str]
-) -> None:
-    def looked_at_now() -> set[str]:
-        evidence = replace(recorded, database=asyncio.run(look(run.postgres)))
-        return {each.name for each in findings(purchases(ORDERS), evidence) if not each.passed}
-
-    confirmed = next(each for each in purchases(ORDERS) if _over_http(each) and outcome(each) == "confirmed")
-    words = {
-        "one": f"WHERE id = '{confirmed.order_id}'",
-        "first": f"WHERE aggregate_id = '{confirmed.order_id}'",
-        "x": "WHERE id LIKE 'x%'",
-    }
-    with instead(run, spoil.format(**words), mend.format(**words)):
-        assert looked_at_now() == finds
-    assert looked_at_now() == set()
 
 
 # -- topics: what is added there stays, so each test looks for what comes with it -------------------------
