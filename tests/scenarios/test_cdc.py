@@ -11,6 +11,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from streams.local import Stack
@@ -46,8 +47,10 @@ async def test_connect_that_is_killed_twice_loses_and_doubles_nothing(ground: Gr
         return all(len(found[order]) >= numbers for order in ground.orders)
 
     with ground.relay():
-        publishing = asyncio.create_task(ground.publish(*range(60)))
-        for numbers in (1, 20):
+        await ground.publish(0)  # a connector that is killed while it begins reads the table once more
+        await ground.drained()
+        publishing = asyncio.create_task(ground.publish(*range(1, 60)))
+        for numbers in (2, 20):
             await until(lambda numbers=numbers: come(numbers))
             await connect(ground, runs=False)
             await connect(ground, runs=True)
@@ -70,7 +73,10 @@ async def test_rows_behind_a_dropped_slot_are_read_from_the_table(ground: Ground
     with ground.relay():
 
         async def is_degraded() -> bool:
-            health, _ = await ground.pages()
+            try:
+                health, _ = await ground.pages()
+            except aiohttp.ClientConnectorError:  # the pages are still those of the relay before
+                return False
             return any(each.startswith("slot: ") and unread in each for each in health["reasons"])
 
         await until(is_degraded)
