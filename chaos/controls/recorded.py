@@ -68,16 +68,16 @@ def lose_a_reply(evidence: Evidence) -> None:
 
 
 def hold_a_command(evidence: Evidence) -> None:
-    """A participant has answered minutes late, in a short run in which the gateway fails all the time."""
+    """A participant has answered minutes after all else, in a run in which the gateway fails all the time."""
     began, ended = evidence.run.load
+    over = max([ended, *(each.time for each in evidence.messages)]) + _STUCK
     faults = [
         Happened(kind="gateway_down", target="it", began=at, ended=at + 6, confirmed="so")
-        for at in map(float, range(int(began), int(max(ended, began + _STUCK)), 10))
+        for at in map(float, range(int(began), int(over), 10))
     ]
     evidence.run = msgspec.structs.replace(evidence.run, faults=faults)
     reply = next(each for each in _replies(evidence) if each.outcome == "success").sent
-    cause = next(each for each in evidence.messages if each.message_id == reply.cause)
-    _replace(evidence, reply, reply._replace(time=max(cause.time, began) + _STUCK))
+    _replace(evidence, reply, reply._replace(time=over))
 
 
 def compensate_again(evidence: Evidence) -> None:
