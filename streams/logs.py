@@ -22,6 +22,8 @@ class Identified(Protocol):
 
 #: What the running task handles; None: nothing.
 HANDLED: ContextVar[Identified | None] = ContextVar("handled", default=None)
+#: Say what the running task handles from now on.
+handling = HANDLED.set
 
 
 def add_ids(logger: Any, method: str, line: Any) -> Any:

@@ -1,4 +1,6 @@
-"""The record of a dead letter: the original bytes, key and headers, unchanged, and why it came here."""
+"""Copies of messages that failed: the original bytes, key and headers, unchanged, and why it failed. A dead
+letter's for its topic, and one for a retry topic.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from types import FrameType
 from streams.errors import NotCommittable, text_of
 from streams.model.envelope import record_size, rfc3339
 from streams.ports import Damaged, Outgoing, Record
+from streams.staging.arrival import Arrival
 
 #: A stack trace in a header must not push the message over the broker's limit (docs/guarantee.md).
 MAX_TRACE_BYTES = 8 * 1024
@@ -66,6 +69,24 @@ def dead_letter(
     size = record_size(record.key, record.value, record.headers)
     if omits(size, error, limit):
         return Outgoing((record.key or b"")[:limit], None, [*added, (OMITTED, b"%d" % size)])
+    return Outgoing(record.key, record.value, [*record.headers, *added])
+
+
+def retry_copy(arrival: Arrival, error: Exception, due: float) -> Outgoing:
+    """The record as it came, with `retry-*` headers added, for people. The lane retries from the waiting row,
+    which is in the same transaction. `due` in epoch seconds.
+    """
+    record, handler = arrival.record, arrival.handler
+    added = [
+        ("retry-service", handler.name.partition(".")[0].encode()),
+        ("retry-handler", handler.name_bytes),
+        ("retry-attempt", b"%d" % arrival.attempts),
+        ("retry-due", rfc3339(due).encode()),
+        ("retry-error-type", type(error).__name__.encode()),
+        ("retry-error-message", message_bytes(error)),
+        ("retry-source-partition", b"%d" % record.partition),
+        ("retry-source-offset", b"%d" % record.offset),
+    ]
     return Outgoing(record.key, record.value, [*record.headers, *added])
 
 

@@ -6,7 +6,7 @@ import structlog
 from msgspec.structs import replace
 
 from streams.dead_letters.bursts import Bursts
-from streams.dead_letters.record import ROOM, dead_letter
+from streams.dead_letters.record import ROOM, dead_letter, retry_copy
 from streams.dead_letters.row import (
     Letter,
     LetterState,
@@ -27,7 +27,7 @@ from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import Done, Operation, encode_done
 from streams.ports import TP, Headers, Outgoing, Record
 from streams.staging.area import StagingArea
-from streams.staging.arrival import Attempt
+from streams.staging.arrival import Arrival
 from streams.staging.changes import Change
 from streams.staging.entry import Entry
 from streams.staging.inbox import inbox_entry
@@ -78,7 +78,7 @@ class DeadLetters:
 
     def give_up(
         self,
-        attempt: Attempt,
+        arrival: Arrival,
         error: Exception,
         now: float,
         *,
@@ -87,12 +87,17 @@ class DeadLetters:
         """Stage a message as a dead letter of one handler, and mark its id as handled. `holds` is the name of
         the queue that waits behind the letter.
         """
-        arrival, tries = attempt.arrival, attempt.attempts
-        name = attempt.handler.name
+        name, tries = arrival.handler.name, arrival.attempts
         self.write(arrival.entry, arrival.route, arrival.record, error, name, now, tries, holds=holds)
-        if attempt.inbox_key is not None:
-            mark = inbox_entry(attempt.inbox_key, int(now * 1000), b"dead letter")
+        if arrival.inbox_key is not None:
+            mark = inbox_entry(arrival.inbox_key, int(now * 1000), b"dead letter")
             self.staging.put(arrival.entry, [mark])
+
+    @staticmethod
+    def mirror(arrival: Arrival, error: Exception, tier: int, due: float) -> None:
+        """Copy a message that waits for a retry to its retry topic, for people. `due` in epoch seconds."""
+        topic = arrival.route.retries[tier - 1]
+        arrival.entry.sends.append((TP(topic, 0), retry_copy(arrival, error, due)))
 
     def write(
         self,

@@ -11,12 +11,11 @@ from streams.model.envelope import SOURCE, Envelope
 from streams.ports import Batch, Damaged, Record
 from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival
-from streams.staging.decoding import checked, decoded
 from streams.staging.entry import Entry, size_of
 from streams.staging.inbox import Inbox
 from streams.staging.keys import prefix_of
 from streams.staging.loops import Loops
-from streams.staging.payloads import require_reference
+from streams.staging.payloads import checked, decoded, require_reference
 
 
 class MessageAdmission:

@@ -1,31 +1,43 @@
-"""A handler sees a message: its outcome is staged, or `retry.failures` decides what follows its error."""
+"""A handler sees a message: its outcome is staged, or `retry.decisions` decides what follows its error.
+
+`run_handlers` takes a message through its handlers. It stops at an attempt that takes time, because the
+handler is async or a payload is fetched or written: `run_in_background` makes that one and goes on.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Generator
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
+
+import structlog
 
 from streams.errors import HandlerFailed, StoreFailed, TransientError, Undecodable, UnknownSchema
 from streams.lane.spans import LaneSpans
-from streams.lane.turns import Timed, Turns
-from streams.logs import HANDLED
+from streams.logs import handling
 from streams.model.application import BoundHandler, BoundTable
 from streams.model.codecs import decode_row
 from streams.model.row_keys import row_key
 from streams.ports import Clock
-from streams.retry.admit import may_run, requeue_by_order_key
-from streams.retry.failures import failed
-from streams.retry.gate import NO_PERMIT
+from streams.retry.decisions import may_go_on, may_run, settle_failed
 from streams.retry.waiting import Waiting
 from streams.staging.area import StagingArea
-from streams.staging.arrival import Arrival, Attempt
-from streams.staging.payloads import NeedsUpload, Payloads, Unfinished
+from streams.staging.arrival import Arrival, Counters
+from streams.staging.payloads import NeedsUpload, Payloads
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+#: The log names a turn that takes longer, in seconds. A worker is given up after some seconds of silence.
+HELD = 0.5
+#: How long the log says nothing more of a handler that it has named, in seconds.
+QUIET = 10.0
 
 
 class Attempts:
-    """Runs the handlers of a message, one after the other."""
+    """The way of a message through its handlers, one after the other."""
 
     def __init__(
         self, waiting: Waiting, payloads: Payloads, clock: Clock, spans: LaneSpans | None = None
@@ -38,108 +50,60 @@ class Attempts:
         self._gates = waiting.gates
         self._outcomes = waiting.outcomes
         self._staging = waiting.staging
-        self._turns = Turns(waiting.staging.counters)
+        self.turns = Turns(waiting.staging.counters)
 
-    def run(self, arrival: Arrival, now: float) -> Unfinished | None:
-        """Run the handlers at once, in their order. Returns the attempt whose outcome has a payload that must
-        be written first: it goes on in the background. `now` in epoch seconds.
+    def run_handlers(self, arrival: Arrival, now: float) -> bool:
+        """Run the handlers of a message in their order, each until it has decided. False: the attempt that
+        comes now takes time, and `run_in_background` makes it. `now` in epoch seconds.
 
         Raises HandlerFailed or StoreFailed.
         """
-        HANDLED.set(arrival)
+        if arrival.operation is not None:
+            arrival.operation.carry_out(arrival, now)
+        handling(arrival)
         began = perf_counter()
-        for number, (handler, inbox_key) in enumerate(arrival.handlers):
-            gate, error = self._gates[handler.name], None
-            straight = gate.clear and arrival.error is None
-            if straight:  # nothing waits: no attempt of its own is needed
-                error = self._once(arrival, handler, inbox_key, arrival.attempts, now)
-            if not straight or error is not None:
-                attempt = Attempt(arrival, handler, inbox_key, NO_PERMIT, arrival.attempts)
-                if (unfinished := self._try_until_decided(attempt, error, began)) is not None:
-                    arrival.handlers = arrival.handlers[number:]
-                    arrival.span = None  # it begins again
-                    HANDLED.set(None)
-                    return unfinished
-            ended = self._turns.ended(handler.name, arrival, began)
-            if straight and error is None:
-                gate.handled(NO_PERMIT, ended - began, now)
-                if arrival.span is not None:
-                    _end_span(arrival)
-            began = ended
-        HANDLED.set(None)
-        return None
+        while arrival.at < len(arrival.handlers):
+            handler, inbox_key = arrival.handlers[arrival.at]
+            clear = self._gates[handler.name].clear and arrival.error is None
+            again = clear or may_run(self.waiting, arrival, now)
+            while again:
+                if handler.is_async or arrival.message is None:
+                    handling(None)
+                    return False
+                tried = perf_counter()
+                error = self.once(arrival, handler, inbox_key, now)
+                if isinstance(error, NeedsUpload):  # the attempt begins again
+                    arrival.upload, arrival.span = error.size, None
+                    handling(None)
+                    return False
+                if error is not None or not clear:
+                    now = self.clock.now()
+                again = self._settle(arrival, error, tried, now)
+            began = self.turns.ended(handler.name, arrival, began)
+            arrival.next_handler()
+        handling(None)
+        return True
 
-    async def run_in_background(self, arrival: Arrival, unfinished: Unfinished | None = None) -> None:
-        """Run the handlers where that takes time: a handler is async, or a payload is fetched or written.
-        `unfinished` is the first handler's attempt, if it has begun already.
-        """
-        HANDLED.set(arrival)
-        for handler, inbox_key in arrival.handlers:
-            gate = self._gates[handler.name]
+    async def run_in_background(self, arrival: Arrival) -> None:
+        """Go on where `run_handlers` has stopped, until all handlers of the message have decided."""
+        done = False
+        while not done:
+            handling(arrival)
+            gate = self._gates[arrival.handler.name]
             gate.under_way += 1
-            if unfinished is not None:
-                attempt, runs = unfinished.attempt, True
-                unfinished = None
-            else:
-                attempt = Attempt(arrival, handler, inbox_key, NO_PERMIT, arrival.attempts)
-                straight = gate.clear and arrival.error is None
-                runs = straight or may_run(self.waiting, attempt, self.clock.now())
-            if runs:
-                await self._try_in_background(attempt)
+            while await self._once_in_background(arrival):
+                pass
             gate.under_way -= 1
-        HANDLED.set(None)
+            arrival.next_handler()
+            done = self.run_handlers(arrival, self.clock.now())
 
-    def _try_until_decided(
-        self, attempt: Attempt, error: BaseException | None, began: float
-    ) -> Unfinished | None:
-        """Call a sync handler until it succeeds, or its message waits or is given up. `error` is what it has
-        raised already; None: it was not called, for something waits before it. Returns the attempt if a
-        payload must be written first.
-        """
-        arrival = attempt.arrival
-        again = error is not None or may_run(self.waiting, attempt, self.clock.now())
-        while again:
-            if error is None:
-                began, now = perf_counter(), self.clock.now()
-                error = self._once(arrival, attempt.handler, attempt.inbox_key, attempt.attempts, now)
-            if isinstance(error, NeedsUpload):
-                return Unfinished(attempt, error.size)
-            again, error = self._settle(attempt, error, began), None
-        return None
-
-    async def _try_in_background(self, attempt: Attempt) -> None:
-        """As `_try_until_decided`, where the attempt takes time."""
-        arrival, again = attempt.arrival, True
-        while again:
-            began = perf_counter()
-            if self.spans is not None:
-                arrival.span = self.spans.begin_attempt(arrival, attempt.handler.name, attempt.attempts + 1)
-            try:
-                if arrival.message is None and not await self._fetch(attempt):
-                    arrival.span = None  # nothing was tried
-                    return
-                await self._call_and_stage(attempt)
-            except (HandlerFailed, StoreFailed):  # no message is to blame
-                raise
-            except (Exception, asyncio.CancelledError) as error:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    if arrival.span is not None:
-                        arrival.span.failed(error)
-                        _end_span(arrival, "cancelled")
-                    raise
-                again = self._settle(attempt, error, began)
-            else:
-                again = self._settle(attempt, None, began)
-
-    def _once(
-        self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, attempts: int, now: float
+    def once(
+        self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, now: float
     ) -> BaseException | None:
         """Call a sync handler and stage its outcome. Returns what was raised; raises what no message is to
         blame for.
         """
-        if self.spans is not None:
-            arrival.span = self.spans.begin_attempt(arrival, handler.name, attempts + 1)
+        self._begin_span(arrival, handler)
         try:
             outcome = call(self._staging, arrival, handler)
             self._outcomes.stage(arrival, handler, outcome, inbox_key, now)
@@ -149,44 +113,71 @@ class Attempts:
             return error
         return None
 
-    async def _call_and_stage(self, attempt: Attempt) -> None:
+    async def _once_in_background(self, arrival: Arrival) -> bool:
+        """Fetch the payload of a message, if that is elsewhere, call the handler, await it if it is async,
+        and stage its outcome. True: the handler tries again at once.
+        """
+        tried, error = perf_counter(), None
+        self._begin_span(arrival, arrival.handler)
+        try:
+            if arrival.message is None:
+                await self.payloads.fetch(arrival)
+                if not may_go_on(self.waiting, arrival, self.clock.now()):
+                    arrival.span = None  # nothing was tried
+                    return False
+            await self._call_and_stage(arrival, arrival.handler)
+        except (HandlerFailed, StoreFailed):  # no message is to blame
+            raise
+        except (Exception, asyncio.CancelledError) as raised:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                if arrival.span is not None:
+                    arrival.span.failed(raised)
+                self._end_span(arrival, "cancelled")
+                raise
+            error = raised
+        return self._settle(arrival, error, tried, self.clock.now())
+
+    async def _call_and_stage(self, arrival: Arrival, handler: BoundHandler) -> None:
         """Call a handler and await it if it is async, write the payloads of its outcome, and stage that."""
-        arrival, handler = attempt.arrival, attempt.handler
         began = perf_counter()
         outcome = call(self._staging, arrival, handler)
         if handler.is_async:
-            outcome = await Timed(outcome, self._turns, handler.name, arrival)
+            outcome = await Timed(outcome, self.turns, handler.name, arrival)
             began = perf_counter()
         now = self.clock.now()
-        prepared = self._outcomes.stage(arrival, handler, outcome, attempt.inbox_key, now, ())
-        self._turns.ended(handler.name, arrival, began)
+        prepared = self._outcomes.stage(arrival, handler, outcome, arrival.inbox_key, now, ())
+        self.turns.ended(handler.name, arrival, began)
         if prepared is not None:
             await self.payloads.write(prepared.uploads)
             if removed := self._outcomes.put_prepared(arrival.entry, prepared):
                 self._staging.append(arrival.entry.partition, removed)
 
-    async def _fetch(self, attempt: Attempt) -> bool:
-        """Fetch the payload of a message. False: with it, the message waits behind others of its order."""
-        await self.payloads.fetch(attempt.arrival)
-        return not requeue_by_order_key(self.waiting, attempt, self.clock.now())
+    def _begin_span(self, arrival: Arrival, handler: BoundHandler) -> None:
+        if self.spans is not None:
+            arrival.span = self.spans.begin_attempt(arrival, handler.name, arrival.attempts + 1)
 
-    def _settle(self, attempt: Attempt, error: BaseException | None, began: float) -> bool:
+    def _end_span(self, arrival: Arrival, outcome: str) -> None:
+        if arrival.span is not None:
+            arrival.span.attributes["steadfaust.outcome"] = outcome
+            arrival.span.end()
+            arrival.span = None
+
+    def _settle(self, arrival: Arrival, error: BaseException | None, tried: float, now: float) -> bool:
         """Settle an attempt that ended with `error`; None: success. True: the handler tries again at once."""
-        arrival, seconds, now = attempt.arrival, perf_counter() - began, self.clock.now()
+        seconds = perf_counter() - tried
         if error is None:
-            self.waiting.succeeded(attempt, seconds, now)
-            if arrival.span is not None:
-                _end_span(arrival)
+            self.waiting.succeeded(arrival, seconds, now)
+            self._end_span(arrival, "succeeded")
             return False
-        attempt.attempts += 1
-        measures = self._gates[attempt.handler.name].measures
+        arrival.attempts += 1
+        measures = self._gates[arrival.handler.name].measures
         if measures is not None:
             measures.failed.add(seconds)
         if not isinstance(error, Exception):
             error = TransientError("something that it waited for was cancelled")
-        again = failed(self.waiting, attempt, error, now)
-        if arrival.span is not None:
-            _end_span(arrival, "failed")
+        again = settle_failed(self.waiting, arrival, error, now)
+        self._end_span(arrival, "failed")
         return again
 
 
@@ -228,9 +219,60 @@ def _read(staging: StagingArea, table: BoundTable, local: bytes) -> Any:
     return row
 
 
-def _end_span(arrival: Arrival, outcome: str = "succeeded") -> None:
-    """The attempt that is under way has ended, and has a span."""
-    span, arrival.span = arrival.span, None
-    if span is not None:
-        span.attributes["steadfaust.outcome"] = outcome
-        span.end()
+class Turns:
+    """Shows turns that were too long: in the log, throttled, and as `held_loop` in the lane's counters."""
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._logged: dict[str, float] = {}
+
+    def ended(self, handler: str, arrival: Arrival, began: float) -> float:
+        """A turn of a handler has ended now; returns when that is. `began` as `perf_counter` has it."""
+        now = perf_counter()
+        if now - began > HELD:
+            self._log_long_turn(handler, arrival, now, now - began)
+        return now
+
+    def _log_long_turn(self, handler: str, arrival: Arrival, now: float, seconds: float) -> None:
+        self._counters.held_loop += 1
+        if now - self._logged.get(handler, -QUIET) < QUIET:
+            return
+        self._logged[handler] = now
+        log.warning(
+            "handler_held_loop",
+            handler=handler,
+            seconds=round(seconds, 3),
+            key_bytes=len(arrival.record.key or b""),
+            message_bytes=len(arrival.record.value or b""),
+            action="nothing else of the worker ran meanwhile: split its work over several messages",
+        )
+
+
+class Timed:
+    """An async handler's call to be awaited, of which each stretch between two waits is a turn."""
+
+    def __init__(self, call: Coroutine[Any, Any, T], turns: Turns, handler: str, arrival: Arrival) -> None:
+        self._call = call
+        self._turns = turns
+        self._handler = handler
+        self._arrival = arrival
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """As the call itself is awaited."""
+        steps = self._call.__await__()
+        step, given = steps.send, None
+        while True:
+            began = perf_counter()
+            try:
+                waits_for = step(given)
+            except StopIteration as end:
+                return end.value
+            finally:
+                self._turns.ended(self._handler, self._arrival, began)
+            try:
+                given, step = (yield waits_for), steps.send
+            except GeneratorExit:
+                steps.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - thrown into the call, as it would have been
+                given, step = error, steps.throw

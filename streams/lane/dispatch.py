@@ -13,7 +13,6 @@ from streams.lane.attempt import Attempts
 from streams.lane.loopback import Loopback
 from streams.retry.due import DueHeads
 from streams.staging.arrival import Arrival
-from streams.staging.payloads import Unfinished
 
 
 class Dispatch:
@@ -72,42 +71,32 @@ class Dispatch:
         if key in self._in_flight:
             self._in_flight[key].append(arrival)
             return
-        if arrival.operation is not None:
-            arrival.operation.carry_out(arrival, now)
-        unfinished: Unfinished | None = None
-        if not (arrival.route.is_async and arrival.handlers):
-            while arrival.message is not None or not arrival.lacks_payload:
-                if (unfinished := self._attempts.run(arrival, now)) is not None:
-                    break
-                if (following := self._done(arrival)) is None:
-                    return
-                arrival = following
-        # The rest is for the background: later messages of the key wait for it.
-        self._in_flight[key] = deque([arrival])
-        task = asyncio.create_task(self._run_key(key, unfinished))
+        while self._attempts.run_handlers(arrival, now):
+            if (following := self._done(arrival)) is None:
+                return
+            arrival = following
+        # An attempt takes time: later messages of the key wait for it.
+        self._in_flight[key] = deque()
+        task = asyncio.create_task(self._run_key(key, arrival))
         self._tasks.add(task)
         task.add_done_callback(self._finished)
 
-    async def _run_key(self, key: bytes, unfinished: Unfinished | None) -> None:
-        """Run a key's messages one after the other until none is left."""
-        queue = self._in_flight[key]
-        while queue:
-            arrival = queue.popleft()
-            if arrival.operation is not None:
-                arrival.operation.carry_out(arrival, self.clock.now())
-            if unfinished is not None or arrival.lacks_payload:
-                async with self._attempts.payloads.room(arrival, unfinished):
-                    await self._attempts.run_in_background(arrival, unfinished)
-                unfinished = None
-            elif arrival.route.is_async:
-                await self._attempts.run_in_background(arrival)
-            elif (unfinished := self._attempts.run(arrival, self.clock.now())) is not None:
-                queue.appendleft(arrival)
-                continue
+    async def _run_key(self, key: bytes, arrival: Arrival) -> None:
+        """Go on with a message of which an attempt takes time, and with later ones of its key until none is
+        left.
+        """
+        later, done = self._in_flight[key], False
+        while True:
+            if not done:
+                async with self._attempts.payloads.room(arrival):
+                    await self._attempts.run_in_background(arrival)
             if (following := self._done(arrival)) is not None:
-                queue.append(following)
-            if queue:
-                self._progress(None)
+                later.append(following)
+            if not later:
+                break
+            self._progress(None)
+            arrival = later.popleft()
+            done = self._attempts.run_handlers(arrival, self.clock.now())
         del self._in_flight[key]
 
     def _done(self, arrival: Arrival) -> Arrival | None:

@@ -6,21 +6,19 @@ taken back, and handled when the lane has read it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from time import perf_counter
 
-from streams.errors import HandlerFailed, StoreFailed
-from streams.lane.attempt import Attempts, call
-from streams.lane.turns import Turns
-from streams.logs import HANDLED
+from streams.errors import PermanentError, UnknownSchema
+from streams.lane.attempt import Attempts
+from streams.logs import handling
 from streams.model.envelope import LOOPBACK, Envelope
+from streams.policy.breaker import NO_PERMIT
 from streams.ports import TP, Headers, Outgoing
-from streams.retry.gate import NO_PERMIT
 from streams.staging.arrival import Arrival
-from streams.staging.decoding import decoded
 from streams.staging.entry import Entry
 from streams.staging.loops import Loops, Sent
+from streams.staging.payloads import decoded
 from streams.tracing.span import Span
 
 #: Messages that are handled with one that was read, at most: all of them are one turn, and one transaction.
@@ -50,18 +48,16 @@ class Loopback:
 
     def __init__(self, attempts: Attempts, loops: Loops, limit: Callable[[], int]) -> None:
         """`limit` returns how many messages a transaction may have now."""
+        self._attempts = attempts
         waiting = attempts.waiting
         app = waiting.staging.app
         self._mark = (LOOPBACK, app.layout.app_id.encode())
         self._routes = app.routes
         self._gates = waiting.gates
-        self._outcomes = waiting.outcomes
         self._staging = waiting.staging
         self._loops = loops
         self._limit = limit
         self._clock = attempts.clock
-        self._spans = attempts.spans
-        self._turns = Turns(waiting.staging.counters)
 
     def complete(self, arrival: Arrival) -> None:
         """A message is handled, or waits for a handler: handle what it sends to its own lane, and what those
@@ -72,7 +68,7 @@ class Loopback:
         entry = arrival.entry
         if entry.looped is None:
             return
-        sent, now = list(_taken_from(entry)), self._clock.now()
+        sent, entry.looped, now = entry.looped, None, self._clock.now()
         at, until, most = 0, perf_counter() + TURN, min(MOST, self._limit() - 1)
         while at < min(len(sent), most) and perf_counter() < until:
             tp, outgoing = entry.sends[sent[at].number]
@@ -80,65 +76,57 @@ class Loopback:
                 marked = outgoing._replace(headers=[*outgoing.headers, self._mark])
                 entry.sends[sent[at].number] = (tp, marked)
                 entry.messages += 1
-                sent += _taken_from(entry)
+                sent += entry.looped or []
+                entry.looped = None
             at += 1
 
     def _handle(self, entry: Entry, tp: TP, outgoing: Outgoing, sent: Sent, now: float) -> bool:
-        key = outgoing.key or b""
-        self._loops.remove_sent(tp.topic, key, sent.id)
-        if self._loops.may_loop(tp, key):
-            route = self._routes[tp.topic]
-            if all(self._gates[handler.name].clear for handler in route.handlers):
-                record = LoopedRecord(tp, outgoing, now)
-                if self._run_handlers(Arrival(entry, route, record, Envelope(record), None, now), now):
-                    return True
+        """Handle a message that an entry sends, if nothing of its key is before it and all of its handlers
+        take it straight. False: it is handled when the lane has read it.
+        """
+        key, route = outgoing.key or b"", self._routes[tp.topic]
+        if not self._loops.begin(tp, key, sent.id):
+            return False
+        if all(self._gates[handler.name].clear for handler in route.handlers):
+            record = LoopedRecord(tp, outgoing, now)
+            if self._run_handlers(Arrival(entry, route, record, Envelope(record), None, now), now):
+                return True
         self._loops.add_sent(tp.topic, key, sent.id)
         return False
 
     def _run_handlers(self, arrival: Arrival, now: float) -> bool:
-        """Run all handlers; False: nothing was staged."""
-        entry, staging = arrival.entry, self._staging
-        HANDLED.set(arrival)
-        mark, took, spans = staging.begin_trial(entry), [], []
-        began = perf_counter()
+        """Run all handlers; False: nothing was staged, for one of them has failed."""
+        took: list[tuple[float, Span | None]] = []
+        handling(arrival)
+        mark = self._staging.begin_trial(arrival.entry)
         try:
             arrival.message = decoded(arrival.route, arrival.record, arrival.envelope)
+            began = perf_counter()
             for handler, _ in arrival.handlers:
-                if self._spans is not None:
-                    arrival.span = self._spans.begin_attempt(arrival, handler.name, 1)
-                    spans.append(arrival.span)
-                outcome = call(staging, arrival, handler)
-                self._outcomes.stage(arrival, handler, outcome, None, now)
-                ended = self._turns.ended(handler.name, arrival, began)
-                took.append(ended - began)
+                if self._attempts.once(arrival, handler, None, now) is not None:
+                    self._take_back(arrival.entry, mark)
+                    return False
+                ended = self._attempts.turns.ended(handler.name, arrival, began)
+                took.append((ended - began, arrival.span))
                 began = ended
-        except (HandlerFailed, StoreFailed):  # no message is to blame
-            raise
-        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - it fails again when it was read, and is told
-            for number, message_id in _taken_from(entry):
-                tp, outgoing = entry.sends[number]
-                self._loops.remove_sent(tp.topic, outgoing.key or b"", message_id)
-            staging.take_back(entry, mark)
+        except (PermanentError, UnknownSchema):  # it fails again when it is read
             return False
         finally:
-            staging.end_trial()
-            HANDLED.set(None)
-        self._succeeded(arrival, took, spans, now)
+            self._staging.end_trial()
+            handling(None)
+        for (handler, _), (seconds, span) in zip(arrival.handlers, took, strict=True):
+            self._gates[handler.name].handled(NO_PERMIT, seconds, now)
+            if span is not None:
+                span.attributes["steadfaust.outcome"] = "succeeded"
+                span.end()
+        self._staging.counters.handled += 1
+        self._staging.counters.looped += 1
         return True
 
-    def _succeeded(self, arrival: Arrival, took: list[float], spans: list[Span | None], now: float) -> None:
-        for (handler, _), seconds in zip(arrival.handlers, took, strict=True):
-            self._gates[handler.name].handled(NO_PERMIT, seconds, now)
-        for span in filter(None, spans):
-            span.attributes["steadfaust.outcome"] = "succeeded"
-            span.end()
-        counters = self._staging.counters
-        counters.handled += 1
-        counters.looped += 1
-
-
-def _taken_from(entry: Entry) -> list[Sent]:
-    """Take the messages of an entry that are to be handled at once."""
-    looped = entry.looped
-    entry.looped = None
-    return looped or []
+    def _take_back(self, entry: Entry, mark: tuple[int, int]) -> None:
+        """Drop what was staged for a message, and what it sends to this lane."""
+        for number, message_id in entry.looped or ():
+            tp, outgoing = entry.sends[number]
+            self._loops.remove_sent(tp.topic, outgoing.key or b"", message_id)
+        entry.looped = None
+        self._staging.take_back(entry, mark)

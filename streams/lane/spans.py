@@ -16,7 +16,7 @@ from streams.retry.queue import WaitingMessage
 from streams.staging.arrival import Arrival
 from streams.staging.entry import Entry
 from streams.tracing.attempts import MessageTrace
-from streams.tracing.context import TraceContext, parse, says_unsampled, trace_id_of
+from streams.tracing.context import TraceContext, is_chosen, parse, says_unsampled, trace_id_of
 from streams.tracing.span import Attribute, Span
 from streams.tracing.tracer import Tracer
 
@@ -50,7 +50,7 @@ class LaneSpans:
             return None
         context = None if header is None else parse(header, headers.get(TRACESTATE))
         if context is None:
-            chosen = self._tracer.chooses(headers.get(CORRELATION) or arrival.envelope.id_bytes)
+            chosen = is_chosen(headers.get(CORRELATION) or arrival.envelope.id_bytes, self._tracer.ratio)
         else:
             chosen = context.sampled
         return self._trace(arrival, context) if chosen else None

@@ -25,15 +25,16 @@ from streams.model.row_keys import row_key
 from streams.operator.decisions import Do, LetterDecision, OperationLimits, decide_letter, refused
 from streams.operator.erasing import erase_key
 from streams.operator.pauses import set_handler
+from streams.operator.replays import release, replay
 from streams.ports import TP, Outgoing
 from streams.retry.waiting import Waiting
 from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival, PendingOperation
 from streams.staging.changes import Change
-from streams.staging.decoding import checked, unpacked
 from streams.staging.entry import Entry
 from streams.staging.inbox import Inbox, inbox_entry
 from streams.staging.keys import prefix_of, store_key
+from streams.staging.payloads import checked, unpacked
 
 log = structlog.get_logger(__name__)
 
@@ -91,7 +92,7 @@ class Operations:
         if letter is None or decision.letter is None:
             return decision
         if decision.do is Do.RELEASE:
-            self._waiting.release(arrival.entry, letter, now)
+            release(self._waiting, arrival.entry, letter, now)
         elif decision.do is Do.REPLAY:
             # What a failure finds before; and maybe another object, by an edit.
             self._staging.put(arrival.entry, [self._letters.set(decision.letter)])
@@ -142,7 +143,7 @@ class Operations:
         except (PermanentError, UnknownSchema) as error:
             return f"it cannot be read: {error}"
         arrival.record = letter.record
-        return self._waiting.replay(arrival, handler, letter, now)
+        return replay(self._waiting, arrival, handler, letter, now)
 
     def _take_anew(self, arrival: Arrival, route: BoundRoute, letter: Letter, now: float) -> str:
         """A message that no handler has given up goes to all that have not done it, as if it came now."""
@@ -163,7 +164,7 @@ class Operations:
             entry, record = arrival.entry, letter.record
             self._letters.write(entry, route, record, error, letter.handler, now, holds=letter.queue)
             return ""
-        self._waiting.release(arrival.entry, letter, now)
+        release(self._waiting, arrival.entry, letter, now)
         self._letters.succeeded(arrival.entry, letter.record, letter.handler, now)
         arrival.route, arrival.record, arrival.envelope, arrival.handlers = (
             route,

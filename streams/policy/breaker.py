@@ -20,6 +20,8 @@ from streams.errors import SettingsError
 
 #: What `acquire` hands out for one call, and `record` takes back.
 Permit = NewType("Permit", int)
+#: The permit of an attempt that did not ask the breaker, because it was closed.
+NO_PERMIT = Permit(0)
 
 #: Buckets of a sliding window, as Hystrix has: calls leave it a tenth of its length at a time.
 BUCKETS = 10

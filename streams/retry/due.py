@@ -18,10 +18,9 @@ from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason, WaitingQueue, handler_of, index_prefix
 from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival
-from streams.staging.decoding import unpacked
 from streams.staging.entry import Entry
 from streams.staging.keys import name_in, prefix_in
-from streams.staging.payloads import refers
+from streams.staging.payloads import refers, unpacked
 
 #: Heads of queues that start in one step, before new messages and other lanes have their turn.
 RETRIES_AT_ONCE = 200
@@ -200,9 +199,10 @@ class DueHeads:
         except PermanentError as error:
             arrival.error = error  # given up in its turn: what came before it is not staged yet
         else:
-            arrival.permit = gate.breaker.acquire(now)
-            if arrival.permit is None:
+            permit = gate.breaker.acquire(now)
+            if permit is None:
                 return None
+            arrival.permit = permit
         self.started += 1
         gate.running.add(local)
         self._staging.order.add(entry)

@@ -5,119 +5,23 @@ operator has it paused.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from itertools import islice
 from typing import NamedTuple
 
 import structlog
 
-from streams.errors import PermanentError, UnknownSchema
-from streams.model.application import BoundRoute
+from streams.errors import text_of
 from streams.model.operations import HandlerPause, PauseState
-from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
-from streams.retry.queue import LongQueue
+from streams.policy.breaker import NO_PERMIT, Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
+from streams.retry.queue import WaitingQueue, error_text
+from streams.retry.unread import Unread
+from streams.staging.arrival import Arrival
 from streams.staging.entry import Entry
 from streams.staging.measures import HandlerMeasures
 
 log = structlog.get_logger(__name__)
 
-#: Between looks whether schemas have been announced, in seconds.
-LOOK = 1.0
-#: Schemas that one look asks for: anybody can make up fingerprints.
-MOST_LOOKED_AT = 1000
-#: Queues that are given out at once.
-MOST_READY = 200
-
 #: Failed attempts that are remembered.
 MOST_FAILURES = 10
-
-#: What a message runs with that was let through without asking the breaker: it was closed.
-NO_PERMIT = Permit(0)
-
-
-class Awaited(NamedTuple):
-    """A schema that messages wait for: of how many keys, and the earliest since when, epoch seconds."""
-
-    keys: int
-    since: float
-
-
-class Unread:
-    """Queues of one handler in one lane that wait for a schema, by local keys; some may have ended.
-
-    Attributes:
-        used: whether there was any since the lane opened.
-    """
-
-    __slots__ = ("_looked", "_queues", "_ready", "_schemas", "_since", "used")
-
-    def __init__(self) -> None:
-        self.used = False
-        self._queues: dict[bytes, tuple[str, bytes]] = {}
-        #: By topic and fingerprint, in the order in which they are looked at.
-        self._schemas: dict[tuple[str, bytes], dict[bytes, None]] = {}
-        self._since: dict[tuple[str, bytes], float] = {}
-        self._ready: dict[bytes, None] = {}
-        self._looked = 0.0
-
-    def add(self, queue: bytes, topic: str, fingerprint: bytes, since: float) -> None:
-        """The head of a queue waits, since then (epoch seconds)."""
-        self.used = True
-        self.forget(queue)
-        schema = (topic, fingerprint)
-        self._queues[queue] = schema
-        self._schemas.setdefault(schema, {})[queue] = None
-        self._since[schema] = min(since, self._since.get(schema, since))
-
-    def forget(self, queue: bytes) -> None:
-        """The head of a queue does not wait for a schema any more."""
-        self._ready.pop(queue, None)
-        schema = self._queues.pop(queue, None)
-        if schema is not None:
-            self._schemas[schema].pop(queue)
-            if not self._schemas[schema]:
-                del self._schemas[schema], self._since[schema]
-
-    def later(self, queue: bytes) -> None:
-        """A queue whose schema is there is not tried now: others come before it."""
-        self._ready[queue] = self._ready.pop(queue)
-
-    def ready(self, routes: Mapping[str, BoundRoute], now: float) -> list[bytes]:
-        """Some of those whose schema has been announced since; each until it is forgotten."""
-        if self._schemas and abs(now - self._looked) >= LOOK:
-            self._looked = now
-            for schema in list(islice(self._schemas, MOST_LOOKED_AT)):
-                queues = self._schemas.pop(schema)
-                if not _is_known(routes, *schema):
-                    self._schemas[schema] = queues  # looked at after the others
-                    continue
-                del self._since[schema]
-                for queue in queues:
-                    del self._queues[queue]
-                self._ready.update(queues)
-        return list(islice(self._ready, MOST_READY)) if self._ready else []
-
-    def awaited(self) -> dict[str, Awaited]:
-        """The schemas that messages wait for, by fingerprint."""
-        found: dict[str, Awaited] = {}
-        for (topic, fingerprint), queues in self._schemas.items():
-            name, since = fingerprint.decode(), self._since[topic, fingerprint]
-            before = found.get(name, Awaited(0, since))
-            found[name] = Awaited(before.keys + len(queues), min(before.since, since))
-        return found
-
-
-def _is_known(routes: Mapping[str, BoundRoute], topic: str, fingerprint: bytes) -> bool:
-    """Whether a message would be read, or turn out to be none."""
-    if topic not in routes:  # it waits for another version of the application
-        return False
-    try:
-        routes[topic].codec.require(fingerprint)
-    except UnknownSchema:
-        return False
-    except PermanentError:
-        return True
-    return True
 
 
 class Failure(NamedTuple):
@@ -127,6 +31,23 @@ class Failure(NamedTuple):
     key: bytes
     error: str
     decision: str
+
+
+class LongQueue(NamedTuple):
+    """A long queue.
+
+    Attributes:
+        handler, key: whose messages wait, and the key that they have in common.
+        queue: its state now.
+        most: its bound, in bytes.
+        since: from when on the lane has read no more for it, epoch seconds; 0: it reads.
+    """
+
+    handler: str
+    key: bytes
+    queue: WaitingQueue
+    most: int
+    since: float
 
 
 class HandlerGate:
@@ -230,12 +151,34 @@ class HandlerGate:
             self.last_success = now
         self.breaker.succeeded(count, now=now)
 
-    def failed(self, kind: str, failure: Failure) -> None:
-        """Remember and count a failed attempt, for people and metrics."""
-        self.failures.append(failure)
-        decision = failure.decision
+    def failed(
+        self, arrival: Arrival, error: Exception, kind: str, decision: str, delay: float, now: float
+    ) -> None:
+        """Log and count an attempt that has failed, for people and metrics. `decision` is what follows, after
+        a delay in seconds.
+        """
+        text = f"{type(error).__name__}: {text_of(error)}"
+        key = arrival.record.key or b""
+        self.failures.append(Failure(now, key, error_text(error), decision))
         if self.measures is not None:
             self.measures.failures[kind, decision] += 1
+        if arrival.span is not None:
+            arrival.span.failed(error)
+            arrival.span.attributes["steadfaust.failure"] = kind
+            arrival.span.attributes["steadfaust.decision"] = decision
+        log.warning(
+            "handler_failed",
+            handler=self.handler,
+            error=text,
+            kind=kind,
+            attempt=arrival.attempts,
+            decision=decision,
+            delay=delay,
+            topic=arrival.record.topic,
+            partition=arrival.record.partition,
+            offset=arrival.record.offset,
+            **arrival.log_ids(),
+        )
 
     def retried(self, tier: int) -> None:
         """Count a retry, for the metrics alone; tier 0 is at once, in the lane."""

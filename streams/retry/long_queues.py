@@ -14,8 +14,8 @@ from streams.model.application import Application, LaneOptions
 from streams.model.row_keys import split_row_key
 from streams.policy.jumps import jump
 from streams.ports import TP
-from streams.retry.gate import HandlerGate
-from streams.retry.queue import LongQueue, WaitingQueue
+from streams.retry.gate import HandlerGate, LongQueue
+from streams.retry.queue import WaitingQueue
 from streams.staging.keys import name_in, prefix_in
 
 log = structlog.get_logger(__name__)

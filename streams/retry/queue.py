@@ -1,5 +1,6 @@
 """Messages that wait for one handler, in the order in which they came: a queue for each ordering key
-(docs/adr/0009). Values and their encoding; `queue_changes` has how they change.
+(docs/adr/0009). A queue is a value: here are its encoding, and functions that return a changed one. `Waiting`
+stages it.
 
 The head of a queue is tried when it is due. Those behind it are held until it has succeeded or was given up.
 Queues and their messages are rows in the lane's changelog, staged with the cause of the wait, so a crash
@@ -12,13 +13,16 @@ import math
 from enum import StrEnum
 from functools import cache
 from hashlib import blake2b
-from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
+from streams.dead_letters.row import capped
+from streams.errors import text_of
 from streams.model.layout import LANE
 from streams.model.row_keys import row_key
 from streams.ports import Headers, Record
+from streams.staging.arrival import Arrival
 from streams.staging.changes import Change
 from streams.staging.entry import size_of
 from streams.staging.keys import (
@@ -28,8 +32,6 @@ from streams.staging.keys import (
     time_key,
 )
 
-#: An ordering key longer than this is hashed: it is part of the keys of rows.
-MAX_ORDER_BYTES = 64
 #: Bytes of an error that are kept with a queue, for people.
 MAX_ERROR_BYTES = 200
 
@@ -121,23 +123,6 @@ class WaitingQueue(msgspec.Struct, array_like=True, frozen=True):
         return [self.first, *replays] if self.next > self.first else replays
 
 
-class LongQueue(NamedTuple):
-    """A long queue.
-
-    Attributes:
-        handler, key: whose messages wait, and the key that they have in common.
-        queue: its state now.
-        most: its bound, in bytes.
-        since: from when on the lane has read no more for it, epoch seconds; 0: it reads.
-    """
-
-    handler: str
-    key: bytes
-    queue: WaitingQueue
-    most: int
-    since: float
-
-
 class WaitingMessage(msgspec.Struct, array_like=True, frozen=True):
     """A message as it came in: see `ports.Record`. `letter` says that it has a row among the dead letters,
     `since_ms` when it began to wait, epoch milliseconds; 0: an earlier version did not write it.
@@ -163,6 +148,8 @@ class WaitingMessage(msgspec.Struct, array_like=True, frozen=True):
         """Bytes of key, value and headers."""
         return size_of(self)
 
+
+# -- as rows --------------------------------------------------------------------------------------------
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_queue = msgspec.msgpack.Decoder(WaitingQueue).decode
@@ -246,6 +233,115 @@ def encode_message(message: WaitingMessage) -> bytes:
     return _encode(message)
 
 
+# -- how it changes -------------------------------------------------------------------------------------
+
+
 def ms(seconds: float) -> int:
     """Milliseconds, never early."""
     return math.ceil(seconds * 1000)
+
+
+def error_text(error: Exception | None) -> str:
+    """An error as it is kept with a queue; empty for None."""
+    return "" if error is None else capped(f"{type(error).__name__}: {text_of(error)}", MAX_ERROR_BYTES)
+
+
+def begin(
+    reason: Reason, *, due_ms: int, attempts: int, size: int, tried_ms: int = 0, error: str = ""
+) -> WaitingQueue:
+    """A queue of one message, of `size` bytes."""
+    return WaitingQueue(reason, due_ms, 0, 1, size, attempts, tried_ms=tried_ms, error=error)
+
+
+def append(queue: WaitingQueue, size: int) -> WaitingQueue:
+    """One more message waits behind the others."""
+    return replace(queue, next=queue.next + 1, bytes=queue.bytes + size)
+
+
+def postpone(
+    queue: WaitingQueue, reason: Reason, *, due_ms: int, attempts: int, tried_ms: int = 0, error: str = ""
+) -> WaitingQueue:
+    """The head is tried later, or not by itself."""
+    return replace(queue, reason=reason, due_ms=due_ms, attempts=attempts, tried_ms=tried_ms, error=error)
+
+
+def advance(queue: WaitingQueue, size: int, now_ms: int) -> WaitingQueue | None:
+    """The head, of `size` bytes, has gone: the next one's turn; None: none is left."""
+    if queue.length == 1:
+        return None
+    queue = replace(queue, bytes=_less(queue.bytes, size))
+    if not queue.replays:
+        return postpone(replace(queue, first=queue.first + 1), Reason.NEXT, due_ms=now_ms, attempts=0)
+    first = queue.first_replay + 1
+    while first in queue.gaps:
+        first += 1
+    gaps = tuple(number for number in queue.gaps if number > first)
+    queue = replace(queue, first_replay=first, gaps=gaps)
+    if queue.replays:
+        return postpone(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
+    reason, due_ms, attempts = queue.behind or (Reason.NEXT, now_ms, 0)
+    return postpone(replace(queue, behind=None), reason, due_ms=due_ms, attempts=attempts)
+
+
+def replayed(queue: WaitingQueue | None, size: int, now_ms: int) -> WaitingQueue:
+    """Insert a replay of `size` bytes before messages that are not replays, behind earlier replays."""
+    if queue is None:
+        return WaitingQueue(Reason.REPLAY, now_ms, 0, 0, size, 0, 0, 1)
+    more = replace(queue, next_replay=queue.next_replay + 1, bytes=queue.bytes + size)
+    if queue.replays:
+        return more
+    behind = (queue.reason, queue.due_ms, queue.attempts)
+    return postpone(replace(more, behind=behind), Reason.REPLAY, due_ms=now_ms, attempts=0)
+
+
+def woken(queue: WaitingQueue, number: int, grown: int, now_ms: int) -> WaitingQueue:
+    """A message that holds the queue, by its number, is tried again; it has grown by so many bytes."""
+    queue = replace(queue, bytes=queue.bytes + grown)
+    if number == queue.head:
+        return postpone(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
+    return replace(queue, behind=(Reason.REPLAY, now_ms, 0))
+
+
+def released(queue: WaitingQueue, number: int, size: int, now_ms: int) -> WaitingQueue | None:
+    """A replay, or the first message that is none, by its number, has gone; None: none is left."""
+    if number == queue.head:
+        return advance(queue, size, now_ms)
+    queue = replace(queue, bytes=_less(queue.bytes, size))
+    if number & REPLAYED:
+        return replace(queue, gaps=(*queue.gaps, number ^ REPLAYED))
+    behind = None if queue.next - queue.first == 1 else (Reason.NEXT, now_ms, 0)
+    return replace(queue, first=queue.first + 1, behind=behind)
+
+
+def _less(total: int, size: int) -> int:
+    return max(0, total - size)  # of what waited before headers were counted, the total has less
+
+
+def put_in(
+    queue: WaitingQueue | None,
+    arrival: Arrival,
+    size: int,
+    reason: Reason,
+    due: float,
+    now: float,
+    *,
+    is_head: bool,
+    error: Exception | None,
+) -> tuple[WaitingQueue, int]:
+    """Let a message of `size` bytes wait in a queue: as the head that it is, as the first of a queue that
+    begins, or behind all others; a replay before all that are none, as if its ordering key had been known
+    from the start. `reason` and `due` (epoch seconds) are those of a head, and `error` what its handler has
+    raised now. Returns the new queue, and the message's number in it.
+    """
+    tried_ms, text = 0 if error is None else ms(now), error_text(error)
+    due_ms, tries = ms(due), arrival.attempts
+    if queue is not None and is_head:
+        queue = postpone(queue, reason, due_ms=due_ms, attempts=tries, tried_ms=tried_ms, error=text)
+        return queue, queue.head
+    if queue is None:
+        queue = begin(reason, due_ms=due_ms, attempts=tries, size=size, tried_ms=tried_ms, error=text)
+        return queue, queue.first
+    if arrival.is_replay or reason is Reason.DEAD:
+        queue = replayed(queue, size, ms(now))
+        return queue, queue.newest_replay
+    return append(queue, size), queue.next

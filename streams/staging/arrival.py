@@ -1,4 +1,4 @@
-"""A message on its way through a lane, an attempt of a handler at it, and what the lane counts."""
+"""A message on its way through a lane, and the lane's counters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streams.errors import PermanentError, UnknownSchema
 from streams.model.application import BoundHandler, BoundRoute
 from streams.model.envelope import Envelope
 from streams.model.operations import Command
-from streams.policy.breaker import Permit
+from streams.policy.breaker import NO_PERMIT
 from streams.ports import Record
 from streams.staging.entry import Entry
 from streams.tracing.attempts import MessageTrace
@@ -51,9 +51,10 @@ class PendingOperation(NamedTuple):
 
 
 class Arrival:
-    """A message with the handlers that are still to see it."""
+    """A message with the handlers that are to see it, one after the other."""
 
     __slots__ = (
+        "at",
         "attempts",
         "entry",
         "envelope",
@@ -70,6 +71,7 @@ class Arrival:
         "since",
         "span",
         "trace",
+        "upload",
     )
 
     def __init__(
@@ -97,9 +99,12 @@ class Arrival:
         self.is_replay = False
         #: What an operator asks for instead of a message: carried out when it is its key's turn.
         self.operation: PendingOperation | None = None
-        #: Of the head of a queue: what its handler may run with, and how often it has tried it before.
-        self.permit: Permit | None = None
+        #: The attempt under way: which of `handlers` makes it, the breaker's permit for it, how often this
+        #: handler has tried the message before, and the bytes of a payload that it is to write.
+        self.at = 0
+        self.permit = NO_PERMIT
         self.attempts = 0
+        self.upload = 0
         #: Why no handler may see it: now, or ever.
         self.error: PermanentError | UnknownSchema | None = None
         #: The trace that it belongs to, if that is recorded, and the span of the attempt that is under way.
@@ -107,6 +112,21 @@ class Arrival:
         self.span: Span | None = None
         #: With each handler its inbox key, when the topic is covered by the inbox.
         self.handlers: Sequence[tuple[BoundHandler, bytes | None]] = route.handlers_without_inbox
+
+    @property
+    def handler(self) -> BoundHandler:
+        """The handler that sees the message now."""
+        return self.handlers[self.at][0]
+
+    @property
+    def inbox_key(self) -> bytes | None:
+        """Its key in the inbox; None where the inbox does not cover the message, or has it already."""
+        return self.handlers[self.at][1]
+
+    def next_handler(self) -> None:
+        """The handler has decided: the next one sees the message, if there is one."""
+        self.at += 1
+        self.permit, self.attempts, self.upload = NO_PERMIT, 0, 0
 
     @property
     def deadline(self) -> float | None:
@@ -126,34 +146,3 @@ class Arrival:
             ids |= self.span.log_ids()
         saga = getattr(self.message, "saga_id", None)
         return {**ids, "saga_id": str(saga)} if saga else ids
-
-    @property
-    def lacks_payload(self) -> bool:
-        """Whether a handler is to see it once its payload has been fetched."""
-        return self.message is None and self.error is None and bool(self.handlers)
-
-
-class Attempt:
-    """A handler at a message that does not run straight through: it waits, is tried again, or has failed.
-
-    Attributes:
-        permit: what it runs with.
-        attempts: how often the handler has tried the message.
-    """
-
-    __slots__ = ("arrival", "attempts", "handler", "inbox_key", "permit")
-
-    def __init__(
-        self,
-        arrival: Arrival,
-        handler: BoundHandler,
-        inbox_key: bytes | None,
-        permit: Permit,
-        attempts: int,
-    ) -> None:
-        """`inbox_key` is None where the inbox does not cover the message, or has it already."""
-        self.arrival = arrival
-        self.handler = handler
-        self.inbox_key = inbox_key
-        self.permit = permit
-        self.attempts = attempts

@@ -98,6 +98,14 @@ class Loops:
         if not before:
             del self._before[topic, key]
 
+    def begin(self, tp: TP, key: bytes, message_id: bytes) -> bool:
+        """Whether a message that is staged may be handled now; it counts as handled then."""
+        self._remove(tp.topic, key, message_id)
+        if not self.may_loop(tp, key):
+            self._add(tp.topic, key, message_id)
+            return False
+        return True
+
     def may_loop(self, tp: TP, key: bytes) -> bool:
         """Whether nothing of a key is before what is written now."""
         return (tp.topic, key) not in self._before and tp not in self._ends and tp not in self.foreign

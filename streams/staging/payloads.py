@@ -1,22 +1,25 @@
-"""Payloads that travel by reference, as a lane meets them: fetched before a handler runs, written before its
-outcome is staged. No handler sees the difference.
+"""From a record to a message, whose payload may travel by reference.
+
+The payload is fetched before a handler runs, and written before its outcome is staged. No handler sees the
+difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, NamedTuple
 
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import DATAREF, PREFIX, BadReference, Claim, claim_in
-from streams.errors import BlobsUnavailable, KeyMismatch
+from streams.errors import BlobsUnavailable, KeyMismatch, MissingHeader, TooLarge
 from streams.model.application import BoundRoute
 from streams.model.envelope import Envelope
 from streams.model.layout import CLAIMS
 from streams.model.message import Message
+from streams.model.row_keys import MAX_KEY_BYTES
 from streams.ports import TP, Outgoing, Record
-from streams.staging.arrival import Arrival, Attempt
+from streams.staging.arrival import Arrival
 from streams.staging.changes import Change
 
 
@@ -28,15 +31,6 @@ class NeedsUpload(Exception):
         super().__init__(f"a payload of {size} bytes is to be checked in")
 
 
-class Unfinished(NamedTuple):
-    """A sync attempt that came upon a payload of `size` bytes to be written: its handler runs again, as the
-    attempt that it was, when there is room for the payload.
-    """
-
-    attempt: Attempt
-    size: int
-
-
 class Upload(NamedTuple):
     """A payload to be written, and when it is needed, epoch seconds: a timer's later than others."""
 
@@ -45,6 +39,8 @@ class Upload(NamedTuple):
     needed: float
 
 
+#: For messages without a payload of their own.
+NO_ROOM_NEEDED = nullcontext()
 #: What is to be written before an outcome is staged, so far; None where nothing can be.
 Uploads = tuple[Upload, ...] | None
 
@@ -63,15 +59,12 @@ class Payloads:
     def __init__(self, claims: ClaimChecks | None) -> None:
         self._claims = claims
 
-    @asynccontextmanager
-    async def room(self, arrival: Arrival, unfinished: Unfinished | None) -> AsyncIterator[None]:
-        """Have room for a payload while handlers are at it: the message's, or what they are to send."""
-        if self._claims is None:
-            yield
-            return
-        sized = claim_in(arrival.envelope.headers) if unfinished is None else unfinished
-        async with self._claims.held.of(0 if sized is None else sized.size):
-            yield
+    def room(self, arrival: Arrival) -> AbstractAsyncContextManager[object]:
+        """Room for a payload while handlers are at it: the message's, or what they are to send."""
+        if self._claims is None or (arrival.message is not None and not arrival.upload):
+            return NO_ROOM_NEEDED
+        claim = None if arrival.upload else claim_in(arrival.envelope.headers)
+        return self._claims.held.of(arrival.upload if claim is None else claim.size)
 
     async def fetch(self, arrival: Arrival) -> None:
         """Give a message its payload.
@@ -132,3 +125,31 @@ def reference_in(headers: Mapping[str, bytes], bucket: str, now: float) -> Chang
     if claim is None or claim.bucket != bucket or not claim.name.startswith(PREFIX):
         return None
     return reference(claim.name, now)
+
+
+def checked(record: Record) -> Envelope:
+    """The envelope of a record that has an id, a key and a value, none too long. Raises PermanentError."""
+    envelope = Envelope(record)
+    envelope.require_bounded()
+    if record.key is None or record.value is None:
+        missing = "key" if record.key is None else "value"
+        raise MissingHeader(f"{record.topic} offset {record.offset} has no {missing}")
+    if len(record.key) > MAX_KEY_BYTES:
+        raise TooLarge(f"its key has {len(record.key)} bytes, the limit is {MAX_KEY_BYTES}")
+    return envelope
+
+
+def decoded(route: BoundRoute, record: Record, envelope: Envelope) -> Any:
+    """The message of a record that was checked. Raises PermanentError, or UnknownSchema."""
+    message = route.codec.decode(record.value or b"", envelope.fingerprint)
+    if route.outside:
+        require_key(message, record.key)
+    return message
+
+
+def unpacked(route: BoundRoute, record: Record, envelope: Envelope) -> Any:
+    """The same; None when its payload is to be fetched, and all else that can be checked now is right."""
+    if refers(record):
+        require_reference(route, envelope)
+        return None
+    return decoded(route, record, envelope)

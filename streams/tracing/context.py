@@ -6,6 +6,7 @@ import re
 from hashlib import blake2b
 from random import getrandbits
 from typing import NamedTuple
+from zlib import crc32
 
 #: A version, a trace, a span in it, flags; what follows them is for later versions than 00.
 _HEADER = re.compile(
@@ -18,6 +19,7 @@ PLACE = "{trace_id}"
 _SAMPLED = 1
 #: The last digit of flags that say so.
 _SAYS_SAMPLED = frozenset(b"13579bdf")
+_CRCS = 1 << 32
 #: A longer list of vendors' notes is not kept (W3C: 512 bytes are to be).
 MAX_TRACESTATE = 512
 
@@ -64,6 +66,13 @@ def says_unsampled(header: bytes) -> bool:
     most messages have such a header, or none.
     """
     return len(header) == 55 and header[54] not in _SAYS_SAMPLED
+
+
+def is_chosen(correlation: bytes, ratio: float) -> bool:
+    """Whether messages of a correlation id are among the part that is recorded, where no caller has decided.
+    All workers choose alike: what is not recorded needs no header that says so.
+    """
+    return crc32(correlation) < ratio * _CRCS
 
 
 def trace_id_of(identity: bytes) -> int:

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import monotonic
-from zlib import crc32
 
 from streams.tracing.context import TraceContext, new_trace_id, parse
 from streams.tracing.span import Attribute, Span, SpanKind
 
-_CRCS = 1 << 32
 _IDS = 1 << 64
 
 
@@ -26,17 +24,11 @@ class Tracer:
 
     def __init__(self, report: Callable[[Span], None], *, ratio: float, limit: float = 0.0) -> None:
         self.report = report
-        self._crc_bound = int(ratio * _CRCS)
+        self.ratio = ratio
         self._id_bound = int(ratio * _IDS)
         self._limit = limit
         self._left = limit
         self._filled = monotonic()
-
-    def chooses(self, correlation: bytes) -> bool:
-        """Whether messages of a correlation id are recorded, where no caller has decided.
-        All workers choose alike: what is not recorded needs no header that says so.
-        """
-        return crc32(correlation) < self._crc_bound
 
     def has_room(self) -> bool:
         """Whether one more trace may begin; it counts as begun."""

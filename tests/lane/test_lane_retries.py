@@ -26,7 +26,7 @@ from lane_scenes import (
 )
 from lane_worlds import FakeWorld, World
 
-import streams.retry.failures
+import streams.retry.decisions
 from streams.errors import NotYet, PermanentError, TransientError
 from streams.model.layout import retry_topic
 from streams.policy.breaker import BreakerPolicy
@@ -210,7 +210,7 @@ async def test_a_breaker_of_one_handler_leaves_the_others_alone(fake: FakeWorld)
 async def test_waiting_for_another_version_takes_no_tries(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams.retry.failures, "NOT_YET_PAUSE", 0.3)
+    monkeypatch.setattr(streams.retry.decisions, "NOT_YET_PAUSE", 0.3)
     work = await retrying_counter(fake)
     errors = [*[NotYet] * QUICK.max_attempts, TransientError]
 

@@ -26,9 +26,9 @@ STEPS = {
     "lane/intake.py": {"step"},
     "lane/admission.py": {"take"},
     "lane/dispatch.py": {"dispatch"},
-    "lane/attempt.py": {"run"},
+    "lane/attempt.py": {"run_handlers"},
     "staging/outcomes.py": {"stage"},
-    "retry/failures.py": {"failed"},
+    "retry/decisions.py": {"settle_failed"},
     "retry/due.py": {"due"},
     "dead_letters/table.py": {"write", "give_up"},
     "lane/timers.py": {"step"},
@@ -43,7 +43,7 @@ INTAKE = "lane/intake.py"
 IDLE = {"retry/due.py", "lane/timers.py"}
 BUSY, NEVER = TransientError("busy"), PermanentError("never")
 #: What a message that nobody can read does not pass.
-UNREAD = ("lane/dispatch.py", "lane/attempt.py", "staging/outcomes.py", "retry/failures.py")
+UNREAD = ("lane/dispatch.py", "lane/attempt.py", "staging/outcomes.py", "retry/decisions.py")
 
 
 def picture() -> list[str]:
@@ -108,7 +108,7 @@ def drawn(*left_out: str, operations: bool = False) -> list[str]:
 @pytest.mark.parametrize(
     ("error", "value", "left_out"),
     [
-        pytest.param(None, None, ("retry/failures.py", "dead_letters/table.py"), id="handled"),
+        pytest.param(None, None, ("retry/decisions.py", "dead_letters/table.py"), id="handled"),
         pytest.param(BUSY, None, ("staging/outcomes.py", "dead_letters/table.py"), id="tried again"),
         pytest.param(NEVER, None, ("staging/outcomes.py",), id="given up"),
         pytest.param(None, b"{", UNREAD, id="does not decode"),
@@ -128,7 +128,7 @@ async def test_a_retry_that_is_due_joins_at_dispatch(fake: FakeWorld) -> None:
     await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
     way = await way_of(fake, lane, begins="retry/due.py")
     passed = [step for step in way if step != INTAKE]
-    aside = (INTAKE, "lane/admission.py", "retry/failures.py", "dead_letters/table.py")
+    aside = (INTAKE, "lane/admission.py", "retry/decisions.py", "dead_letters/table.py")
     assert passed == ["retry/due.py", *drawn(*aside)]
 
 
@@ -137,5 +137,5 @@ async def test_an_operation_joins_at_dispatch(fake: FakeWorld) -> None:
     await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
     (letter,) = await letter_ids(fake)
     way = await way_of(fake, lane, operation(fake, LetterCommand.DISCARD, letter), begins=INTAKE)
-    aside = ("lane/admission.py", "staging/outcomes.py", "retry/failures.py", "dead_letters/table.py")
+    aside = ("lane/admission.py", "staging/outcomes.py", "retry/decisions.py", "dead_letters/table.py")
     assert way == drawn(*aside, operations=True)

@@ -15,8 +15,7 @@ from streams.errors import ChangelogDamaged, PositionLost, TransientError
 from streams.model.layout import DEAD_LETTERS, INBOX, LANE
 from streams.model.operations import LetterCommand
 from streams.policy.retry import RetryPolicy
-from streams.retry.queue import Reason, queue_name, set_queue
-from streams.retry.queue_changes import begin
+from streams.retry.queue import Reason, begin, queue_name, set_queue
 from streams.staging.keys import HANDLER, POSITION, TIMER, WAITING, time_key
 from streams.staging.timers import timer_name
 

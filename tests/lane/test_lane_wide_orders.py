@@ -24,7 +24,7 @@ from agents.gateway.testing import FakeGateway
 from agents.messages import OrderCancelled, OrderConfirmed, OrderPlaced, StockReceived
 from agents.order_saga import orchestrated
 from schemas import latest as schema
-from streams.lane import attempt, turns
+from streams.lane import attempt
 from streams.local import Stack, local_stack
 from streams.model.choreography import Choreography, choreography
 from streams.model.codecs import Schemas, avro, decode_row
@@ -120,8 +120,8 @@ async def test_orders_of_ten_thousand_skus_end_while_others_go_on(
     world: World, way: Choreography, kind: Any, monkeypatch: pytest.MonkeyPatch, seldom_collected: None
 ) -> None:
     del seldom_collected
-    for module in (turns, attempt):  # what other processes hold up is no handler's doing
-        monkeypatch.setattr(module, "perf_counter", time.thread_time)
+    # What other processes hold up is no handler's doing.
+    monkeypatch.setattr(attempt, "perf_counter", time.thread_time)
     await start(world, way)
     lane = await opened(
         world, *(post(world, StockReceived(sku=sku, units=9)) for sku in SKUS if sku != SHORT)

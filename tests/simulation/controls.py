@@ -24,7 +24,7 @@ from streams.model.envelope import LOOPBACK
 from streams.policy import reopening
 from streams.ports import TP, Outgoing, Record, Store, Transactions
 from streams.positions import declared
-from streams.retry import admit
+from streams.retry import decisions
 from streams.retry.long_queues import LongQueues
 from streams.retry.waiting import Waiting
 from streams.saga import participant
@@ -303,7 +303,7 @@ CONTROLS: Mapping[str, Control] = {
     ),
     "retry-overtaken": Control(
         "a message does not wait behind an earlier one of its key",
-        off(admit, "queue_of_key", lambda *_: b"none"),
+        off(decisions, "queues_of", lambda *_: (b"none", b"none")),
     ),
     "timer-unheard": Control(
         "a timer that is set for a time which has passed is not looked for",

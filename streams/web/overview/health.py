@@ -12,9 +12,8 @@ from streams.lane.watchdog import stands_at
 from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerState
 from streams.ports import TP
-from streams.retry.gate import HandlerGate
+from streams.retry.gate import HandlerGate, LongQueue
 from streams.retry.long_queues import longest
-from streams.retry.queue import LongQueue
 from streams.web.base.view import LaneView, StandbyView
 
 #: A lane whose oldest message is older is behind, in seconds. `ops/worker-alerts.yml` has the same bound.

@@ -21,7 +21,7 @@ from streams.model.layout import Layout
 from streams.policy.retry import FailureKind as ErrorKind
 from streams.policy.retry import GiveUp, Later, RetryPolicy, decide
 from streams.ports import Headers
-from streams.staging.decoding import checked, decoded
+from streams.staging.payloads import checked, decoded
 
 ALL = purchases()
 FEW = ALL[:300]

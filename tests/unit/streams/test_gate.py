@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from streams.model.operations import HandlerPause, PauseState
-from streams.policy.breaker import BreakerPolicy, BreakerState, Permit
-from streams.retry.gate import NO_PERMIT, HandlerGate
+from streams.policy.breaker import NO_PERMIT, BreakerPolicy, BreakerState, Permit
+from streams.retry.gate import HandlerGate
 
 POLICY = BreakerPolicy(window=10.0, minimum=4, failure_rate=0.5, open_for=5.0, max_open_for=5.0, probes=2)
 

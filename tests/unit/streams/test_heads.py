@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from streams.model.envelope import RECORD_OVERHEAD
-from streams.policy.breaker import BreakerPolicy
-from streams.retry.admit import is_overtaken
-from streams.retry.gate import NO_PERMIT, HandlerGate
+from streams.policy.breaker import NO_PERMIT, BreakerPolicy
+from streams.retry.decisions import is_overtaken
+from streams.retry.gate import HandlerGate
 from streams.retry.waiting import Waiting
-from streams.staging.arrival import Attempt
 from streams.staging.changes import Change
 
 PROBES = BreakerPolicy(minimum=1, open_for=5.0, max_open_for=5.0, probes=2)
@@ -28,10 +27,13 @@ def test_a_head_that_waits_on_gives_its_probe_back() -> None:
     queues = SimpleNamespace(get=lambda _: None)  # an operator has taken it out
     waiting: Any = SimpleNamespace(gates={"bench.count": gate}, queues=queues)
     arrival: Any = SimpleNamespace(
-        queue=QUEUE, number=0, permit=permits[0], entry=SimpleNamespace(prefix=b"\0\0")
+        queue=QUEUE,
+        number=0,
+        permit=permits[0],
+        entry=SimpleNamespace(prefix=b"\0\0"),
+        handler=SimpleNamespace(name="bench.count"),
     )
-    handler: Any = SimpleNamespace(name="bench.count")
-    assert is_overtaken(waiting, Attempt(arrival, handler, None, NO_PERMIT, 0))
+    assert is_overtaken(waiting, arrival)
     assert gate.running == set()
     assert gate.breaker.acquire(5.0) is not None
 

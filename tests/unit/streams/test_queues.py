@@ -7,8 +7,7 @@ from letters_kept import staging_over
 
 from streams.ports import Store
 from streams.retry import queue_rows as queues_module
-from streams.retry.queue import Reason, WaitingQueue, index_prefix, queue_name, set_queue
-from streams.retry.queue_changes import begin
+from streams.retry.queue import Reason, WaitingQueue, begin, index_prefix, queue_name, set_queue
 from streams.retry.queue_rows import Queues
 from streams.staging.changes import QUEUES_BY_DUE, Writes
 from streams.staging.keys import store_key

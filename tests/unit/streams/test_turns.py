@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 from structlog.testing import capture_logs
 
-import streams.lane.turns
-from streams.lane.turns import Turns
+import streams.lane.attempt
+from streams.lane.attempt import Turns
 from streams.staging.arrival import Counters
 
 
@@ -24,7 +24,7 @@ def test_long_turns_are_counted_and_told_of_every_ten_seconds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(streams.lane.turns, "perf_counter", lambda: now)
+    monkeypatch.setattr(streams.lane.attempt, "perf_counter", lambda: now)
     counters = Counters()
     turns = Turns(counters)
     taken: Any = SimpleNamespace(record=Taken())

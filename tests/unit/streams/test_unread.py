@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from streams.errors import Undecodable, UnknownSchema
-from streams.retry.gate import LOOK, MOST_LOOKED_AT, MOST_READY, Awaited, Unread
+from streams.retry.unread import LOOK, MOST_LOOKED_AT, MOST_READY, Awaited, Unread
 
 QUEUES = st.sampled_from([b"%d" % number for number in range(6)])
 SCHEMAS = st.sampled_from([b"%016x" % number for number in range(4)])

@@ -13,6 +13,7 @@ from streams.retry.queue import (
     Reason,
     WaitingMessage,
     WaitingQueue,
+    begin,
     due_until,
     handler_of,
     index_prefix,
@@ -23,7 +24,6 @@ from streams.retry.queue import (
     set_message,
     set_queue,
 )
-from streams.retry.queue_changes import begin
 from streams.staging.changes import MESSAGES, QUEUES, QUEUES_BY_DUE, Writes
 from streams.staging.keys import after_time, split_queue_entry, split_store_key, store_key, time_in
 from streams.testing.log import FakeRecord

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streams.retry import queue_changes as waiting
-from streams.retry.queue import REPLAYED, Reason, WaitingQueue, read_queue
+from streams.retry import queue as waiting
+from streams.retry.queue import REPLAYED, Reason, WaitingQueue, read_queue, set_queue
 from tests.effort import examples
 
 SIZES = st.integers(1, 9)
@@ -129,7 +129,7 @@ class Queues(RuleBasedStateMachine):
         assert (self.queue.length, self.queue.bytes) == (len(everything), sum(everything))
         assert self.stored[self.queue.head] == everything[0]
         assert len(self.stored) == len(everything)
-        change = waiting.set_queue(b"h\0name", self.queue)
+        change = set_queue(b"h\0name", self.queue)
         assert read_queue(change.value) == self.queue
 
 

@@ -14,8 +14,8 @@ from streams.errors import ClusterUnavailable
 from streams.lane.state import LaneState
 from streams.model.envelope import rfc3339
 from streams.model.operations import HandlerPause, PauseState
-from streams.policy.breaker import BreakerPolicy
-from streams.retry.gate import NO_PERMIT, Failure, HandlerGate
+from streams.policy.breaker import NO_PERMIT, BreakerPolicy
+from streams.retry.gate import Failure, HandlerGate
 from streams.staging.keys import prefix_of
 from streams.web.base.view import Problem
 from streams.web.overview import flow
@@ -268,7 +268,7 @@ def test_kafka_away_is_one_sentence_for_all_lanes(worker):
 
 def test_a_pause_and_a_breaker_say_because_of_what(worker):
     gate = HandlerGate("post.note", BreakerPolicy(minimum=1))
-    gate.failed("transient", Failure(NOW, b"k", "OSError: refused", "Later"))
+    gate.failures.append(Failure(NOW, b"k", "OSError: refused", "Later"))
     gate.record(NO_PERMIT, ok=False, now=NOW)
     gate.set_pause(prefix_of(1), HandlerPause(PauseState.PAUSED, "ann", "strike", int(NOW * 1000)))
     worker.lanes[1].gates = {"post.note": gate}

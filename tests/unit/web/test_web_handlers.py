@@ -187,7 +187,7 @@ async def test_who_may_only_look_sees_handlers_and_cannot_pause_them(worker):
 async def test_a_handlers_page_has_its_failures_and_what_waits_longest(first, second, one):
     for age, worker in enumerate((first, second)):
         gate = worker.lanes[min(worker.lanes)].gates[NOTE]
-        gate.failed("transient", Failure(NOW - age, b"k%d" % age, f"OSError: no {age}", "Later"))
+        gate.failures.append(Failure(NOW - age, b"k%d" % age, f"OSError: no {age}", "Later"))
     key = second.key_in(2, 3)
     second.wait(key, since=NOW - 90)
     handler, _ = await only(one, f"{HANDLERS}/{NOTE}")

@@ -21,8 +21,7 @@ from streams.model.outcome import nothing
 from streams.model.personal import MASK
 from streams.model.row_keys import row_key
 from streams.model.table import Table
-from streams.retry.queue import Reason, message_of, queue_name, set_message, set_queue
-from streams.retry.queue_changes import begin
+from streams.retry.queue import Reason, begin, message_of, queue_name, set_message, set_queue
 from streams.saga.definition import NEVER, saga
 from streams.saga.engine import orchestrate
 from streams.saga.messages import Command, Repair, Reply, SagaTransition

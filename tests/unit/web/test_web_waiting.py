@@ -12,8 +12,16 @@ from streams.model.envelope import FINGERPRINT, rfc3339
 from streams.model.operations import HandlerPause, PauseState
 from streams.policy.breaker import BreakerPolicy
 from streams.retry.gate import HandlerGate
-from streams.retry.queue import Reason, message_of, queue_name, set_message, set_queue
-from streams.retry.queue_changes import append, begin, replayed
+from streams.retry.queue import (
+    Reason,
+    append,
+    begin,
+    message_of,
+    queue_name,
+    replayed,
+    set_message,
+    set_queue,
+)
 from streams.staging.keys import prefix_of
 from streams.testing.log import FakeRecord
 from streams.web.waiting import waiting as waiting_module

@@ -34,8 +34,7 @@ from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store, Write
 from streams.positions.declared import declare
 from streams.retry.gate import HandlerGate
-from streams.retry.queue import Reason, message_of, queue_name, set_message, set_queue
-from streams.retry.queue_changes import begin
+from streams.retry.queue import Reason, begin, message_of, queue_name, set_message, set_queue
 from streams.saga.views import ChoreographedSaga
 from streams.staging.arrival import Counters
 from streams.staging.changes import CHANGED, Writes, mark_of
