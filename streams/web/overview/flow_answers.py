@@ -141,6 +141,17 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
     @property
+    def stopped(self) -> str:
+        """Why its messages wait, in words that follow `is`; empty: it runs."""
+        since = f" since {self.since}" if self.since else ""
+        if self.paused:
+            return f"paused{since}" + (f", {self.pause[0].lower()}{self.pause[1:]}" if self.pause else "")
+        if self.breakers:
+            error = f": {self.error}" if self.error else ""
+            return f"stopped by its open circuit breaker{since}{error}"
+        return ""
+
+    @property
     def waits(self) -> int:
         """Messages that wait for it, whatever the reason."""
         return sum(self.waiting.values())

@@ -16,6 +16,7 @@ from litestar.response.base import ASGIResponse
 from markupsafe import Markup
 
 from streams.web.base.formatting import (
+    age_text,
     ago,
     bytes_text,
     dump,
@@ -80,7 +81,7 @@ def _templates() -> Environment:
     )
     templates.filters["json"] = lambda value: encode(value).decode()
     templates.filters["pretty"] = lambda value: msgspec.json.format(encode(value)).decode()
-    templates.filters.update(rate=rate_text, seconds=seconds_text)
+    templates.filters.update(rate=rate_text, seconds=seconds_text, age=age_text)
     templates.globals.update(asset=asset_url, flow_columns=flow_columns, story=story, swimlanes=swimlanes)
     # Of what a form sends back: it is to come back as it is.
     templates.filters["exact"] = Markup.escape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import gather
 from itertools import islice
 from urllib.parse import quote, urlencode
 
@@ -17,6 +18,7 @@ from streams.web.base.view import readable_store
 from streams.web.overview.hours import HourLine
 from streams.web.sagas.saga_answers import AskSaga, SagaAnswer, SagasAnswer, SagaShown
 from streams.web.sagas.sagas import SAGAS_PATH, ask_saga, list_sagas, show_saga
+from streams.web.sagas.stopped_handlers import stopped_handlers
 from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest, asks, from_form
 from streams.web.waiting.queue_answers import rows_of_key
 
@@ -90,6 +92,14 @@ async def _saga(request: WebRequest) -> SagaShown:
     return replace(shown, causes=causes)
 
 
+async def saga_page(request: WebRequest) -> SagaShown:
+    """The page; where the saga has not ended, also the stopped handlers on its way, of whichever lane."""
+    shown, overview = await gather(_saga(request), request.overviews.answer())
+    handlers = [each for service in overview.services for each in service.handlers]
+    more = stopped_handlers(request.view.application, shown, handlers)
+    return replace(shown, causes=[*shown.causes, *more])
+
+
 _decode_ask = msgspec.json.Decoder(AskSaga).decode
 
 
@@ -110,7 +120,8 @@ async def _repair(request: WebRequest, fields: dict[str, str]) -> str:
 ROUTES = (
     Read("/sagas", asks(list_sagas, SagasAnswer)),
     Read("/sagas", sagas_page, "sagas.html", json=None),
-    Read("/sagas/{saga}", _saga, "saga.html"),
+    Read("/sagas/{saga}", _saga),
+    Read("/sagas/{saga}", saga_page, "saga.html", json=None),
     Form("/sagas/{saga}", _repair),
     ApiOperation(f"{SAGAS_PATH.removeprefix('/api')}/{{saga}}/operations", _operate),
 )

@@ -13,13 +13,16 @@ from streams.web.waiting.waiting_answers import REASONS, WAITING_PATH, WaitingPa
 
 
 class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
-    """The page: what was found, how many wait for which handler as counted last, and the names of reasons."""
+    """The page: what was found, how many wait for which handler as counted last, the names of reasons, and
+    which of these handlers are paused or fail.
+    """
 
     found: WaitingPage
     total: int
     by_handler: dict[str, int]
     reasons: dict[str, str]
     lines: dict[str, HourLine] = {}
+    stopped: dict[str, str] = {}
 
     @property
     def heading(self) -> str:
@@ -29,23 +32,22 @@ class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
             return f"No message waits{where}" if not self.found.waiting else "Messages wait"
         heading = "1 message waits" if self.total == 1 else f"{self.total:,} messages wait"
         handler, count = next(iter(self.by_handler.items()))
-        return (
-            f"{heading}: {count:,} of them for {handler}"
-            if count < self.total
-            else f"{heading} for {handler}"
-        )
+        stopped = self.stopped.get(handler, "")
+        ends = "succeeds again" if stopped.startswith("stopped") else "is resumed"
+        what = f"until {handler} {ends}" if stopped else f"for {handler}"
+        return f"{heading}: {count:,} of them {what}" if count < self.total else f"{heading} {what}"
 
 
 async def waiting_page(request: WebRequest) -> WaitingShown:
     """The page. Raises Problem."""
     overview, hours = await request.overviews.answer(), await request.overviews.hours()
-    counts = Counter(
-        {each.handler: each.numbers.waits for service in overview.services for each in service.handlers}
-    )
+    handlers = {each.handler: each.numbers for service in overview.services for each in service.handlers}
+    counts = Counter({name: each.waits for name, each in handlers.items() if each.waits})
     return WaitingShown(
         found=await list_waiting(request.view, request.query, **request.asker(WaitingPage)),
         total=overview.waiting,
-        by_handler={name: count for name, count in counts.most_common() if count},
+        by_handler=dict(counts.most_common()),
+        stopped={name: handlers[name].stopped for name in counts if handlers[name].stopped},
         reasons=REASONS,
         lines={each.name: each for each in hours.lines["waiting"] if len(each.counts) > 1},
     )
