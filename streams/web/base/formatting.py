@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ _A_LINE = 16
 _LEAST_MARKED = 3
 #: Fields of a value in a list, and characters of each.
 _MOST_PREVIEWED, _MOST_SHORT = 8, 60
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)")
+_SAME_DAY = 12 * 3600.0
 #: Seconds of a unit, and the largest number that is written in it.
 _UNITS = ((1.0, "s", 120.0), (60.0, "min", 120.0), (3600.0, "h", 48.0), (86400.0, "d", float("inf")))
 
@@ -62,6 +65,18 @@ def ago(text: str, now: float, form: str = "{} ago") -> str:
     words = form.format(age_text(passed)) if passed >= 0 else f"in {age_text(-passed)}"
     full = text.replace("T", " ").replace("Z", " UTC")
     return Markup('<time datetime="{}" title="{}">{}</time>').format(text, full, words)
+
+
+def with_times(text: str, now: float) -> Markup:
+    """A text in which each time in RFC 3339 is the time of day, with the full time as title; one that is not
+    of these twelve hours has its date, too.
+    """
+    parts = _TIME.split(text)
+    for place in range(1, len(parts), 2):
+        at, full = epoch_seconds(parts[place]) or 0.0, parts[place].replace("T", " ").replace("Z", " UTC")
+        short = f"{full[11:19]} UTC" if abs(now - at) < _SAME_DAY else f"{full[:16]} UTC"
+        parts[place] = Markup('<time datetime="{}" title="{}">{}</time>').format(parts[place], full, short)
+    return Markup("").join(part if place % 2 else visible(part) for place, part in enumerate(parts))
 
 
 def marked(value: Any, message: str, known: str = "") -> Markup:

@@ -129,7 +129,8 @@ def merge(
         counts=dict(counts),
     )
     warned += _of_sagas(flow.sagas.get("failed", 0), flow.stalled)
-    return replace(flow, warnings=sorted(warned, key=lambda each: not each.grave))  # it is stable
+    severe = sorted(warned, key=lambda each: (not each.grave, each.word != "Stopped"))  # it is stable
+    return replace(flow, warnings=severe)
 
 
 def _counted(handler: str, lane: LaneCounts, now: float) -> HandlerPart:

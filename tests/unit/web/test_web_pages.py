@@ -27,7 +27,7 @@ from streams.staging.inbox import Inbox, inbox_entry
 from streams.staging.keys import POSITION, TIMER
 from streams.staging.timers import set_timer, timer_name
 from streams.web.base.database_answers import DatabaseAnswer, OutboxAnswer, QueueAnswer, WaitingRow
-from streams.web.base.formatting import ago, previewed
+from streams.web.base.formatting import ago, previewed, with_times
 from streams.web.handlers.awaited_schemas import MOST_NAMED
 from streams.web.site.site import MOST_ASKED
 
@@ -535,6 +535,12 @@ async def test_pages_and_their_files_are_compressed_for_who_takes_it(browser):
 def test_a_time_is_an_age_with_its_title(seconds, words):
     shown = ago("2026-11-25T02:03:36.646Z", epoch_seconds("2026-11-25T02:03:36.646Z") + seconds)
     assert shown.endswith(f'title="2026-11-25 02:03:36.646 UTC">{words}</time>')
+
+
+def test_times_in_a_text_are_times_of_day():
+    shown = with_times("by <ann> since 2027-01-15T07:59:00Z, before 2026-12-01T07:59:00Z", NOW)
+    assert shown.startswith("by &lt;ann&gt; since <time ")
+    assert re.findall(r">([^<>]+)</time>", shown) == ["07:59:00 UTC", "2026-12-01 07:59 UTC"]
 
 
 def test_what_is_no_time_is_shown_as_it_is():
