@@ -16,9 +16,9 @@ from streams.staging.keys import store_key
 from streams.web.base.paging import after
 from streams.web.base.view import readable_store
 from streams.web.overview.hours import HourLine
+from streams.web.overview.stopped_handlers import stopped_handlers
 from streams.web.sagas.saga_answers import AskSaga, SagaAnswer, SagasAnswer, SagaShown
 from streams.web.sagas.sagas import SAGAS_PATH, ask_saga, list_sagas, show_saga
-from streams.web.sagas.stopped_handlers import stopped_handlers
 from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest, asks, from_form
 from streams.web.waiting.queue_answers import rows_of_key
 

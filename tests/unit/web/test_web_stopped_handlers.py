@@ -9,7 +9,7 @@ import pytest
 
 from agents.worker import CHOREOGRAPHIES
 from streams.web.overview.flow_answers import HandlerPart, HandlerShown
-from streams.web.sagas.stopped_handlers import stopped_handlers
+from streams.web.overview.stopped_handlers import stopped_handlers
 
 WIRING = next(iter(CHOREOGRAPHIES.values()))
 RESERVE = {"inventory.commands.reserve": 1}
