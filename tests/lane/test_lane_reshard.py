@@ -110,7 +110,7 @@ async def test_all_that_an_application_has_comes_along_through_kills(world: Worl
 
     app, found, kills = wider(world, work, 6, 2), dict[str, int](), 0
     while not found:
-        (faults := ScriptedFaults()).kill_at(POINTS[kills % 4], 1 + kills // 4 if world.is_fake else 12)
+        (faults := ScriptedFaults()).kill_at(POINTS[kills % 4], 1 + kills // 4 if world.is_fake else 6)
         with suppress(LaneKilled):
             found = await resharded(world, app, faults)
         kills += len(faults.happened)
