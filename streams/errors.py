@@ -56,7 +56,7 @@ class TransientError(SteadfaustError):
 
 
 class DataError(PermanentError):
-    """What a message says, or what its handler made of it, cannot be. It tells nothing of the outside, so a
+    """A message, or what its handler made of it, is impossible. That tells nothing of the outside, so a
     circuit breaker does not count it.
     """
 

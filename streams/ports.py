@@ -141,7 +141,7 @@ class Reader(Protocol):
         """
 
     def trust(self, producers: Collection[int], below: Mapping[TP, int] = NO_OFFSETS) -> None:
-        """What these transactional producers have written comes as `OwnRecord`, from the next fetch on: ids
+        """Give records of these transactional producers as `OwnRecord`, from the next fetch on: ids
         as brokers give them, which no other client has. So does what any has written `below` an offset.
         """
 
@@ -361,7 +361,7 @@ class Blobs(Protocol):
         """
 
     async def head(self, name: str) -> Blob | None:
-        """What the store knows of it; None when there is none."""
+        """The store's entry for an object; None when there is none."""
 
     def scan(self, prefix: str, *, older_than: float | None = None) -> AsyncIterator[Blob]:
         """Objects whose names begin with the prefix, in the order of their names as UTF-8; only those

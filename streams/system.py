@@ -1,4 +1,4 @@
-"""What production plugs into the ports that need no Kafka: the machine's clock, and no faults."""
+"""Adapters of production for the ports that need no Kafka: the machine's clock, and no faults."""
 
 from __future__ import annotations
 

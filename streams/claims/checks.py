@@ -32,7 +32,7 @@ _SMALL = 128 * 1024
 
 @dataclass(slots=True)
 class ClaimCounters:
-    """What a worker has checked in and out, for pages and metrics. `hits` came from the cache, `shared` from
+    """Counts of payloads checked in and out, for pages and metrics. `hits` came from the cache, `shared` from
     a fetch that was under way.
     """
 
@@ -135,7 +135,7 @@ class ClaimChecks:
         return data
 
     async def look(self, claim: Claim) -> Blob | None:
-        """What the object store knows of a payload; None: it is not there. Raises BadReference or
+        """The object store's entry for a payload; None: it is not there. Raises BadReference or
         BlobsUnavailable.
         """
         self._require_ours(claim)

@@ -72,7 +72,7 @@ def lines(files: Sequence[str]) -> Iterator[Line]:
 
 
 def of_order(found: Iterable[Line], order: str) -> Iterator[Line]:
-    """Those lines that name an order: by its own id, or as the key of a saga, `<name>:<key>`."""
+    """Lines that name an order: by its own id, or as the key of a saga, `<name>:<key>`."""
     for line in found:
         ids = [line[name] for name in IDS if isinstance(line.get(name), str)]
         if any(each == order or each.partition(":")[2] == order for each in ids):

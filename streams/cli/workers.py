@@ -67,7 +67,7 @@ class WorkerAddress:
                 return
 
     def whole(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """What the worker says, of all lanes if they answer within some seconds: what others say is in
+        """The worker's status, of all lanes if they answer within some seconds: the other lanes are in
         `left_out`, where the answer has that. Raises NoAnswer.
         """
         waiting = _WaitNotice(FOR_ALL_LANES)

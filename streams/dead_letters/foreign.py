@@ -108,7 +108,7 @@ FILTERS: Mapping[str, Callable[[ForeignLetter, str], bool]] = {
 
 
 def read_letter(record: Record) -> ForeignLetter:
-    """What a record of a topic of dead letters says of itself."""
+    """The headers of a record in a topic of dead letters, read."""
     headers: dict[str, bytes] = {}
     for name, value in record.headers:
         headers.setdefault(name, value or b"")  # the first of a name is the oldest: where it failed first

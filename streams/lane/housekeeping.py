@@ -1,4 +1,4 @@
-"""What a lane does beside the messages that come in: chores, each a little at a time."""
+"""Chores of a lane, each a little at a time."""
 
 from __future__ import annotations
 

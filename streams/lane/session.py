@@ -59,7 +59,7 @@ TICK = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What the lanes of a worker share.
+    """State that the lanes of a worker share.
 
     Attributes:
         backlog_limit: how many messages they may take.
@@ -79,7 +79,7 @@ class Shared:
 
 
 def shared_by(app: Application, ports: Ports, cuts: Cuts | None = None, **more: Any) -> Shared:
-    """What the lanes of a worker share that meets the outside by these ports."""
+    """Make the shared state of a worker's lanes, for a worker with these ports."""
     limit, looks = BacklogLimit(app.lane_options), TopicLooks(ports.cluster, ports.clock)
     cuts = cuts or Cuts(app.layout, ports.cluster)
     return Shared(**{"backlog_limit": limit, "cuts": cuts, "looks": looks, **more})

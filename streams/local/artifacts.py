@@ -101,7 +101,7 @@ group, name, version = coordinate.split(":")
 context = MavenContext(repo_cache=Path(work) / "envs")
 context.project(group, name).at_version(version).artifact(classifier=classifier).resolve()
 """
-"""What the command line of jgo has no words for: one jar without its dependencies."""
+"""One jar without its dependencies, which jgo's command line cannot fetch."""
 
 
 def kafka() -> JavaPart:

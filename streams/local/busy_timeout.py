@@ -34,7 +34,7 @@ class Used(NamedTuple):
 
 
 def used_by(pids: Iterable[int]) -> Used:
-    """What these processes have used until now; nothing where the system does not say, or they ended."""
+    """CPU seconds of these processes until now; nothing where the system does not say, or they ended."""
     ran = waited = 0
     for pid in pids:
         with suppress(OSError):

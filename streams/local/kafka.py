@@ -96,7 +96,7 @@ class Jvm:
 
 
 def listener_name(name: str) -> str:
-    """What Kafka calls a further listener: `worker-1` is `WORKER_1`, and no other name is.
+    """Kafka's name of a further listener: `worker-1` is `WORKER_1`, and no other name is.
 
     Raises:
         BadListener: it is not lower-case words joined by dashes, or it is one of the broker's own.

@@ -121,7 +121,7 @@ def _clear(home: Path) -> None:
 
 
 def _cluster(home: Path) -> str:
-    """What each process of the server carries in its title, and no process of another one."""
+    """A text in the title of each process of this server, and of no other one."""
     return f"steadfaust-{hashlib.sha256(str(home.absolute()).encode()).hexdigest()[:12]}"
 
 

@@ -32,7 +32,7 @@ LEAST_FREE_SPACE = 1 << 30
 """Bytes that must be free: Kafka stops for good when a write fails."""
 
 READY, ERROR = "ready", "error: "
-"""What the starter looks for in the supervisor's output."""
+"""Markers in the supervisor's output, for the starter."""
 
 
 def supervise(spec: StackSpec, say: Say, ready: Callable[[], None] = lambda: None) -> None:

@@ -46,7 +46,7 @@ _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def look_of(data: bytes) -> str:
-    """What bytes look like, as the end of a sentence about them: "looks like JSON", "has no bytes". Of what
+    """The kind of some bytes, as the end of a sentence about them: "looks like JSON", "has no bytes". Of what
     is not known it says how it starts.
     """
     if not data:

@@ -1,4 +1,4 @@
-"""What has changed between a class and its newest frozen schema, and who can read whom across versions.
+"""Changes between a class and its newest frozen schema, and which versions can read each other.
 
 For tools and tests: nothing here runs in a worker.
 """

@@ -43,7 +43,7 @@ class Freshness:
         return bool(self._ends)
 
     def expect(self, asked_at: float, ends: Mapping[TP, int]) -> None:
-        """What reaches these ends was current when they were requested, at `asked_at` or later."""
+        """Note ends that were requested at `asked_at`: a copy that reaches them was current then."""
         self._asked_at, self._ends = asked_at, ends
 
     def has_reached(self, position: Callable[[TP], int]) -> bool:

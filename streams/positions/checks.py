@@ -91,8 +91,8 @@ def _recorded(app: Application, partition: int, topic: str, store: Store) -> Ite
 
 
 def first_positions(app: Application, store: Store, positions: Mapping[TP, int]) -> dict[TP, int]:
-    """Those of partitions that were never opened before: they are recorded, so that what is deleted unread
-    from then on is noticed.
+    """Positions of partitions that were never opened before: they are recorded, so that records which are
+    deleted unread from then on are noticed.
     """
     partitions = app.layout.partitions
     return {

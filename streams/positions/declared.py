@@ -102,7 +102,7 @@ def _messages(lane_options: LaneOptions, replication: int) -> dict[str, str]:
 
 
 def _kept(lane_options: LaneOptions, replication: int) -> dict[str, str]:
-    """What is kept for a time is kept for it: a cluster's bound in bytes must not cut it short."""
+    """Retention by time alone: a cluster's bound in bytes must not cut it short."""
     return {**_messages(lane_options, replication), "retention.bytes": "-1"}
 
 
@@ -152,7 +152,7 @@ def differences(
 
 
 def _stamps(topic: str, config: Mapping[str, str | None]) -> list[str]:
-    """What is wrong with whose clock stamps a topic's records, in words."""
+    """Error text where the wrong clock stamps a topic's records."""
     kept, oldest = config.get("retention.ms"), config.get(OLDEST)
     if config.get(STAMPED) == BY_BROKER or kept == "-1":
         return []

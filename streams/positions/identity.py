@@ -48,7 +48,7 @@ def encode(recorded: Recorded) -> bytes:
 
 
 def decode(data: bytes | None) -> Recorded:
-    """What was kept; NOTHING for None. Raises ChangelogDamaged."""
+    """Read a kept identity; NOTHING for None. Raises ChangelogDamaged."""
     try:
         return NOTHING if data is None else _decode(data)
     except ValueError as error:

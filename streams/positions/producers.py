@@ -26,7 +26,7 @@ FORMER = b"former"
 
 
 class OwnProducers:
-    """Those of the partitions of one lane."""
+    """Producers of the partitions of one lane."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class OwnProducers:
         self._former = {partition: _read_former(store, partition) for partition in partitions}
 
     def unrecorded(self, tps: Iterable[TP]) -> list[TP]:
-        """Those of which an earlier version has handled something, and recorded no producers."""
+        """Partitions of which an earlier version has handled something, and recorded no producers."""
         partitions = self._app.layout.partitions
         return [
             tp

@@ -209,7 +209,7 @@ async def _accept_in_lane(
 async def _decide(
     layout: Layout, cluster: Cluster, topic: str, numbers: Collection[int], at: At | int
 ) -> tuple[list[Accepted], Mapping[int, Recorded], Mapping[int, Collection[Range]], list[TP]]:
-    """What to accept of each partition, the topics that are recorded there, what is handled above the
+    """Positions to accept for each partition, the topics that are recorded there, what is handled above the
     position, where that stays as it is, and recorded partitions that are no more. Partitions that were
     added go with the number to which they belong, where nothing is recorded of them from where the group
     is, if `at` says so.

@@ -108,7 +108,7 @@ class TopicLooks:
         self._answer: Identity | None = None
 
     async def look(self, topics: Collection[str], at_most: float) -> Identity:
-        """What the cluster knew of topics, and maybe of others, `at_most` so many seconds ago. Raises
+        """The cluster's answer about topics, and maybe others, `at_most` so many seconds old. Raises
         ClusterUnavailable.
         """
         async with self._asking:

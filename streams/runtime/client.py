@@ -250,9 +250,9 @@ class TopicReader:
         await self._close()
 
     async def fetch(self, timeout: float = 0.5) -> list[Record]:
-        """What has come next; waits up to `timeout` seconds, empty when nothing came.
+        """The records that come next; waits up to `timeout` seconds, empty when nothing came.
 
-        What cannot be read is a `Damaged` among the records.
+        A record that cannot be read is a `Damaged`.
         """
         batches = await self._reader.fetch(max_records=5000, timeout=timeout)
         return [record for batch in batches for record in batch.records]

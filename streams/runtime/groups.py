@@ -75,7 +75,7 @@ class GroupReader:
         await self._close()
 
     async def fetch(self, *, max_records: int = 1000, timeout: float = 1.0) -> list[Record]:
-        """What has come next, in order in each partition; waits up to `timeout` seconds, empty when nothing
+        """The next records, in order in each partition; waits up to `timeout` seconds, empty when nothing
         came. What cannot be read is a `Damaged` among the records. Raises ClusterUnavailable.
         """
         try:

@@ -53,7 +53,7 @@ _decode = msgspec.json.Decoder(Replayed).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to replay.
+    """A choice of records to replay.
 
     Attributes:
         letters: the topic of dead letters.

@@ -112,7 +112,7 @@ class S3Blobs:
             ) from None
 
     async def head(self, name: str) -> Blob | None:
-        """What S3 knows of it; None when there is none."""
+        """S3's entry for an object; None when there is none."""
         try:
             return await self._run(f"ask for {name}", _head, self._options.bucket, name)
         except _Missing:

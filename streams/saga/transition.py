@@ -55,7 +55,7 @@ def begin(definition: Saga, message: Message, now: float) -> Transition:
 
 
 def receive(definition: Saga, row: SagaRow, reply: Reply, now: float) -> Transition:
-    """What a reply, or a timer, makes of a saga at `now`, epoch seconds. One that is not awaited is noted,
+    """Apply a reply, or a timer, to a saga at `now`, epoch seconds. One that is not awaited is noted,
     and changes nothing. A success with data that is not what the step says, or too much of it, is an error.
     """
     turn = Turn(definition, row, now)
@@ -74,7 +74,7 @@ def receive(definition: Saga, row: SagaRow, reply: Reply, now: float) -> Transit
 
 
 def start_again(definition: Saga, row: SagaRow, message: Message, now: float) -> Transition:
-    """What another message that would start a saga makes of it, with other content: an entry in its log, and
+    """Refuse another message that would start a saga, with other content: an entry in its log, and
     what the definition answers its sender.
     """
     turn = Turn(definition, row, now)

@@ -59,11 +59,11 @@ class MemoryBlobs:
 
     @property
     def names(self) -> list[str]:
-        """What is there, in order."""
+        """Names of the objects, in order."""
         return sorted(self._objects)
 
     def content_type(self, name: str) -> str:
-        """What the object was written as."""
+        """Metadata of the object, as it was written."""
         return self._objects[name].content_type
 
     def lose(self, name: str) -> None:
@@ -95,7 +95,7 @@ class MemoryBlobs:
         return found.data[:at_most]
 
     async def head(self, name: str) -> Blob | None:
-        """What is known of it."""
+        """The entry of an object."""
         await self._request("head")
         found = self._objects.get(name)
         return None if found is None else Blob(name, len(found.data), found.modified)

@@ -1,4 +1,4 @@
-"""What the fake cluster keeps: logs, transactional ids and group positions, and faults that tests inject."""
+"""State of the fake cluster: logs, transactional ids and group positions, and faults that tests inject."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ids = count(1)
 
 
 class Fault(Enum):
-    """What can go wrong once, at the next occasion."""
+    """Faults that happen once, at the next occasion."""
 
     COMMIT_DONE = "the commit happens, its answer is lost"
     COMMIT_LOST = "the commit does not happen: the transaction stays open until the id is initialised"
@@ -200,7 +200,7 @@ class FakeBroker:
         self.groups.pop(group, None)
 
     def visible(self, topic: str) -> list[Record]:
-        """What a read_committed reader of the whole topic would get, partition by partition."""
+        """The records of a topic for a read_committed reader, partition by partition."""
         return [
             e.record
             for log in self.logs_of(topic)

@@ -122,7 +122,7 @@ class FakeTransactions:
                 raise TooLarge(f"a record for {tp.topic} makes a batch of {size} bytes; {limit} is the most")
 
     def _refuse_all(self) -> None:
-        """What the broker does where the clocks differ, or somebody has taken away a right."""
+        """Refuse as the broker does where clocks differ, or a right is taken away."""
         if abs(ahead := self._broker.clock_ahead + self.clock_ahead) > self._broker.most_ahead:
             way = "ahead of" if ahead > 0 else "behind"
             self._failure = ClockWrong(
@@ -135,7 +135,7 @@ class FakeTransactions:
             raise self._failure
 
     def _refuse_too_large(self, tp: TP, records: Sequence[Outgoing]) -> None:
-        """What the broker does with a batch that its topic does not take: nothing of this send is written."""
+        """Refuse a batch that its topic does not take: nothing of this send is written."""
         limit = self._broker.limits.get(tp.topic)
         if limit is None:
             return
@@ -157,7 +157,7 @@ class FakeTransactions:
             raise RuntimeError(f"the producer {self._id} was not started")
 
     async def _request(self, name: str) -> Transaction:
-        """What the broker does first with every request of a transaction."""
+        """Check a request of a transaction as the broker does first."""
         self._check_usable()
         await asyncio.sleep(0)
         self._broker.sweep()
@@ -206,11 +206,11 @@ class FakeReader:
         return self._broker.log_if_there(tp)
 
     def unknown_topics(self) -> Collection[str]:
-        """Those that are not there any more, or are others by now."""
+        """Topics that are gone, or are others by now."""
         return {tp.topic for tp in self._positions if self._log(tp) is None}
 
     def trust(self, producers: Collection[int], below: Mapping[TP, int] = NO_OFFSETS) -> None:
-        """What these transactional producers have written comes as `OwnRecord`, from the next fetch on. So
+        """Give records of these transactional producers as `OwnRecord`, from the next fetch on. So
         does what any has written `below` an offset.
         """
         self._trusted = frozenset(producers)

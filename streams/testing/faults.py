@@ -46,7 +46,7 @@ class Pause:
         self._go_on.set()
 
     async def hold(self) -> None:
-        """What the lane does there."""
+        """Act at a fault point."""
         self._reached.set()
         await self._go_on.wait()
 
@@ -73,12 +73,12 @@ class ScriptedFaults:
         return pause
 
     def call_off(self) -> None:
-        """What has not happened does not happen any more."""
+        """Drop the faults that have not happened."""
         self._script.clear()
 
     @property
     def pending(self) -> list[Reached]:
-        """What has not happened yet: a test ends with asserting that this is empty."""
+        """Faults that have not happened yet: a test ends with asserting that this is empty."""
         return list(self._script)
 
     async def reach(self, point: str) -> None:

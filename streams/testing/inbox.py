@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class MemoryInbox:
-    """What one consumer has handled.
+    """Ids that one consumer has handled.
 
     Handlers get `connection` as it is given here, or with the event: a fake of what they write to, or None.
     What they write is the fake's to undo when they raise, and so is an event when the caller's transaction is

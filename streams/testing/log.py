@@ -26,7 +26,7 @@ class FakeRecord(NamedTuple):
 
 
 class TransactionState(Enum):
-    """What became of a transaction."""
+    """End of a transaction."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -153,7 +153,7 @@ class Log:
         return records, max(position, stable)
 
     def entries(self, start: int = 0) -> Iterator[LogEntry]:
-        """What is in the log from an offset on, markers and aborted records too."""
+        """The log from an offset on, markers and aborted records too."""
         first = bisect_left(self._entries, start, key=lambda entry: entry.offset)
         yield from self._entries[first:]
 

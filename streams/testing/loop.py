@@ -68,7 +68,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._threads -= 1
 
     def _pass_time(self, select: Callable[[float | None], Any], timeout: float | None) -> Any:
-        """What the selector finds within `timeout` seconds of the loop's time."""
+        """Ready sockets within `timeout` seconds of the loop's time."""
         if self._simulated is None or timeout is None:
             return select(timeout)
         self._turns += 1

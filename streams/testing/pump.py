@@ -34,7 +34,7 @@ START = 1_000_000_000
 
 @dataclass(slots=True)
 class World:
-    """What a run has left behind.
+    """Result of a run.
 
     Attributes:
         rows: the rows by table name, key and subkey.

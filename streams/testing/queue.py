@@ -20,7 +20,7 @@ Handler = Callable[[Any, Job], Awaitable[None]]
 
 
 class MemoryTransaction:
-    """What is enqueued when the block ends well."""
+    """Jobs that are enqueued when the block ends well."""
 
     def __init__(self) -> None:
         self.enqueued: list[tuple[int, NewJob]] = []
@@ -57,12 +57,12 @@ class MemoryQueue:
 
     @property
     def jobs(self) -> list[tuple[str, Job]]:
-        """Those that are not done, in order, each with its state: ready, waiting, held or failed."""
+        """Jobs that are not done, in order, each with its state: ready, waiting, held or failed."""
         return [(self._state(number), self._jobs[number]) for number in sorted(self._jobs)]
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[MemoryTransaction]:
-        """What is enqueued in it is there at its end, and not when it raises."""
+        """Enqueue the block's jobs at its end, and none when it raises."""
         transaction = MemoryTransaction()
         yield transaction
         self._commit(transaction)

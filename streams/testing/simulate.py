@@ -72,7 +72,7 @@ class _NotThere(Exception):
 
 
 def _named(text: str | None) -> Any:
-    """What `module:name` names. Raises _NotThere."""
+    """The object that `module:name` names. Raises _NotThere."""
     if text is None:
         return None
     module, _, name = text.partition(":")

@@ -17,7 +17,7 @@ Undo = Callable[[], None]
 
 @dataclass(slots=True)
 class _Files:
-    """What a lane has on disk."""
+    """Files of a lane, in memory."""
 
     tables: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     positions: dict[TP, int] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class _Files:
     history: deque[Undo] = field(default_factory=lambda: deque(maxlen=HISTORY))
 
     def undo(self, table: str, key: bytes) -> Undo:
-        """What brings a row back to its value of now."""
+        """The write that brings a row back to its value of now."""
         rows = self.tables[table]
         before = rows.get(key)
 

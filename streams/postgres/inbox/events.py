@@ -1,4 +1,4 @@
-"""What callers of an inbox may give: ids, payloads and handlers in the forms that they have."""
+"""Arguments of an inbox's callers: ids, payloads and handlers in the forms that they have."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def payload_bytes(event_id: str, payload: Any) -> bytes | None:
 
 
 async def call(handler: Callable[..., Any], connection: Any, given: Any) -> Any:
-    """What a handler returns that is declared as `handler()`, `handler(payload)` or
+    """Call a handler that is declared as `handler()`, `handler(payload)` or
     `handler(connection, payload)`; it may be a coroutine function or not.
 
     A single parameter of the name `connection` is given that. A first one of the name `payload` is given that

@@ -120,7 +120,7 @@ async def migrate(
 
 
 async def newer_database(connection: Connection) -> str:
-    """What is to be known where the database has migrations of the library that this program has not; empty:
+    """A warning where the database has migrations of the library that this program has not; empty:
     nothing, or this role may not know.
     """
     readable = "SELECT has_table_privilege(to_regclass('applied_migrations'), 'SELECT')"

@@ -89,5 +89,5 @@ def stored_headers(headers: Headers) -> str:
 
 
 def headers_of(stored: str) -> list[tuple[str, bytes]]:
-    """What `stored_headers` was given."""
+    """The headers that were given to `stored_headers`."""
     return [(name, value.encode("latin-1")) for name, value in json.loads(stored)]

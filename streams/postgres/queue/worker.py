@@ -333,7 +333,7 @@ class QueueWorker:
 
 
 def _of_handler(error: BaseException | None) -> Exception | None:
-    """What the handler raised, also where its connection was cut for it."""
+    """The error that the handler raised, also where its connection was cut for it."""
     while error is not None and not isinstance(error, _JobFailed):
         error = error.__cause__ or error.__context__
     return None if error is None else error.error

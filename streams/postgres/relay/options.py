@@ -12,7 +12,7 @@ SHARDS = 64
 
 
 class After(StrEnum):
-    """What to do with a row that was published."""
+    """Fate of a row that was published."""
 
     MARK = "mark"
     DELETE = "delete"

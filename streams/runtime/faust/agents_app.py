@@ -85,7 +85,7 @@ class AgentsApp(faust.App):
 
 
 def credentials(security: Security) -> Any:
-    """What Faust calls them; None for connections without. Raises SettingsError, see `tls_context`."""
+    """The credentials as Faust has them; None: without any. Raises SettingsError, see `tls_context`."""
     context = tls_context(security) if security.encrypted else None
     if security.authenticated:
         return faust.SASLCredentials(

@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 
 def _faust_options(settings: Settings) -> dict[str, Any]:
-    """What Faust is to do, and what it is not."""
+    """Settings of the Faust application."""
     return {
         "store": "rocksdb://?driver=rocksdict",  # named in the banner; lanes open their stores themselves
         "broker": broker_urls(settings),

@@ -23,7 +23,7 @@ EXIT_FAILED = 1
 
 
 class HostedApp(Protocol):
-    """What the process asks of its application.
+    """Requests of the process to its application.
 
     Attributes:
         process: by which the application ends the process.

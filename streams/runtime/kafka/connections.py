@@ -127,7 +127,7 @@ def silent_brokers() -> list[str]:
 
 
 class _Attempts:
-    """What has failed of the attempts that a client makes to find a first broker, and whether that passes
+    """Failed attempts of a client to find a first broker, and whether that passes
     not. `over`: it has found one, or given up; tasks that it has begun meanwhile still see this.
     """
 
@@ -266,7 +266,7 @@ def _trouble(error: BaseException, connection: ProbedConnection) -> str:
 
 
 def telling(bootstrap: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
-    """What connects a client of aiokafka to the first broker that answers, saying why none does. It raises
+    """Connect a client of aiokafka to the first broker that answers, and log why none does. Raises
     AccessRefused, or KafkaConnectionError when that may pass.
     """
 

@@ -137,7 +137,7 @@ class KafkaReader:
             connection.close()
 
     def trust(self, producers: Collection[int], below: Mapping[TP, int] = NO_OFFSETS) -> None:
-        """What these transactional producers have written comes as `OwnRecord`, from the next fetch on. So
+        """Give records of these transactional producers as `OwnRecord`, from the next fetch on. So
         does what any has written `below` an offset.
         """
         self._isolation.trusted = frozenset(producers)

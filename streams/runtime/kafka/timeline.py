@@ -43,7 +43,7 @@ class Readers(Protocol):
 
 
 async def scan(readers: Readers, question: Question) -> Scan:
-    """What a question finds. Raises ClusterUnavailable, TopicMismatch, or PositionLost when what is read
+    """Answer a question. Raises ClusterUnavailable, TopicMismatch, or PositionLost when what is read
     expires meanwhile.
     """
     until = monotonic() + question.seconds

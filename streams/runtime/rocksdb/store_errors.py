@@ -48,8 +48,8 @@ _HELD = ("lock hold by current process", os.strerror(errno.EAGAIN))
 
 
 def store_error(path: Path, error: Exception) -> StoreBusy | StoreBroken | StoreUnavailable:
-    """What an error means. rocksdict raises a bare Exception, whose text tells which. Another exception than
-    that and OSError is the caller's mistake, and is raised.
+    """Translate an error of the store. rocksdict raises a bare Exception, whose text tells which. Another
+    exception than that and OSError is the caller's mistake, and is raised.
     """
     text = str(error)
     if "/LOCK" in text and any(held in text for held in _HELD):

@@ -61,8 +61,8 @@ def check_still_here(view: WorkerView, lane: int, store: Store) -> None:
 async def elsewhere(
     view: WorkerView, lane: int, path: str, query: Query, asked_by: str | None, ask: AskOwner
 ) -> Any:
-    """What the owner of a lane that is not here says, unless a worker is asking: two that differ about who it
-    is would ask each other without end. Raises Problem.
+    """The answer of the owner of a lane that is elsewhere, unless a worker is asking: two that differ about
+    who it is would ask each other without end. Raises Problem.
     """
     owner = view.assignment.owners.get(lane)
     if owner is None or owner == view.url:

@@ -83,7 +83,7 @@ class Live:
             self._stop()
 
     def _stop(self) -> None:
-        """What is made next begins anew: nothing old is ever shown to who comes then."""
+        """Begin anew with the next part: nothing old is shown to a later reader."""
         task, self._task, self._parts = self._task, None, {}
         if task is not None:
             task.cancel()

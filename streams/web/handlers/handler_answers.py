@@ -57,7 +57,7 @@ class HandlerAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> str:
-        """What it does where all partitions are alike; else in how many it does what."""
+        """The handler's state where all partitions are alike; else how many have which."""
         if len(self.partitions) == 1:
             return next(iter(self.partitions))
         total = sum(self.partitions.values())
@@ -82,7 +82,7 @@ class HandlersAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AskHandler(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an operator asks of a handler: what to do, by whom and for what reason; both are needed. What was
+    """A request about a handler: what to do, by whom and for what reason; both are needed. What was
     requested under the same `id` before is not done again.
     """
 

@@ -67,7 +67,7 @@ _decode = msgspec.json.Decoder(LoggedOperation).decode
 
 
 async def audit_page(view: WorkerView, query: Query) -> AuditPage:
-    """What operators have done, or about one letter alone, a page of it. Raises Problem."""
+    """A page of operators' operations, or of those on one letter. Raises Problem."""
     app = view.application
     name = app.layout.operations_log
     wanted: dict[str, Any] = {each: query[each] for each in ("before", "limit") if query.get(each)}
@@ -96,7 +96,7 @@ def _entry(record: Record) -> AuditEntry:
 
 
 def _joined(entries: Iterable[AuditEntry]) -> list[AuditEntry]:
-    """What all partitions did of one operation on a handler is one entry, for each result."""
+    """Merge the partitions' entries of one operation on a handler, by result."""
     found: dict[object, AuditEntry] = {}
     for each in entries:
         done = each.logged

@@ -1,4 +1,4 @@
-"""What the owner of a key has of it: sagas, rows, dead letters, what waits for a retry, and timers."""
+"""Holdings of a key at its owner: sagas, rows, dead letters, what waits for a retry, and timers."""
 
 from __future__ import annotations
 

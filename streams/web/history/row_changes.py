@@ -1,4 +1,4 @@
-"""What steps have changed in the rows of tables, from the tables' changelogs. Pure.
+"""Changes of steps in the rows of tables, from the tables' changelogs. Pure.
 
 All records of a lane's transaction have one time, so a row and the messages that were sent with it are known
 to belong together, and these name the message that caused them. A row that was changed by two messages of one
@@ -93,7 +93,7 @@ def row_changes(
 
 
 def difference(before: Any, after: Any) -> tuple[Any, Any]:
-    """What of two values is not the same: of dicts and lists the parts, each under its name or place. So the
+    """The difference of two values: of dicts and lists the parts, each under its name or place. So the
     names of fields stay, by which what is personal is known.
     """
     if isinstance(before, dict) and isinstance(after, dict):
@@ -122,7 +122,7 @@ def _placed(values: Sequence[Any]) -> dict[str, Any]:
 
 
 def change_of(version: Version, earlier: Version | None) -> dict[str, Any]:
-    """What a change says of a version and the one before it; None: that is not known."""
+    """The change from the version before to this one; None: that is not known."""
     before = earlier.value if earlier is not None else None
     old, new = difference(before, version.value)
     return {

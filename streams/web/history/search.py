@@ -1,4 +1,4 @@
-"""What happened to a key: what its owner has of it, and its records in all topics, in order of time.
+"""History of a key: the rows that its owner has, and its records in all topics, in order of time.
 
 The topics' own time index says where to begin to read, and the key says in which partition, so nothing is
 written for this on the way of a message (docs/adr/0032-timeline.md).
@@ -41,14 +41,14 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}
 
 
 class Meant(NamedTuple):
-    """What a text asks for: the key that it is or names, and all that its records may have."""
+    """A search: the key that the text is or names, and the ids that its records may have."""
 
     key: str
     wanted: tuple[bytes, ...]
 
 
 async def look_into(view: WorkerView, query: Query, *, asked_by: str | None, ask: AskOwner) -> TimelineAnswer:
-    """What is known of `q`: a key, a saga's id, a message id or a correlation id. Raises Problem 400.
+    """Everything known of `q`: a key, a saga's id, a message id or a correlation id. Raises Problem 400.
 
     The query may have `since` (an age such as 2h, or a time), `everywhere` (all partitions, not the key's
     alone) and `most` (records to look at). The answer names owners that did not answer.
@@ -95,7 +95,7 @@ async def look_into(view: WorkerView, query: Query, *, asked_by: str | None, ask
 
 
 def meant_by(view: WorkerView, request: str) -> Meant:
-    """What a text means: a saga's id means its key. Raises Problem 400 for none."""
+    """Read the text of a search: a saga's id means its key. Raises Problem 400 for none."""
     name, colon, rest = request.partition(":")
     names = {kind.name for kind in kinds(view)}
     key = rest if colon and rest and name in names else request

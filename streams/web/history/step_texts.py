@@ -1,4 +1,4 @@
-"""What a step of a story did, in words."""
+"""Texts for the steps of a story."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sent_text(entries: Iterable[TimelineEntry]) -> str:
 
 
 def changed_texts(changes: Sequence[RowChange]) -> list[str]:
-    """What a step changed in rows."""
+    """Text of the changes that a step made in rows."""
     new = [each.table for each in changes if each.is_first and not each.removed]
     texts = [f"new row in {', '.join(dict.fromkeys(new))}"] if new else []
     for change in changes:

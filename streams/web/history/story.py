@@ -65,7 +65,7 @@ class Step:
 
 @dataclass(slots=True, kw_only=True)
 class Story:
-    """What a page says first.
+    """The heading of a page.
 
     Attributes:
         kind, word, sign: the status as a pill.
@@ -192,7 +192,7 @@ def _mark(steps: Sequence[Step], answer: TimelineAnswer, reason: str) -> None:
 
 
 def _failure(sent: TimelineEntry) -> str:
-    """What a reply says of a step of a saga that was not done."""
+    """Text of a reply for a step of a saga that was not done."""
     value = sent.value if isinstance(sent.value, dict) else {}
     bad = value.get("outcome") in _BAD_OUTCOMES
     return f"{str(value['outcome']).replace('_', ' ')}: {value.get('reason', '')}" if bad else ""

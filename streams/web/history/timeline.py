@@ -45,7 +45,7 @@ _KINDS: tuple[tuple[type[Message], str], ...] = (
 
 
 class TopicSource(NamedTuple):
-    """What a topic has: messages of another one's, where it is one of retries or of dead letters."""
+    """Content of a topic: messages of another topic, where it is one of retries or of dead letters."""
 
     topic: str
     kind: str
@@ -143,7 +143,7 @@ def _handlers(app: Application, source: str, kind: str, headers: Mapping[str, st
 
 
 def value_of(app: Application, record: Record, source: str, *, most: int = MOST_SHOWN) -> dict[str, Any]:
-    """What is shown of a value, whatever it is, of a message of the topic `source`; decoded if it has no more
+    """A value as the pages show it, of a message of the topic `source`; decoded if it has no more
     than `most` bytes. `poison` is set where no handler can have seen it.
     """
     value, codec = record.value, app.message_codecs.get(source)

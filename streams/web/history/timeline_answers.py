@@ -1,4 +1,4 @@
-"""What the pages of a key say, and their JSON."""
+"""Answers of the pages of a key, and their JSON."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class TableRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the owner of a key has of it."""
+    """Rows, letters and timers of a key, from its owner."""
 
     key: str
     partition: int

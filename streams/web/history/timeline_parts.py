@@ -41,7 +41,7 @@ class Changes(NamedTuple):
 async def changes_of(
     view: WorkerView, key: bytes, since_ms: int, messages: Sequence[Record], entries: Sequence[TimelineEntry]
 ) -> Changes:
-    """What the rows of a key, and of those that its messages went to, have been since a time; why that is not
+    """Versions of the rows of a key, and of keys that its messages went to, since a time; why they are not
     known, where Kafka does not answer. Raises TopicMismatch or PositionLost.
     """
     app = view.application

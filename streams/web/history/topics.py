@@ -35,7 +35,7 @@ _ABOUT_TABLES = {
 
 
 def declared_topics(app: Application) -> dict[str, TopicAnswer]:
-    """What each topic of the application is, in the order that people look for them."""
+    """Kinds of the application's topics, in the order that people look for them."""
     found = []
     for topic, source in topics_of(app).items():
         if source.kind in ("retry", "dead letter"):

@@ -1,4 +1,4 @@
-"""What operators ask of many letters: a job goes through them at a bounded rate, and can be stopped.
+"""Operations on many letters: a job goes through them at a bounded rate, and can be stopped.
 
 It lives in the worker that took the request. An operation's id is made of the job's name and the letter, and
 the lane takes each id once: to resume a job, also elsewhere, is to start it again by the same name.
@@ -247,7 +247,7 @@ def operation_id(job: str, operation: LetterCommand, letter: str) -> bytes:
 
 
 def source_of(app: Application) -> str:
-    """What operations say that they come from."""
+    """The source of operations, `ce_source`."""
     return f"{app.layout.app_id}/desk"
 
 

@@ -73,7 +73,7 @@ class GroupAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def alike(self) -> tuple[str, str, str, str]:
-        """What its letters have in common."""
+        """The common properties of its letters."""
         return self.handler, self.error_type, self.place, self.message_type
 
 
@@ -113,7 +113,7 @@ class LetterShown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an operator asks for.
+    """A request of an operator.
 
     Attributes:
         operation: what to do.
@@ -167,7 +167,7 @@ class JobAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettledAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a letter's lane has answered to an operation; `result` is empty until it is `settled`, and begins
+    """The answer of a letter's lane to an operation; `result` is empty until it is `settled`, and begins
     with `refused:` where nothing was done.
 
     Attributes:

@@ -175,7 +175,7 @@ def partition_and_key(app: Application, ident: str) -> tuple[int, bytes]:
 
 
 def replay_waits(view: WorkerView, store: Store, lane: int, letter: Summary) -> WaitingAnswer | None:
-    """What waits for the handler of a letter with its key: its replay, or what is before that."""
+    """The queue of a letter's handler and key: its replay, or the messages before that."""
     rows = rows_of_key(view, store, lane, letter.key or b"", behind=0)
     return next((row for row in rows if row.handler == letter.handler), None)
 

@@ -1,4 +1,4 @@
-"""What lanes and handlers tell Prometheus."""
+"""Metrics of lanes and handlers for Prometheus."""
 
 from __future__ import annotations
 

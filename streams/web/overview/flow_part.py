@@ -1,4 +1,4 @@
-"""What one worker tells of itself for the overview."""
+"""The part of one worker in the overview."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def worker_part(view: WorkerView, looks: RatePoller, samples: Mapping[int, LaneS
 
 
 def lane_counts(lane: int, sample: LaneSample) -> LaneCounts:
-    """What was counted of a lane, for the overview."""
+    """Counts of a lane, for the overview."""
     letters: Counter[str] = Counter()
     sagas: Counter[str] = Counter()
     waiting: dict[str, dict[str, int]] = {}

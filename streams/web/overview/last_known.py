@@ -1,4 +1,4 @@
-"""What one worker knows of the others, also while they are silent: the last counts of each lane, and which
+"""Last known state of the other workers, also while they are silent: the last counts of each lane, and which
 workers and standbys were there before.
 """
 

@@ -115,7 +115,7 @@ def _note(index: Index) -> bytes:
 
 
 def _moves(store: Store, index: Index, marks: list[bytes]) -> list[Write]:
-    """What brings the entries of marked rows to where they belong, and takes their marks away."""
+    """Writes that move the entries of marked rows to where they belong, and remove the marks."""
     writes = [Write(CHANGED, mark, None) for mark in marks]
     numbers = Counter(_counts(store))
     rows = dict.fromkeys(each for mark in marks for each in _rows_of(index, mark))

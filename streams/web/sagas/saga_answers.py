@@ -111,7 +111,7 @@ def _advice(saga: str, step: StepAnswer) -> str:
 
 
 class AskSaga(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an operator asks of a saga: what to do, by whom and for what reason; both are needed. `step` may
+    """A request about a saga: what to do, by whom and for what reason; both are needed. `step` may
     be left out where only one waits. An operation with the same `id` as one before is not done again.
     """
 

@@ -68,7 +68,7 @@ async def _record(request: WebRequest) -> msgspec.Struct:
 
 
 async def _found(request: WebRequest) -> msgspec.Struct:
-    """What is known of a text; of one that nothing is known of, the keys that begin with it."""
+    """Everything known of a text; where that is nothing, the keys that begin with it."""
     found = await look_into(request.view, request.query, **request.asker(KeyAnswer))
     there = found.entries or found.outbox or (found.held is not None and found.held.things)
     text = request.query.get("q", "").strip()

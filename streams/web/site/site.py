@@ -268,7 +268,7 @@ def _incoming(request: AnyRequest) -> Incoming:
 
 
 class _Made(Response[bytes]):
-    """What the framework takes from handlers of exceptions, around a response that is made already."""
+    """A response that is made already, in the form that the framework takes from handlers of exceptions."""
 
     def __init__(self, made: ASGIResponse) -> None:
         super().__init__(b"")

@@ -1,4 +1,4 @@
-"""What operators ask of rows that cannot be read: one is replaced by what they say, or deleted."""
+"""Operations on rows that cannot be read: a row is replaced by one that the operator gives, or deleted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streams.web.base.view import Problem, WorkerView, require_reason
 
 
 class AskRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an operator asks of a row that cannot be read: what to do, by whom and for what reason; both are
+    """A request about a row that cannot be read: what to do, by whom and for what reason; both are
     needed. `row` is what it is to be instead, by the names of its fields. What was requested under the same
     `id` before is not done again.
     """

@@ -36,7 +36,7 @@ def copy_asked_for(view: WorkerView, query: Query) -> StandbyView | None:
 
 
 def copy_of(standby: StandbyView) -> Store:
-    """What it has copied. Raises Problem 503 while it does not follow."""
+    """The standby's copy of the rows. Raises Problem 503 while it does not follow."""
     if standby.store is None:
         raise Problem(503, "no_standby", f"the standby of lane {standby.number} is starting")
     return standby.store

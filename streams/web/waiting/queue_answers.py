@@ -38,7 +38,7 @@ MOST_BEHIND = 100
 def rows_of_key(
     view: WorkerView, store: Store, lane: int, key: bytes, *, behind: int = MOST_BEHIND
 ) -> Iterator[WaitingAnswer]:
-    """What waits of a key: of each queue the first message, then `behind` of those that it holds back."""
+    """Queues of a key: of each queue the first message, then `behind` of those that it holds back."""
     partition = view.application.layout.partition_of(key)
     gone = {handler for handler, _ in counted(store, WAITING)}
     for handler in dict.fromkeys([*view.application.handlers, *sorted(gone)]):

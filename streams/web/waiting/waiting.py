@@ -49,7 +49,7 @@ class Wanted(NamedTuple):
 
 
 class _LanePart(NamedTuple):
-    """What a lane has of a page: complete up to `until`; empty: to the end."""
+    """A lane's part of a page: complete up to `until`; empty: to the end."""
 
     found: list[tuple[bytes, WaitingAnswer]]
     looked: int
