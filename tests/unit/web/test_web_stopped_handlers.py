@@ -40,7 +40,7 @@ def test_a_saga_names_the_nearest_stopped_handler(steps, pending, stopped, found
             handler=each.name,
             topics=[],
             numbers=HandlerPart(
-                handler=each.name, paused=2 if each.name in stopped else 0, pause="paused by ann"
+                handler=each.name, paused=2 if each.name in stopped else 0, pause="By ann: strike"
             ),
             p50=None,
             p95=None,
@@ -48,5 +48,5 @@ def test_a_saga_names_the_nearest_stopped_handler(steps, pending, stopped, found
         for each in WIRING.handlers()
     ]
     app: Any = SimpleNamespace(wiring=WIRING)
-    texts = [f"It waits for {name}, which is paused by ann" for name in found]
+    texts = [f"It waits for {name}, which is paused, by ann: strike" for name in found]
     assert stopped_handlers(app, shown, handlers) == texts
