@@ -26,28 +26,20 @@ def environment_of(app_id: str, bootstrap: str, var: Path, **settings: object) -
 
 
 def start(
-    app: str,
-    environment: dict[str, str],
-    log: Path,
-    *,
-    before: tuple[str, ...] = (),
-    cwd: Path | None = None,
-    programs: Path = BIN,
+    app: str, environment: dict[str, str], log: Path, *, before: tuple[str, ...] = (), cwd: Path | None = None
 ) -> subprocess.Popen[bytes]:
     """A worker of the module `app`; what it says is in the log."""
-    command = [*before, str(programs / "faust"), "-A", app, "worker", "-l", "warn"]
+    command = [*before, str(BIN / "faust"), "-A", app, "worker", "-l", "warn"]
     with log.open("wb") as output:
         return subprocess.Popen(command, env=environment, cwd=cwd, stdout=output, stderr=output)
 
 
 @contextmanager
-def working(
-    app: str, environment: dict[str, str], cwd: Path | None = None, programs: Path = BIN
-) -> Iterator[Path]:
+def working(app: str, environment: dict[str, str], cwd: Path | None = None) -> Iterator[Path]:
     """A worker that is stopped at the end, and then exits well; its log is beside its files."""
     log = Path(environment["STEADFAUST_VAR"]) / "worker.log"
     log.parent.mkdir(exist_ok=True)
-    worker = start(app, environment, log, cwd=cwd, programs=programs)
+    worker = start(app, environment, log, cwd=cwd)
     try:
         yield log
     finally:
