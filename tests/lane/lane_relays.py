@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 
 from streams.model.choreography import Choreography, choreography, on
 from streams.model.handlers import Service
-from streams.model.message import Message, Row
+from streams.model.message import Row
 from streams.model.outcome import Outcome, Timer, nothing, outcome
 from streams.model.table import Table
+from tests.keyed import Keyed
 
 
 class Seen(Row, frozen=True):
@@ -44,13 +45,8 @@ def relay(prefix: str, *, later: float = 0.0, astray: bool = False, same_key: bo
     declared to be of the same one.
     """
 
-    class Numbered(Message, frozen=True):
-        k: str
+    class Numbered(Keyed, frozen=True):
         i: int = 0
-
-        @property
-        def key(self) -> str:
-            return self.k
 
     class Made(Numbered, frozen=True):
         TOPIC: ClassVar[str] = f"{prefix}.event.made.v1"

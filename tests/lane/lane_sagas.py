@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from streams.errors import TransientError
 from streams.model.choreography import Choreography, choreography, on
 from streams.model.handlers import Service
-from streams.model.message import Message, Row
+from streams.model.message import Row
 from streams.model.table import Table
 from streams.saga.definition import Saga, saga
 from streams.saga.engine import orchestrate
@@ -17,6 +17,7 @@ from streams.saga.messages import Command, Reply, SagaTransition
 from streams.saga.participant import Answer, Participant, done, refused
 from streams.saga.participation import Participation
 from streams.saga.state import SagaRow
+from tests.keyed import Keyed
 
 
 class TripReply(Reply, frozen=True, kw_only=True):
@@ -28,16 +29,11 @@ class TripTransition(SagaTransition, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "trips.saga.transitions.v1"
 
 
-class TripWanted(Message, frozen=True, kw_only=True):
+class TripWanted(Keyed, frozen=True, kw_only=True):
     """A trip `to` somewhere; to `nowhere` there are no tickets."""
 
     TOPIC: ClassVar[str] = "trips.trip.wanted.v1"
-    k: str
     to: str
-
-    @property
-    def key(self) -> str:
-        return self.k
 
 
 class TakeSeat(Command, frozen=True, kw_only=True):

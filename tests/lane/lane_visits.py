@@ -17,20 +17,16 @@ from streams.saga.messages import Command, Reply, SagaTransition
 from streams.saga.participant import Answer, Participant, done, later
 from streams.saga.participation import Participation
 from streams.saga.state import SagaRow
+from tests.keyed import Keyed
 
 VISITS = Table("visits", SagaRow)
 
 
-class Wanted(Message, frozen=True, kw_only=True):
+class Wanted(Keyed, frozen=True, kw_only=True):
     """Somebody wants a room in a hotel, and a meal from a kitchen."""
 
-    k: str
     hotel: str
     kitchen: str
-
-    @property
-    def key(self) -> str:
-        return self.k
 
 
 class AtHotel(Command, frozen=True, kw_only=True):
@@ -102,13 +98,8 @@ def visits(prefix: str, clock: Any, timeout: float) -> Visits:
         def key(self) -> str:
             return self.kitchen
 
-    class Cooked(Message, frozen=True, kw_only=True):
+    class Cooked(Keyed, frozen=True, kw_only=True):
         TOPIC: ClassVar[str] = f"{prefix}.meal.cooked.v1"
-        k: str
-
-        @property
-        def key(self) -> str:
-            return self.k
 
     hotels = Participant(Service("hotels"), Table("hotel-steps", Participation))
     meals = Participant(Service("meals"), Table("meal-steps", Participation))

@@ -17,6 +17,7 @@ from streams.model.handlers import Service
 from streams.model.message import Message, Row
 from streams.model.outcome import Outcome, Timer, nothing, outcome
 from streams.model.table import Table
+from tests.keyed import Keyed
 
 
 class Count(Row, frozen=True):
@@ -68,26 +69,16 @@ class Workload:
 def messages_of(prefix: str) -> tuple[type[Message], type[Message]]:
     """The event and what it is passed on as."""
 
-    class Made(Message, frozen=True):
+    class Made(Keyed, frozen=True):
         TOPIC: ClassVar[str] = f"{prefix}.event.made.v1"
-        k: str
         i: int = 0
 
-        @property
-        def key(self) -> str:
-            return self.k
-
-    class Counted(Message, frozen=True):
+    class Counted(Keyed, frozen=True):
         TOPIC: ClassVar[str] = f"{prefix}.event.counted.v1"
         SAME_KEY = True
-        k: str
         i: int
         n: int
         text: str = ""
-
-        @property
-        def key(self) -> str:
-            return self.k
 
     return Made, Counted
 
@@ -206,14 +197,9 @@ def deployed(
 
 
 def _made(prefix: str, version: int, wants_colour: bool) -> type[Message]:
-    class Made(Message, frozen=True):
+    class Made(Keyed, frozen=True):
         TOPIC: ClassVar[str] = f"{prefix}.event.made.v{version}"
-        k: str
         i: int = 0
-
-        @property
-        def key(self) -> str:
-            return self.k
 
     class Coloured(Made, frozen=True, kw_only=True):
         colour: str
@@ -247,26 +233,16 @@ def carrying(
     beside a digest of all texts. With `ask` the first handler is async and waits for it.
     """
 
-    class Sent(Message, frozen=True):
+    class Sent(Keyed, frozen=True):
         TOPIC: ClassVar[str] = f"{prefix}.parcel.sent.v1"
-        k: str
         i: int
         text: str = ""
 
-        @property
-        def key(self) -> str:
-            return self.k
-
-    class Kept(Message, frozen=True):
+    class Kept(Keyed, frozen=True):
         TOPIC: ClassVar[str] = f"{prefix}.parcel.kept.v1"
-        k: str
         i: int
         n: int
         text: str = ""
-
-        @property
-        def key(self) -> str:
-            return self.k
 
     hooks = Hooks(passed=lambda event: str(event.text))
     service = Service("bench")
@@ -322,26 +298,16 @@ def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding
     too where that is said; a handler counts what has rung. With `ask`, the one that sets timers first waits.
     """
 
-    class Rang(Message, frozen=True):
+    class Rang(Keyed, frozen=True):
         TOPIC: ClassVar[str] = f"{prefix}.timer.rang.v1"
-        k: str
         name: str
 
-        @property
-        def key(self) -> str:
-            return self.k
-
-    class Asked(Message, frozen=True):
+    class Asked(Keyed, frozen=True):
         TOPIC: ClassVar[str] = f"{prefix}.timer.asked.v1"
-        k: str
         name: str = "alarm"
         due: float | None = None
         at_once: bool = False
         to: str = ""
-
-        @property
-        def key(self) -> str:
-            return self.k
 
     service = Service("timers")
     rings, asks = Table("rings", Count), Table("asks", Tally)

@@ -16,10 +16,11 @@ from streams.lane import attempt, intake
 from streams.model.choreography import choreography, on
 from streams.model.codecs import decode_row, json_without_schema
 from streams.model.handlers import Service
-from streams.model.message import Message, Row
+from streams.model.message import Row
 from streams.model.outcome import Outcome, outcome
 from streams.model.row_keys import split_row_key
 from streams.model.table import Rows, Table
+from tests.keyed import Keyed
 
 
 class Line(Row, frozen=True, kw_only=True):
@@ -45,14 +46,9 @@ def naming(name: str) -> Work:
     service = Service("names")
     read: list[str] = []
 
-    class Named(Message, frozen=True, kw_only=True):
+    class Named(Keyed, frozen=True, kw_only=True):
         TOPIC = f"{name}.named.v1"
-        k: str
         names: tuple[str, ...]
-
-        @property
-        def key(self) -> str:
-            return self.k
 
     def count(message: Any, lines: Rows[Line]) -> Outcome:
         changed: dict[str, Line | None] = {}
@@ -112,13 +108,8 @@ def holding(name: str, turn: Timekeeper, kind: str, seconds: float) -> Work:
     """
     service = Service("slow")
 
-    class Heavy(Message, frozen=True, kw_only=True):
+    class Heavy(Keyed, frozen=True, kw_only=True):
         TOPIC = f"{name}.heavy.v1"
-        k: str
-
-        @property
-        def key(self) -> str:
-            return self.k
 
     def at_once(message: Any) -> Outcome:
         turn.now += seconds

@@ -20,7 +20,7 @@ from streams.lane.state import LaneState
 from streams.model.choreography import Route, on
 from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.handlers import Service
-from streams.model.message import Message, Row
+from streams.model.message import Row
 from streams.model.outcome import Outcome, outcome
 from streams.model.table import Table
 from streams.ports import TP, Outgoing
@@ -29,6 +29,7 @@ from streams.testing.simulation.machines import running
 from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
 from streams.web.overview.health import held_up
+from tests.keyed import Keyed
 
 #: Hops of a chain, more than a transaction can take on a thin line; seconds that a record takes there.
 LONG, THIN = 40, 0.6
@@ -36,33 +37,21 @@ LONG, THIN = 40, 0.6
 TWIN = "twin"
 
 
-class Begun(Message, frozen=True, kw_only=True):
+class Begun(Keyed, frozen=True, kw_only=True):
     """A chain of so many hops begins."""
 
     TOPIC: ClassVar[str] = "chains.begun.v1"
-    k: str
     id: str
     hops: int
 
-    @property
-    def key(self) -> str:
-        """Its key."""
-        return self.k
 
-
-class Hop(Message, frozen=True, kw_only=True):
+class Hop(Keyed, frozen=True, kw_only=True):
     """A hop of a chain, after which so many are left."""
 
     TOPIC: ClassVar[str] = "chains.hop.v1"
     SAME_KEY = True
-    k: str
     id: str
     left: int
-
-    @property
-    def key(self) -> str:
-        """Its key."""
-        return self.k
 
     @property
     def name(self) -> str:

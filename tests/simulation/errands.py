@@ -11,7 +11,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any, ClassVar
 
-from streams import Message, Outcome, RetryPolicy, Row, Rows, Service, Table, choreography, on, outcome
+from streams import Outcome, RetryPolicy, Row, Rows, Service, Table, choreography, on, outcome
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import PREFIX, claim_in, claim_of, with_claim
 from streams.errors import PermanentError, TransientError, UnknownSchema
@@ -32,6 +32,7 @@ from streams.testing.simulation.handlers import Handlers, HandlersPart, identity
 from streams.testing.simulation.machines import Outside, running
 from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Run
+from tests.keyed import Keyed
 from tests.simulation.letters import RETRY
 
 #: Bytes of a payload from which on it goes by reference.
@@ -46,23 +47,18 @@ HANDLED_BY = ("errands.run", "errands.audit", "errands.note")
 SHELVES, FILLED, LARGE = 50, 20, 30_000
 
 
-class Errand(Message, frozen=True, kw_only=True):
+class Errand(Keyed, frozen=True, kw_only=True):
     """What comes from outside: `fails` times `fails_in` fails, or it fails until it is healed, or for ever;
     `takes` so many seconds.
     """
 
     TOPIC: ClassVar[str] = "errands.asked.v1"
-    k: str
     i: int
     fails_in: str = ""
     fails: int = 0
     dies: str = ""
     takes: float = 0.0
     text: str = ""
-
-    @property
-    def key(self) -> str:
-        return self.k
 
 
 class Hurried(Errand, frozen=True, kw_only=True):
@@ -78,19 +74,14 @@ class Noted(Errand, frozen=True, kw_only=True):
     weight: float | None = 1.5
 
 
-class Done(Message, frozen=True, kw_only=True):
+class Done(Keyed, frozen=True, kw_only=True):
     """An errand is done, the n-th of its key."""
 
     TOPIC: ClassVar[str] = "errands.done.v1"
     SAME_KEY: ClassVar[bool] = True
-    k: str
     i: int
     n: int
     text: str = ""
-
-    @property
-    def key(self) -> str:
-        return self.k
 
 
 class Tally(Row, frozen=True, kw_only=True):

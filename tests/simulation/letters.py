@@ -13,6 +13,7 @@ from streams.model.table import Table
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
 from streams.testing.simulation.machines import Outside
+from tests.keyed import Keyed
 
 
 class Seen(Row, frozen=True):
@@ -36,14 +37,13 @@ class WideSeen(Seen, frozen=True):
         return WideSeen((*self.ids, letter), number, letter)
 
 
-class Written(Message, frozen=True, kw_only=True):
+class Written(Keyed, frozen=True, kw_only=True):
     """What comes from outside. `fails` times its first handler fails; `poison` fails until it is healed, or
     for ever; `to` is another key that it is passed on to; `rings` seconds after it a timer rings;
     an async handler asks for `slow` seconds; `number` is kept in the row of its first handler.
     """
 
     TOPIC: ClassVar[str] = "letters.written.v1"
-    k: str
     id: str
     fails: int = 0
     poison: str = ""
@@ -53,22 +53,13 @@ class Written(Message, frozen=True, kw_only=True):
     slow: float = 0.0
     number: str = ""
 
-    @property
-    def key(self) -> str:
-        return self.k
 
-
-class Counted(Message, frozen=True):
+class Counted(Keyed, frozen=True):
     """Sent to itself: it may be handled in the transaction that writes it."""
 
     TOPIC: ClassVar[str] = "letters.counted.v1"
     SAME_KEY = True
-    k: str
     id: str
-
-    @property
-    def key(self) -> str:
-        return self.k
 
 
 class WideCounted(Counted, frozen=True):
@@ -77,28 +68,18 @@ class WideCounted(Counted, frozen=True):
     number: float = 0.0
 
 
-class Passed(Message, frozen=True):
+class Passed(Keyed, frozen=True):
     """Sent to another key."""
 
     TOPIC: ClassVar[str] = "letters.passed.v1"
-    k: str
     id: str
 
-    @property
-    def key(self) -> str:
-        return self.k
 
-
-class Rang(Message, frozen=True):
+class Rang(Keyed, frozen=True):
     """Sent by a timer."""
 
     TOPIC: ClassVar[str] = "letters.rang.v1"
-    k: str
     id: str
-
-    @property
-    def key(self) -> str:
-        return self.k
 
 
 RETRY = RetryPolicy(immediate=1, delays=(1.0, 4.0, 9.0))

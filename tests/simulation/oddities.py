@@ -13,29 +13,24 @@ from streams.claims.claim import DATAREF
 from streams.model.choreography import Route, on
 from streams.model.envelope import FINGERPRINT, ID, MAX_ID_BYTES, new_headers
 from streams.model.handlers import Service
-from streams.model.message import Message, Row
+from streams.model.message import Row
 from streams.model.outcome import Outcome, outcome
 from streams.model.table import Table
 from streams.ports import TP
 from streams.testing.simulation.judge import letters_in, rows
 from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
+from tests.keyed import Keyed
 
 Headers = list[tuple[str, bytes]]
 Spoiled = tuple[bytes | None, Headers]
 
 
-class Note(Message, frozen=True, kw_only=True):
+class Note(Keyed, frozen=True, kw_only=True):
     """A good one says its id."""
 
     TOPIC: ClassVar[str] = "oddities.note.v1"
-    k: str
     id: str
-
-    @property
-    def key(self) -> str:
-        """Its key."""
-        return self.k
 
 
 class Noted(Row, frozen=True):

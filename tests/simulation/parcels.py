@@ -17,7 +17,7 @@ from streams.model.choreography import Route, on
 from streams.model.envelope import CORRELATION, FINGERPRINT, ID, new_headers
 from streams.model.handlers import Service
 from streams.model.layout import CLAIMS
-from streams.model.message import Message, Row
+from streams.model.message import Row
 from streams.model.outcome import Outcome, Timer, outcome
 from streams.model.table import Table
 from streams.ports import TP
@@ -26,6 +26,7 @@ from streams.testing.simulation.judge import letters_in, rows
 from streams.testing.simulation.machines import running
 from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
+from tests.keyed import Keyed
 
 BUCKET = "event-payloads"
 #: Bytes of a payload from which on it goes by reference.
@@ -34,17 +35,11 @@ THRESHOLD = 300
 GRACE = 600.0
 
 
-class Box(Message, frozen=True, kw_only=True):
+class Box(Keyed, frozen=True, kw_only=True):
     """Something that may be large: its text is its id, and then as many letters as it has."""
 
-    k: str
     id: str
     text: str
-
-    @property
-    def key(self) -> str:
-        """Its key."""
-        return self.k
 
     @property
     def is_whole(self) -> bool:

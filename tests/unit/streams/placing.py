@@ -3,29 +3,20 @@
 from typing import ClassVar
 
 from streams.model.handlers import Service
-from streams.model.message import Message, Row
+from streams.model.message import Row
 from streams.model.outcome import Outcome, outcome
 from streams.model.table import Table
+from tests.keyed import Keyed
 
 service = Service("svc")
 
 
-class Placed(Message, frozen=True):
+class Placed(Keyed, frozen=True):
     TOPIC: ClassVar[str] = "orders.placed.v1"
-    k: str
-
-    @property
-    def key(self) -> str:
-        return self.k
 
 
-class Paid(Message, frozen=True):
+class Paid(Keyed, frozen=True):
     TOPIC: ClassVar[str] = "orders.paid.v1"
-    k: str
-
-    @property
-    def key(self) -> str:
-        return self.k
 
 
 class Stock(Row, frozen=True):
