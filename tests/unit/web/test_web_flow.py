@@ -297,7 +297,7 @@ async def test_lanes_of_a_silent_worker_count_as_before(worker, monkeypatch):
     assert (answer.uncounted, answer.silent_lanes, answer.counted) == ([2, 3], [1, 2], 60.0)
     page = render("overview_tiles.html", answer=answer, now=NOW)
     assert "; counts of lane 1 are up to 60 s old." in page
-    assert "Rates and lag are without lanes 1, 2, whose owner does not answer." in page
+    assert "Rates and lag lack lanes 1, 2, whose owner does not answer; counts lack lanes 2, 3" in page
 
 
 def test_lost_workers_and_standbys_are_problems_until_back(worker):
