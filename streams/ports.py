@@ -1,5 +1,6 @@
 """Ports: the needs of a lane from the outside. The Kafka and RocksDB adapters are in `streams.runtime`, fakes
-in `streams.testing`; both pass the contract suite in `tests/contract`.
+in `streams.testing`; both pass the contract suite in `tests/contract`. One module has
+all that an adapter offers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Settings: one source, `STEADFAUST_*` environment variables, read by the composition root only.
 
-Faust is handed what it needs; its own environment names are not consulted.
+Faust is handed what it needs; its own environment names are not consulted. One module has
+them all.
 """
 
 from __future__ import annotations

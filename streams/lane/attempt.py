@@ -2,6 +2,11 @@
 
 `run_handlers` takes a message through its handlers. It stops at an attempt that takes time, because the
 handler is async or a payload is fetched or written: `run_in_background` makes that one and goes on.
+
+After an error the handler is called twice more at once, by default; `Arrival.attempts` counts in memory. If
+it succeeds then, its outcome goes into the entry as if it were the first call. If the worker is killed before
+the commit, nothing of that is left: the lane reads the message again, and begins with its first call. A later
+retry waits as a row, which is committed and has the count.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Decide before an attempt whether the handler sees the message, and after one that failed what follows.
 
-The message is tried again at once, waits as a row, or is given up (docs/adr/0009, docs/adr/0016).
+The message is tried again at once, waits as a row, or is given up (docs/adr/0009, docs/adr/0016). It is one
+page on purpose: every message that does not go straight through passes here.
 `policy.retry` decides on failures; here one `match` has all ends. `Waiting` carries them out. Times are epoch
 seconds.
 """

@@ -1,6 +1,6 @@
 """Messages that wait for one handler, in the order in which they came: a queue for each ordering key
-(docs/adr/0009). A queue is a value: here are its encoding, and functions that return a changed one. `Waiting`
-stages it.
+(docs/adr/0009). A queue is a value: here are its encoding, and functions that return a changed one, together
+since each needs the other. `Waiting` stages it.
 
 The head of a queue is tried when it is due. Those behind it are held until it has succeeded or was given up.
 Queues and their messages are rows in the lane's changelog, staged with the cause of the wait, so a crash
