@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -9,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from agents.choreographies import stock_first
+from agents.order_saga import orchestrated
+from streams.runtime.client import unhandled
 from tests.scenarios import world as scenario
 from tests.scenarios.committed import Committed
 from tests.scenarios.world import World
+from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 WIDE, MORE = "scenario-16", 16
@@ -45,12 +50,15 @@ def test_orders_under_way_go_on_in_more_partitions(world: World, monkeypatch: py
     waiting = world.place("waiting", 60)
     sagas = world.place("saga", 20, orchestrated=True)
     world.until_settled(sagas)
+    sources = [*stock_first.routes, *(route.message.TOPIC for route in orchestrated)]
+    eventually(lambda: not asyncio.run(unhandled(world.bootstrap, scenario.APP, sources)), "all is handled")
     assert worker.stop() == 0
 
     for step in ("records copied", "comparing", "adding partitions"):
         with command(world, *RESHARD) as process:
             assert process.stderr is not None
-            assert any(step in line for line in process.stderr), step
+            seen = next((line for line in process.stderr if step in line or line.startswith("error")), "")
+            assert step in seen
             process.kill()
     assert "done: STEADFAUST_APP_ID=scenario-16" in done(world, *RESHARD)
     late = world.start_worker()
