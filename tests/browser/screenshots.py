@@ -20,7 +20,7 @@ from playwright.async_api import Browser, Page, expect
 from agents.messages import OrderPlaced
 from streams.local import declared_databases
 from streams.postgres import Database, migrate
-from tests.browser.chromium import NoBrowser, chromium
+from tests.browser.browsers import NoBrowser, launched
 from tests.browser.ground import PROJECT, Ground, ground_in
 from tests.browser.visitor import Scheme, Visitor, visiting
 
@@ -80,7 +80,7 @@ async def take(ground: Ground, folder: Path) -> None:
         await migrate(connection)
         await connection.execute(_WAITING, OrderPlaced.TOPIC)
         await connection.execute(_REFUSED)
-    async with chromium() as browser:
+    async with launched() as browser:
         await _put_away(browser, ground.address(ground.workers[0]))
         for scheme in _SCHEMES:
             await _take_all(browser, ground.address(ground.workers[0]), scheme, folder)

@@ -12,10 +12,14 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, expect
 
+from agents.messages import OrderPlaced
+from streams.web.site.routes import ROUTES
+from streams.web.site.web_request import Read
 from tests import effort
-from tests.browser.chromium import chromium
+from tests.browser.browsers import launched
 from tests.browser.ground import HOSTILE, IMAGE, OPERATOR, SCRIPT, VIEWER, Ground, ground_in
-from tests.browser.visitor import NARROW, Visitor, visiting
+from tests.browser.visitor import NARROW, WIDE, Visitor, visiting
+from tests.scenarios.world import order
 
 # One loop for the browser, one file for the stack: a file stays in one process.
 pytestmark = [pytest.mark.browser, pytest.mark.stack, pytest.mark.asyncio(loop_scope="module")]
@@ -31,8 +35,28 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
-    async with chromium() as browser:
+    async with launched() as browser:
         yield browser
+
+
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
+    params=["chromium", pytest.param("firefox", marks=pytest.mark.verify("Chromium stands for it"))],
+)
+async def each_browser(request: pytest.FixtureRequest, browser: Browser) -> AsyncIterator[Browser]:
+    if request.param == "chromium":
+        yield browser
+        return
+    async with launched(request.param) as other:
+        yield other
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def user(ground: Ground, each_browser: Browser) -> AsyncIterator[Visitor]:
+    """A visitor with each browser, for what people come for."""
+    async with visiting(each_browser, ground.address(ground.workers[0])) as visitor:
+        yield visitor
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -63,13 +87,63 @@ async def to(page: Page, name: str) -> None:
     await page.get_by_role("navigation", name="Pages").get_by_role("link", name=name, exact=True).click()
 
 
-async def test_somebody_new_finds_out_why_an_order_was_cancelled(visitor: Visitor) -> None:
-    page = visitor.page
+async def test_one_search_answers_why_an_order_was_cancelled(user: Visitor) -> None:
+    page = user.page
     await page.goto("/")
-    await visitor.search("placed-0")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("placed-0 was called off: card_declined")
+    await user.search("placed-0")
+    answer = page.get_by_role("heading", level=1)
+    await expect(answer).to_have_text("placed-0 was called off: card_declined")
+    await expect(answer).to_be_in_viewport(ratio=1)  # of 800 px, without scrolling
     decided = page.locator(".steps > li", has=page.locator("details[open]"))
     await expect(decided).to_contain_text("payments.capture took StockReserved")
+    assert await user.clicks() == 0
+
+
+@IN_FULL
+async def test_three_steps_pause_and_resume_a_handler(user: Visitor) -> None:
+    """A search and two clicks; meanwhile one click says what waits, and why."""
+    page = user.page
+    await page.goto("/")
+    await user.search("shipping.schedule")
+    standing = page.locator("#handler")
+    await expect(standing).to_contain_text("running")
+    await because(page, "the vans are out")
+    await page.get_by_role("button", name="Pause", exact=True).click()
+    await expect(standing).to_contain_text(re.compile(r"is paused.*ann, .* ago: the vans are out", re.DOTALL))
+    overview = await page.context.new_page()
+    await overview.goto("/")
+    await expect(overview.locator(".problems")).to_contain_text("shipping.schedule is paused in 8 partitions")
+    await to(overview, "Waiting")
+    waits = overview.locator("tbody tr").filter(has_text="shipping.schedule").first
+    await expect(waits).to_contain_text(re.compile("paused .*by ann"))
+    await expect(waits).to_be_in_viewport()
+    assert await overview.evaluate("sessionStorage.n") == "1"
+    await overview.close()
+    await because(page, "they are back")
+    await page.get_by_role("button", name="Resume", exact=True).click()
+    await expect(standing).to_contain_text("running")
+    assert await user.clicks() == 2
+
+
+@IN_FULL
+async def test_four_clicks_lead_from_a_topic_over_a_row(user: Visitor) -> None:
+    page = user.page
+    await page.goto("/topics/orders.order.cancelled.v1")
+    await page.get_by_label("Key", exact=True).fill("placed-0")
+    await page.get_by_label("Key", exact=True).press("Enter")
+    found = page.locator("tbody tr").filter(has_text="placed-0")
+    await expect(found).to_have_count(1)
+    await found.get_by_role("link").first.click()
+    await expect(page.locator("body")).to_contain_text("card_declined")
+    await page.get_by_role("link", name="what happened to placed-0").click()
+    await page.get_by_role("complementary").get_by_role("link", name="orders", exact=True).click()
+    versions = page.locator("#history .versions > li")  # it comes by itself
+    cancelled = versions.filter(has=page.locator("del", has_text="pending"))
+    await expect(cancelled).to_contain_text("card_declined")
+    await expect(versions.last).to_contain_text("The first version that was found")
+    await cancelled.get_by_role("link", name=re.compile("offset")).click()
+    await expect(page.locator("body")).to_contain_text("orders-changelog")
+    assert await user.clicks() == 4
 
 
 @IN_FULL
@@ -158,52 +232,29 @@ async def test_a_dead_letter_is_edited_and_shows_its_changes(ground: Ground, vis
 
 
 @IN_FULL
-async def test_letters_are_replayed_in_bulk_after_they_were_counted(ground: Ground, visitor: Visitor) -> None:
-    page = visitor.page
+async def test_four_clicks_replay_all_of_one_error_with_its_result(ground: Ground, user: Visitor) -> None:
+    page = user.page
+    again = order(8, f"refused-{page.context.browser.browser_type.name}")[0]  # type: ignore[union-attr]
+    await asyncio.to_thread(ground.world.send, [(OrderPlaced(order=again), f"message-{again.order_id}")])
     await page.goto("/dead-letters/letters?handler=payments.capture")
+    await expect(page.locator("#letters")).to_contain_text(again.order_id)  # without reloading
+    await page.goto("/")
+    await to(page, "Dead letters")
+    groups = page.locator("#groups tbody tr")
+    await groups.filter(has_text="payments.capture").get_by_role("link", name=re.compile(r"^\d+$")).click()
     await because(page, "the till is open")
     await page.get_by_role("button", name="Count them first").click()
-    await expect(page.locator("#job")).to_contain_text("2 match, 0 operations sent")  # without reloading
-    await expect(page.locator("#job tbody")).to_contain_text("payments.capture")
+    await expect(page.locator("#job")).to_contain_text("match, 0 operations sent")  # without reloading
     ground.till.touch()
-    await page.get_by_role("button", name="Replay 2 letters").click()
-    await expect(page.locator("#job")).to_contain_text("2 match, 2 operations sent")
-    await expect(page.locator("#job")).to_contain_text("2 handled")
+    replay = page.get_by_role("button", name=re.compile("^Replay"))
+    count = re.findall(r"\d+", await replay.inner_text())[0]
+    await replay.click()
+    await expect(page.locator("#job")).to_contain_text(f"{count} handled")
+    assert await user.clicks() == 4
     await expect(page.locator("progress")).to_have_attribute("value", "4")  # of 4 lanes
     await page.goto("/dead-letters/letters?handler=payments.capture")
     await expect(page.locator("#letters")).to_contain_text("None here")
     ground.till.unlink()
-
-
-@IN_FULL
-async def test_a_handler_is_paused_and_resumed(visitor: Visitor) -> None:
-    page = visitor.page
-    await page.goto("/")
-    await to(page, "Handlers")
-    await page.get_by_role("link", name="shipping.schedule", exact=True).click()
-    standing = page.locator("#handler")
-    await expect(standing).to_contain_text("running")
-    await because(page, "the vans are out")
-    await page.get_by_role("button", name="Pause", exact=True).click()
-    await expect(standing).to_contain_text(re.compile(r"is paused.*ann, .* ago: the vans are out", re.DOTALL))
-    await page.goto("/")
-    await expect(page.locator(".problems")).to_contain_text("shipping.schedule is paused in 8 partitions")
-    await page.get_by_role("link", name="who paused it, and why").click()
-    await because(page, "they are back")
-    await page.get_by_label("Why").press("Enter")
-    await expect(standing).to_contain_text("running")
-
-
-@IN_FULL
-async def test_a_row_is_shown_with_what_it_was_before(visitor: Visitor) -> None:
-    page = visitor.page
-    await page.goto("/tables/orders/rows?key=placed-0")
-    versions = page.locator("#history .versions > li")  # it comes by itself
-    cancelled = versions.filter(has=page.locator("del", has_text="pending"))
-    await expect(cancelled).to_contain_text("card_declined")
-    await expect(versions.last).to_contain_text("The first version that was found")
-    await cancelled.get_by_role("link", name=re.compile("offset")).click()
-    await expect(page.locator("body")).to_contain_text("card_declined")
 
 
 @IN_FULL
@@ -284,20 +335,6 @@ async def test_the_overview_is_live_until_it_is_paused(visitor: Visitor) -> None
     await expect(page.get_by_role("button", name="Go live")).to_be_visible()
 
 
-@IN_FULL
-async def test_a_topic_is_read_by_key_a_record_whole(visitor: Visitor) -> None:
-    page = visitor.page
-    await page.goto("/")
-    await to(page, "Topics")
-    await page.get_by_role("link", name="orders.order.cancelled.v1", exact=True).click()
-    await page.get_by_label("Key", exact=True).fill("placed-0")
-    await page.get_by_label("Key", exact=True).press("Enter")
-    found = page.locator("tbody tr").filter(has_text="placed-0")
-    await expect(found).to_have_count(1)
-    await found.get_by_role("link").first.click()
-    await expect(page.locator("body")).to_contain_text("card_declined")
-
-
 async def test_what_is_hostile_is_text(visitor: Visitor) -> None:
     page = visitor.page
     await page.goto("/")
@@ -339,51 +376,71 @@ async def test_the_keyboard_alone_reaches_search_and_its_results(visitor: Visito
     await expect(page.locator(".steps > li:target")).to_be_visible()
 
 
-#: Every page, by an address that has something to show.
+#: Every page: an address that has something to show, and the link to follow there if its own has an id.
 PAGES = {
-    "overview": "/",
-    "login": "/login",
-    "worker": "/worker",
-    "search": "/search",
-    "timeline": "/timeline?q=saga-2",
-    "timeline of what is hostile": f"/timeline?q={quote(HOSTILE, safe='')}",
-    "sagas": "/sagas",
-    "saga": "/sagas/order:saga-2",
-    "dead letters": "/dead-letters",
-    "letters": "/dead-letters/letters?state=dead",
-    "jobs": "/dead-letters/jobs",
-    "audit": "/dead-letters/audit",
-    "handlers": "/handlers",
-    "handler": "/handlers/payments.capture",
-    "topics": "/topics",
-    "topic": "/topics/orders.order.confirmed.v1",
-    "record": "/topics/orders.order.confirmed.v1/1/0",
-    "outbox": "/outbox",
-    "tables": "/tables",
-    "table": "/tables/orders",
-    "row": "/tables/orders/rows?key=placed-5",
-    "versions": "/tables/order-sagas/history?key=saga-5",
+    "/": ["/"],
+    "/login": ["/login"],
+    "/worker": ["/worker"],
+    "/workers/{worker}": ["/workers/1"],
+    "/search": ["/search", "/search?q=refused"],
+    "/timeline": ["/timeline?q=saga-2", f"/timeline?q={quote(HOSTILE, safe='')}", "/timeline?q=nobody"],
+    "/sagas": ["/sagas"],
+    "/sagas/{saga}": ["/sagas/order:saga-2", "/sagas/order:stuck-2"],
+    "/waiting": ["/waiting"],
+    "/dead-letters": ["/dead-letters"],
+    "/dead-letters/letters": ["/dead-letters/letters?state=dead"],
+    "/dead-letters/{letter}": ["/dead-letters/letters?key=undecodable-6 #letters td a"],
+    "/dead-letters/{letter}/edit": ["/dead-letters/letters?key=undecodable-6 #letters td a text=Edit"],
+    "/dead-letters/jobs": ["/dead-letters/jobs"],
+    "/dead-letters/jobs/{job}": ["/dead-letters/jobs/counted"],
+    "/dead-letters/audit": ["/dead-letters/audit"],
+    "/handlers": ["/handlers"],
+    "/handlers/{handler}": ["/handlers/payments.capture"],
+    "/topics": ["/topics"],
+    "/topics/{topic}": ["/topics/orders.order.confirmed.v1"],
+    "/topics/{topic}/{partition}/{offset}": ["/topics/orders.order.confirmed.v1/1/0"],
+    "/outbox": ["/outbox"],
+    "/tables": ["/tables"],
+    "/tables/{table}": ["/tables/orders"],
+    "/tables/{table}/rows": ["/tables/orders/rows?key=placed-5"],
+    "/tables/{table}/history": ["/tables/order-sagas/history?key=saga-5"],
 }
-
-
 #: In `make test`; the others are made of the same parts.
-SMOKE = ("overview", "timeline", "timeline of what is hostile", "dead letters", "row", "login")
+SMOKE = ("/", "/timeline", "/dead-letters", "/tables/{table}/rows", "/login")
+
+
+async def test_every_page_of_the_site_is_looked_at() -> None:
+    assert PAGES.keys() == {route.path for route in ROUTES if isinstance(route, Read) and route.template}
 
 
 @pytest.mark.parametrize(
     "address",
-    [pytest.param(at, id=name, marks=() if name in SMOKE else IN_FULL) for name, at in PAGES.items()],
+    [
+        pytest.param(address, marks=() if path in SMOKE and address == addresses[0] else IN_FULL)
+        for path, addresses in PAGES.items()
+        for address in addresses
+    ],
 )
 async def test_each_page_is_readable_narrow_and_wide_dark_and_light(
     ground: Ground, browser: Browser, address: str
 ) -> None:
-    async with visiting(browser, ground.address(ground.workers[0]), width=NARROW) as visitor:
+    async with visiting(browser, ground.address(ground.workers[0])) as visitor:
         page = visitor.page
-        await page.goto(address)
+        start, *links = re.split(r" (?=#|text=)", address)
+        if start.endswith("/counted"):
+            counted = {"operation": "replay", "who": "ann", "why": "to see", "matching": {"state": "dead"}}
+            await page.request.post(
+                "/api/dead-letters/operations", data={**counted, "job": "counted", "dry_run": True}
+            )
+        await page.goto(start)
+        for link in links:
+            await page.locator(link).first.click()
         await expect(page.get_by_role("heading", level=1)).to_be_visible()
-        assert await visitor.look() == []
-        await page.emulate_media(color_scheme="dark")
-        assert await visitor.look() == []
+        for width in (NARROW, WIDE):
+            await page.set_viewport_size({"width": width, "height": 800})
+            for scheme in ("light", "dark"):
+                await page.emulate_media(color_scheme=scheme)
+                assert await visitor.look() == []
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,11 +13,14 @@ from playwright.async_api import Browser, Page, Request, Response, expect
 from tests.browser.ground import OPERATOR
 
 Scheme = Literal["light", "dark"]
-#: What is wrong with a page for a reader's eyes: too wide, too faint, without a label.
+#: What is wrong with a page for its readers: what axe finds, or that it is too wide.
 EYES = (Path(__file__).parent / "page.js").read_text()
 #: Milliseconds; pages that live ask again every two seconds, and all of it runs beside other tests.
 PATIENCE = 60_000
+#: So pages do not leave out what a busy machine answers late.
+PATIENT = {"Steadfaust-Patience": "10"}
 NARROW, WIDE = 360, 1200
+COUNT_CLICKS = "addEventListener('pointerdown', () => sessionStorage.n = 1 + +(sessionStorage.n ?? 0), true)"
 
 expect.set_options(timeout=PATIENCE)
 
@@ -43,8 +47,14 @@ class Visitor:
 
     async def look(self) -> list[str]:
         """What the eyes find wrong now."""
+        await self.page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
         found: list[str] = await self.page.evaluate(EYES)
         return found
+
+    async def clicks(self) -> int:
+        """How often a pointer was pressed, on all pages so far."""
+        count: int = await self.page.evaluate("+(sessionStorage.n ?? 0)")
+        return count
 
     async def search(self, words: str) -> None:
         """Type into the box that each page has, and press Enter."""
@@ -59,7 +69,7 @@ class Visitor:
 
     def _failed(self, request: Request) -> None:
         # The browser gives up a live page's request itself when the visitor leaves the page.
-        if request.failure != "net::ERR_ABORTED":
+        if request.failure not in ("net::ERR_ABORTED", "NS_BINDING_ABORTED"):
             self.wrong.append(f"request: {request.url}: {request.failure}")
 
     def _answered(self, response: Response) -> None:
@@ -89,9 +99,10 @@ async def visiting(
         color_scheme=scheme,
         viewport={"width": width, "height": 800},
         java_script_enabled=script,
-        extra_http_headers={"Authorization": f"Bearer {token}"} if token else {},
+        extra_http_headers={**PATIENT, **({"Authorization": f"Bearer {token}"} if token else {})},
     )
     try:
+        await context.add_init_script(COUNT_CLICKS)
         visitor = Visitor(await context.new_page())
         yield visitor
         assert not visitor.wrong, visitor.wrong

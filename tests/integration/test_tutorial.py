@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.chromium import chromium
+from tests.browser.browsers import launched
 from tests.browser.visitor import visiting
 from tests.waiting import BOUND, eventually
 
@@ -162,7 +162,7 @@ def _free_port() -> int:
 
 async def mend_the_letter(port: int) -> None:
     """What the page says to do in the browser."""
-    async with chromium() as browser, visiting(browser, f"http://127.0.0.1:{port}", token="") as visitor:
+    async with launched() as browser, visiting(browser, f"http://127.0.0.1:{port}", token="") as visitor:
         page = visitor.page
         await page.goto("/dead-letters/letters")
         await page.locator("#letters tbody tr").get_by_role("link").first.click()

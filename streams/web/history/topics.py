@@ -138,6 +138,8 @@ async def show_record(view: WorkerView, name: str, partition: str, offset: str) 
     log = seen.logs[tp]
     found = seen.records[0] if seen.records else None
     if found is None or found.offset != at:
+        if seen.stopped and not seen.records and log.begin <= at < log.stable:
+            raise Problem(503, "not_read", f"{name}[{partition}] was not read at {at}: {seen.stopped}")
         raise Problem(
             404, "no_record", f"{name}[{partition}] has no record at {at}: {_why_none(at, log, seen)}"
         )
@@ -252,8 +254,6 @@ def _why_none(at: int, log: LogRange, seen: ReadPage) -> str:
         return f"the log ends at {log.end}"
     if at >= log.stable:
         return f"a transaction is open since {log.stable}; it is to be seen once that is committed"
-    if seen.stopped and not seen.records:
-        return seen.stopped
     there = f"; the next record is at {seen.records[0].offset}" if seen.records else ""
     return f"a transaction's marker, an aborted record, or one that compaction has removed{there}"
 
