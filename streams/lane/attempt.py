@@ -169,7 +169,9 @@ class Attempts:
             arrival.span = None
 
     def _settle(self, arrival: Arrival, error: BaseException | None, tried: float, now: float) -> bool:
-        """Settle an attempt that ended with `error`; None: success. True: the handler tries again at once."""
+        """Settle an attempt that ended with `error`; None: success. True: the handler tries again at once.
+        False after an error: the message is a row that waits, or a dead letter, and the handler has decided.
+        """
         seconds = perf_counter() - tried
         if error is None:
             self.waiting.succeeded(arrival, seconds, now)
