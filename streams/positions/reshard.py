@@ -1,5 +1,5 @@
 """Give an application a multiple of its partitions: its rows are copied into another set of topics, under
-another application id (docs/adr/0065-reshard.md).
+another application id (docs/adr/0067-reshard.md).
 
 Everything is written by one transactional id, with how far it is, so that the next run goes on where one was
 killed, and ends one that still runs. No lane of either application opens meanwhile.

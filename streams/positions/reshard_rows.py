@@ -1,4 +1,4 @@
-"""Where rows go when an application gets a multiple of its partitions (docs/adr/0065-reshard.md).
+"""Where rows go when an application gets a multiple of its partitions (docs/adr/0067-reshard.md).
 
 With `new` a multiple of `old`, the keys of old partition p are in the new partitions p, p + old, p + 2 old
 and so on. So a row goes to one of those, and what belongs to no key goes to all of them.
