@@ -207,7 +207,7 @@ async def test_lanes_that_do_not_answer_are_left_out_and_named(first, one):
     first.owns({0: first.url, 1: first.url, 2: "http://127.0.0.1:1"})
     _, answer = await one.json(f"{PARCELS}?limit=500")
     assert sorted(answer["left_out"]) == ["2", "3"]
-    assert "cannot be asked" in answer["left_out"]["2"]
+    assert "cannot be reached" in answer["left_out"]["2"]
     assert {row["lane"] for row in answer["rows"]} == {0, 1}
     assert (await one.json(f"{PARCELS}?lane=2"))[0] == 502
     await one.shows("/tables/parcels", "The rows of lane 3 are missing here")

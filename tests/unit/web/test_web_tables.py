@@ -42,7 +42,7 @@ def short_patience(monkeypatch):
 
 
 async def silent(*_: Any) -> Any:
-    raise Problem(502, "owner_unreachable", "it cannot be asked: refused")
+    raise Problem(502, "owner_unreachable", "it cannot be reached: refused")
 
 
 # -- sizes ------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ async def test_a_page_shows_a_standbys_row_without_the_owner():
         found = await browser.found(f"/api/tables/parcels/rows?key={key}&stale=1")
         assert (found["stale"]["behind"], found["stale"]["seconds"]) == (7, 12.0)
         assert found["rows"][0]["value"] == {"note": HOSTILE}
-        assert "cannot be asked" in found["stale"]["why"]
+        assert "cannot be reached" in found["stale"]["why"]
 
 
 async def test_programs_are_given_no_copy_unasked():
@@ -318,7 +318,7 @@ async def test_a_copy_that_cannot_be_read_is_none():
     async def broken(*_: Any) -> str:
         raise StoreBroken("a file is damaged")
 
-    with pytest.raises(Problem, match="cannot be asked"):
+    with pytest.raises(Problem, match="cannot be reached"):
         await or_standby(worker, 2, silent, broken, broken)
 
 
