@@ -116,9 +116,7 @@ async def _of_owner(
     if owner == view.url:
         return await _of_lanes(view, names, lanes, counted=counted)
     if owner is None:
-        return _answer(
-            view.application, [], dict.fromkeys(lanes, "it has no owner that this worker knows of")
-        )
+        return _answer(view.application, [], dict.fromkeys(lanes, "this worker knows of no owner"))
     try:
         return await ask(owner, path, {"lanes": ",".join(map(str, lanes))})
     except Problem as problem:

@@ -28,6 +28,7 @@ from streams.web.overview.flow_answers import (
     TopicShown,
     Warned,
     WorkerPart,
+    lanes_text,
     letters_link,
     topic_link,
     worker_link,
@@ -184,9 +185,8 @@ def _away(workers: Sequence[WorkerPart]) -> Iterable[Warned]:
     """One warning where Kafka does not answer, whichever lanes stand still for it."""
     away = {lane: idle for worker in workers for lane, idle in worker.away.items()}
     if away:
-        lanes = f"lane{'s' if len(away) > 1 else ''} {', '.join(map(str, sorted(away)))}"
         since = f"without progress for {max(away.values()):.0f} s"
-        text = f"{AWAY}: {lanes} {'are' if len(away) > 1 else 'is'} {since}"
+        text = f"{AWAY}: {lanes_text(sorted(away))} {'are' if len(away) > 1 else 'is'} {since}"
         yield Warned(text=text, link="#workers", where="the lanes", grave=True, word="Stopped", do=_BROKERS)
 
 
@@ -200,6 +200,7 @@ def _gone(app: Application, handlers: Iterable[HandlerPart]) -> list[Warned]:
             where="what waits",
             grave=True,
             word="Stopped",
+            do="Start a worker that has it, or give the handler its former name.",
         )
         for each in handlers
         if each.waits and each.handler not in app.handlers
@@ -215,14 +216,14 @@ _SILENT = (
 def _silent(workers: Iterable[WorkerPart]) -> Iterable[Warned]:
     for each in workers:
         if each.silent:
-            lanes = f"lane{'s' if len(each.owns) > 1 else ''} {', '.join(map(str, each.owns))}"
-            text = f"{each.name} does not answer, and owns {lanes if each.owns else 'no lane'}: {each.silent}"
+            owns = lanes_text(each.owns) if each.owns else "no lane"
             yield Warned(
-                text=text,
+                text=f"{each.name} does not answer, and owns {owns}",
                 link=worker_link(each.url),
                 where="the worker",
                 grave=bool(each.owns),
                 word="Silent",
+                why=each.silent[:1].upper() + each.silent[1:],
                 do=_SILENT,
             )
 
@@ -279,7 +280,10 @@ def _of_topics(topics: Iterable[TopicPart]) -> Iterable[Warned]:
         if grown >= GROWN and each.lag > each.rate * SECONDS_OF_WORK:
             text = f"{each.topic} is handled more slowly than it is written: {each.lag} messages wait,"
             yield Warned(
-                text=f"{text} {grown} more than a minute ago", link=topic_link(each.topic), where="the topic"
+                text=f"{text} {grown} more than a minute ago",
+                link=topic_link(each.topic),
+                where="the topic",
+                do="See which handler of it is slow; or start more workers.",
             )
 
 
@@ -287,11 +291,17 @@ def _of_sagas(failed: int, stalled: int) -> Iterable[Warned]:
     if failed:
         text = f"{_count(failed, 'saga')} {'needs' if failed == 1 else 'need'} a decision"
         yield Warned(
-            text=text, link="/sagas?status=failed", where="failed sagas", grave=True, word="Needs a decision"
+            text=text,
+            link="/sagas?status=failed",
+            where="failed sagas",
+            grave=True,
+            word="Needs a decision",
+            do="Mend the cause, then have the step tried again; or go on without it.",
         )
     if stalled:
         text = f"{_count(stalled, 'saga')} should have ended by now"
-        yield Warned(text=text, link="/sagas?stalled=1", where="overdue sagas", word="Overdue")
+        do = "Open one to see which step it waits for. It goes on when that handler does."
+        yield Warned(text=text, link="/sagas?stalled=1", where="overdue sagas", word="Overdue", do=do)
 
 
 def _count(number: int, noun: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -316,15 +317,16 @@ class OverviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
         """A sentence on what the figures lack, or have from before; empty: nothing."""
         found = []
         if self.silent_lanes:
-            found.append(f"Rates and lag lack {_lanes(self.silent_lanes)}, whose owner does not answer")
+            found.append(f"Rates and lag lack {lanes_text(self.silent_lanes)}, whose owner does not answer")
         if self.uncounted:
-            found.append(f"counts lack {_lanes(self.uncounted)}, not counted yet")
+            found.append(f"counts lack {lanes_text(self.uncounted)}, not counted yet")
         if self.old_counts:
             oldest = max(self.old_counts.values())
-            found.append(f"counts of {_lanes([*self.old_counts])} are up to {oldest:.0f} s old")
+            found.append(f"counts of {lanes_text([*self.old_counts])} are up to {oldest:.0f} s old")
         text = "; ".join(found)
         return text[:1].upper() + text[1:]
 
 
-def _lanes(numbers: list[int]) -> str:
+def lanes_text(numbers: Collection[int]) -> str:
+    """Lanes by their numbers, in words."""
     return f"lane{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"

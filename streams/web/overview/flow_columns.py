@@ -24,7 +24,9 @@ class FlowService(NamedTuple):
 
 
 class FlowColumn(NamedTuple):
-    """Services, with the messages per second that go on to the next column, and how many wait there."""
+    """Services, with the messages per second that come to the next column from the left, also from outside,
+    and how many wait there.
+    """
 
     services: list[FlowService]
     onward: float
@@ -45,8 +47,8 @@ def flow_columns(answer: OverviewAnswer) -> list[FlowColumn]:
         onward = sum(
             topic.numbers.rate
             for topic in answer.topics
-            if any(place.get(each) == number for each in topic.senders)
-            and any(place.get(each) == number + 1 for each in topic.takers)
+            if any(place.get(each) == number + 1 for each in topic.takers)
+            and (not topic.senders or any(place.get(each, number) <= number for each in topic.senders))
         )
         waits = sum(handler.numbers.waits for each in following for handler in each.handlers)
         found.append(FlowColumn([_service(each, answer.topics) for each in column], onward, waits))

@@ -6,6 +6,7 @@ from collections import Counter
 
 import msgspec
 
+from streams.web.overview.flow_answers import lanes_text
 from streams.web.overview.hours import HourLine
 from streams.web.site.web_request import Read, WebRequest, asks
 from streams.web.waiting.waiting import list_waiting
@@ -28,8 +29,11 @@ class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
     def heading(self) -> str:
         """How many wait, and where most of them wait for one handler, for which."""
         if not self.total:
-            where = " in the lanes that answer" if self.found.left_out else ""
-            return f"No message waits{where}" if not self.found.waiting else "Messages wait"
+            if self.found.waiting:
+                return "Messages wait"
+            if not self.found.left_out:
+                return "No message waits"
+            return f"Not known whether messages wait: {lanes_text(self.found.left_out)} did not answer"
         heading = "1 message waits" if self.total == 1 else f"{self.total:,} messages wait"
         handler, count = next(iter(self.by_handler.items()))
         stopped = self.stopped.get(handler, "")

@@ -61,7 +61,7 @@ def _why(view: WorkerView, lane: int, found: Sequence[TablesAnswer], silent: Map
         return why
     owner = view.assignment.owners.get(lane)
     if owner is None:
-        return "it has no owner that this worker knows of"
+        return "this worker knows of no owner"
     why = silent.get(owner, "it has sent no sizes, as a worker of an earlier version or one that moves lanes")
     return f"{owner}: {why}"
 

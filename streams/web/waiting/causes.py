@@ -66,7 +66,9 @@ def cause_of(
     due = queue.due_ms / 1000
     if queue.reason is Reason.DEAD:
         error = "" if letter is None else f": {letter.error_type}: {letter.error_message}"
-        return Cause("dead", f"an earlier message of its key is a dead letter{error}", "that is settled")
+        return Cause(
+            "dead", f"an earlier message of its key is a dead letter{error}", "the dead letter is settled"
+        )
     if app.taker(handler, message.topic) is None:
         lacks = f"takes {message.topic} no more" if handler in app.handlers else "is gone: was it renamed?"
         return Cause("gone", f"the handler {lacks}", "a worker has such a handler")
@@ -101,7 +103,7 @@ def _held_by(gate: HandlerGate, local: bytes, queue: WaitingQueue) -> Cause | No
     why = f"the circuit breaker is open since {rfc3339(gate.breaker.since)}"
     error = queue.error or (gate.failures[-1].error if gate.failures else "")
     due = max(gate.breaker.allowed_from, queue.due_ms / 1000)
-    return Cause("breaker", f"{why}: {error}" if error else why, "a test attempt succeeds", due)
+    return Cause("breaker", f"{why}: {error}" if error else why, "a test attempt succeeds: the next one", due)
 
 
 def pause_text(pause: HandlerPause) -> str:

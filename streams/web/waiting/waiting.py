@@ -90,7 +90,7 @@ async def _of_owner(
     if owner == view.url:
         return await _of_lanes(view, lanes, query, wanted)
     if owner is None:
-        why = "it has no owner that this worker knows of"
+        why = "this worker knows of no owner"
     else:
         try:
             return await ask(owner, WAITING_PATH, {**query, "lanes": ",".join(map(str, lanes))})

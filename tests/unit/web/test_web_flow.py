@@ -116,7 +116,7 @@ def counts(**of) -> dict[str, list[LaneCounts]]:
         (counts(stalled=2), "2 sagas should have ended by now", "/sagas?stalled=1", False),
         (
             {"silent": "no answer in 1 s", "owns": [0, 2]},
-            "127.0.0.1:1 does not answer, and owns lanes 0, 2: no answer in 1 s",
+            "127.0.0.1:1 does not answer, and owns lanes 0, 2",
             "/workers/127.0.0.1:1",
             True,
         ),
@@ -131,6 +131,7 @@ def counts(**of) -> dict[str, list[LaneCounts]]:
 def test_each_trouble_is_a_sentence_with_a_link(of, text, link, grave):
     (found,) = merge([part(**of)], {each.lane: each for each in of.get("counts", ())}).warnings
     assert (found.text, found.link, found.grave) == (text, link, grave)
+    assert found.do
 
 
 @pytest.mark.parametrize(
@@ -246,7 +247,8 @@ async def test_a_worker_that_does_not_answer_is_shown(worker, monkeypatch, ask, 
     (shown,) = (each for each in answer.workers if each.silent)
     assert (shown.url, shown.owns) == (OTHER, [1])
     assert answer.warnings[0].grave
-    assert answer.warnings[0].text == f"127.0.0.1:2 does not answer, and owns lane 1: {why}"
+    assert answer.warnings[0].text == "127.0.0.1:2 does not answer, and owns lane 1"
+    assert answer.warnings[0].why.lower() == why
 
 
 def test_kafka_away_is_one_sentence_for_all_lanes(worker):
@@ -298,6 +300,12 @@ async def test_lanes_of_a_silent_worker_count_as_before(worker, monkeypatch):
     page = render("overview_tiles.html", answer=answer, now=NOW)
     assert "; counts of lane 1 are up to 60 s old." in page
     assert "Rates and lag lack lanes 1, 2, whose owner does not answer; counts lack lanes 2, 3" in page
+    cards = (
+        "messages not taken yet, without lanes 1, 2",
+        "<b>\u2013</b>",
+        "failed for good, without lanes 2, 3",
+    )
+    assert [text for text in cards if text not in page] == []
 
 
 def test_lost_workers_and_standbys_are_problems_until_back(worker):
@@ -361,12 +369,13 @@ def test_services_are_in_columns_in_the_order_of_the_messages(worker):
         topic("bc", ["b"], ["c"], 2.0),
         topic("ac", ["a"], ["c"]),
         topic("back", ["c"], ["a"]),
-        topic("own", ["b"], ["b"]),
+        topic("own", ["b"], ["b"], 50.0),
+        topic("also in", [], ["a", "b"], 7.0),
     ]
     answer = msgspec.structs.replace(shown(worker, merge([part()])), services=services, topics=topics)
     columns = flow_columns(answer)
     assert [[each.name for each in column.services] for column in columns] == [["a"], ["b", "d"], ["c"]]
-    assert [(column.onward, column.waits) for column in columns] == [(3.0, 2), (2.0, 0), (0, 0)]
+    assert [(column.onward, column.waits) for column in columns] == [(10.0, 2), (2.0, 0), (0, 0)]
     service = columns[1].services[0]
     assert (service.state, service.words) == ("stop", "2 wait, 1 dead letter")
 

@@ -155,7 +155,7 @@ async def test_handlers_have_pages_from_which_they_are_paused(first, second, one
     second.lanes[2].gates[NOTE].pauses[b""] = HandlerPause(PauseState.PAUSED, "ann", "strike", 1)
     await one.shows("/handlers", f"<h1>{NOTE} is paused</h1>", "By ann: strike")
     await one.shows(
-        f"/handlers/{NOTE}", "paused in 1 of 8, running in 7 of 8", "messages that wait</a>: retry 1;"
+        f"/handlers/{NOTE}", "paused in 1 of 8, running in 7 of 8", "1 message waits</a>: retry 1;"
     )
     fields = {"operation": "pause", "who": "ann", "why": "<b>strike</b>"}
     assert (await one.send(f"/handlers/{NOTE}", **fields))[:2] == (303, f"/handlers/{NOTE}?asked=pause")
@@ -166,13 +166,17 @@ async def test_handlers_have_pages_from_which_they_are_paused(first, second, one
     assert (await one.send(f"/handlers/{NOTE}", **{**fields, "operation": "stop"}))[0] == 400
 
 
-async def test_enter_in_a_handlers_form_does_what_is_next(second, one):
+async def test_enter_in_a_handlers_form_does_what_is_next(first, second, one):
     """It presses the first button: one that is paused is to be resumed."""
     _, page = await one.page(f"/handlers/{NOTE}")
     assert page.index('value="pause"') < page.index('value="resume"')
     paused(second, 2)
     _, page = await one.page(f"/handlers/{NOTE}")
     assert page.index('value="resume"') < page.index('value="pause"')
+    paused(second, 2, 3, 6, 7)
+    paused(first, 0, 1, 4, 5)
+    page = await one.shows(f"/handlers/{NOTE}", 'class="primary" name="operation" value="resume"')
+    assert 'value="pause"' not in page
 
 
 async def test_who_may_only_look_sees_handlers_and_cannot_pause_them(worker):

@@ -149,7 +149,10 @@ async def test_each_cause_is_said_with_what_ends_it(first, one):
     gate.breaker.record(gate.breaker.acquire(NOW), ok=False, now=NOW)
     each = await only(one, reason="breaker")
     assert each["why"] == f"the circuit breaker is open since {rfc3339(NOW)}: OSError: refused"
-    assert each["due"] == rfc3339(NOW + GATES.open_for)
+    assert (each["until"], each["due"]) == (
+        "a test attempt succeeds: the next one",
+        rfc3339(NOW + GATES.open_for),
+    )
     pause(first, key)
     assert (await only(one, reason="paused"))["why"] == f"paused by ann since {rfc3339(NOW)}: strike"
 
@@ -174,6 +177,7 @@ async def test_a_dead_letter_holds_others_and_does_not_wait_itself(first, one):
     each = await only(one)
     assert (each["id"], each["behind"], each["messages"], each["letter"]) == ("m-1", 1, 2, letter)
     assert each["why"].endswith("is a dead letter: ValueError: unknown card")
+    assert each["until"] == "the dead letter is settled"
     await one.shows("/waiting", f"/dead-letters/{letter}", "behind a dead letter")
     again = replayed(queue, 1, int(NOW * 1000))
     keep(first, key, again, (again.head, message(first, key, 9)))
@@ -205,6 +209,12 @@ async def test_silent_lanes_and_unreadable_rows_are_named(first, second, one):
     await one.shows("/waiting", "The waiting messages of lane 2 are missing here")
     first.owns({0: first.url, 1: first.url, 2: second.url})
     assert sorted((await one.found(WAITING))["left_out"]) == ["2", "3"]
+
+
+async def test_without_an_answer_no_heading_says_that_nothing_waits(first, second, one):
+    said = "Not known whether messages wait: lanes 2, 3 did not answer"
+    first.owns({0: first.url, 1: first.url})
+    await one.shows("/waiting", f"<h1>{said}</h1>", hides=("No message waits", "Nothing waits"))
 
 
 async def test_counts_of_waiting_messages_lead_to_them(first, one):
