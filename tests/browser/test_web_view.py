@@ -112,7 +112,7 @@ async def test_three_steps_pause_and_resume_a_handler(user: Visitor) -> None:
     await expect(standing).to_contain_text(re.compile(r"is paused.*ann, .* ago: the vans are out", re.DOTALL))
     overview = await page.context.new_page()
     await overview.goto("/")
-    await expect(overview.locator(".problems")).to_contain_text("shipping.schedule is paused in 8 partitions")
+    await expect(overview.locator("main")).to_contain_text("shipping.schedule is paused in 8 partitions")
     await to(overview, "Waiting")
     waits = overview.locator("tbody tr").filter(has_text="shipping.schedule").first
     await expect(waits).to_contain_text(re.compile("paused .*by ann"))

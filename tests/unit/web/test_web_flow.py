@@ -393,6 +393,19 @@ async def test_the_first_page_is_the_overview_in_words_too(worker, browser):
     assert [each["topic"] for each in answer["topics"]] == [TOPIC]
 
 
+def test_the_heading_and_the_first_problem_say_it_once(worker):
+    def page(*warnings: Warned) -> str:
+        parts = [part(owns=[0, 1, 2, 3], warnings=[*warnings])]
+        answer = shown(worker, merge(parts, {0: LaneCounts(lane=0, at=NOW)}, NOW))
+        return "".join(
+            render(f"overview_{each}.html", answer=answer, now=NOW) for each in ("state", "warnings")
+        )
+
+    assert "nothing is late, without lanes 1, 2, 3, not counted yet</h1>" in page()
+    found = page(*(Warned(text=f"x{n} is slow", link="/", where="it") for n in range(2)))
+    assert [found.count(f"x{n} is slow") for n in range(2)] == [1, 1]
+
+
 async def test_what_is_wrong_is_on_top_and_not_run(worker, browser):
     worker.stuck_lanes = [1]
     worker.lanes[1].error = ValueError(HOSTILE)
