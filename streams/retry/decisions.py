@@ -132,12 +132,17 @@ def is_overtaken(waiting: Waiting, arrival: Arrival) -> bool:
 
 def may_go_on(waiting: Waiting, arrival: Arrival, now: float) -> bool:
     """Whether a handler may see a message whose payload has been fetched. Its ordering key is known now: it
-    waits behind others of that, if there are any.
+    waits behind others of that, if there are any. One that waited may have expired while it was fetched.
     """
-    wait = _behind_others(waiting, arrival, *queues_of(arrival, arrival.handler), now)
-    if wait is not None:
-        _end_or_wait(waiting, arrival, wait, now)
-    return wait is None
+    found: Wait | Exception | None
+    found = _behind_others(waiting, arrival, *queues_of(arrival, arrival.handler), now)
+    until = arrival.envelope.deadline
+    if found is None and arrival.queue and not arrival.is_replay and until is not None and until < now:
+        waiting.gates[arrival.handler.name].breaker.give_back(arrival.permit)
+        found = MessageExpired(f"its deadline was {now - until:.1f} s ago when its payload was fetched")
+    if found is not None:
+        _end_or_wait(waiting, arrival, found, now)
+    return found is None
 
 
 def _admit_new(waiting: Waiting, arrival: Arrival, by_key: bytes, by_order: bytes, now: float) -> bool | Wait:
