@@ -24,6 +24,7 @@ OF_TOOLS = frozenset(
         "COMPILED",
         "FAULTS",
         "FAULTS_LOG",
+        "FIREFOX",
         "HOSTILE",
         "HOSTILE_SEED",
         "KAFKA",

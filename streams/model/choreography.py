@@ -42,13 +42,18 @@ def on(message: type[Message], *handlers: AnyHandler, inbox: bool | None = None)
     return Route(message, handlers, inbox)
 
 
-def check_declared(message: type[Message]) -> None:
-    """Raises WiringError for a message without a topic that Kafka takes, or without a key."""
+def check_topic(message: type[Message]) -> None:
+    """Raises WiringError for a message without a topic that Kafka takes."""
     topic = getattr(message, "TOPIC", "")
     if not _TOPIC.fullmatch(topic):
         raise WiringError(
             f"{message.__name__} has the TOPIC {topic!r}: give 1 to 249 letters, digits, '.', '_' and '-'"
         )
+
+
+def check_sent(message: type[Message]) -> None:
+    """Raises WiringError for a message that cannot be sent: without a topic that Kafka takes, or a key."""
+    check_topic(message)
     if message.key is Message.key:
         raise WiringError(f"{message.__name__} has no key: give it a property `key` that returns a str")
 
@@ -68,7 +73,7 @@ class Choreography:
             raise WiringError("a message has two lines in the choreography: put its handlers on one")
         self.sent = {message.TOPIC: message for handler in self.handlers() for message in handler.sends}
         for message in self.sent.values():
-            check_declared(message)
+            check_sent(message)
         named: dict[str, AnyHandler] = {}
         for handler in (handler for route in routes for handler in route.handlers):
             if named.setdefault(handler.name, handler) is not handler:
@@ -109,7 +114,7 @@ class Choreography:
     @staticmethod
     def _check(route: Route) -> None:
         name = route.message.__name__
-        check_declared(route.message)
+        check_topic(route.message)
         if not route.handlers:
             raise WiringError(f"on({name}) names no handler")
         for handler in route.handlers:

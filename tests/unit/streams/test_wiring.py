@@ -7,7 +7,7 @@ from placing import STOCK, Paid, Placed, Stock, pay, service
 
 from streams.errors import WiringError
 from streams.model.application import Application
-from streams.model.choreography import choreography, on
+from streams.model.choreography import check_sent, choreography, on
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
 from streams.model.message import Message
@@ -72,7 +72,7 @@ def test_a_line_of_the_wiring_must_fit() -> None:
         choreography(on(Placed, app))  # type: ignore[arg-type]
 
 
-def test_a_message_has_a_key_and_its_own_topic() -> None:
+def test_a_message_has_its_own_topic_and_to_be_sent_a_key() -> None:
     twin = type("Twin", (Placed,), {}, frozen=True)
     for topic in (None, "", "two words", "x" * 250):
         fields = {} if topic is None else {"TOPIC": topic}
@@ -81,7 +81,7 @@ def test_a_message_has_a_key_and_its_own_topic() -> None:
             choreography(on(bad, pay))
     bare = type("Bare", (Message,), {"TOPIC": "bare"}, frozen=True)
     with pytest.raises(WiringError, match="Bare has no key: give it a property `key`"):
-        choreography(on(bare, pay))
+        check_sent(bare)
     with pytest.raises(NotImplementedError, match="Bare has no key"):
         _ = bare().key
 
