@@ -57,9 +57,10 @@ class Attempts:
         self._staging = waiting.staging
         self.turns = Turns(waiting.staging.counters)
 
-    def run_handlers(self, arrival: Arrival, now: float) -> bool:
+    def run_handlers(self, arrival: Arrival, now: float, *, in_background: bool = False) -> bool:
         """Run the handlers of a message in their order, each until it has decided. False: the attempt that
-        comes now takes time, and `run_in_background` makes it. `now` in epoch seconds.
+        comes now takes time, and `run_in_background` makes it. `now` in epoch seconds. Only there the gate of
+        such an attempt is asked: it may be shut until the attempt begins.
 
         Raises HandlerFailed or StoreFailed.
         """
@@ -69,10 +70,14 @@ class Attempts:
         began = perf_counter()
         while arrival.at < len(arrival.handlers):
             handler, inbox_key = arrival.handlers[arrival.at]
+            takes_time = handler.is_async or arrival.message is None or arrival.upload > 0
+            if takes_time and arrival.error is None and not in_background:
+                handling(None)
+                return False
             clear = self._gates[handler.name].clear and arrival.error is None
-            again = clear or may_run(self.waiting, arrival, now)
+            again = clear or arrival.upload > 0 or may_run(self.waiting, arrival, now)
             while again:
-                if handler.is_async or arrival.message is None:
+                if takes_time:
                     handling(None)
                     return False
                 tried = perf_counter()
@@ -91,8 +96,7 @@ class Attempts:
 
     async def run_in_background(self, arrival: Arrival) -> None:
         """Go on where `run_handlers` has stopped, until all handlers of the message have decided."""
-        done = False
-        while not done:
+        while not self.run_handlers(arrival, self.clock.now(), in_background=True):
             handling(arrival)
             gate = self._gates[arrival.handler.name]
             gate.under_way += 1
@@ -100,7 +104,6 @@ class Attempts:
                 pass
             gate.under_way -= 1
             arrival.next_handler()
-            done = self.run_handlers(arrival, self.clock.now())
 
     def once(
         self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, now: float

@@ -60,6 +60,7 @@ FOUND = {
     207861: "a handler had another name, and the log was cut before it was read",
     211083: "an expired message was given up before its turn among those of its ordering key",
     5029: "a message expired while its payload was fetched, and was tried all the same",
+    5123: "a handler was paused between its gate's answer and an attempt that takes time",
     887: "a stray reply and an expired command named the same saga, and the judge counted one",
     235508: "a worker that was refused was to start again by a task of its own, and ended that, too",
     8551: "a commit under way left a position in a topic that was deleted and made again twice",

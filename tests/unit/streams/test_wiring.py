@@ -72,7 +72,7 @@ def test_a_line_of_the_wiring_must_fit() -> None:
         choreography(on(Placed, app))  # type: ignore[arg-type]
 
 
-def test_a_message_has_its_own_topic_and_to_be_sent_a_key() -> None:
+def test_a_message_has_its_own_topic_and_a_key() -> None:
     twin = type("Twin", (Placed,), {}, frozen=True)
     for topic in (None, "", "two words", "x" * 250):
         fields = {} if topic is None else {"TOPIC": topic}
