@@ -103,7 +103,8 @@ def may_run(waiting: Waiting, arrival: Arrival, now: float) -> bool:
         found: bool | Wait | Exception = _await_schema(waiting, arrival, arrival.error, by_key, now)
     elif arrival.queue:
         # What is given up has its turn, too, among those of its ordering key.
-        found = _behind_others(waiting, arrival, by_key, by_order, now) or arrival.error or True
+        behind = _behind_others(waiting, arrival, by_key, by_order, now)
+        found = behind or arrival.error or _expired(waiting, arrival, now) or True
     else:
         found = _admit_new(waiting, arrival, by_key, by_order, now)
     if isinstance(found, bool):
@@ -134,12 +135,8 @@ def may_go_on(waiting: Waiting, arrival: Arrival, now: float) -> bool:
     """Whether a handler may see a message whose payload has been fetched. Its ordering key is known now: it
     waits behind others of that, if there are any. One that waited may have expired while it was fetched.
     """
-    found: Wait | Exception | None
-    found = _behind_others(waiting, arrival, *queues_of(arrival, arrival.handler), now)
-    until = arrival.envelope.deadline
-    if found is None and arrival.queue and not arrival.is_replay and until is not None and until < now:
-        waiting.gates[arrival.handler.name].breaker.give_back(arrival.permit)
-        found = MessageExpired(f"its deadline was {now - until:.1f} s ago when its payload was fetched")
+    behind = _behind_others(waiting, arrival, *queues_of(arrival, arrival.handler), now)
+    found = behind or _expired(waiting, arrival, now)
     if found is not None:
         _end_or_wait(waiting, arrival, found, now)
     return found is None
@@ -179,6 +176,17 @@ def _behind_others(
         return None
     gate.breaker.give_back(arrival.permit)
     return Wait(Reason.NEXT, now, by_order)
+
+
+def _expired(waiting: Waiting, arrival: Arrival, now: float) -> MessageExpired | None:
+    """The error of a message that has waited, and expired since its turn came: while others of its key ran,
+    or its payload was fetched. Its permit goes back.
+    """
+    until = arrival.envelope.deadline
+    if not arrival.queue or arrival.is_replay or until is None or until >= now:
+        return None
+    waiting.gates[arrival.handler.name].breaker.give_back(arrival.permit)
+    return MessageExpired(f"its deadline was {now - until:.1f} s ago when its attempt was to begin")
 
 
 def _await_schema(

@@ -59,6 +59,7 @@ FOUND = {
     204260: "a dead letter that others wait behind was gone with its changelog",
     207861: "a handler had another name, and the log was cut before it was read",
     211083: "an expired message was given up before its turn among those of its ordering key",
+    1284: "a message expired while others of its key ran, and was tried all the same",
     5029: "a message expired while its payload was fetched, and was tried all the same",
     5123: "a handler was paused between its gate's answer and an attempt that takes time",
     887: "a stray reply and an expired command named the same saga, and the judge counted one",
