@@ -100,7 +100,7 @@ def test_a_counter_example_is_a_way_that_can_be_gone() -> None:
     for label in trace.steps:
         fronts = {step.state for state in fronts for step in protocol.steps(state) if step.label == label}
     assert trace.state in fronts
-    kafka, _, _ = protocol.values(trace.state)
+    kafka = protocol._kafkas.values[trace.state[0]]
     assert [entry.ids for entry in kafka.decided(kafka.outputs)] == [(1,), (1,)]
 
 
