@@ -89,9 +89,9 @@ def _undisturbed(run: Run, of: Family, sagas: Mapping[str, SagaRow]) -> Iterator
     for own, saga in sagas.items():
         if begins.get(own, inf) > quiet:
             continue
-        reserve = saga.find("reserve")
-        is_poor = reserve is not None and "no money" in reserve.error
-        if saga.status != "completed" and own not in troubled and not is_poor:
+        first = [step.error for step in (saga.find("limit"), saga.find("reserve")) if step is not None]
+        is_refused = any("too much" in error or "no money" in error for error in first)
+        if saga.status != "completed" and own not in troubled and not is_refused:
             yield Finding("a saga that nothing disturbs is completed", f"{saga.saga_id} is {saga.status}")
         took = max(times[saga.saga_id]) - min(times[saga.saga_id])
         if own not in troubled and took > LATE:

@@ -44,6 +44,7 @@ def test_whatever_happens_in_ten_thousand_runs(first: int) -> None:
 FOUND = {
     3225: "a note had an old stamp in a topic that brokers stamp, and retention took it",
     3418: "the lane changelog was made again, and with it went the position of a former version",
+    3867: "a transfer above the limit was refused, which the judge took for a disturbance",
     3883: "an operator fenced an idle lane, whose store was behind what the operator wrote",
     3900: "all was taken as settled while a worker still ended a lane that another one had",
     4527: "a dead letter took the place of one of the former topic, at the same offset",
