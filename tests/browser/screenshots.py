@@ -37,7 +37,6 @@ PAGES = {
     "saga": ("saga.html", "/sagas/order:stuck-2"),
     "dead-letters": ("letter_groups.html", "/dead-letters"),
     "dead-letter": ("letter.html", "/dead-letters/letters?key=refused-5"),  # and on to the first of them
-    "letters": ("letters.html", "/dead-letters/letters?handler=payments.capture"),
     "edit": ("letter_edit.html", "/dead-letters/letters?key=refused-5"),
     "undecodable": ("letter_edit.html", "/dead-letters/letters?key=undecodable-6"),
     "search": ("timeline.html", "/search?q=refused-5"),
@@ -49,7 +48,6 @@ PAGES = {
     "worker": ("worker.html", "/worker"),
     "topics": ("topics.html", "/topics"),
     "topic": ("topic.html", "/topics/orders.order.confirmed.v1"),
-    "record": ("record.html", "/topics/orders.order.confirmed.v1"),  # and on to the newest one
     "tables": ("tables.html", "/tables"),
     "table": ("table.html", "/tables/orders"),
     "row": ("rows.html", "/tables/orders/rows?key=placed-5"),
@@ -143,9 +141,6 @@ async def _open(visitor: Visitor, name: str, path: str) -> None:
     if name in ("dead-letter", "edit", "undecodable"):
         await page.locator("tbody tr").get_by_role("link").first.click()
         await page.wait_for_url("**/dead-letters/*")
-    if name == "record":
-        await page.locator("#records tbody tr").get_by_role("link").first.click()
-        await page.wait_for_url("**/topics/*/*/*")
     if name in ("edit", "undecodable"):
         await page.get_by_role("link", name="Edit the message").click()
     if name == "overview":
