@@ -139,7 +139,7 @@ class PageVisitor:
         self._session = session
 
     async def get(self, path: str, encoding: str = "identity") -> bytes:
-        """A page as it is sent, whole. Raises NotMeasured for what is none."""
+        """The whole page as it is sent. Raises NotMeasured if the answer is no page."""
         headers = {"Accept-Encoding": encoding}
         async with self._session.get(f"{self._url}{path}", headers=headers) as response:
             body = await response.read()

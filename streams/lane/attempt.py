@@ -59,8 +59,8 @@ class Attempts:
 
     def run_handlers(self, arrival: Arrival, now: float, *, in_background: bool = False) -> bool:
         """Run the handlers of a message in their order, each until it has decided. False: the attempt that
-        comes now takes time, and `run_in_background` makes it. `now` in epoch seconds. Only there the gate of
-        such an attempt is asked: it may be shut until the attempt begins.
+        comes now takes time, and `run_in_background` makes it. That asks the gate just before the attempt,
+        because an operator may pause the handler until then. `now` in epoch seconds.
 
         Raises HandlerFailed or StoreFailed.
         """

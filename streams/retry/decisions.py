@@ -179,8 +179,8 @@ def _behind_others(
 
 
 def _expired(waiting: Waiting, arrival: Arrival, now: float) -> MessageExpired | None:
-    """The error of a message that has waited, and expired since its turn came: while others of its key ran,
-    or its payload was fetched. Its permit goes back.
+    """The error of a waiting message that has expired after its turn came, while others of its key ran or its
+    payload was fetched; its permit is given back. None: it may be tried.
     """
     until = arrival.envelope.deadline
     if not arrival.queue or arrival.is_replay or until is None or until >= now:
