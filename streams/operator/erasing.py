@@ -16,9 +16,10 @@ from streams.dead_letters.row import letters_of
 from streams.errors import RowUnreadable
 from streams.model.envelope import rfc3339
 from streams.model.layout import DEAD_LETTERS, LANE
-from streams.model.operations import KeyCommand, KeyDone, KeyOperation, encode_done
+from streams.model.operations import KeyCommand, KeyDone, KeyOperation
 from streams.model.row_keys import row_key
-from streams.ports import TP, Outgoing, Record
+from streams.operator.pauses import in_log
+from streams.ports import Record
 from streams.retry.waiting import Waiting
 from streams.staging.area import StagingArea
 from streams.staging.changes import TIMERS, Change
@@ -83,7 +84,7 @@ def erase_key(waiting: Waiting, entry: Entry, operation: KeyOperation, id_bytes:
         found=dict(found),
         objects=list(objects)[:MOST_OBJECTS],
     )
-    entry.sends.append((TP(staging.app.layout.operations_log, 0), Outgoing(None, encode_done(done), [])))
+    entry.sends.append(in_log(staging, None, done))
     log.info("operation", operation=str(operation.kind), who=operation.who, why=operation.why, **found)
     return result
 

@@ -19,14 +19,12 @@ from streams.model.operations import (
     RowCommand,
     RowDone,
     RowOperation,
-    encode_done,
 )
 from streams.model.row_keys import row_key
 from streams.operator.decisions import Do, LetterDecision, OperationLimits, decide_letter, refused
 from streams.operator.erasing import erase_key
-from streams.operator.pauses import set_handler
+from streams.operator.pauses import in_log, set_handler
 from streams.operator.replays import release, replay
-from streams.ports import TP, Outgoing
 from streams.retry.waiting import Waiting
 from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival, PendingOperation
@@ -217,8 +215,7 @@ def mend_row(staging: StagingArea, entry: Entry, operation: RowOperation, id_byt
         at=rfc3339(now),
         result=result,
     )
-    to = TP(staging.app.layout.operations_log, 0)
-    entry.sends.append((to, Outgoing(operation.table.encode(), encode_done(done), [])))
+    entry.sends.append(in_log(staging, operation.table.encode(), done))
     row = {"table": operation.table, "row_key": key, "subkey": subkey}
     who = {"who": operation.who, "why": operation.why}
     log.info("operation", operation=str(operation.kind), **row, **who, result=result)

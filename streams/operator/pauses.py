@@ -9,7 +9,15 @@ import structlog
 
 from streams.model.envelope import rfc3339
 from streams.model.layout import LANE
-from streams.model.operations import HandlerDone, HandlerOperation, HandlerPause, PauseState, encode_done
+from streams.model.operations import (
+    HandlerDone,
+    HandlerOperation,
+    HandlerPause,
+    KeyDone,
+    PauseState,
+    RowDone,
+    encode_done,
+)
 from streams.operator.decisions import decide_pause, drained
 from streams.ports import TP, Outgoing
 from streams.retry.gate import HandlerGate
@@ -124,7 +132,8 @@ class Drains:
             state=str(after.state),
         )
         staging = self._waiting.staging
-        staging.append(partition, [set_pause(gate.handler, after)], [_in_log(staging, done)])
+        record = in_log(staging, done.handler.encode(), done)
+        staging.append(partition, [set_pause(gate.handler, after)], [record])
         gate.set_pause(prefix, after)
         log.info("handler_drained", handler=gate.handler, partition=partition, who=before.who, why=before.why)
 
@@ -151,12 +160,14 @@ def _record_of(
         result=result,
         state=state,
     )
-    return _in_log(waiting.staging, done)
+    return in_log(waiting.staging, done.handler.encode(), done)
 
 
-def _in_log(staging: StagingArea, done: HandlerDone) -> tuple[TP, Outgoing]:
-    to = TP(staging.app.layout.operations_log, 0)
-    return to, Outgoing(done.handler.encode(), encode_done(done), [])
+def in_log(
+    staging: StagingArea, key: bytes | None, done: HandlerDone | RowDone | KeyDone
+) -> tuple[TP, Outgoing]:
+    """The record of what was done, in the log of operations."""
+    return TP(staging.app.layout.operations_log, 0), Outgoing(key, encode_done(done), [])
 
 
 _encode_pause = msgspec.msgpack.Encoder().encode
