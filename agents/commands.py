@@ -36,7 +36,7 @@ class OrderSagaTransition(SagaTransition, frozen=True, kw_only=True):
 
 
 class OrderSagaRepair(Repair, frozen=True, kw_only=True):
-    """What an operator asks of an order's saga."""
+    """An operator's command to an order's saga."""
 
     TOPIC = "orders.saga.repairs"
 

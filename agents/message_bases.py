@@ -1,4 +1,4 @@
-"""What messages of the application have in common, by what they are about: an order, its documents, a SKU."""
+"""Base classes of the application's messages, one for each subject: an order, its documents, a SKU."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Way(StrEnum):
 
 
 class OrdersWay(StrEnum):
-    """Which way the orders API has orders go."""
+    """The way of the orders that the API takes."""
 
     PLACED = "placed"
     SUBMITTED = "submitted"
@@ -26,7 +26,7 @@ class OrdersWay(StrEnum):
 
 
 class OrderSettings(Settings):
-    """What an operator of the order application can choose."""
+    """Settings of the order application."""
 
     choreography: Way = Field(default=Way.STOCK_FIRST, description="what comes first: stock or payment")
     gateway_patience: float = Field(

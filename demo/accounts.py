@@ -19,7 +19,7 @@ _IN_VAIN = 2
 
 
 def poison_of(purchases: Iterable[Purchase]) -> list[Poison]:
-    """What was sent beside these orders."""
+    """Messages that were sent beside these orders."""
     return [bad for purchase in purchases if (bad := poison(purchase)) is not None]
 
 

@@ -35,9 +35,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """What to run. After `kill_after` settled orders a worker is killed; `restart` starts it again.
-    `attached` is the share of orders that come with files, `relay` brings the outbox to Kafka. `keep` leaves
-    everything up after the report, or after an error, until it is interrupted.
+    """The parameters of a run. After `kill_after` settled orders a worker is killed; `restart` starts it
+    again. `attached` is the share of orders that come with files, `relay` brings the outbox to Kafka. `keep`
+    leaves everything up after the report, or after an error, until it is interrupted.
     """
 
     orders: int

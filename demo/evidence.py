@@ -1,4 +1,4 @@
-"""What the check looks at, gathered from outside the application: its topics, and the gateway's ledger."""
+"""Evidence for the check, gathered from outside the application: its topics, and the gateway's ledger."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ async def _left(bootstrap: Bootstrap, app_id: str, topics: tuple[str, ...]) -> d
 
 
 def settlement(record: Record) -> Settlement:
-    """What a record of the confirmed or cancelled topic says."""
+    """Read a record of the confirmed or cancelled topic."""
     message_id = dict(record.headers)[ID].decode()
     if record.topic == OrderConfirmed.TOPIC:
         return Settlement(

@@ -1,4 +1,4 @@
-"""What failures leave behind in topics: dead letters, retries, poison, and payloads that are elsewhere."""
+"""Records that failures leave in topics: dead letters, retries, poison, and payloads that are elsewhere."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def dead_letters(bootstrap: Bootstrap, topics: Iterable[str]) -> list[Dead
 
 
 def dead_letter(key: bytes | None, headers: Mapping[str, bytes]) -> DeadLetter:
-    """What the record says of itself."""
+    """Read a dead letter from its record."""
     topic, partition, offset = (headers[f"dlq-source-{part}"] for part in ("topic", "partition", "offset"))
     source = LetterSource(topic.decode(), int(partition), int(offset))
     return DeadLetter(_text(key), headers["dlq-error-type"].decode(), source)
@@ -93,7 +93,7 @@ async def retries(bootstrap: Bootstrap, topics: Iterable[str]) -> list[Retry]:
 
 
 def retry(topic: str, tier: int, key: bytes | None, headers: Mapping[str, bytes]) -> Retry:
-    """What the record says of itself."""
+    """Read a retry from its record."""
     partition, offset = int(headers["retry-source-partition"]), int(headers["retry-source-offset"])
     return Retry(tier, _text(key), headers["retry-handler"].decode(), LetterSource(topic, partition, offset))
 

@@ -86,7 +86,7 @@ async def place_orders(
 
 
 class OrdersSeen(NamedTuple):
-    """What is seen of the orders in the system.
+    """The orders in the system, as they are seen from outside.
 
     Attributes:
         under_way: orders that are placed and have not come to an end.

@@ -1,4 +1,4 @@
-"""What PostgreSQL says of the orders, and whether it is what Kafka says."""
+"""Orders as PostgreSQL has them, compared with Kafka's."""
 
 from __future__ import annotations
 

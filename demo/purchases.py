@@ -42,7 +42,7 @@ _NOWHERE = "AQ"
 
 
 class ExpectedOutcome(StrEnum):
-    """What must become of an order: confirmed, or cancelled for one of these reasons."""
+    """The due end of an order: confirmed, or cancelled for one of these reasons."""
 
     CONFIRMED = "confirmed"
     DECLINED = "card_declined"
@@ -94,7 +94,7 @@ def orchestrated(purchase: Purchase) -> bool:
 
 
 def order(purchase: Purchase) -> Order:
-    """What the customer asks for."""
+    """Return the customer's request."""
     wanted = outcome(purchase)
     row = purchase.row
     return Order(

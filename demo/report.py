@@ -1,4 +1,4 @@
-"""What the demo says at its end, on the screen and as a file."""
+"""The demo's report at its end, on the screen and as a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong with the demo's orders, and what must come of it: pure, from a purchase and nothing else.
+"""Faults of the demo's orders, and their due result: pure, from a purchase and nothing else.
 
 Some cards find the gateway unavailable a few times, and must be charged all the same. Beside the orders come
 a few undecodable records, and each must become a dead letter for the reason given here.
@@ -52,14 +52,14 @@ def tiers(purchase: Purchase) -> range:
 
 
 def troubled_order(purchase: Purchase) -> Order:
-    """What the customer asks for, maybe with a card that is trouble."""
+    """Return the customer's request, maybe with a card that is trouble."""
     times = outages(purchase)
     placed = order(purchase)
     return msgspec.structs.replace(placed, card=unavailable(times)) if times else placed
 
 
 class PoisonKind(StrEnum):
-    """What is wrong with a poisonous record."""
+    """The fault of a poisonous record."""
 
     CUT_OFF = "cut off"
     NAMELESS = "without id"

@@ -91,7 +91,7 @@ class Workers:
 
     @property
     def alive(self) -> list[DemoWorker]:
-        """Those that run."""
+        """The workers that run."""
         return [worker for worker in self.running.values() if worker.alive]
 
     @property

@@ -1,4 +1,4 @@
-"""What a request to place an order becomes: the message that begins the order, and the order as shown."""
+"""Turn a request to place an order into the message that begins the order, and into the order as shown."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def begin(request: PlaceOrder, key: str, *, orders_way: OrdersWay, now: datetime
 
 
 def way_of(order_id: str, orders_way: OrdersWay) -> Literal["placed", "submitted"]:
-    """Which way an order goes: with `both` half of the orders either way, the same order always the same."""
+    """Return the way that an order goes: with `both` half of the orders go either way, by their ids."""
     if orders_way is OrdersWay.BOTH:
         is_placed = blake2b(order_id.encode(), digest_size=1).digest()[0] % 2 == 0
     else:

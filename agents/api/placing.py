@@ -57,7 +57,7 @@ class Placing(NamedTuple):
 
 
 class PlacingAnswer(NamedTuple):
-    """What a request gets, the first time and again.
+    """The answer to a request, the same the first time and again.
 
     Attributes:
         status: 202, or 409: there was an order of that id.

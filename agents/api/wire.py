@@ -1,4 +1,4 @@
-"""What goes over HTTP: the JSON of the orders API."""
+"""The JSON of the orders API."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class PlaceOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the customer asks for. Without an `order_id` the order gets one."""
+    """The order that a customer places. Without an `order_id` the order gets one."""
 
     customer: Text
     lines: Annotated[tuple[Line, ...], Meta(min_length=1, max_length=MAX_LINES)]

@@ -26,7 +26,7 @@ def unavailable(times: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """What a card makes the gateway do.
+    """How the gateway behaves with a card.
 
     Attributes:
         decline: the reason for which it is declined; empty when it is accepted.
@@ -43,7 +43,7 @@ class Behaviour:
 
 @lru_cache(maxsize=1024)
 def behaviour(card: str) -> Behaviour:
-    """What `card` makes the gateway do; a card that it does not know is declined."""
+    """Return how the gateway behaves with `card`; a card that it does not know is declined."""
     if card == ACCEPTED:
         return Behaviour()
     if card == DECLINED:

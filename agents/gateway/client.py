@@ -100,7 +100,7 @@ class HttpGateway:
         return _refund(done)
 
     async def find(self, operation: str) -> Charge | Refund | None:
-        """What was already done under `operation`; None when nothing was."""
+        """Return the charge or refund made under `operation`; None when there is none."""
         path = f"/operations/{quote(operation, safe='')}"
         try:
             done = await self._ask(operation, lambda: self._once(operation, "GET", path, None, _read_either))
@@ -166,7 +166,7 @@ class HttpGateway:
 
 
 def _refused(answer: bytes) -> type[GatewayRefused]:
-    """What a 4xx is; only the gateway's own word makes it a finding about the request's values."""
+    """Return the error of a 4xx: about the request's values only where the gateway itself says so."""
     try:
         malformed = _read_refusal(answer).error == "invalid"
     except (msgspec.MsgspecError, UnicodeError):

@@ -95,7 +95,7 @@ class Ledger:
         return answers
 
     def find(self, operation: str) -> Row | None:
-        """What was done under `operation`; None when nothing was."""
+        """Return the charge or refund made under `operation`; None when there is none."""
         found = self._db.execute(_FIND, (operation,)).fetchone()
         return _row(found) if found else None
 

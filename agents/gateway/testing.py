@@ -93,7 +93,7 @@ class FakeGateway:
         return refund
 
     async def find(self, operation: str) -> Charge | Refund | None:
-        """What was already done under `operation`; None when nothing was."""
+        """Return the charge or refund made under `operation`; None when there is none."""
         self._heard(operation)
         return self.done.get(operation)
 

@@ -1,4 +1,4 @@
-"""What goes over the wire to and from the gateway, as JSON, and what it stores."""
+"""The gateway's requests and answers, as JSON, and the rows that it stores."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What inventory does. Orders are keyed by their id and stock by SKU, so an order is split into a command for
-each SKU, and the stock's answers are gathered again by order.
+"""The handlers of inventory. Orders are keyed by their id and stock by SKU, so an order is split into a
+command for each SKU, and the stock's answers are gathered again by order.
 """
 
 from __future__ import annotations

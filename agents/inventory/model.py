@@ -1,5 +1,5 @@
-"""What inventory says: its commands for the lines of an order, the stock's answer to them, and what has come
-of an order's reservation, as an event or as the reply to a command.
+"""The messages of inventory: its commands for the lines of an order, the stock's answer to them, and the
+result of an order's reservation, as an event or as the reply to a command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What orders does: it watches an order through the other services' events, and settles it once."""
+"""The handlers of orders: they watch an order through the other services' events, and settle it once."""
 
 from __future__ import annotations
 

@@ -34,12 +34,12 @@ def refused(event: OrderEvent, cancelled: OrderCancelled, time: str) -> TrackedO
 
 
 def way_of(event: OrderEvent) -> Way:
-    """Which way an order goes that begins with this event."""
+    """Return the way of an order that begins with this event."""
     return "submitted" if isinstance(event, OrderSubmitted) else "placed"
 
 
 def began(tracked: TrackedOrder) -> Way:
-    """Which way an order goes, by its history."""
+    """Return the way of an order, by its history."""
     submitted = any(each.type == OrderSubmitted.TOPIC for each in tracked.history)
     return "submitted" if submitted else "placed"
 

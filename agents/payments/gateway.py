@@ -82,5 +82,5 @@ class Gateway(Protocol):
         ...
 
     async def find(self, operation: str) -> Charge | Refund | None:
-        """What was already done under `operation`; None when nothing was."""
+        """Return the charge or refund made under `operation`; None when there is none."""
         ...

@@ -1,4 +1,4 @@
-"""What payments does. A declined card is an event; an outage is an exception that passes through."""
+"""The handlers of payments. A declined card is an event; an outage is an exception that passes through."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What payments calls its operations at the gateway: the same name for each attempt, edit and replay."""
+"""Names of payments' operations at the gateway: the same for each attempt, edit and replay."""
 
 from __future__ import annotations
 

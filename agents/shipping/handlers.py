@@ -1,4 +1,4 @@
-"""What shipping does."""
+"""The handlers of shipping."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class BadReference(DataError):
 
 
 class Claim(NamedTuple):
-    """Which object is a message's payload.
+    """The object that is a message's payload.
 
     Attributes:
         bucket: where it is.

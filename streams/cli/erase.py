@@ -19,8 +19,8 @@ from streams.model.operations import KeyCommand
 from streams.settings import Settings
 
 
-class Report(msgspec.Struct, kw_only=True):
-    """What was erased, or would be, and what is left.
+class ErasureReport(msgspec.Struct, kw_only=True):
+    """The result of an erasure, or of its dry run.
 
     Attributes:
         erased: how much by kind: rows by table, `timers`, `waiting`, `dead_letters`, `outbox`, `objects`.
@@ -68,7 +68,7 @@ def erase(
 
 async def _erase(
     messages: list[str], key: str, kind: KeyCommand, *, who: str, why: str, timeout: float
-) -> Report:
+) -> ErasureReport:
     from streams.runtime.erasing import ask_lanes, left_in_topics  # takes a second to load
 
     settings, dry_run = Settings.read(), kind is KeyCommand.FIND
@@ -82,7 +82,7 @@ async def _erase(
         erased["objects"] = len(names)
     kinds = answers.found.keys() - {"timers", "waiting"}
     tables = {*kinds, *(["lane"] if answers.found["timers"] or answers.found["waiting"] else [])}
-    return Report(
+    return ErasureReport(
         key=key,
         dry_run=dry_run,
         erased={name: count for name, count in erased.items() if count},
@@ -128,7 +128,7 @@ async def _from_store(settings: Settings, names: list[str]) -> bool:
     return True
 
 
-def _tell(report: Report) -> None:
+def _tell(report: ErasureReport) -> None:
     say("would be erased" if report.dry_run else "erased")
     for name, count in report.erased.items():
         say(f"{count:>10,}  {name}")

@@ -116,13 +116,13 @@ def log_(letters: Letters, log: Log = LOG, *, as_json: Json = False) -> None:
 
 
 def _redrive(letters: str, log: str, where: list[str] | None, **given: Any) -> Any:
-    from streams.runtime.redrive import Plan, Redrive  # takes a second to load
+    from streams.runtime.redrive import Redrive, RedrivePlan  # takes a second to load
 
     pairs = dict(one.partition("=")[::2] for one in where or [])
     if unknown := sorted(pairs.keys() - FILTERS.keys()):
         raise typer.BadParameter(f"--where knows no {', '.join(unknown)}: use {', '.join(FILTERS)}")
     settings = Settings.read()
-    plan = Plan(letters=letters, log=log, where=pairs, **given)
+    plan = RedrivePlan(letters=letters, log=log, where=pairs, **given)
     return Redrive(settings.brokers(), plan, max_record=settings.max_message_bytes)
 
 

@@ -47,7 +47,7 @@ class StrictJson(MsgspecDTO[T]):
     def create_openapi_schema(
         cls, field_definition: Any, handler_id: str, schema_creator: Any
     ) -> Reference | Schema:
-        """That of the struct itself."""
+        """Return the schema of the struct itself."""
         del handler_id
         schema: Reference | Schema = schema_creator.for_field_definition(field_definition)
         return schema

@@ -77,7 +77,7 @@ class Lane:
 
     @property
     def number(self) -> int:
-        """Which lane of the application it is."""
+        """The number of the lane in the application."""
         return self._memory.number
 
     @property

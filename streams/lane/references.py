@@ -1,4 +1,4 @@
-"""Which objects messages refer to: a row for each, in the lane that read or wrote it (docs/adr/0010).
+"""The objects that messages refer to: a row for each, in the lane that read or wrote it (docs/adr/0010).
 
 The sweeper deletes what no row names, so a row stays while anything may follow the reference: the message in
 its topic, a repetition of it, a timer, a waiting row, a dead letter. Each of these writes the row anew with

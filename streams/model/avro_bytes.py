@@ -285,7 +285,7 @@ class PlainAvro:
 
 
 def plain_avro(schema: Any) -> PlainAvro | None:
-    """What reads and writes values of a schema, as fastavro has parsed it; None: only fastavro can."""
+    """Return a reader and writer of a schema that fastavro has parsed; None: only fastavro can."""
     try:
         return PlainAvro(_part_of(schema, {}))
     except NotImplementedError:

@@ -38,7 +38,7 @@ Rows: TypeAlias = Callable[[str], R | None]
 
 @dataclass(frozen=True, slots=True)
 class RowOf(Generic[R]):
-    """Which row of the message's key a handler reads and writes; without `subkey`, the one row of the key,
+    """The row of the message's key that a handler reads and writes; without `subkey`, the one row of the key,
     and with `any` those that it asks for.
     """
 

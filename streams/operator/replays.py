@@ -111,5 +111,5 @@ def _place(waiting: Waiting, local: bytes, queue: WaitingQueue, letter: Letter) 
 
 
 def _origin(of: Record) -> tuple[str, int, int, int]:
-    """Which record it was: a topic that was deleted and created again had others at the same offsets."""
+    """Identify a record: a topic that was deleted and created again had others at the same offsets."""
     return of.topic, of.partition, of.offset, of.timestamp

@@ -1,4 +1,4 @@
-"""Which topics positions and rows belong to: a topic that was deleted and created again has the same name,
+"""The topics that positions and rows belong to: a topic that was deleted and created again has the same name,
 and an offset of the former one means another message in it, or none.
 
 Each lane partition records in its lane changelog the ids of its topics, with its positions. A local store

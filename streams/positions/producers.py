@@ -1,4 +1,4 @@
-"""Which transactional producers have written for a lane: what they have marked as handled is handled.
+"""The transactional producers that have written for a lane: what they have marked as handled is handled.
 
 Brokers give them their ids and write those into each batch, so no other client's record has one. The same
 transactional id keeps its producer id, until it was unused for long or its epochs are used up; another cut

@@ -32,7 +32,7 @@ _RECORDS, _BYTES = 2000, 4 * MIB
 _SCHEMA = b"schema:"
 
 
-class Progress(StrEnum):
+class Stage(StrEnum):
     """How far a reshard is."""
 
     NEW = "not begun"
@@ -96,7 +96,7 @@ class Reshard:
 
     # -- before ---------------------------------------------------------------------------------------
 
-    async def progress(self) -> Progress:
+    async def progress(self) -> Stage:
         """How far it is. Raises ReshardRefused where the two applications are no pair of an old and a new."""
         lanes = self._old.changelog(LANE)
         there = (await self._cluster.identity([lanes])).partitions.get(lanes)
@@ -113,8 +113,8 @@ class Reshard:
                 f"{self._new.app_id} has topics already: delete those, or name another application id"
             )
         if not left:
-            return Progress.NEW
-        return Progress.BEGUN if entered else Progress.DONE
+            return Stage.NEW
+        return Stage.BEGUN if entered else Stage.DONE
 
     async def tables(self) -> list[str]:
         """The tables that have a changelog, built-in ones too."""
@@ -148,7 +148,7 @@ class Reshard:
         """Close both applications, and fence all owners of lanes. The topics of the new one are there."""
         self._producer = producer = self._cluster.transactions(f"{self._new.app_id}-reshard")
         await producer.start()
-        is_new = await self.progress() is Progress.NEW
+        is_new = await self.progress() is Stage.NEW
         if is_new:
             await self.check_drained()
             await self._close(left=self._left, entered=self._entered)
@@ -235,7 +235,7 @@ class Reshard:
         """Open the old application again. The new one stays closed: its topics are to be deleted."""
         self._producer = producer = self._cluster.transactions(f"{self._new.app_id}-reshard")
         await producer.start()
-        if await self.progress() is not Progress.BEGUN:
+        if await self.progress() is not Stage.BEGUN:
             raise ReshardRefused(f"no reshard of {self._old.app_id} is under way")
         if await self._closed(self._new) == self._settled:
             raise ReshardRefused(f"all is copied, and topics may have new partitions: {self._settled}")

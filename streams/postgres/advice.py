@@ -20,7 +20,7 @@ _RIGHTS = {
 
 
 def advice(error: asyncpg.PostgresError, role: str = "the role") -> str:
-    """Which right is missing, or which command; empty when nothing is known. It begins with a colon."""
+    """Name the missing right, or the command to run, after a colon; empty when nothing is known."""
     if isinstance(error, _MISSING):
         return ": run `steadfaust db migrate`"
     if isinstance(error, asyncpg.InvalidSchemaNameError):

@@ -35,7 +35,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Answers:
-    """What lanes have done: how much by kind, names of objects, and the partitions that have not answered."""
+    """The answers of lanes: erased things by kind, names of objects, partitions without an answer."""
 
     found: Counter[str] = field(default_factory=Counter)
     objects: set[str] = field(default_factory=set)
@@ -72,8 +72,8 @@ async def ask_lanes(
 
 
 async def left_in_topics(brokers: Brokers, messages: Iterable[str], key: str) -> tuple[list[Left], set[str]]:
-    """What topics of messages, of their retries and their dead letters have of a key, and the names of
-    objects that these records refer to. It reads all that the topics have.
+    """Read topics of messages, of their retries and dead letters, whole; return a key's records in them and
+    the names of objects that these refer to.
     """
     names = {
         name

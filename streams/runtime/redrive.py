@@ -52,7 +52,7 @@ _decode = msgspec.json.Decoder(Replayed).decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RedrivePlan:
     """A choice of records to replay.
 
     Attributes:
@@ -76,7 +76,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Progress:
+class RedriveProgress:
     """Letters that were looked at, that match, that had been replayed before, and that were replayed now;
     `homeless` match and do not say where they came from.
     """
@@ -93,13 +93,13 @@ class Redrive:
     cluster does not have, and ClusterUnavailable.
     """
 
-    def __init__(self, brokers: Brokers, plan: Plan, *, max_record: int = 0) -> None:
+    def __init__(self, brokers: Brokers, plan: RedrivePlan, *, max_record: int = 0) -> None:
         """`max_record`: bytes of a record at most; 0: as clients have it."""
         self._brokers = brokers
         self._plan = plan
         self._options = KafkaOptions(max_batch=max_record) if max_record else KafkaOptions()
         self._partitions: dict[str, int] = {}
-        self.progress = Progress()
+        self.progress = RedriveProgress()
 
     async def log(self) -> list[Replayed]:
         """The log of replays of this topic, in its order. What is no entry of it is passed over."""
@@ -130,7 +130,7 @@ class Redrive:
                 # A topic that was made again has the same offsets, and other times.
                 yield letter, record, done.get((record.partition, record.offset)) == record.timestamp
 
-    async def replay(self, report: Callable[[Progress], None] = lambda _: None) -> Progress:
+    async def replay(self, report: Callable[[RedriveProgress], None] = lambda _: None) -> RedriveProgress:
         """Replay what matches and was not replayed before; `report` is called after each transaction. Raises
         OutcomeUnknown or Fenced where the next replay has to go on: the latter when another one has begun.
         """
@@ -146,7 +146,7 @@ class Redrive:
             await cluster.close()
         return self.progress
 
-    async def _replay(self, transactions: Transactions, report: Callable[[Progress], None]) -> None:
+    async def _replay(self, transactions: Transactions, report: Callable[[RedriveProgress], None]) -> None:
         batch: dict[TP, list[Outgoing]] = {}
         count, size, begun = 0, 0, time.monotonic()
         plan, progress = self._plan, self.progress

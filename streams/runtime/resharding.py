@@ -10,16 +10,16 @@ import msgspec
 from streams.brokers import Brokers
 from streams.model.layout import Layout
 from streams.positions.declared import DEAD_LETTER_ROOM, TopicSpec
-from streams.positions.reshard import Progress, Reshard
+from streams.positions.reshard import Reshard, Stage
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.kafka.topics import KafkaTopics
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reshard does: how far it is, the tables that it copies, and topics that get partitions."""
+class ReshardPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of a reshard: its stage, the tables that it copies, and topics that get partitions."""
 
-    progress: Progress
+    progress: Stage
     tables: list[str]
     topics: list[str]
 
@@ -45,20 +45,20 @@ class Resharding:
         self._sources, self._messages = sources, messages
         self._options = KafkaOptions(max_batch=max_record, max_record=max_record + DEAD_LETTER_ROOM)
 
-    async def plan(self) -> Plan:
-        """What would be done. Raises ReshardRefused, also while messages are left to handle."""
+    async def plan(self) -> ReshardPlan:
+        """Return the plan. Raises ReshardRefused, also while messages are left to handle."""
         async with self._reshard() as reshard, KafkaTopics(self._brokers, self._options) as topics:
             progress = await reshard.progress()
-            if progress is Progress.NEW:
+            if progress is Stage.NEW:
                 await reshard.check_drained()
             found = await topics.describe(self._messages)
             fewer = [name for name, topic in found.items() if topic.partitions < self._new.partitions]
-            return Plan(progress=progress, tables=await reshard.tables(), topics=sorted(fewer))
+            return ReshardPlan(progress=progress, tables=await reshard.tables(), topics=sorted(fewer))
 
     async def run(self, report: Callable[[str], None]) -> dict[str, int]:
         """Do it, or what is left of it; returns the rows of each table. `report` is called with each step."""
         async with self._reshard() as reshard, KafkaTopics(self._brokers, self._options) as topics:
-            if await reshard.progress() is Progress.DONE:
+            if await reshard.progress() is Stage.DONE:
                 return {}
             await self._make_topics(topics, await reshard.tables())
             await reshard.begin()

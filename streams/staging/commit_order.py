@@ -139,9 +139,9 @@ class CommitOrder:
         changes: Mapping[bytes, Change],
         ahead: Mapping[TP, Collection[Range]] = NOTHING_AHEAD,
     ) -> None:
-        """What the first transaction records beside what it handles, or alone when nothing comes: where
-        partitions begin that have no position yet, and changes of the lane's own table by local key.
-        `ahead` is what was handled above the positions from which the lane reads.
+        """Record with the first transaction, or alone when nothing comes, where partitions begin that have no
+        position yet, and changes of the lane's own table by local key. `ahead` is what was handled above the
+        positions from which the lane reads.
         """
         self._advanced |= positions
         self._first = dict(changes)
@@ -153,7 +153,7 @@ class CommitOrder:
             self._first |= changes
 
     def skip_committed(self, batch: Batch) -> Batch:
-        """What was read, without what was handled ahead of the position."""
+        """Return a batch without the records that were handled ahead of the position."""
         ahead = self._ahead.get(batch.tp)
         if ahead is None:
             return batch
@@ -224,7 +224,7 @@ class CommitOrder:
         return encode_position(offset, ahead.ranges)
 
     def committed(self) -> None:
-        """What was staged last is committed."""
+        """Note that the last staged transaction is committed."""
         self.in_commit = self.in_commit_bytes = self._oldest_in_commit = 0
 
     @property

@@ -67,7 +67,7 @@ class Inbox:
         return prefix + message_id
 
     def take(self, staging: StagingArea, prefix: bytes, keys: Sequence[bytes], now: float) -> list[bool]:
-        """Which messages are new, by their inbox keys. The new ones are marked, so that none is new again.
+        """Tell which messages are new, by their inbox keys, and mark these, so that none is new again.
         `prefix` is that of their partition in local keys.
         """
         local = [prefix + key for key in keys]
@@ -80,7 +80,7 @@ class Inbox:
         return new
 
     def seen(self, keys: Sequence[bytes], now: float) -> list[bool]:
-        """Which local keys have been committed before."""
+        """Tell which local keys have been committed before."""
         found = [False] * len(keys)
         for table in self._live(now):
             for i, value in enumerate(self._store.get_many(table, keys)):

@@ -1,4 +1,4 @@
-"""Which messages that a lane sends to itself it may handle before it has read them back: those before which
+"""Decide which of its own messages a lane may handle before it has read them back: those before which
 there is none of their key and topic that it has still to handle (docs/adr/0046-loopback.md).
 """
 

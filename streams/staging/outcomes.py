@@ -178,7 +178,7 @@ class Outcomes:
         return [name for name, change in staged if change is not None and change.value is None]
 
     def _of(self, handler: BoundHandler, name: str, row: Any, arrival: Arrival) -> Sequence[Change]:
-        """What an outcome says under the name of a row."""
+        """Return the changes that an outcome makes under the name of a row."""
         table, subkey, any_row = handler.table_of(name)
         key = arrival.record.key or b""
         if any_row:

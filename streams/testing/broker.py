@@ -12,7 +12,7 @@ from time import time
 
 from streams.errors import TopicMismatch
 from streams.ports import TP, Headers, OpenTransaction, Record
-from streams.testing.log import Log, LogEntry, Transaction, TransactionState
+from streams.testing.log import Log, LoggedRecord, Transaction, TransactionState
 from streams.units import DAY, MIB
 
 _ids = count(1)
@@ -208,7 +208,7 @@ class FakeBroker:
             if e.visible and e.record is not None and e.offset < log.stable
         ]
 
-    def entries(self, tp: TP) -> list[LogEntry]:
+    def entries(self, tp: TP) -> list[LoggedRecord]:
         """All that is in a log: markers, open and aborted records too."""
         return list(self.log(tp).entries())
 

@@ -45,7 +45,7 @@ class Transaction:
         self.offsets: dict[str, dict[TP, int]] = {}
 
 
-class LogEntry(NamedTuple):
+class LoggedRecord(NamedTuple):
     """An offset of a log. A marker has no record; a record outside any transaction has no `transaction`."""
 
     offset: int
@@ -67,7 +67,7 @@ class Log:
         self.tp = tp
         self.start = 0
         self.end = 0
-        self._entries: list[LogEntry] = []
+        self._entries: list[LoggedRecord] = []
         self._open: dict[Transaction, int] = {}
         self._cleaned_at: dict[int, float] = {}
 
@@ -93,7 +93,7 @@ class Log:
         if transaction is not None:
             self._open.setdefault(transaction, offset)
         record = FakeRecord(*self.tp, offset, timestamp, key, value, tuple(headers))
-        self._entries.append(LogEntry(offset, record, transaction))
+        self._entries.append(LoggedRecord(offset, record, transaction))
         self.end += 1
         return offset
 
@@ -111,7 +111,7 @@ class Log:
             records = list(read_batch(self.tp, raw, limit))
         else:
             records = [damaged_batch(self.tp, raw, first, last, head.max_timestamp, "its checksum is wrong")]
-        self._entries += [LogEntry(record.offset, record, None) for record in records]
+        self._entries += [LoggedRecord(record.offset, record, None) for record in records]
         self.end = last + 1
         return first
 
@@ -120,12 +120,12 @@ class Log:
         place = bisect_left(self._entries, offset, key=lambda entry: entry.offset)
         was = self._entries[place]
         record = damaged_batch(self.tp, b"spoiled", offset, offset, -1, "its checksum is wrong")
-        self._entries[place] = LogEntry(offset, record, was.transaction)
+        self._entries[place] = LoggedRecord(offset, record, was.transaction)
 
     def mark(self, transaction: Transaction) -> None:
         """Write the marker of a transaction that has ended."""
         self._open.pop(transaction, None)
-        self._entries.append(LogEntry(self.end, None, transaction))
+        self._entries.append(LoggedRecord(self.end, None, transaction))
         self.end += 1
 
     def read(
@@ -152,7 +152,7 @@ class Log:
                     return records, entry.offset + 1
         return records, max(position, stable)
 
-    def entries(self, start: int = 0) -> Iterator[LogEntry]:
+    def entries(self, start: int = 0) -> Iterator[LoggedRecord]:
         """The log from an offset on, markers and aborted records too."""
         first = bisect_left(self._entries, start, key=lambda entry: entry.offset)
         yield from self._entries[first:]
@@ -171,7 +171,7 @@ class Log:
             e.record.key: e.offset for e in self._entries if e.record and e.visible and e.offset < stable
         }
 
-        def kept(entry: LogEntry) -> bool:
+        def kept(entry: LoggedRecord) -> bool:
             if entry.offset >= stable or entry.record is None:
                 return True
             if not entry.visible or latest[entry.record.key] != entry.offset:

@@ -1,5 +1,6 @@
-"""Which traces are recorded, and spans of requests. A caller's decision is kept; else a part of what begins
-here is recorded, and no more than so many a second, so that a burst does not cost more than its share.
+"""Decide which traces are recorded, and record spans of requests. A caller's decision is kept; else a part
+of the traces that begin here is recorded, and so many a second at most, so that a burst costs no more than
+its share.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from streams.model.operations import HandlerCommand, LetterCommand
 from streams.model.table import Table
 from streams.ports import TP
 from streams.positions import reshard
-from streams.positions.reshard import Progress, Reshard
+from streams.positions.reshard import Reshard, Stage
 from streams.testing.cluster import FakeCluster
 from streams.testing.faults import LaneKilled, ScriptedFaults
 
@@ -79,7 +79,7 @@ async def resharded(world: World, app: Application, faults: Any = None) -> dict[
     for topic in app.message_codecs:
         await world.add_partitions(topic, app.layout.partitions)
     await run.end()
-    assert await run.progress() is Progress.DONE
+    assert await run.progress() is Stage.DONE
     return found
 
 

@@ -1,5 +1,5 @@
-"""What aiokafka's consumer makes of a fetched answer, with one difference for a reader of ours: what cannot
-be read comes as a `Damaged` record in its place, and what follows it is read.
+"""Records of a fetched answer as aiokafka's consumer reads them, with one difference for a reader of ours:
+what cannot be read comes as a `Damaged` record in its place, and what follows it is read.
 
 aiokafka raises there, again at each fetch, so that one record of a client stops a partition for ever; and it
 decompresses without a bound.

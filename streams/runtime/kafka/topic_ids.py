@@ -100,7 +100,7 @@ class TopicIdsRequest(Request[_MetadataRequest_v12]):
 
 
 def identity_in(answer: Any) -> Identity:
-    """What an answer says. Topics that there are not are left out. Raises the broker's error."""
+    """Read topic ids and partitions from an answer, without missing topics. Raises the broker's error."""
     topics, partitions = {}, {}
     for topic in answer.to_object()["topics"]:
         if topic["error_code"] == UnknownTopicOrPartitionError.errno:

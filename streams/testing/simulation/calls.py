@@ -1,4 +1,4 @@
-"""What handlers are called with in a run, and what they answer."""
+"""The calls of handlers in a run: their arguments and answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Call:
 
     @property
     def place(self) -> Place:
-        """What it is about."""
+        """The handler and the message that it is about."""
         return self.handler, self.envelope.identity
 
 
@@ -85,7 +85,7 @@ class CallClock:
 
 
 class Calls:
-    """Those of a run, in the order in which they ended. Only the functions of its wiring are watched."""
+    """The calls of a run, in the order in which they ended. Only the functions of its wiring are watched."""
 
     def __init__(self, now: Callable[[], float], lane_is_current: Callable[[Process, bytes], bool]) -> None:
         self.ended: list[Call] = []

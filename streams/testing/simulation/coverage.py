@@ -1,4 +1,4 @@
-"""Which fault has struck in which state of a lane: what was never met together is visible."""
+"""Count which fault struck in which state of a lane, so that a pair which never met is visible."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _state(lane: Lane) -> str:
 
 
 def unmet(counts: Mapping[Strike, int]) -> list[Strike]:
-    """What was never met together, though it can be."""
+    """Return the pairs of fault and state that never met, though they can."""
     return [each for kind in OFTEN for state in MET if not counts.get(each := Strike(kind, state))]
 
 

@@ -24,13 +24,13 @@ def kinds(rng: Random, versions: Sequence[Changes]) -> Mapping[str, Callable[[],
 
 
 def cuts(rng: Random, partitions: int, machines: int) -> tuple[Any, ...]:
-    """What makes another number of lanes from a seed: how many, when, and which worker is frozen."""
+    """Draw a change of the number of lanes: how many, when, which worker is frozen and for how long."""
     frozen = rng.choice((None, None, rng.randrange(machines)))
     return rng.randint(1, partitions), rng.choice((0.5, 4.0, 12.0)), frozen, rng.choice((11.0, 20.0, 40.0))
 
 
 class Deploys(Part):
-    """Those of a run. A version is made of the one that was planned: what it does not change is as it was."""
+    """The deploys of a run. A version is made of the planned one, and changes nothing else in it."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)

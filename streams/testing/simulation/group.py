@@ -28,7 +28,7 @@ class Joins(Protocol):
         """Whether it heartbeats."""
 
     def claims(self) -> Member:
-        """What it says of itself when it joins."""
+        """The member's own description, which it sends when it joins."""
 
     def unsure(self) -> None:
         """It hears that a rebalance has begun."""

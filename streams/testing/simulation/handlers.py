@@ -36,10 +36,10 @@ WHAT_TO_DO = """\
 
 @dataclass(slots=True)
 class SimulatedWorld(World):
-    """What a run has left behind.
+    """The rows, dead letters and resources that a run has left.
 
     Attributes:
-        resources: those of the run.
+        resources: what its handlers use from outside, by name.
         dead: the messages that were given up, each with its handler.
     """
 

@@ -49,10 +49,10 @@ class Subject(Protocol):
     """A part of a run, as it is judged."""
 
     def missing(self) -> list[str]:
-        """What is still to be done; empty when all is settled."""
+        """Return the work that is left; empty when all is settled."""
 
     def judge(self) -> list[Finding]:
-        """What does not hold, when all is settled."""
+        """Return the invariants that do not hold, when all is settled."""
 
 
 class Judged(Protocol):
@@ -77,7 +77,7 @@ class Judged(Protocol):
 
     @property
     def beside(self) -> Sequence[Subject]:
-        """Those without messages."""
+        """The subjects without messages."""
 
 
 def rows(run: Judged, table: str) -> dict[tuple[str, str], bytes]:
@@ -121,7 +121,7 @@ def letters_in(run: Judged) -> dict[tuple[int, bytes], Letter]:
 
 
 def missing(run: Judged) -> list[str]:
-    """What is still to be done; empty when all is settled."""
+    """Return the work that is left; empty when all is settled."""
     lanes: dict[int, str] = {}
     for worker in run.workers:
         if worker is not None:
@@ -147,7 +147,7 @@ def missing(run: Judged) -> list[str]:
 
 
 def judge(run: Judged) -> list[Finding]:
-    """What does not hold, when all is settled."""
+    """Return the invariants that do not hold, when all is settled."""
     found = [each for part in run.parts for each in part.judge()]
     return [*found, *_positions(run), *_stores(run), *_dead_letters(run)]
 

@@ -207,11 +207,11 @@ class HereClock:
 
 @dataclass
 class Outside:
-    """What handlers ask that is not Kafka, such as a gateway.
+    """A service that handlers ask beside Kafka, such as a gateway.
 
     Attributes:
         is_down: each request fails.
-        is_healed: what was wrong with messages for a while is mended.
+        is_healed: messages that failed for a while succeed.
     """
 
     is_down: bool = False

@@ -1,4 +1,4 @@
-"""What happens in a simulated run, as data: it is printed, and made smaller when the run fails."""
+"""The events of a simulated run, as data: it is printed, and made smaller when the run fails."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ WRONG = frozenset(("lane_error", "lane_quarantined", "standby_error"))
 
 @dataclass
 class Result:
-    """What became of a run."""
+    """The result of a run: findings, trace and coverage."""
 
     findings: list[Finding]
     trace: list[str]

@@ -369,7 +369,7 @@ class Run:
         self.cluster.inject(Fault[fault], skip=skip)
 
     def do_outage(self, seconds: float) -> None:
-        """What is outside is away."""
+        """Nothing outside Kafka answers for some seconds."""
         self.outside.is_down = True
         self.later(seconds, setattr, self.outside, "is_down", False)
 
@@ -420,7 +420,7 @@ class Run:
             self.later(seconds, self.cluster.limits.__setitem__, topic, was)
 
     def do_heal(self) -> None:
-        """What was wrong with messages for a while is mended."""
+        """Messages that failed for a while succeed from now on."""
         self.outside.is_healed = True
 
     def do_operate(self, kind: str, twice: bool) -> None:  # noqa: FBT001 - as a plan has it
@@ -473,7 +473,7 @@ class Run:
 
 
 class Shape(Protocol):
-    """What a plan has of a part: data, which is printed and makes the part."""
+    """A part as a plan has it: data, which is printed and makes the part."""
 
     def part(self, run: Run) -> Part:
         """The part of a run."""
@@ -496,7 +496,7 @@ class Part:
         return ()
 
     def resources(self) -> Mapping[str, Any]:
-        """What its handlers need from outside, by name."""
+        """Return the resources that its handlers need, by name."""
         return {}
 
     def claims(self) -> ClaimChecks | None:
@@ -517,9 +517,9 @@ class Part:
         """All is settled, and no worker runs any more."""
 
     def missing(self) -> list[str]:
-        """What is still to be done; empty when all is settled."""
+        """Return the work that is left; empty when all is settled."""
         return []
 
     def judge(self) -> list[Finding]:
-        """What does not hold, when all is settled."""
+        """Return the invariants that do not hold, when all is settled."""
         return []

@@ -1,4 +1,4 @@
-"""What people do to topics: cut, grown, deleted and made again; and the operator who goes on from there."""
+"""Topics that people change: cut, grown, deleted and made again; and the operator who goes on from there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streams.lane.state import LaneState
 from streams.model.layout import LANE
 from streams.ports import TP
 from streams.positions.review import At, Standing, accept, standings
-from streams.testing.log import LogEntry
+from streams.testing.log import LoggedRecord
 from streams.testing.simulation.judge import Removed
 from streams.testing.simulation.run import Part, Run
 
@@ -56,7 +56,7 @@ _ACCEPT = re.compile("accept --topic ([^`]+)`")
 
 
 class Topics(Part):
-    """Those of a run.
+    """The changed topics of a run.
 
     Attributes:
         reset: when an operator has accepted that the rows of a changelog are gone, by topic, in the loop's
@@ -70,7 +70,7 @@ class Topics(Part):
         self._noticed_by = 0.0
         self._operator: asyncio.Task[None] | None = None
         #: Removed while their transaction was open: it may commit all the same.
-        self._open: list[LogEntry] = []
+        self._open: list[LoggedRecord] = []
         #: Deleted, and no operator has gone on with what came after: lanes read nothing of that, whatever
         #: position a commit under way has left in it.
         self._unaccepted: set[str] = set()

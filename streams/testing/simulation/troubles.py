@@ -102,7 +102,7 @@ class _Foreigner:
 
 
 class Troubles(Part):
-    """Those of a run."""
+    """The troubles of a run."""
 
     def do_kill_opening(self, number: int, point: str, nth: int, lost: int) -> None:
         """Start a worker again, and kill it at a request of its lanes' openings."""

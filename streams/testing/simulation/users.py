@@ -49,7 +49,7 @@ class SimulationFailed(AssertionError):
 
 @dataclass(frozen=True)
 class Simulated:
-    """What is simulated.
+    """The user's application, workload and seed of a simulation.
 
     Arguments:
         app: the wiring, or a worker that has one.

@@ -33,7 +33,7 @@ class Points:
         self._planned[point, self.reached[point] + nth] = action
 
     def call_off(self) -> None:
-        """What has not happened does not happen any more."""
+        """Drop the faults that are still planned."""
         self._planned.clear()
 
     async def reach(self, point: str) -> None:
@@ -109,7 +109,7 @@ class SimulatedWorker:
         return sorted(self.host.lanes.keys() - set(self.given.active))
 
     def claims(self) -> Member:
-        """What it says of itself when it joins."""
+        """The worker's own description, which it sends when it joins."""
         layout = self.app.layout
         return Member(
             layout.partitions,

@@ -20,7 +20,7 @@ _BAD_OUTCOMES = ("refused", "error", "timed_out")
 
 
 @dataclass(slots=True, kw_only=True)
-class Step:
+class StoryStep:
     """A handler with a message; without a handler, a message that could not be decoded.
 
     Attributes:
@@ -82,7 +82,7 @@ class Story:
     heading: str
     why: str
     left: str
-    steps: list[Step]
+    steps: list[StoryStep]
     others: list[TimelineEntry]
     loose: list[RowChange]
     ended: int
@@ -110,14 +110,14 @@ def story(answer: TimelineAnswer) -> Story:
     )
 
 
-def _steps(answer: TimelineAnswer) -> tuple[list[Step], list[TimelineEntry]]:
+def _steps(answer: TimelineAnswer) -> tuple[list[StoryStep], list[TimelineEntry]]:
     """The steps in order of time, and the entries that are none."""
     caused: dict[int, list[TimelineEntry]] = {}
     for entry in answer.entries:
         caused.setdefault(entry.cause, []).append(entry)
     first = epoch_seconds(answer.entries[0].time) if answer.entries else None
     changes = answer.changes_by_step
-    steps: list[Step] = []
+    steps: list[StoryStep] = []
     for entry in answer.entries:
         if entry.kind in AGAIN and entry.cause:
             continue  # an attempt of the step that it was caused by
@@ -141,14 +141,14 @@ def _steps(answer: TimelineAnswer) -> tuple[list[Step], list[TimelineEntry]]:
     return steps, [each for each in answer.entries if not each.handlers or each.kind in AGAIN]
 
 
-def _of_entry(entry: TimelineEntry, again: Sequence[TimelineEntry]) -> list[Step]:
+def _of_entry(entry: TimelineEntry, again: Sequence[TimelineEntry]) -> list[StoryStep]:
     """The steps of a message: one for each of its handlers, or one without, where none has seen it."""
     unseen = any(each.kind == "dead letter" and not each.handlers for each in again)
     names = (
         [""] if unseen else list(dict.fromkeys([*entry.handlers, *(n for e in again for n in e.handlers)]))
     )
     return [
-        Step(
+        StoryStep(
             entry=entry,
             handler=name,
             begin=entry.after_ms,
@@ -159,11 +159,11 @@ def _of_entry(entry: TimelineEntry, again: Sequence[TimelineEntry]) -> list[Step
     ]
 
 
-def _owner(steps: Sequence[Step], service: str) -> Step:
+def _owner(steps: Sequence[StoryStep], service: str) -> StoryStep:
     return next((step for step in steps if step.service == service), steps[0])
 
 
-def _mark(steps: Sequence[Step], answer: TimelineAnswer, reason: str) -> None:
+def _mark(steps: Sequence[StoryStep], answer: TimelineAnswer, reason: str) -> None:
     """Set the states of the steps, and which one decided. All that begins later is its undo, where there is a
     reason: what was done before is undone then.
     """
@@ -198,7 +198,7 @@ def _failure(sent: TimelineEntry) -> str:
     return f"{str(value['outcome']).replace('_', ' ')}: {value.get('reason', '')}" if bad else ""
 
 
-def _decision(steps: Sequence[Step], reason: str) -> Step | None:
+def _decision(steps: Sequence[StoryStep], reason: str) -> StoryStep | None:
     """The step that sent the first message with the saga's reason; else the one that failed for good."""
     if reason:
         for step in steps:
@@ -219,7 +219,7 @@ def _has(value: Any, text: str) -> bool:
 # -- in words ---------------------------------------------------------------------------------------------
 
 
-def _outcome(answer: TimelineAnswer, steps: Sequence[Step]) -> tuple[str, str, str, str]:
+def _outcome(answer: TimelineAnswer, steps: Sequence[StoryStep]) -> tuple[str, str, str, str]:
     """The status as a pill (kind, word, icon), and the heading."""
     name, held = answer.asked, answer.held
     if held is None:
@@ -265,7 +265,7 @@ def _of_saga(name: str, status: str, reason: str, *, stalled: bool) -> tuple[str
     return "run", "Runs", "", f"{name} is under way"
 
 
-def _why(steps: Sequence[Step]) -> str:
+def _why(steps: Sequence[StoryStep]) -> str:
     decided = next((step for step in steps if step.decides), None)
     if decided is None:
         return ""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from streams.model.envelope import epoch_seconds
 from streams.web.base.formatting import seconds_text
-from streams.web.history.story import Step, Story
+from streams.web.history.story import Story, StoryStep
 
 #: Part of the whole time from which on a gap is folded, and the room that it takes then.
 _LONG, FOLDED = 0.4, 11.0
@@ -49,7 +49,7 @@ class Track(NamedTuple):
     bars: list[Bar]
 
 
-class Lane(NamedTuple):
+class Swimlane(NamedTuple):
     """The tracks of a service."""
 
     service: str
@@ -60,7 +60,7 @@ class Swimlanes(NamedTuple):
     """All of it."""
 
     marks: list[Mark]
-    lanes: list[Lane]
+    lanes: list[Swimlane]
     span: str
 
 
@@ -82,20 +82,20 @@ def swimlanes(story: Story) -> Swimlanes:
     total = max((each.end for each in busy), default=0)
     folds = _gaps(busy, total)
     place = _placing(total, folds)
-    lanes: dict[str, dict[str, list[Step]]] = {}
+    lanes: dict[str, dict[str, list[StoryStep]]] = {}
     for step in steps:
         lanes.setdefault(step.service, {}).setdefault(step.handler, []).append(step)
     return Swimlanes(
         marks=_marks(total, folds, place),
         lanes=[
-            Lane(service, [_track(handler, found, spans, place) for handler, found in tracks.items()])
+            Swimlane(service, [_track(handler, found, spans, place) for handler, found in tracks.items()])
             for service, tracks in lanes.items()
         ],
         span=seconds_text(total / 1000),
     )
 
 
-def _spans(step: Step) -> list[_Span]:
+def _spans(step: StoryStep) -> list[_Span]:
     """A step as spans: each attempt that failed, the wait until the next one, and the last attempt."""
     kinds = {"done": "", "retry": "", "wait": "wait"}
     took, begin, spans = f"{step.handler} took {step.entry.type}", step.begin, []
@@ -159,7 +159,7 @@ def _marks(total: int, folds: Sequence[tuple[int, int]], place: Callable[[int], 
 
 
 def _track(
-    handler: str, steps: Sequence[Step], spans: dict[int, list[_Span]], place: Callable[[int], float]
+    handler: str, steps: Sequence[StoryStep], spans: dict[int, list[_Span]], place: Callable[[int], float]
 ) -> Track:
     bars: list[Bar] = []
     overlap = any(one.end > other.begin for one, other in pairwise(steps))
@@ -174,7 +174,7 @@ def _track(
     return Track(handler.partition(".")[2], _took(steps), bars)
 
 
-def _took(steps: Sequence[Step]) -> str:
+def _took(steps: Sequence[StoryStep]) -> str:
     ms = max(step.end for step in steps) - min(step.begin for step in steps)
     took = seconds_text(ms / 1000) if ms else "<1 ms"
     tries = sum(len(step.again) for step in steps)

@@ -42,7 +42,7 @@ class Warned(msgspec.Struct, frozen=True, kw_only=True):
     do: str = ""
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class FlowProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a copy of changelogs is.
 
     Attributes:
@@ -81,7 +81,7 @@ class LanePart(msgspec.Struct, frozen=True, kw_only=True):
     idle: float
     stuck: bool
     error: str
-    recovery: Progress | None = None
+    recovery: FlowProgress | None = None
 
 
 class StandbyPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ class StandbyPart(msgspec.Struct, frozen=True, kw_only=True):
 
     lane: int
     behind: int | None
-    copying: Progress | None = None
+    copying: FlowProgress | None = None
 
 
 class TopicPart(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,10 +12,10 @@ from streams.policy.breaker import BreakerState
 from streams.retry.gate import HandlerGate
 from streams.web.base.view import LaneView, StandbyView, WorkerView
 from streams.web.overview.flow_answers import (
+    FlowProgress,
     HandlerPart,
     LaneCounts,
     LanePart,
-    Progress,
     StandbyPart,
     TopicPart,
     Warned,
@@ -74,13 +74,13 @@ def lane_counts(lane: int, sample: LaneSample) -> LaneCounts:
     )
 
 
-def progress(total: int, left: int, seconds: float) -> Progress | None:
+def progress(total: int, left: int, seconds: float) -> FlowProgress | None:
     """Of a copy that had so much to do; None: nothing is left."""
     if left <= 0:
         return None
     copied = max(0, total - left)
     rate = copied / seconds if seconds > 0 else 0.0
-    return Progress(
+    return FlowProgress(
         copied=copied,
         total=max(total, left),
         percent=int(100 * copied / max(total, left)),

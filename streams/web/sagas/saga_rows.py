@@ -49,7 +49,7 @@ class SagaKind(NamedTuple):
     repairs: type[Repair] | None = None
 
 
-class Wanted(NamedTuple):
+class SagaFilter(NamedTuple):
     """Which sagas are meant. Times in epoch seconds."""
 
     status: str
@@ -98,13 +98,13 @@ def _orchestrated(handler: SagaHandler, _: str, row: SagaRow) -> SagaView:
     return orchestrated(row, "" if row.ended else handler.why_waits(row))
 
 
-def wanted_of(query: Query, now: float) -> Wanted:
+def wanted_of(query: Query, now: float) -> SagaFilter:
     """The filter of a query: `status`, `stalled`, and `older`, an age in seconds. Raises Problem 400."""
     status = query.get("status", "")
     if status and status not in STATUSES:
         raise Problem(400, "bad_status", f"status is {status!r}: use {', '.join(STATUSES)}")
     until = now - age_of(query, "older") if query.get("older") else float("inf")
-    return Wanted(status, query.get("stalled", "") not in ("", "0", "false"), until)
+    return SagaFilter(status, query.get("stalled", "") not in ("", "0", "false"), until)
 
 
 # -- a lane's ---------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def in_index(place: bytes) -> bool:
     return place[:1] == _IN_INDEX
 
 
-def check_place(place: bytes, wanted: Wanted) -> None:
+def check_place(place: bytes, wanted: SagaFilter) -> None:
     """Raises Problem 400 for a cursor of another list."""
     if in_index(place) and _status_at(place[1:]) not in wanted.statuses:
         raise Problem(400, "bad_cursor", "the cursor is of a list of another status")
@@ -127,7 +127,7 @@ def _status_at(place: bytes) -> str:
 
 
 async def sagas_by_index(
-    view: WorkerView, lane: int, begin: bytes, wanted: Wanted
+    view: WorkerView, lane: int, begin: bytes, wanted: SagaFilter
 ) -> AsyncIterator[tuple[bytes, SagaAnswer | None]]:
     """Every entry that may be of a saga that is meant, by its place in the index; with the saga where it is
     still so. Of each status the oldest come first.
@@ -163,7 +163,7 @@ async def sagas_of_lane(
     view: WorkerView,
     lane: int,
     begin: bytes,
-    wanted: Wanted,
+    wanted: SagaFilter,
     pause: Callable[[], Awaitable[None]] = let_others,
 ) -> AsyncIterator[tuple[bytes, SagaAnswer | None]]:
     """Every row that may be a saga, by its place in the lane; with the saga where it is one that is meant."""
@@ -235,5 +235,5 @@ def stalled_names(view: WorkerView, store: Store) -> Iterator[str]:
     """The name of each saga that takes too long, by the index."""
     names = {kind.table: kind.name for kind in kinds(view)}
     until = view.now() - view.application.lane_options.saga_limit
-    for found in _listed(store, Wanted("", stalled=True, until=until).statuses, b"", until):
+    for found in _listed(store, SagaFilter("", stalled=True, until=until).statuses, b"", until):
         yield names[found.table]

@@ -29,8 +29,8 @@ from streams.web.sagas.saga_answers import (
     step_answer,
 )
 from streams.web.sagas.saga_rows import (
+    SagaFilter,
     SagaKind,
-    Wanted,
     check_place,
     in_index,
     kinds,
@@ -185,7 +185,7 @@ async def _part(view: WorkerView, query: Query, asked_by: str | None, ask: AskOw
 
 
 async def _list_of(
-    view: WorkerView, lane: int, begin: bytes, wanted: Wanted
+    view: WorkerView, lane: int, begin: bytes, wanted: SagaFilter
 ) -> AsyncIterator[tuple[bytes, SagaAnswer | None]]:
     """The list of a lane, from the index where there is one, and it has caught up."""
     if not in_index(begin) and (begin or wanted.all or not await is_indexed(view, lane)):

@@ -39,7 +39,7 @@ AskOwner = Callable[[str, str, Query], Awaitable[WaitingPage]]
 MOST_LOOKED_AT = 2_000
 
 
-class Wanted(NamedTuple):
+class WaitingFilter(NamedTuple):
     """Which queues are meant; empty: any. `begin` is the place behind which the page begins."""
 
     handler: str
@@ -75,17 +75,22 @@ async def list_waiting(view: WorkerView, query: Query, *, asked_by: str | None, 
     return _merged(parts, wanted)
 
 
-def _wanted(query: Query) -> Wanted:
+def _wanted(query: Query) -> WaitingFilter:
     reason, begin = query.get("reason", ""), decode_cursor(query.get("cursor", ""))
     if reason and reason not in REASONS:
         raise Problem(400, "bad_reason", f"reason is {reason!r}: use {', '.join(REASONS)}")
     if begin and len(begin) < TIME:
         raise Problem(400, "bad_cursor", "the cursor is of another list")
-    return Wanted(query.get("handler", ""), reason, begin, decode_limit(query.get("limit", "")))
+    return WaitingFilter(query.get("handler", ""), reason, begin, decode_limit(query.get("limit", "")))
 
 
 async def _of_owner(
-    view: WorkerView, owner: str | None, lanes: Sequence[int], query: Query, wanted: Wanted, ask: AskOwner
+    view: WorkerView,
+    owner: str | None,
+    lanes: Sequence[int],
+    query: Query,
+    wanted: WaitingFilter,
+    ask: AskOwner,
 ) -> WaitingPage:
     if owner == view.url:
         return await _of_lanes(view, lanes, query, wanted)
@@ -99,7 +104,9 @@ async def _of_owner(
     return WaitingPage(waiting=[], looked=0, left_out=dict.fromkeys(lanes, why), next="")
 
 
-async def _of_lanes(view: WorkerView, lanes: Sequence[int], query: Query, wanted: Wanted) -> WaitingPage:
+async def _of_lanes(
+    view: WorkerView, lanes: Sequence[int], query: Query, wanted: WaitingFilter
+) -> WaitingPage:
     pages = []
     for lane in lanes:
         try:
@@ -123,7 +130,7 @@ async def _of_lanes(view: WorkerView, lanes: Sequence[int], query: Query, wanted
     return _merged(pages, wanted)
 
 
-def _merged(pages: Sequence[WaitingPage], wanted: Wanted) -> WaitingPage:
+def _merged(pages: Sequence[WaitingPage], wanted: WaitingFilter) -> WaitingPage:
     """Pages of different lanes as one, in the order of all. A page with a next one knows nothing of what is
     behind its cursor, so nothing behind the least of these is in the answer.
     """
@@ -152,7 +159,7 @@ def _merged(pages: Sequence[WaitingPage], wanted: Wanted) -> WaitingPage:
 # -- one lane ---------------------------------------------------------------------------------------------
 
 
-async def _of_lane(view: WorkerView, lane: int, wanted: Wanted) -> _LanePart:
+async def _of_lane(view: WorkerView, lane: int, wanted: WaitingFilter) -> _LanePart:
     """The part of a lane: from its index, or, where there is none yet, from so many of its queues."""
     store = readable_store(view, lane)
     up_to_date = await is_indexed(view, lane)
@@ -174,7 +181,9 @@ async def _of_lane(view: WorkerView, lane: int, wanted: Wanted) -> _LanePart:
     return _LanePart(found, len(found), b"", behind)
 
 
-def _listed(view: WorkerView, store: Store, lane: int, wanted: Wanted) -> Iterator[tuple[bytes, bytes]]:
+def _listed(
+    view: WorkerView, store: Store, lane: int, wanted: WaitingFilter
+) -> Iterator[tuple[bytes, bytes]]:
     """The order and the local key of each queue that may be meant, the oldest first."""
     order, local = wanted.begin[:TIME], wanted.begin[TIME:]
     lists = []
@@ -190,7 +199,7 @@ def _listed(view: WorkerView, store: Store, lane: int, wanted: Wanted) -> Iterat
         yield each.order, each.local
 
 
-async def _without_index(view: WorkerView, lane: int, wanted: Wanted) -> _LanePart:
+async def _without_index(view: WorkerView, lane: int, wanted: WaitingFilter) -> _LanePart:
     store, found, looked, unsorted = readable_store(view, lane), [], 0, ""
     async for local, _ in rows_of(view, QUEUES, lane):
         if looked == MOST_LOOKED_AT:
@@ -208,7 +217,7 @@ async def _without_index(view: WorkerView, lane: int, wanted: Wanted) -> _LanePa
     return _LanePart(found[: wanted.limit], looked, until, unsorted)
 
 
-async def _of_key(view: WorkerView, lane: int, key: str, wanted: Wanted) -> _LanePart:
+async def _of_key(view: WorkerView, lane: int, key: str, wanted: WaitingFilter) -> _LanePart:
     """All that waits of a key, each handler's in its order."""
     store, looked = readable_store(view, lane), 0
     found: list[tuple[bytes, WaitingAnswer]] = []
