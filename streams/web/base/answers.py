@@ -133,6 +133,12 @@ class RowAnswer(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     hex: str = ""
 
+    @property
+    def status(self) -> str:
+        """The text of its field `status`; empty: it has none."""
+        found = self.value.get("status") if isinstance(self.value, dict) else ""
+        return found if isinstance(found, str) else ""
+
 
 class StaleAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A notice that rows are from a standby's copy, because their owner does not answer.

@@ -1,10 +1,12 @@
-"""Where the time of a story went: a lane for each service, a track for each handler, gaps folded. Pure.
+"""Where the time of a story or a saga went: a lane for each service, a track for each handler or step, gaps
+folded. Pure.
 
 Places are per cent of the width.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,12 +15,15 @@ from typing import NamedTuple
 from streams.model.envelope import epoch_seconds
 from streams.web.base.formatting import seconds_text
 from streams.web.history.story import Story, StoryStep
+from streams.web.sagas.saga_answers import SagaShown, StepAnswer
 
 #: Part of the whole time from which on a gap is folded, and the room that it takes then.
 _LONG, FOLDED = 0.4, 11.0
 #: Room of all, of the shortest bar, and between two texts of the axis.
 _ROOM, _LEAST, _APART = 97.0, 0.8, 8.0
 _TICKS = 7
+#: An attempt of a saga's step failed, in its log, and the seconds until the next one.
+_AGAIN = re.compile(r"; again in (\S+) s$")
 
 
 class Bar(NamedTuple):
@@ -49,7 +54,7 @@ class Track(NamedTuple):
     bars: list[Bar]
 
 
-class Swimlane(NamedTuple):
+class Lane(NamedTuple):
     """The tracks of a service."""
 
     service: str
@@ -60,14 +65,15 @@ class Swimlanes(NamedTuple):
     """All of it."""
 
     marks: list[Mark]
-    lanes: list[Swimlane]
+    lanes: list[Lane]
     span: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Part of a step: milliseconds, kind of bar, title."""
+    """Part of a step: what its bar leads to, milliseconds, kind of bar, title."""
 
+    number: int
     begin: int
     end: int
     kind: str
@@ -76,21 +82,43 @@ class _Span:
 
 def swimlanes(story: Story) -> Swimlanes:
     """The picture of a story's steps."""
-    steps = [step for step in story.steps if step.handler]
-    spans = {id(step): _spans(step) for step in steps}
-    busy = [each for found in spans.values() for each in found if each.kind != "wait"]
-    total = max((each.end for each in busy), default=0)
-    folds = _gaps(busy, total)
+    tracks: dict[tuple[str, str], list[StoryStep]] = {}
+    for step in story.steps:
+        if step.handler:
+            tracks.setdefault((step.service, step.handler.partition(".")[2]), []).append(step)
+    return _drawn(
+        [
+            (service, name, _took(steps), [_spans(step) for step in steps])
+            for (service, name), steps in tracks.items()
+        ]
+    )
+
+
+def saga_lanes(shown: SagaShown) -> Swimlanes:
+    """The picture of a saga's steps: what was done and undone, and the waits between attempts."""
+    tracks = []
+    for step in shown.steps:
+        if spans := _step_spans(shown, step):
+            service, _, action = step.action.partition(".")
+            name = action if step.name == step.action else step.name
+            took = seconds_text((spans[-1].end - spans[0].begin) / 1000)
+            tries = f", {step.attempts} tries" if step.attempts > 1 else ""
+            tracks.append((service, name, took + tries, [spans]))
+    return _drawn(tracks)
+
+
+def _drawn(tracks: Sequence[tuple[str, str, str, list[list[_Span]]]]) -> Swimlanes:
+    """Tracks by service, name and text, drawn to one scale."""
+    spans = [each for *_, rows in tracks for row in rows for each in row]
+    total = max((each.end for each in spans), default=0)
+    folds = _gaps([each for each in spans if each.kind != "wait"], total)
     place = _placing(total, folds)
-    lanes: dict[str, dict[str, list[StoryStep]]] = {}
-    for step in steps:
-        lanes.setdefault(step.service, {}).setdefault(step.handler, []).append(step)
+    lanes: dict[str, list[Track]] = {}
+    for service, name, took, rows in tracks:
+        lanes.setdefault(service, []).append(Track(name, took, _bars(rows, place)))
     return Swimlanes(
         marks=_marks(total, folds, place),
-        lanes=[
-            Swimlane(service, [_track(handler, found, spans, place) for handler, found in tracks.items()])
-            for service, tracks in lanes.items()
-        ],
+        lanes=[Lane(service, found) for service, found in lanes.items()],
         span=seconds_text(total / 1000),
     )
 
@@ -98,17 +126,45 @@ def swimlanes(story: Story) -> Swimlanes:
 def _spans(step: StoryStep) -> list[_Span]:
     """A step as spans: each attempt that failed, the wait until the next one, and the last attempt."""
     kinds = {"done": "", "retry": "", "wait": "wait"}
-    took, begin, spans = f"{step.handler} took {step.entry.type}", step.begin, []
-    for number, again in enumerate(step.again, 1):
-        spans.append(_Span(begin, again.after_ms, "bad", f"{took}, attempt {number} failed"))
+    took, begin, number = f"{step.handler} took {step.entry.type}", step.begin, step.entry.number
+    spans = []
+    for tried, again in enumerate(step.again, 1):
+        spans.append(_Span(number, begin, again.after_ms, "bad", f"{took}, attempt {tried} failed"))
         due, at = epoch_seconds(again.failure.get("due", "")), epoch_seconds(again.time)
         begin = again.after_ms
         if due is not None and at is not None and due > at:
             begin = min(again.after_ms + round(1000 * (due - at)), max(step.end, again.after_ms))
-            spans.append(_Span(again.after_ms, begin, "wait", "waits for a retry"))
+            spans.append(_Span(number, again.after_ms, begin, "wait", "waits for a retry"))
     if step.letter is None:
         kind = kinds.get(step.state, step.state)
-        spans.append(_Span(begin, max(begin, step.end), kind, f"{took}: {step.summary}"))
+        spans.append(_Span(number, begin, max(begin, step.end), kind, f"{took}: {step.summary}"))
+    return spans
+
+
+def _step_spans(shown: SagaShown, step: StepAnswer) -> list[_Span]:
+    """A saga's step as spans, from the log; of a choreographed saga, each event since the one before."""
+    start, now = epoch_seconds(shown.saga.created_at) or 0.0, round(1000 * shown.saga.elapsed)
+    ends = {"failed": "bad", "compensated": "undo"}
+    spans: list[_Span] = []
+    begin, before = None, 0
+    for entry in shown.log:
+        ms = round(1000 * ((epoch_seconds(entry.time) or start) - start))
+        if entry.step == step.name:
+            again = _AGAIN.search(entry.detail)
+            begin = begin if entry.before else before
+            if begin is not None and (again or entry.before != entry.after):
+                status = "failed" if again else entry.after if entry.before else step.status
+                title = f"{step.name}: {entry.detail or status}"
+                spans.append(_Span(entry.number, begin, ms, ends.get(status, ""), title))
+                begin = None
+            if again:
+                begin = min(ms + round(1000 * float(again[1])), max(now, ms))
+                spans.append(_Span(entry.number, ms, begin, "wait", "waits for the next attempt"))
+            elif entry.after in ("in_progress", "compensating"):
+                begin = ms
+        before = ms
+    if begin is not None:
+        spans.append(_Span(shown.log[-1].number, begin, max(begin, now), "run", f"{step.name} runs"))
     return spans
 
 
@@ -119,7 +175,7 @@ def _gaps(spans: Iterable[_Span], total: int) -> list[tuple[int, int]]:
         if each.begin - end > _LONG * total:
             gaps.append((end, each.begin))
         end = max(end, each.end)
-    return gaps
+    return gaps if total - end <= _LONG * total else [*gaps, (end, total)]
 
 
 def _placing(total: int, folds: Sequence[tuple[int, int]]) -> Callable[[int], float]:
@@ -158,20 +214,18 @@ def _marks(total: int, folds: Sequence[tuple[int, int]], place: Callable[[int], 
     return [*marks, *folded]
 
 
-def _track(
-    handler: str, steps: Sequence[StoryStep], spans: dict[int, list[_Span]], place: Callable[[int], float]
-) -> Track:
+def _bars(rows: Sequence[Sequence[_Span]], place: Callable[[int], float]) -> list[Bar]:
     bars: list[Bar] = []
-    overlap = any(one.end > other.begin for one, other in pairwise(steps))
-    for row, step in enumerate(steps):
-        for each in spans[id(step)]:
+    overlap = any(one[-1].end > other[0].begin for one, other in pairwise(rows))
+    for row, spans in enumerate(rows):
+        for each in spans:
             x = place(each.begin)
             y, height = (6 + row % 2 * 10, 8) if overlap else (9, 12)
             if each.kind == "wait":
                 y, height = y + height // 2 - 2, 4
             width = round(max(place(each.end) - x, _LEAST), 1)
-            bars.append(Bar(step.entry.number, each.kind, x, width, y, height, each.title))
-    return Track(handler.partition(".")[2], _took(steps), bars)
+            bars.append(Bar(each.number, each.kind, x, width, y, height, each.title))
+    return bars
 
 
 def _took(steps: Sequence[StoryStep]) -> str:

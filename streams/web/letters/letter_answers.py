@@ -98,7 +98,7 @@ class EventAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class LetterShown(msgspec.Struct, frozen=True, kw_only=True):
     """A letter with all that is known of it. `value` is decoded; `hex` is in its place when it will not
     decode, and `unreadable` says why. After `max_replays` replays that failed it is parked; `waits` is what
-    its replay waits for.
+    its replay waits for, `behind` how many messages of its key wait until it is settled.
     """
 
     letter: LetterAnswer
@@ -110,6 +110,7 @@ class LetterShown(msgspec.Struct, frozen=True, kw_only=True):
     history: list[EventAnswer]
     max_replays: int = 0
     waits: WaitingAnswer | None = None
+    behind: int = 0
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

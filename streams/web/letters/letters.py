@@ -158,9 +158,10 @@ async def show_letter(view: WorkerView, ident: str, *, asked_by: str | None, ask
         )
     letter = decode_letter(data)
     shown = _shown(app, ident, letter)
-    if letter.state is not LetterState.REPLAYING:
-        return shown
-    return replace(shown, waits=replay_waits(view, readable_store(view, lane), lane, letter))
+    waits = replay_waits(view, readable_store(view, lane), lane, letter)
+    if letter.state is LetterState.REPLAYING:
+        return replace(shown, waits=waits)
+    return replace(shown, behind=waits.messages if waits is not None and waits.letter == ident else 0)
 
 
 def partition_and_key(app: Application, ident: str) -> tuple[int, bytes]:

@@ -66,8 +66,7 @@ async def overview_of(
     """
     own = worker_part(view, looks, samples)
     parts = [own, *await ask_parts(view, ask)]
-    last_known.take(parts)
-    ordered = sorted(parts, key=lambda part: (part.slot < 0, part.slot, part.url))
+    ordered = sorted(last_known.take(parts), key=lambda part: (part.slot < 0, part.slot, part.url))
     return shown(view, merge(ordered, last_known.counts, view.now(), last_known.warnings()))
 
 
@@ -141,6 +140,7 @@ def _counted(handler: str, lane: LaneCounts, now: float) -> HandlerPart:
         waiting=lane.waiting.get(handler, {}),
         oldest_waiting=round(max(0.0, now - lane.oldest.get(handler, now)), 1),
         letters=lane.letters.get(handler, 0),
+        letters_since=rfc3339(lane.letters_since[handler]) if handler in lane.letters_since else "",
     )
 
 
@@ -165,6 +165,7 @@ def _both_handlers(one: HandlerPart, other: HandlerPart) -> HandlerPart:
         waiting={reason: one.waiting.get(reason, 0) + other.waiting.get(reason, 0) for reason in reasons},
         oldest_waiting=max(one.oldest_waiting, other.oldest_waiting),
         letters=one.letters + other.letters,
+        letters_since=min(filter(None, (one.letters_since, other.letters_since)), default=""),
         paused=one.paused + other.paused,
         breakers=one.breakers + other.breakers,
         pause=one.pause or other.pause,
@@ -224,6 +225,7 @@ def _silent(workers: Iterable[WorkerPart]) -> Iterable[Warned]:
                 grave=bool(each.owns),
                 word="Silent",
                 why=each.silent[:1].upper() + each.silent[1:],
+                since=each.since,
                 do=_SILENT,
             )
 
@@ -270,6 +272,7 @@ def _of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
                 grave=True,
                 word="Needs a decision",
                 why=shorten(each.error, _WIDTH, placeholder=" …"),
+                since=each.letters_since,
                 do=f"Mend the cause, then replay {them}; or discard {them}.",
             )
 

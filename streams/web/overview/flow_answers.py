@@ -119,7 +119,7 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
             `staging.measures.DURATIONS`, and one for what took longer.
         waiting: messages that wait for it, by the reason; as counted last.
         oldest_waiting: age of the oldest of them, in seconds; 0: there is none.
-        letters: dead letters that are kept, as counted last.
+        letters: dead letters that are kept, as counted last; `letters_since` when the first failed, RFC 3339.
         paused: partitions in which an operator has it paused.
         breakers: lanes in which its circuit breaker is not closed.
         pause: who has paused it, and why; empty: it is not paused.
@@ -135,6 +135,7 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
     waiting: dict[str, int] = {}
     oldest_waiting: float = 0.0
     letters: int = 0
+    letters_since: str = ""
     paused: int = 0
     breakers: int = 0
     pause: str = ""
@@ -164,7 +165,7 @@ class LaneCounts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         waiting: messages that wait, by handler and reason; `oldest`: since when the first of each handler's
             waits, epoch seconds.
-        letters: dead letters, by handler.
+        letters: dead letters, by handler; `letters_since` when the oldest failed, epoch seconds.
         sagas: by status; `stalled` are those that take too long.
     """
 
@@ -173,6 +174,7 @@ class LaneCounts(msgspec.Struct, frozen=True, kw_only=True):
     waiting: dict[str, dict[str, int]] = {}
     oldest: dict[str, float] = {}
     letters: dict[str, int] = {}
+    letters_since: dict[str, float] = {}
     sagas: dict[str, int] = {}
     stalled: int = 0
 
@@ -181,7 +183,8 @@ class WorkerPart(msgspec.Struct, frozen=True, kw_only=True):
     """The part of one worker.
 
     Attributes:
-        silent: why it tells nothing; what the group knows of its lanes is all that is known then.
+        silent: why it tells nothing; what the group knows of its lanes is all that is known then. `since`:
+            when that was seen first, in RFC 3339.
         owns: the lanes that it has by the group's assignment.
         measured: whether it counts attempts and rows at all (`STEADFAUST_METRICS`).
         span: seconds that its rates cover, up to ten; 0: it has just started.
@@ -192,6 +195,7 @@ class WorkerPart(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     slot: int = -1
     silent: str = ""
+    since: str = ""
     ready: bool = False
     measured: bool = False
     span: float = 0.0

@@ -68,6 +68,7 @@ def lane_counts(lane: int, sample: LaneSample) -> LaneCounts:
         at=sample.at,
         waiting=waiting,
         oldest=dict(sample.oldest_waiting),
+        letters_since=dict(sample.oldest_letter),
         letters=dict(letters),
         sagas=dict(sagas),
         stalled=sum(sample.stalled.values()),

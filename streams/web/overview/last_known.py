@@ -5,7 +5,9 @@ workers and standbys were there before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from streams.model.envelope import rfc3339
 from streams.units import DAY
@@ -26,6 +28,8 @@ class LastKnown:
     def __init__(self, view: WorkerView) -> None:
         self.counts: dict[int, LaneCounts] = {}
         self._view = view
+        #: Workers that do not answer: since when.
+        self._silent: dict[str, float] = {}
         self._members: frozenset[str] = frozenset()
         #: Of a worker that has left: since when, and how many there were before.
         self._lost: dict[str, tuple[float, int]] = {}
@@ -38,13 +42,18 @@ class LastKnown:
             self.look()
             await asyncio.sleep(INTERVAL)
 
-    def take(self, parts: Iterable[WorkerPart]) -> None:
-        """Take the counts of workers that have answered."""
+    def take(self, parts: Sequence[WorkerPart]) -> list[WorkerPart]:
+        """Take the counts of workers that have answered; the parts, with how long the others are silent."""
+        now = self._view.now()
+        self._silent = {part.url: self._silent.get(part.url, now) for part in parts if part.silent}
         for part in parts:
             for counts in part.counts:
                 known = self.counts.get(counts.lane)
                 if known is None or known.at <= counts.at:
                     self.counts[counts.lane] = counts
+        return [
+            replace(part, since=rfc3339(self._silent[part.url])) if part.silent else part for part in parts
+        ]
 
     def look(self) -> None:
         """Note which workers and standbys are there, and which are gone since."""

@@ -30,7 +30,7 @@ from streams.web.base.formatting import (
 from streams.web.base.view import Problem
 from streams.web.base.visible import visible
 from streams.web.history.story import story
-from streams.web.history.swimlanes import swimlanes
+from streams.web.history.swimlanes import saga_lanes, swimlanes
 from streams.web.overview.flow_columns import flow_columns
 
 #: Characters of a file's hash in its address.
@@ -83,7 +83,8 @@ def _templates() -> Environment:
     templates.filters["json"] = lambda value: encode(value).decode()
     templates.filters["pretty"] = lambda value: msgspec.json.format(encode(value)).decode()
     templates.filters.update(rate=rate_text, seconds=seconds_text, age=age_text)
-    templates.globals.update(asset=asset_url, flow_columns=flow_columns, story=story, swimlanes=swimlanes)
+    templates.globals.update(asset=asset_url, flow_columns=flow_columns)
+    templates.globals.update(story=story, swimlanes=swimlanes, saga_lanes=saga_lanes)
     # Of what a form sends back: it is to come back as it is.
     templates.filters["exact"] = Markup.escape
     templates.filters["dump"] = dump

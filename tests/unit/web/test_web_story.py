@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from streams.model.envelope import rfc3339
+from streams.saga.state import LogEntry
+from streams.saga.views import StepView
 from streams.web.history.story import Story, story
-from streams.web.history.swimlanes import FOLDED, swimlanes
+from streams.web.history.swimlanes import FOLDED, saga_lanes, swimlanes
 from streams.web.history.timeline_answers import KeyAnswer, RowChange, TimelineAnswer, TimelineEntry
-from streams.web.sagas.saga_answers import SagaAnswer
+from streams.web.sagas.saga_answers import SagaAnswer, entry_answer, step_answer
 
 START = 1_767_225_600
 
@@ -159,3 +162,33 @@ def test_bars_stay_within_the_picture_in_order_of_time():
     texts = [mark.x for mark in picture.marks]
     assert texts == sorted(texts)
     assert all(later - earlier >= 8 for earlier, later in pairwise(texts))
+
+
+def test_a_sagas_picture_has_its_attempts_waits_and_undo():
+    changes = [
+        (0, "", "", "started", ""),
+        (0, "pay", "pending", "in_progress", ""),
+        (2, "pay", "in_progress", "in_progress", "error: busy; again in 3 s"),
+        (6, "pay", "in_progress", "completed", ""),
+        (7, "pay", "completed", "compensating", ""),
+        (8, "pay", "compensating", "failed", "closed"),
+        (8, "ship", "pending", "in_progress", ""),
+    ]
+    log = [
+        LogEntry(number=number, time=START + at, step=step, before=before, after=after, detail=detail)
+        for number, (at, step, before, after, detail) in enumerate(changes, 1)
+    ]
+    steps = [
+        StepView(name="pay", action="bank.refund", status="failed", attempts=3),
+        StepView(name="ship", action="van.ship", status="in_progress"),
+        StepView(name="tell", action="", status="pending"),
+    ]
+    saga = SimpleNamespace(created_at=rfc3339(START), elapsed=10)
+    shown = SimpleNamespace(saga=saga, steps=[*map(step_answer, steps)], log=[*map(entry_answer, log)])
+    picture = saga_lanes(shown)
+    assert [(lane.service, lane.tracks[0].handler, lane.tracks[0].took) for lane in picture.lanes] == [
+        ("bank", "pay", "8.0 s, 3 tries"),
+        ("van", "ship", "2.0 s"),
+    ]
+    bars = [(bar.kind, bar.number) for lane in picture.lanes for bar in lane.tracks[0].bars]
+    assert bars == [("bad", 3), ("wait", 3), ("", 4), ("bad", 6), ("run", 7)]
