@@ -32,8 +32,10 @@ async def patiently(
     within: float,
     *,
     waits: Callable[[Problem], None] = lambda _: None,
+    passing: tuple[type[Exception], ...] = (),
 ) -> T:
-    """Ask until there is an answer, for `within` seconds; `waits` gets each problem that passes.
+    """Ask until there is an answer, for `within` seconds; `waits` gets each problem that passes. Errors of
+    the types `passing` pass, too.
 
     Raises Problem: one that does not pass, at once; else the last one, with how long it was waited for.
     """
@@ -49,6 +51,9 @@ async def patiently(
                 detail = f"{problem.detail} (and it was so for {within:g} s)"
                 raise Problem(problem.status, problem.error, detail) from problem
             waits(problem)
+        except passing:
+            if clock() - began >= within:
+                raise
         await asyncio.sleep(PAUSE)
 
 

@@ -17,7 +17,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
-from streams.errors import SteadfaustError
+from streams.errors import ClusterUnavailable, SteadfaustError
 from streams.units import KIB, MIB
 from streams.web.base.access import LOGIN, LOGOUT, Access, Incoming, Visitor
 from streams.web.base.asking import READ, patience_of, patiently
@@ -171,9 +171,9 @@ class Site:
             # Nothing is done before a question has its answer, so that all of it can be repeated.
             most = self._view.patience if ASKED_BY not in web_request.headers else 0.0  # the asker waits
             usual = min(most, READ) if request.method == "GET" else most
-            response = await patiently(
-                lambda: write(web_request), patience_of(web_request.headers, usual, most)
-            )
+            within = patience_of(web_request.headers, usual, most)
+            away = (ClusterUnavailable,) if request.method == "GET" and within > READ else ()
+            response = await patiently(lambda: write(web_request), within, passing=away)
         except Problem as problem:
             return refused(request, problem)
         except HTTPException as error:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeWorker, Parcel, ParcelSeen, bearer, make_application
 
+from streams.errors import ClusterUnavailable
 from streams.lane.state import LaneState
 from streams.model.codecs import encode_row
 from streams.model.envelope import ID
@@ -19,6 +20,7 @@ from streams.ports import TP, Damaged
 from streams.positions.declared import declare
 from streams.testing.log import FakeRecord
 from streams.web.base.access import Access
+from streams.web.base.asking import PATIENCE
 from streams.web.base.formatting import MOST_DUMPED, dump
 from streams.web.base.windows import ReadPart, page_of
 from streams.web.history.topics import declared_topics
@@ -287,6 +289,20 @@ async def test_other_topics_are_shown_after_one_was_deleted(worker, browser):
     status, answer = await browser.json("/api/topics")
     assert status == 200
     assert [each["name"] for each in answer["topics"] if not each["exists"]] == [ParcelSeen.TOPIC]
+
+
+async def test_who_has_patience_waits_for_kafka_too(worker, browser, monkeypatch):
+    errors = iter([ClusterUnavailable("no broker answered")] * 2)
+
+    def reach() -> None:
+        for error in errors:
+            raise error
+
+    monkeypatch.setattr(worker, "_reach", reach)
+    worker.patience = BOUND
+    assert await browser.refusal(f"/api/topics/{ParcelSeen.TOPIC}") == (503, "not_now")
+    status, _ = await browser.json(f"/api/topics/{ParcelSeen.TOPIC}", headers={PATIENCE: str(BOUND)})
+    assert (status, next(errors, None)) == (200, None)
 
 
 async def test_a_topic_that_was_deleted_is_not_found(worker, browser):
