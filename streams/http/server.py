@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -34,7 +35,8 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an ASGI application while it is entered. Requests under way have `grace` seconds when it ends.
+    """Serves an ASGI application while it is entered, at an address or on a socket that is `bound` to one.
+    Requests under way have `grace` seconds when it ends.
     `proxied`: a proxy on this machine is believed where a request comes from.
 
     Attributes:
@@ -47,11 +49,13 @@ class HttpServer:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        bound: socket.socket | None = None,
         grace: int = _GRACE,
         proxied: bool = True,
     ) -> None:
-        self._host = host
-        self._port = port
+        address: tuple[str, int] = bound.getsockname()[:2] if bound else (host, port)
+        self._host, self._port = address
+        self._bound = [bound] if bound else None
         self._server = _Server(
             uvicorn.Config(
                 app,
@@ -88,7 +92,7 @@ class HttpServer:
 
     async def _run(self) -> Any:
         try:
-            await self._server.serve()
+            await self._server.serve(self._bound)
         except SystemExit as error:  # uvicorn logs why, and would end the process
             raise CannotServe(
                 f"cannot listen on {self._host}:{self._port}: another process may have it; choose another"

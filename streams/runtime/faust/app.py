@@ -32,7 +32,7 @@ from streams.runtime.faust.handover import hand_over
 from streams.runtime.faust.loop import shortage, tune_process
 from streams.runtime.faust.membership import Membership, MembershipTransport, static_member_id
 from streams.runtime.faust.process import EXIT_FAILED, WorkerProcess
-from streams.runtime.faust.slots import LOOPBACK, Slot, free_port, reached_at, take_slot, url_of
+from streams.runtime.faust.slots import LOOPBACK, Slot, reached_at, take_port, take_slot, url_of
 from streams.runtime.kafka.access import broker_urls, until_brokers_answer
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.kafka.operations import OperationsProducer
@@ -100,6 +100,7 @@ class LaneApp(faust.App):
         self.schemas = Schemas()
         self.choreographed = tuple(choreographed)
         self.slot: Slot | None = None
+        self.web_sockets: list[socket.socket] = []
         self.process: WorkerProcess | None = None
         self.fatal: BaseException | None = None
         self.host: LaneHost | None = None
@@ -157,7 +158,8 @@ class LaneApp(faust.App):
                 f"error: STEADFAUST_VAR is {settings.var}, which cannot be used: {error}"
             ) from error
         self.conf.web_host = host
-        self.conf.web_port = free_port(settings.web_port and settings.web_port + self.slot.number, host)
+        self.web_sockets = take_port(settings.web_port and settings.web_port + self.slot.number, host)
+        self.conf.web_port = self.web_sockets[0].getsockname()[1]
         self.conf.canonical_url = url_of(host, self.conf.web_port)
         # Commands of this machine need no token there.
         self.slot.announce(url_of(LOOPBACK, self.conf.web_port))

@@ -150,30 +150,32 @@ def _is_held(path: Path) -> bool:
     return False
 
 
-def free_port(preferred: int, host: str = LOOPBACK) -> int:
-    """The preferred port when it is free on loopback and at `host`, else any free one; 0 prefers none.
+def take_port(preferred: int, host: str = LOOPBACK) -> list[socket.socket]:
+    """Bind the preferred port when it is free on loopback and at `host`, else any free one; 0 prefers none.
 
-    Raises SteadfaustError.
+    The sockets, one for each address, keep the port until the server listens on them, a minute later on a
+    busy machine: only then are requests accepted. Raises SteadfaustError.
     """
-    for port in (preferred, *[0] * _TRIES):
-        with ExitStack() as probes:
+    # A port that a worker has just left is bound only with `reuse`, which keeps it from fewer others.
+    for port, reuse in ((preferred, False), (preferred, True), *[(0, False)] * _TRIES):
+        with ExitStack() as bound:
             try:
-                found = _bound(probes, LOOPBACK, port)
+                sockets = [_bound(bound, LOOPBACK, port, reuse)]
                 if host != LOOPBACK:
-                    _bound(probes, host, found)
+                    sockets.append(_bound(bound, host, sockets[0].getsockname()[1], reuse))
             except OSError:
                 continue
-            return found
+            bound.pop_all()
+            return sockets
     raise SteadfaustError(f"no port is free on {LOOPBACK} and {host}: close something that listens there")
 
 
-def _bound(probes: ExitStack, host: str, port: int) -> int:
+def _bound(stack: ExitStack, host: str, port: int, reuse: bool) -> socket.socket:  # noqa: FBT001 - as setsockopt
     family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    probe = probes.enter_context(socket.socket(family))
-    # As the server will: a port that a worker has just left is not in the way.
-    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    probe.bind(address)
-    return int(probe.getsockname()[1])
+    bound = stack.enter_context(socket.socket(family))
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+    bound.bind(address)
+    return bound
 
 
 def reached_at(peers: Peers, brokers: Brokers) -> str:

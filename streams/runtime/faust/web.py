@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -61,6 +62,7 @@ class ShownApp(Protocol):
     conf: Any
     steadfaust: Settings
     slot: Slot | None
+    web_sockets: Sequence[socket.socket]
     process: WorkerProcess | None
     host: LaneHost | None
     operators: OperationsProducer | None
@@ -106,12 +108,9 @@ class LaneWeb(Web):
 
     async def start_server(self) -> None:
         """Listen on loopback, and where other machines reach this worker, if they do."""
-        conf = self.app.conf
         await self._served.enter_async_context(self._site)
-        for host in dict.fromkeys((conf.web_bind, conf.web_host)):
-            server = HttpServer(
-                self._site, host=host, port=conf.web_port, grace=SHUTDOWN_TIMEOUT, proxied=False
-            )
+        for bound in self.app.web_sockets:
+            server = HttpServer(self._site, bound=bound, grace=SHUTDOWN_TIMEOUT, proxied=False)
             await self._served.enter_async_context(server)
 
     async def stop_server(self) -> None:

@@ -27,6 +27,7 @@ from streams.http import (
     traceparent,
 )
 from streams.http.server import CannotServe
+from streams.runtime.faust.slots import take_port
 
 
 class Gift(msgspec.Struct, forbid_unknown_fields=True):
@@ -231,3 +232,6 @@ async def test_a_server_serves_on_a_free_port_alone() -> None:
         with pytest.raises(CannotServe, match=f"cannot listen on 127.0.0.1:{port}"):
             async with HttpServer(app, port=port):
                 pass
+    (bound,) = take_port(port)
+    async with HttpServer(app, bound=bound) as server, httpx.AsyncClient() as client:
+        assert (await client.get(f"http://127.0.0.1:{port}/gifts?most=8")).text == "8"

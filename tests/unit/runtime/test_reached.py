@@ -11,7 +11,7 @@ from streams.brokers import Brokers, Peers
 from streams.errors import SettingsError
 from streams.model.layout import Layout
 from streams.runtime.faust.membership import static_member_id
-from streams.runtime.faust.slots import reached_at, take_slot, url_of
+from streams.runtime.faust.slots import reached_at, take_port, take_slot, url_of
 from streams.settings import Settings
 
 TOKEN = "a-token-of-this-application"
@@ -146,3 +146,16 @@ def test_a_directory_that_is_moved_keeps_its_identity(tmp_path: Path) -> None:
     moved = take_slot(tmp_path / "moved")
     assert moved.place == one.place
     moved.release()
+
+
+def test_a_port_is_kept_from_others_until_the_server_listens() -> None:
+    (kept,) = take_port(0)
+    port = kept.getsockname()[1]
+    (other,) = take_port(port)
+    assert other.getsockname()[1] != port
+    other.close()
+    kept.listen()
+    kept.close()
+    (again,) = take_port(port)
+    assert again.getsockname()[1] == port
+    again.close()
