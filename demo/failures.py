@@ -115,7 +115,7 @@ async def references(bootstrap: Bootstrap, claims: ClaimChecks) -> list[Referenc
     return [
         await followed(record.topic, _text(record.key), headers, claims)
         for record in found
-        if DATAREF in (headers := dict(record.headers))
+        if (headers := dict(record.headers)).get(DATAREF) is not None  # Connect writes it without a value
     ]
 
 
