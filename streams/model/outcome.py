@@ -25,9 +25,11 @@ class Timer(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """All that one message changes; committed as a whole or not at all.
 
-    `rows` is keyed by the handler's parameter names; None deletes, a name left out stays as it is. Of a table
-    that the handler has `any` row of, there is a mapping from subkeys to rows.
-    `note` says in the inbox and the log why nothing, or something unusual, happened.
+    Attributes:
+        rows: by the handler's parameters; None deletes, a name left out stays as it is. Of a table that the
+            handler has `any` row of, there is a mapping from subkeys to rows.
+        send, timers, cancel: messages to send, timers to set, and names of timers to cancel.
+        note: why nothing, or something unusual, happened; for the inbox and the log.
     """
 
     rows: Mapping[str, Any]

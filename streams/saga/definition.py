@@ -43,6 +43,7 @@ class Saga:
     """A definition; begin one with `saga(...)`. Each method returns a longer one.
 
     Attributes:
+        name, started_by, version: as `saga(...)` has them.
         forgets: fields of the message that started it that its row does not keep, and no step may use.
         unless: why a message that would start one does not; empty: it does.
         stages: the steps in order; those of a group are one stage.
@@ -94,7 +95,8 @@ class Saga:
         when: Callable[[Facts], bool] | None = None,
     ) -> Saga:
         """A step that the saga makes itself, with nothing but the facts: a check, a calculation. What it
-        returns is a fact for later ones; a Refusal ends the way forward.
+        returns, of the class that it `gives`, is a fact for later ones; a Refusal ends the way forward. It is
+        left out unless `when`, a function of the facts, is true. Raises WiringError.
         """
         return self._with(Step(name, local=function, reply=gives, when=when, changes_nothing=True))
 
@@ -114,9 +116,10 @@ class Saga:
         too_late: type[Message] | None = None,
         conflict: type[Message] | None = None,
     ) -> Saga:
-        """The message to send at the end; filled by name from the facts, and `reason` for the saga that is
-        undone. `too_late` is for the sender of a cancellation after the pivot, `conflict` for the sender of
-        another message that would start it: filled from that message, with the reason `started_before`.
+        """The message to send at the end, filled by name from the facts: `completed` when all is done,
+        `compensated`, which may have a `reason`, when all is undone. `too_late` is for the sender of a
+        cancellation after the pivot, `conflict` for the sender of another message that would start it: filled
+        from that message, with the reason `started_before`. Raises WiringError for a field that is not known.
         """
         begun, undone = self._facts(()), self._facts(()) | {"reason"}
         other = {*self.started_by.__struct_fields__, "reason"}

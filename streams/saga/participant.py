@@ -68,7 +68,7 @@ def done(
     **rows: Any,
 ) -> Answer:
     """The step is done, or undone. `data` has facts for later steps, and is of the class that the step names
-    as `reply`. The rest is as in `outcome`, and commits together with the reply.
+    as `reply`. `send`, `timers`, `cancel` and rows are as in `outcome`, and commit together with the reply.
     """
     reply = b"" if data is None else encode_json(data)
     return Answer("done", outcome(send=send, timers=timers, cancel=cancel, **rows), data=reply)
@@ -77,14 +77,15 @@ def done(
 def refused(reason: str, *, send: Sequence[Message] = (), **rows: Any) -> Answer:
     """The step is not done, for a reason of the business: a word for programs, such as `out_of_stock`.
 
-    The saga goes back; it does not try again. A compensation that is refused is a PermanentError.
+    The saga goes back; it does not try again. A compensation that is refused is a PermanentError. `send` and
+    rows are as in `outcome`, and commit together with the reply.
     """
     return Answer("refused", outcome(send=send, **rows), reason)
 
 
 def later(*, send: Sequence[Message] = (), timers: Sequence[Timer] = (), **rows: Any) -> Answer:
     """The step is under way. Another handler sends the reply: that of `Participation.answered`, from the row
-    that `Participant.row_of` names.
+    that `Participant.row_of` names. `send`, `timers` and rows are as in `outcome`.
     """
     return Answer("later", outcome(send=send, timers=timers, **rows))
 

@@ -142,7 +142,10 @@ class SagaRow(Row, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, steps=steps, current_step=changed.name)
 
     def with_entry(self, *, time: float, step: str, before: str, after: str, detail: str) -> SagaRow:
-        """With one more entry in its log, of which the oldest go, and of long texts the end."""
+        """With one more entry in its log: at `time`, epoch seconds, the status of `step`, or for an empty one
+        of the saga, went from `before` to `after`; `detail` says more. The oldest entries go, and the end of
+        long texts.
+        """
         entry = LogEntry(
             number=self.entries + 1,
             time=time,

@@ -77,9 +77,14 @@ class StepOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step; see `StepOptions`. A local one has a function of the facts in place of a command.
+    """One step of a saga.
 
     Attributes:
+        name: unlike that of all others of the saga.
+        command: what its participant is asked for.
+        local: in place of a command, a function of the facts.
+        compensate, changes_nothing, timeout, retry, retry_compensation, reply, when, fields: as in
+            `StepOptions`.
         forward_only: it comes after the pivot: it is tried again until it succeeds or an operator decides.
         pivot: once it is done, the saga only goes forward.
     """

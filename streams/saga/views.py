@@ -160,7 +160,7 @@ class Course:
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """An event that a saga has seen: its topic, its time in epoch seconds, what a person wants to know."""
+    """An event that a saga has seen: topic, time in epoch seconds, and `detail` for people."""
 
     topic: str
     time: float

@@ -85,7 +85,7 @@ class MemoryBlobs:
         self._altered.discard(name)
 
     async def get(self, name: str, *, at_most: int | None = None) -> bytes:
-        """Its bytes, or the first `at_most`."""
+        """Its bytes, or the first `at_most`. Raises BlobMissing."""
         await self._request("get")
         found = self._objects.get(name)
         if found is None:
@@ -101,7 +101,7 @@ class MemoryBlobs:
         return None if found is None else Blob(name, len(found.data), found.modified)
 
     async def scan(self, prefix: str, *, older_than: float | None = None) -> AsyncIterator[Blob]:
-        """Objects in the order of their names."""
+        """Objects in the order of their names; with `older_than`, in epoch seconds, those written before."""
         await self._request("scan")
         for name in sorted(self._objects, key=str.encode):
             found = self._objects.get(name)  # it may have been deleted since

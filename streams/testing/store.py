@@ -75,8 +75,8 @@ class MemoryStores:
             raise StoreUnavailable(f"{self.trouble}: injected")
 
     def crash(self, lane: int, *, lose_batches: int = 0) -> None:
-        """End the lane's owner without a close. A power failure also loses the last batches, whole ones;
-        at most HISTORY of them.
+        """End the lane's owner without a close. A power failure also loses the last `lose_batches`, whole
+        ones, at most HISTORY.
         """
         store = self._open.pop(lane, None)
         if store is not None:
@@ -108,7 +108,7 @@ class MemoryStores:
         self._files.setdefault(lane, _Files()).broken = True
 
     def destroy(self, lane: int) -> None:
-        """Remove a lane's files, broken ones too; also what a lost disk does."""
+        """Remove a lane's files, broken ones too; also what a lost disk does. Raises StoreBusy."""
         if lane in self._open:
             raise StoreBusy(f"the store of lane {lane} is open: close it first")
         self._check_disk()
@@ -173,7 +173,9 @@ class MemoryStore:
     def apply(
         self, writes: Iterable[Write], positions: Mapping[TP, int], *, current_at: float | None = None
     ) -> None:
-        """All changes and the changelog positions that they bring the store to, or none of them."""
+        """All changes and the changelog positions that they bring the store to, or none of them. After them
+        it has all that the changelogs had at `current_at`, in epoch seconds.
+        """
         files = self._writable()
         changes = list(writes)
         before_positions, before_time = dict(files.positions), files.current_at

@@ -40,13 +40,14 @@ _CLAIMS = "claim checks"
 
 def _declared(name: str) -> Any:
     """The option of Faust's own app under this name."""
-    return property(lambda self: getattr(self.agents_app, name))
+    return property(lambda self: getattr(self.agents_app, name), doc=f"Faust's own `{name}` (docs/faust.md).")
 
 
 def _refused(name: str) -> Any:
     """Options of Faust's app that a worker does not have: its pages are complete, and for operators alone."""
 
     def refuse(*_: Any, **__: Any) -> Any:
+        """Raises WiringError: a worker serves its own pages and no others."""
         raise WiringError(
             f"@app.{name}: a worker serves its own pages and no others. Serve yours by an ASGI application"
             " beside it, as `agents/api` does, or by an app of Faust's own with a web server (docs/faust.md)"

@@ -149,7 +149,8 @@ def simulate(
     check: Callable[[SimulatedWorld], object] | None = None,
 ) -> SimulatedWorld:
     """Run an application in a simulated world, and judge it: by what has to hold of any, and by a serial run
-    of the same messages without faults. Arguments are those of `Simulated`; the seed decides the rest.
+    of the same messages without faults. `app`, `workload`, `resources` and `check` are those of `Simulated`;
+    the seed decides the rest.
 
     Returns what the run has left behind. Raises SimulationFailed, with the fewest messages and faults found
     that fail in the same way; and WiringError where app and workload do not fit.
