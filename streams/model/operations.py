@@ -256,6 +256,7 @@ class KeyDone(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         found: how many there were: rows by table, `timers`, `waiting` messages, `dead_letters`.
         objects: names of objects that these referred to, the first so many.
+        more: whether there is more of the key than one operation erases; a further one goes on.
     """
 
     operation: str
@@ -268,6 +269,7 @@ class KeyDone(msgspec.Struct, frozen=True, kw_only=True):
     result: str
     found: dict[str, int]
     objects: list[str]
+    more: bool = False
 
 
 def encode_done(done: Done | HandlerDone | RowDone | KeyDone) -> bytes:

@@ -1,13 +1,15 @@
-"""Erase what a lane has of a key: rows, timers, messages that wait and dead letters, in one transaction.
+"""Erase what a lane has of a key: rows, dead letters, timers and messages that wait, in one transaction.
 
-It is carried out in the turn of the key, so no handler works on it meanwhile. Ids in the inbox stay: they
-tell that a message was handled, and nothing else of it.
+Of more than MOST_ROWS rows and letters an operation erases the first, and says that there are more. It is
+carried out in the turn of the key, so no handler works on it meanwhile. Ids in the inbox stay: they tell that
+a message was handled, and nothing else of it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 
 import structlog
 
@@ -29,7 +31,9 @@ from streams.staging.timers import remove_timer, timer_name
 
 log = structlog.get_logger(__name__)
 
-#: Names of objects that the log of operations has of one key.
+#: Rows and letters that one operation erases: their transaction ends well within the brokers' timeout.
+MOST_ROWS = 20_000
+#: Names of objects that the log of operations has of one operation.
 MOST_OBJECTS = 500
 
 
@@ -41,18 +45,20 @@ def erase_key(waiting: Waiting, entry: Entry, operation: KeyOperation, id_bytes:
     staging, key = waiting.staging, operation.key
     found: Counter[str] = Counter()
     changes: list[Change] = []
-    for table in staging.app.tables:
-        for local in _with_prefix(staging, table, entry.prefix + row_key(key)):
-            changes.append(Change(table, name_in(local), None))
-            found[table] += 1
-            if erases:
-                staging.unreadable.forget(table, local)
-    for handler in staging.app.handlers.values():
+    objects: dict[str, None] = {}
+    for table, local in islice(_rows(staging, entry.prefix, key), MOST_ROWS if erases else None):
+        letter = waiting.letters.get(local) if table == DEAD_LETTERS else None
+        if letter is not None:
+            _note_object(letter.record, objects)
+        elif erases:
+            staging.unreadable.forget(table, local)
+        changes.append(Change(table, name_in(local), None))
+        found[table] += 1
+    more = erases and len(changes) == MOST_ROWS
+    for handler in () if more else staging.app.handlers.values():
         for timer in _timers(staging, entry.prefix + timer_name(handler.name_bytes, key, "")):
             changes.append(remove_timer(name_in(timer)))
             found["timers"] += 1
-    objects: dict[str, None] = {}
-    for handler in staging.app.handlers.values():
         for local, queue in list(waiting.queues.of_key(entry.prefix, handler.name_bytes, key)):
             found["waiting"] += queue.waits
             for number in (*range(queue.first, queue.next), *queue.numbers):
@@ -62,16 +68,10 @@ def erase_key(waiting: Waiting, entry: Entry, operation: KeyOperation, id_bytes:
                     continue
             if erases:
                 waiting.erase(entry, local, queue)
-    for local in _with_prefix(staging, DEAD_LETTERS, entry.prefix + letters_of(key)):
-        letter = waiting.letters.get(local)
-        if letter is not None:
-            _note_object(letter.record, objects)
-        changes.append(Change(DEAD_LETTERS, name_in(local), None))
-        found["dead_letters"] += 1
     if erases:
         staging.put(entry, changes)
     counts = ", ".join(f"{count} {what}" for what, count in found.items()) or "nothing"
-    result = f"{'erased' if erases else 'found'} {counts}"
+    result = f"{'erased' if erases else 'found'} {counts}{'; there is more' if more else ''}"
     done = KeyDone(
         operation=str(operation.kind),
         id=id_bytes.decode("utf-8", "replace"),
@@ -83,10 +83,18 @@ def erase_key(waiting: Waiting, entry: Entry, operation: KeyOperation, id_bytes:
         result=result,
         found=dict(found),
         objects=list(objects)[:MOST_OBJECTS],
+        more=more,
     )
     entry.sends.append(in_log(staging, None, done))
     log.info("operation", operation=str(operation.kind), who=operation.who, why=operation.why, **found)
     return result
+
+
+def _rows(staging: StagingArea, prefix: bytes, key: bytes) -> Iterator[tuple[str, bytes]]:
+    """The tables and local keys of rows and dead letters."""
+    starts = [*((table, row_key(key)) for table in staging.app.tables), (DEAD_LETTERS, letters_of(key))]
+    for table, start in starts:
+        yield from ((table, local) for local in _with_prefix(staging, table, prefix + start))
 
 
 def _with_prefix(staging: StagingArea, table: str, prefix: bytes) -> Iterator[bytes]:

@@ -45,30 +45,45 @@ class Answers:
 async def ask_lanes(
     brokers: Brokers, layout: Layout, kind: KeyCommand, key: str, *, who: str, why: str, timeout: float
 ) -> Answers:
-    """Ask every partition for it, and wait for `timeout` seconds at most until all have answered."""
-    own_id, now = str(uuid_utils.uuid7()), time.time()
-    operation = KeyOperation(kind=kind, key=key.encode(), who=who, why=why, at_ms=int(now * 1000))
-    headers = new_headers(KEY_OPERATION, key, source=f"{layout.app_id}/desk", time=now, message_id=own_id)
-    post = Outgoing(operation.key, encode_operation(operation), headers)
+    """Ask every partition for it, and again where there is more. Each time it waits for `timeout` seconds at
+    most until all have answered.
+    """
     answers = Answers(silent=set(range(layout.partitions)))
     async with TopicReader(brokers, [layout.operations_log]) as log:
         producer = OperationsProducer(brokers, KafkaOptions())
         try:
-            await producer.send([(TP(layout.operations, number), post) for number in sorted(answers.silent)])
+            asked = answers.silent
+            while asked:
+                own_id, now = str(uuid_utils.uuid7()), time.time()
+                operation = KeyOperation(kind=kind, key=key.encode(), who=who, why=why, at_ms=int(now * 1000))
+                source = f"{layout.app_id}/desk"
+                headers = new_headers(KEY_OPERATION, key, source=source, time=now, message_id=own_id)
+                post = Outgoing(operation.key, encode_operation(operation), headers)
+                await producer.send([(TP(layout.operations, number), post) for number in sorted(asked)])
+                asked = await _answered(log, own_id, answers, timeout)
         finally:
             await producer.close()
-        until = time.monotonic() + timeout
-        while answers.silent and time.monotonic() < until:
-            for record in await log.fetch():
-                try:
-                    done = _decode(record.value or b"")
-                except msgspec.DecodeError:  # of another operation
-                    continue
-                if done.id == own_id:
-                    answers.silent.discard(done.partition)
-                    answers.found.update(done.found)
-                    answers.objects.update(done.objects)
     return answers
+
+
+async def _answered(log: TopicReader, own_id: str, answers: Answers, timeout: float) -> set[int]:
+    """Add the answers to an operation; returns the partitions to ask again, none when one is silent."""
+    more: set[int] = set()
+    until = time.monotonic() + timeout
+    while answers.silent and time.monotonic() < until:
+        for record in await log.fetch():
+            try:
+                done = _decode(record.value or b"")
+            except msgspec.DecodeError:  # of another operation
+                continue
+            if done.id == own_id:
+                answers.silent.discard(done.partition)
+                answers.found.update(done.found)
+                answers.objects.update(done.objects)
+                more |= {done.partition} if done.more else set()
+    again = set() if answers.silent else more
+    answers.silent |= more
+    return again
 
 
 async def left_in_topics(brokers: Brokers, messages: Iterable[str], key: str) -> tuple[list[Left], set[str]]:

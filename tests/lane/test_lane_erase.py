@@ -14,15 +14,17 @@ from lane_workloads import asking
 from lane_worlds import FakeWorld, Post, World
 from test_lane_desk_claims import begun
 from test_lane_reshard import Both
+from test_lane_rows import naming, rows
 
 from streams.model.envelope import new_headers
 from streams.model.operations import KEY_OPERATION, KeyCommand, KeyOperation, encode_operation
+from streams.operator import erasing
 
 
-def about_key(world: World, kind: KeyCommand, key: str) -> list[Post]:
+def about_key(world: World, kind: KeyCommand, key: str, turn: int = 0) -> list[Post]:
     """An operator's messages, one to each partition."""
     operation = KeyOperation(kind=kind, key=key.encode(), who="ann", why="she asked", at_ms=1)
-    headers = new_headers(KEY_OPERATION, "key", source="desk", time=1e9, message_id=f"{kind}-{key}")
+    headers = new_headers(KEY_OPERATION, "key", source="desk", time=1e9, message_id=f"{kind}-{key}-{turn}")
     topic, data = world.app.layout.operations, encode_operation(operation)
     return [Post(topic, number, key.encode(), data, headers) for number in range(2)]
 
@@ -102,3 +104,18 @@ async def test_objects_of_what_is_erased_are_named(fake: FakeWorld) -> None:
     logged = [done["objects"] for done in await operations_log(fake)]
     assert names == {name for objects in logged for name in objects}
     await nothing_waits(fake)
+
+
+async def test_a_key_with_too_many_rows_is_erased_in_turns(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasing, "MOST_ROWS", 3)
+    work = naming(fake.name)
+    await fake.start(work)
+    lane = await opened(fake, post(fake, work.message(k="a", names=tuple("uvwxyz!"))))
+    for left in (4, 1, 0):
+        await fake.post(*about_key(fake, KeyCommand.ERASE, "a", turn=left))
+        await fake.settled(fake.app.layout.operations)
+        assert len(await rows(fake)) == left
+        assert any(done["more"] for done in (await operations_log(fake))[-2:]) == (left > 0)
+    await lane.stop()
