@@ -95,5 +95,6 @@ class HttpServer:
             await self._server.serve(self._bound)
         except SystemExit as error:  # uvicorn logs why, and would end the process
             raise CannotServe(
-                f"cannot listen on {self._host}:{self._port}: another process may have it; choose another"
+                f"cannot listen on {self._host}:{self._port}: another process may have it. Start again, or"
+                " set another port"
             ) from error
