@@ -1,7 +1,5 @@
 """A way to PostgreSQL on which all connections are cut at once: at which message, and how, a test says."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """How many examples are tried: `make check`, `make test` and `make verify` differ in that."""
 
-from __future__ import annotations
-
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import engine
 

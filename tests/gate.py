@@ -8,8 +8,6 @@ passes then, the run is green, and says `flaky:` with the first failure, which v
 needs no stack is never run again. More than a few failures are no flakes. `make verify` runs nothing again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

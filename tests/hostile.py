@@ -1,7 +1,5 @@
 """Batches that other clients may write, or a disk may leave, and no reader of ours may stop for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

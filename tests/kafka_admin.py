@@ -1,7 +1,5 @@
 """What operators do to topics of a real broker, mistaken ones too."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

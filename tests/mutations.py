@@ -7,8 +7,6 @@ then each change is tried with the tests that pass it, until one fails. Prints w
 such test passes, those that only a stack reaches, are counted apart. Runs in a copy of the checkout.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json

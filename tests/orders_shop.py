@@ -1,7 +1,5 @@
 """An orders API without a server, by a client."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """PostgreSQL for tests: one server for a process of tests, a database of its own for each test."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterator

@@ -1,7 +1,5 @@
 """What tests of queues share: a message, and a log of what was done, in the database."""
 
-from __future__ import annotations
-
 from streams.model.message import Message
 from streams.postgres import Connection, Database, Job, Queue
 from tests.postgres import until

@@ -2,8 +2,6 @@
 place of a sound one on its disk, as a failing disk or an older broker may leave them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from itertools import product

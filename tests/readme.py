@@ -1,7 +1,5 @@
 """The programs that README prints."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What tests of relays share: messages whose order can be seen, and relays that run for a while."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable

@@ -1,7 +1,5 @@
 """What a run of the tests says of itself: failures, and seconds by file. `tests.gate` reads it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

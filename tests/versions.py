@@ -6,8 +6,6 @@ Kafka 3.9 has the contract suite. Other Pythons, if named, and on PATH or among 
 lane tests, 200 seeds and a wheel in an environment of their own, `var/pythons`: not seen green yet.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """How tests wait for what happens elsewhere: for a condition, with one generous bound."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import time

@@ -1,7 +1,5 @@
 """A wheel of the checkout, and environments that have it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ A struck word hides the subject, or makes a person of a program. Say who does wh
 assignment", not "what a lane is told".
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter

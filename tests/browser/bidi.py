@@ -4,8 +4,6 @@ It starts Firefox and passes on their messages (WebDriver BiDi), but for a comma
 context with and that Debian's Firefox does not have: that one is answered here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """The system's Chromium and Firefox, driven by Playwright; nothing is fetched."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """What the browser looks at: two real workers on a real stack under load, with orders of each kind in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

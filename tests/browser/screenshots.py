@@ -2,8 +2,6 @@
 docs/images, with the digest of each template as it was then: another one now means that its picture is old.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

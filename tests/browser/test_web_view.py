@@ -1,7 +1,5 @@
 """The web view in a real browser, on two real workers under load: what people come to it for."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import signal

@@ -1,7 +1,5 @@
 """Somebody at the browser, for whom nothing may go wrong that the page does not show."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files

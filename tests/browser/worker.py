@@ -4,8 +4,6 @@ Charges of orders named `refused-...` become dead letters. Refunds of orders nam
 sagas, which ask no second time, wait for an operator.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """What a claim check relies on in an object store, held by the one in memory and by S3 alike."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import time

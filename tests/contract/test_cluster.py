@@ -1,7 +1,5 @@
 """What a lane relies on in Kafka, held by the fake and by the real adapter alike."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What payments may expect of its gateway: the same of the one in memory and of the real process."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """What a consumer relies on in its inbox, held by the one in memory and by PostgreSQL alike."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress

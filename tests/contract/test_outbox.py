@@ -1,7 +1,5 @@
 """What publishing by the outbox means, held by the one in memory and by PostgreSQL alike."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 

@@ -1,7 +1,5 @@
 """What those who enqueue and handle rely on in a queue, held by the one in memory and by PostgreSQL alike."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable

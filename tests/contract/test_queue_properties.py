@@ -2,8 +2,6 @@
 or done twice, those of a key are done in order, and one that has failed stays until somebody settles it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """What a lane relies on in its local store, held by the one in memory and by RocksDB alike."""
 
-from __future__ import annotations
-
 import random
 import signal
 import subprocess

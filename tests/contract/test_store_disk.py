@@ -1,7 +1,5 @@
 """What a lane's store does when the disk or the machine does not let it: the copy is kept."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random

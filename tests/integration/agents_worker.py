@@ -1,7 +1,5 @@
 """A worker that has no handler yet: the first step of moving over, with plain agents of Faust's alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from streams import Worker, choreography

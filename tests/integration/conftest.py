@@ -1,7 +1,5 @@
 """What tests of this folder share: databases, and an object store."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A worker with a handler on its lanes, and plain agents of Faust's beside them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from streams import Message, Outcome, Row, Service, Table, Worker, choreography, on, outcome

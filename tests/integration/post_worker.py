@@ -1,7 +1,5 @@
 """A small application for real workers: it counts the parcels that it sees, one row for each."""
 
-from __future__ import annotations
-
 import os
 
 from streams import Message, Outcome, PermanentError, Row, Service, Table, Worker, choreography, on, outcome

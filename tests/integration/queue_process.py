@@ -3,8 +3,6 @@
 It says on standard output which parcel it has in hands, then waits forever with one that is named `wait`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 

@@ -1,7 +1,5 @@
 """What schemathesis is told of the orders API: `SCHEMATHESIS_HOOKS` names this module."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import schemathesis

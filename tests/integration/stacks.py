@@ -1,7 +1,5 @@
 """The command, as an operator has it, and stacks that do not start."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`python -m benchmarks` on real Kafka: the lane does the workload, each event once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Pages of topics, and the timeline's look through them, on a real broker: whatever a log may hold."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,5 @@
 """A real broker and a real gateway behind a bad network. `scenarios/test_network.py` cuts workers off."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

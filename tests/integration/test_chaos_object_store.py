@@ -1,7 +1,5 @@
 """Faults of a real object store: its users fail or wait for as long as they last, and not after."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

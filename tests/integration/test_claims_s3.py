@@ -1,7 +1,5 @@
 """Claim checks on real S3, through an outage, a loss, an alteration and a sweep."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping

@@ -1,7 +1,5 @@
 """The cleanup in the background, on a real PostgreSQL."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

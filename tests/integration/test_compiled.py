@@ -1,7 +1,5 @@
 """The compiled hot path does what the sources do: the lane's own tests run on it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

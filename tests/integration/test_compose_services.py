@@ -2,8 +2,6 @@
 written against a broker that has the file's settings for TLS and users.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

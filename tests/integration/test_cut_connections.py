@@ -2,8 +2,6 @@
 and nothing is lost or done twice.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import cycle

@@ -1,7 +1,5 @@
 """How the database edge stands, asked of a real PostgreSQL."""
 
-from __future__ import annotations
-
 import time
 
 from streams.postgres import ConsumerInbox, Database, InboxEvent

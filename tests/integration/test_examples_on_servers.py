@@ -1,7 +1,5 @@
 """The examples that need servers: a worker with a plain agent, and an outbox with its relay and inbox."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """A reader names a partition to its broker once, and then what has changed; whatever the broker forgets."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
 from itertools import count

@@ -1,7 +1,5 @@
 """The consumer inbox on a real PostgreSQL."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any

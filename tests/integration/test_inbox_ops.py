@@ -1,7 +1,5 @@
 """What `ops/` has for the consumer inbox fits what there is."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """PostgreSQL of the local stack, without Kafka: it comes up with its databases, and goes and comes back."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """S3 of the local stack, without Kafka: it comes up with its bucket, and goes and comes back when asked."""
 
-from __future__ import annotations
-
 import signal
 import urllib.error
 import urllib.request

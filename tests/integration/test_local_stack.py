@@ -1,7 +1,5 @@
 """The local stack on real Kafka: it comes up, is found again, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

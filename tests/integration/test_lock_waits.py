@@ -1,7 +1,5 @@
 """Locks, deadlocks, missing rights and a server that only reads: what a retry can cure is tried again."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Workers on two machines: network namespaces with an address each, on one broker."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

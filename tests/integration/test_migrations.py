@@ -1,7 +1,5 @@
 """Migrations on a real PostgreSQL."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncIterator

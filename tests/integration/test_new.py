@@ -1,7 +1,5 @@
 """`steadfaust new` of the installed wheel: the project passes its own test and lint, and its worker runs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The orders API on a real PostgreSQL: what is answered, and what is in the tables then."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The orders API over HTTP, asked whatever its OpenAPI document allows, and what it does not."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

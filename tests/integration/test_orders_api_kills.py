@@ -2,8 +2,6 @@
 all, and whoever asks again with the same key has one order.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """`python -m agents.api` as a process: how it starts, what it says of itself, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The archive of the outbox by days, on a real PostgreSQL."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from dataclasses import replace

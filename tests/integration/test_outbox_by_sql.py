@@ -1,7 +1,5 @@
 """Messages that a service publishes with SQL alone: what is filled in and refused, and who handles them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from datetime import datetime

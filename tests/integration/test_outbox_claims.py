@@ -1,7 +1,5 @@
 """Large payloads of the outbox, on a real PostgreSQL, a real Kafka and a real S3."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from uuid import uuid4
 

@@ -1,7 +1,5 @@
 """`steadfaust outbox` on a real PostgreSQL."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable

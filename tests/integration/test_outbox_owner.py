@@ -1,7 +1,5 @@
 """Whose the outbox is, on a real PostgreSQL."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 

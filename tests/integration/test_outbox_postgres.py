@@ -1,7 +1,5 @@
 """The outbox on a real PostgreSQL: what commits with what, and who is told."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import asyncpg

@@ -1,7 +1,5 @@
 """A plain agent of Faust's beside the lanes of one real worker, on real Kafka (docs/faust.md)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from functools import partial

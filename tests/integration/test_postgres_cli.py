@@ -1,7 +1,5 @@
 """`steadfaust inbox` and `steadfaust queue` on a real PostgreSQL."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

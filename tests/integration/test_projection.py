@@ -1,7 +1,5 @@
 """What became of orders, written into a real PostgreSQL; the records are made here."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """What the projection of orders cannot read becomes a dead letter; a real PostgreSQL and a real Kafka."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Names that others rely on: what dashboards, alerts, SQL of operators and other programs ask for."""
 
-from __future__ import annotations
-
 import inspect
 from datetime import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The queue on a real PostgreSQL: what only a server, several connections and processes can show."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import sys

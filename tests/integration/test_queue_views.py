@@ -1,7 +1,5 @@
 """The queues `producer_queue` and `consumer_queue` by SQL, as those who know them use them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import asyncpg

@@ -1,7 +1,5 @@
 """The reader on real Kafka: what may befall it between two assignments."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import count

@@ -1,7 +1,5 @@
 """The smallest handler of README, as it is printed, by a real worker on real Kafka."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

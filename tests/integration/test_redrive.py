@@ -1,7 +1,5 @@
 """`steadfaust dlq foreign` on real Kafka: letters of other programs go back once, whatever is killed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

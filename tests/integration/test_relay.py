@@ -1,7 +1,5 @@
 """The relay on a real PostgreSQL; what is written to is in memory."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """A row that a real Kafka refuses, and a polling relay. For both relays: `scenarios/test_relays.py`."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import Future
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows read from another process while workers come, go and are killed: reads see what was written."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What the S3 adapter makes of answers that S3Proxy does not give when it is asked to."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress

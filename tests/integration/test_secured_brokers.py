@@ -1,7 +1,5 @@
 """Brokers over TLS and SASL: a real broker with such listeners, and real workers and commands on it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A network that acknowledges and forwards nothing: whoever waits for PostgreSQL goes on, and says so."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Clusters whose finalized `transaction.version` is not the newest: the producer speaks as they do."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Messages that are stored first and handled later, on a real PostgreSQL."""
 
-from __future__ import annotations
-
 import pytest
 
 from streams.errors import MissingHeader

@@ -1,7 +1,5 @@
 """`docs/tutorial.md`: its files and commands in their order, with the wheel in an empty folder."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """How the outbox and the queues of a real PostgreSQL stand, as Prometheus and `/health` are told."""
 
-from __future__ import annotations
-
 import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs

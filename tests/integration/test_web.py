@@ -1,7 +1,5 @@
 """The pages of two real workers: Faust's server, our pages, and rows that the other worker has."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """What `pip install` gives: the library alone, with its licence and its types."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is told of orders, as records that the projection reads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from agents.message_bases import OrderEvent

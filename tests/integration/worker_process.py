@@ -1,7 +1,5 @@
 """Real workers of Faust's for tests, and what their pages answer."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Worlds for the lane's tests."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An independent check of what lanes have left behind: from the topics and the stores, not from the lanes."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable

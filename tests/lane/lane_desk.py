@@ -2,8 +2,6 @@
 the log of operations says.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

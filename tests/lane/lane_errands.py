@@ -2,8 +2,6 @@
 nobody ever answers for.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """What tests of failing handlers share: how they fail, how they are retried, and how such a test ends."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Workers that stand still for hours, as a frozen process does, and go on where they were."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

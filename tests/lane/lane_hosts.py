@@ -1,7 +1,5 @@
 """Hosts of lanes, for the tests of a worker's membership."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lane_workloads import Workload

@@ -1,7 +1,5 @@
 """The world of Kafka and RocksDB."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Collection

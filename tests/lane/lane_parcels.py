@@ -1,7 +1,5 @@
 """Parcels: messages with payloads of any size, a bucket for the large ones, and an independent check."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Sequence

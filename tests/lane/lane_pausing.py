@@ -1,7 +1,5 @@
 """An operator of whole handlers in tests: commands as messages to partitions, and what has become of them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Collection

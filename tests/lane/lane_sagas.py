@@ -1,7 +1,5 @@
 """A saga with its participants in one application: a seat in rows, money outside, a ticket as the pivot."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

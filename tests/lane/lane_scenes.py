@@ -1,7 +1,5 @@
 """How tests of a lane begin, wait and end, in the few lines that most of them share."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Spans of a lane, as an exporter of OpenTelemetry gets them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any

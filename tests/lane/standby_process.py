@@ -3,8 +3,6 @@
 Prints a line whenever its copy is newly known to be current: the time of that.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

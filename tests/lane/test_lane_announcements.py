@@ -1,7 +1,5 @@
 """What workers make of the topic that all of them read, whatever somebody has written there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@ goes on: nothing of it fails a commit. And whatever waits for the lanes of a wor
 is bounded.
 """
 
-from __future__ import annotations
-
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
 from lane_failing import LATER, Failing, finish, letters_of, started

@@ -2,8 +2,6 @@
 order, not an outage of the object store, not a crash.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

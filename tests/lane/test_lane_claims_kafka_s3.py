@@ -1,7 +1,5 @@
 """Parcels through real Kafka, RocksDB and S3."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

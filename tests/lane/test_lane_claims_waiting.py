@@ -1,7 +1,5 @@
 """Payloads by reference among messages that wait: their turns, their attempts, and the bounds of the lane."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

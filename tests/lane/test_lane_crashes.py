@@ -1,7 +1,5 @@
 """A lane may end at any point of its work; the next one finds everything done once."""
 
-from __future__ import annotations
-
 import asyncio
 from math import inf
 from typing import Any

@@ -1,7 +1,5 @@
 """Owners under another number of lanes: whoever opens a lane fences all that have a partition of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

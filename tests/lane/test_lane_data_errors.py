@@ -1,7 +1,5 @@
 """Bad data is the fault of its message: it is a dead letter at once, and no circuit breaker counts it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Thousands of dead letters in a second are seen."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lane_scenes import counter

@@ -1,7 +1,5 @@
 """What cannot be handled goes to the dead letters as it came, and the lane goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each event is handled exactly once, whatever comes twice and wherever the lane ends."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -2,8 +2,6 @@
 failed; nothing else moves.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -2,8 +2,6 @@
 letter refers to is there for as long as the letter is.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lane_checker import check_store

@@ -1,7 +1,5 @@
 """An operator at the command line, through a worker's pages, to the lane and back."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,5 @@
 """Operators and dead letters of a handler that a later version no longer has for their topic."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

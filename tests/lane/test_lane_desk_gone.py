@@ -1,7 +1,5 @@
 """Replays that wait for a handler that a later version has no more, or not for their topic, are discarded."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Operators among messages that wait: a replay is in its place whatever else of its key is on its way."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

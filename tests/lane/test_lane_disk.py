@@ -1,7 +1,5 @@
 """A full or failing disk stops a lane for as long as that lasts, and costs nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

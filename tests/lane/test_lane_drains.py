@@ -1,7 +1,5 @@
 """A drain works off what waits already, and then is a pause."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

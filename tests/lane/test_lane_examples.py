@@ -1,7 +1,5 @@
 """The example of retries and a dead letter, on a lane."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from lane_checker import dead_letters

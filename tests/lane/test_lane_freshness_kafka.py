@@ -1,7 +1,5 @@
 """Deleted rows do not come back, with real compaction and a process that is really stopped."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process, create_subprocess_exec

@@ -1,7 +1,5 @@
 """One lane that gives up does not take the others along, an outage makes none give up, and both are seen."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

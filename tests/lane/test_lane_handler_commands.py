@@ -1,7 +1,5 @@
 """An operator pauses, drains and resumes handlers at the command line, through a worker's pages."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """A partition that another client's open transaction holds up is said, with whose it is."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

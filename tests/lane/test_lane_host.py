@@ -1,7 +1,5 @@
 """A worker's lanes follow its membership."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

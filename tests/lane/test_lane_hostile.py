@@ -2,8 +2,6 @@
 came, and all others are handled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

@@ -2,8 +2,6 @@
 no commit fails. The broker refuses what is over a topic's limit, to the byte.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any, NamedTuple
 

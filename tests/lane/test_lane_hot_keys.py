@@ -1,7 +1,5 @@
 """Many messages of one key behind one that fails: all of them wait, it is said, and others go on."""
 
-from __future__ import annotations
-
 from lane_checker import counts, dead_letters
 from lane_failing import Failing, nothing_waits, started
 from lane_scenes import stopped

@@ -1,7 +1,5 @@
 """What a lane asks the cluster now and then holds up nothing, and its failing ends nothing."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A lane notices when a topic is not the one that its positions and rows belong to, and says how to go on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,7 +1,5 @@
 """What the log says while a lane handles messages: which message it was, and what became of it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What a lane sends to itself is handled in the transaction that writes it, and not again when it is read."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a lane measures of itself and of its handlers, for the metrics of its worker."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -1,7 +1,5 @@
 """The order saga on the lane: money that was taken comes back, though its answer was lost."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import pytest

@@ -1,7 +1,5 @@
 """An order's saga that fails for good: its page says what to do, and one command settles order and stock."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

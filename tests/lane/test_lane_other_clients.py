@@ -1,7 +1,5 @@
 """What librdkafka writes, on which most clients of other languages stand, is handled like our own."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

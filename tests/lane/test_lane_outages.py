@@ -1,7 +1,5 @@
 """An outage, however long, buries nothing, also where so little comes in that no breaker opens."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -5,8 +5,6 @@ of after the other's commit with a changelog read before it, and stopped for goo
 opens again, and stops when it finds the very same two positions. Now it asks again.
 """
 
-from __future__ import annotations
-
 import pytest
 from lane_checker import check, check_store
 from lane_scenes import counter, handled, some, stopped

@@ -1,7 +1,5 @@
 """Operators pause a handler: what comes in waits, in order, whatever crashes; others of the topic go on."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Nothing is tried of a paused handler: no retry, no probe, no replay, and none that stands behind."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Where a lane goes on: from Kafka, whatever has become of its local store."""
 
-from __future__ import annotations
-
 import pytest
 from lane_checker import check, check_store, counts
 from lane_scenes import counter, handled, opened, some, stopped, until_so

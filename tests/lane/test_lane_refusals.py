@@ -1,7 +1,5 @@
 """What the broker refuses: waited out where it passes, a dead letter where one message is the cause."""
 
-from __future__ import annotations
-
 import pytest
 from lane_checker import check, check_store, counts
 from lane_hosts import host_of, opened

@@ -1,7 +1,5 @@
 """A timer whose message the broker refuses is put off, and said; its lane goes on."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

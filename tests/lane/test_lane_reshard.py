@@ -1,7 +1,5 @@
 """More partitions by a copy into another application's topics: nothing is lost or doubled by kills."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any

@@ -2,8 +2,6 @@
 order, others pass; and a handler that keeps failing is left alone for a while instead of burying messages.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -2,8 +2,6 @@
 is hard to tell, errors are of odd kinds.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

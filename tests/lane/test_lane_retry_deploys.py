@@ -1,7 +1,5 @@
 """What waits outlives the version of the application that made it wait."""
 
-from __future__ import annotations
-
 from lane_checker import counts
 from lane_failing import LATER, Failing, letters_of, nothing_waits, pass_time, started
 from lane_scenes import cleared, opened, stopped_empty

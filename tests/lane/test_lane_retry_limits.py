@@ -1,7 +1,5 @@
 """Retries at their limits: what is dead holds others, what is too large to wait, what is too late."""
 
-from __future__ import annotations
-
 import pytest
 from lane_checker import counts
 from lane_failing import (

@@ -2,8 +2,6 @@
 its turn under load, and memory is bounded.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

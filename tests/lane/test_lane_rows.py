@@ -1,7 +1,5 @@
 """Handlers that ask for rows of their key, and turns that hold the worker's loop."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A backlog, an outage or an overload of the application itself cancels nothing: deadlines know of it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

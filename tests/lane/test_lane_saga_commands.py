@@ -2,8 +2,6 @@
 back.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

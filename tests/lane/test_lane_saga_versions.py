@@ -1,7 +1,5 @@
 """Sagas in flight while their definition changes: they wait, visibly, and go on by the steps they had."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace

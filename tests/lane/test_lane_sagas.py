@@ -1,7 +1,5 @@
 """A saga on the lane: outages, and commands that come too late, change no outcome."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

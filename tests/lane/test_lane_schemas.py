@@ -1,7 +1,5 @@
 """Messages and rows of an unknown schema wait, while everything else goes on."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import islice
 from typing import Any, NamedTuple

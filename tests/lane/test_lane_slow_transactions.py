@@ -1,7 +1,5 @@
 """A transaction that takes longer than its timeout is aborted, and its producer fenced: by nobody."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lane_checker import check, check_store

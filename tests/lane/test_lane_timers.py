@@ -1,7 +1,5 @@
 """Timers ring when due, once, unless they are moved or cancelled before."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What becomes of a topic while a lane reads it: made again, deleted, with more partitions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

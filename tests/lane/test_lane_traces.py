@@ -2,8 +2,6 @@
 says what became of it. Without traces nothing of it is there.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import AsyncIterator
 from typing import Any

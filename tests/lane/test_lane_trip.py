@@ -1,7 +1,5 @@
 """A message goes the way that README draws: which module of its picture is entered first, second, third."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A row that cannot be read stops its key, not the lane."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """What a lane itself keeps and cannot read stops what needs it, not the lane, and not the worker."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -4,8 +4,6 @@ The data was written by 11f4c36 on Kafka and RocksDB (`tests/lane/data`): two sa
 its payload by reference, one whose step waits for a retry and has a timer, and a dead letter.
 """
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode
 from pathlib import Path

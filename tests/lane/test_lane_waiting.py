@@ -1,7 +1,5 @@
 """Async handlers overlap by key and wait for nobody else; what is finished is committed in order."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from typing import Any

@@ -1,7 +1,5 @@
 """Whoever stands outside sees what waits in the lanes: on real Kafka, by the client."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

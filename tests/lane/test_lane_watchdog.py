@@ -1,7 +1,5 @@
 """The watchdog of a worker: it says by itself which lanes stand still, and what they stand at."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Orders of ten thousand SKUs, and those that no service takes, on the lane that other orders share."""
 
-from __future__ import annotations
-
 import gc
 import json
 import time

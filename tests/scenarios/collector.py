@@ -1,7 +1,5 @@
 """A collector of traces: it takes what workers export over OTLP, as any collector would."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from collections.abc import Iterator

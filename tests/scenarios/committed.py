@@ -1,7 +1,5 @@
 """What is committed in topics, as a plain client reads it: each look goes on where the last one ended."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """A world for each test module: its own broker and gateway, because the order topics have fixed names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An operator at the command line of a world."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

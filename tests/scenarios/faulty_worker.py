@@ -1,7 +1,5 @@
 """The order application's worker, with the faults that a scenario's environment scripts."""
 
-from __future__ import annotations
-
 from agents.settings import OrderSettings
 from agents.worker import create_worker
 from streams.testing import faults_from_environment

@@ -1,7 +1,5 @@
 """The order application's worker, whose sagas wait only SAGA_TIMEOUT seconds for each reply."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

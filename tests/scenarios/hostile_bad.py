@@ -1,7 +1,5 @@
 """Kinds of records that are no messages, or no operations and announcements."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

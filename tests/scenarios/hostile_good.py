@@ -1,7 +1,5 @@
 """Kinds of good records, plain and odd, and of repeated ones."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

@@ -2,8 +2,6 @@
 schemas and `tables/values.py` alone, and nothing is asked of the code that is tested.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Where relays of both kinds are tried: a PostgreSQL, a Kafka, and Kafka Connect for change data capture."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """A client of the orders API that a worker serves, and the relay between its outbox and Kafka."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

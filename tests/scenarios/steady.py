@@ -1,7 +1,5 @@
 """A steady load of orders beside a fault, and how long each lane stood still meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

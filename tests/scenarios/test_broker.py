@@ -1,7 +1,5 @@
 """The broker is killed in the middle of the load and comes back: workers wait, and settle everything once."""
 
-from __future__ import annotations
-
 import signal
 import socket
 from collections.abc import Iterator

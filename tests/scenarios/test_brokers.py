@@ -1,7 +1,5 @@
 """Three brokers under a steady load: one is killed, frozen or restarted, and no outcome changes."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import time

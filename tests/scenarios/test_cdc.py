@@ -3,8 +3,6 @@
 What holds of both kinds of relay is in `test_relays.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """`python -m chaos` itself: a short run of a seed that is known, and one that is interrupted."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

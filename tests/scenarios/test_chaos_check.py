@@ -1,7 +1,5 @@
 """The chaos checker on a real run: green as it is, and red after each way of tampering with it."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The chaos checker can go red: a checker that cannot proves nothing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

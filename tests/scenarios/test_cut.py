@@ -1,7 +1,5 @@
 """The number of lanes is changed while a worker of before stands still, in the middle of a transaction."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -1,7 +1,5 @@
 """An operator at the command line puts dead letters right and pauses a handler, with two real workers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`python -m demo` as anybody runs it, on a directory of its own."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Two workers and what can happen to them in the middle of the load."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -5,8 +5,6 @@ accounted for.
 nobody knows in `make verify`, and otherwise fewer and the same.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A worker that is cut off from the brokers under load, and comes back: another has its lanes meanwhile."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

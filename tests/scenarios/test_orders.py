@@ -1,7 +1,5 @@
 """Orders through two workers, stock first: the happy path, each refusal, and input that comes twice."""
 
-from __future__ import annotations
-
 from collections import Counter
 from urllib.request import urlopen
 

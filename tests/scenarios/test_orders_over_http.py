@@ -1,7 +1,5 @@
 """Orders over HTTP: into PostgreSQL, by its outbox to Kafka, through the services, and their status back."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Iterator

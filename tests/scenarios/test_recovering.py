@@ -1,7 +1,5 @@
 """Workers are added and removed while another one is in the middle of its recovery."""
 
-from __future__ import annotations
-
 import signal
 
 from tests.scenarios.steady import SteadyLoad

@@ -1,7 +1,5 @@
 """What holds of both relays, polling and change data capture, on a real PostgreSQL and a real Kafka."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable

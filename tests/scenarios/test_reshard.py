@@ -1,7 +1,5 @@
 """`steadfaust reshard` of the order application, killed in between: every order ends once, money balances."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

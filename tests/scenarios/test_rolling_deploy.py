@@ -1,7 +1,5 @@
 """A rolling deploy that adds a topic: consumed by all lanes once every worker knows it, by none before."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

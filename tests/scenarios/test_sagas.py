@@ -1,7 +1,5 @@
 """Orders that a saga sees to: their ends, workers killed in the middle, an outage, a paused participant."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import time

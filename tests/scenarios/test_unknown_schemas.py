@@ -1,7 +1,5 @@
 """A client that was deployed before the workers: its orders wait for its schema, and nobody else's do."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

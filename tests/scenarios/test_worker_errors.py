@@ -1,7 +1,5 @@
 """A worker that cannot go on says so in one line, ends with an exit code, and loses nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.messages import Order, OrderLine, OrderPlaced

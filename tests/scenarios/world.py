@@ -1,7 +1,5 @@
 """Real workers, a real broker and gateway, an outside client, and a checker that knows only the topics."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Where tests find the browser, and what they say when there is none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

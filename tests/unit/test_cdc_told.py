@@ -1,7 +1,5 @@
 """Change data capture without its machines: what operators are told, and the files for a cluster."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

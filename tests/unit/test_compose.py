@@ -1,7 +1,5 @@
 """docker-compose.yml, without an engine: its form, its commands, its settings, its versions."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The documents are true where a program can check it: what they name is there, and they are short."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

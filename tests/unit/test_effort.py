@@ -1,7 +1,5 @@
 """How much of the tests each command tries, and in which order."""
 
-from __future__ import annotations
-
 import re
 import time
 from pathlib import Path

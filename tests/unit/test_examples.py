@@ -1,7 +1,5 @@
 """The examples that need no server, in memory. tests/lane and tests/integration run the others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 

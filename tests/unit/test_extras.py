@@ -1,7 +1,5 @@
 """What is not installed is missing where it is used, and the error names the extra that has it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

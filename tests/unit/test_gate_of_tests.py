@@ -1,7 +1,5 @@
 """What fails is run once more where it needs a stack, and never hidden."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`docs/add-a-service.md` works as printed: its code goes into a copy of the project, and passes there."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """deploy/kubernetes, without a cluster: its form by Kubernetes' schemas, and how its parts fit together."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The smallest handler of README runs as it is printed: here in memory, in tests/integration on Kafka."""
 
-from __future__ import annotations
-
 import re
 
 from streams.testing import run_choreography

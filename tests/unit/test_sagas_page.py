@@ -1,7 +1,5 @@
 """`docs/sagas.md`: its code is one program, in the order of the page, and the tests that it prints pass."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import ModuleType

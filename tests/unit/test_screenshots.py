@@ -1,7 +1,5 @@
 """The pictures of the pages."""
 
-from __future__ import annotations
-
 from tests.browser.screenshots import IMAGES, PAGES
 
 

@@ -1,7 +1,5 @@
 """The pages build into a site (`make docs`), without a page outside its navigation or a broken link."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

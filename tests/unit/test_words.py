@@ -1,7 +1,5 @@
 """Struck words become fewer: `python -m tests.words` counts them, and lowers the ceilings."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

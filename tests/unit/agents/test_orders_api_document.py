@@ -1,7 +1,5 @@
 """The OpenAPI document of the orders API says what the API takes: pages' examples are held to it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """What the failures section puts into topics is what a lane would find there."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the growth section puts into topics is what a lane would find there."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Latency by schedule: percentiles by rank, and a sender that is held up hides nothing."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """What the measurement of pages fills the lanes with."""
 
-from __future__ import annotations
-
 from benchmarks.pages import key, letters, partition_of, rows
 from schemas import latest
 from streams.dead_letters.row import decode_letter

@@ -1,7 +1,5 @@
 """What the sagas section puts into topics is what a lane would find there, and it notices what is wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the workflows section gives its contenders, and how it reports their results."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The rows of a small run in which all went well, by the tables' own classes, order by order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from typing import Any

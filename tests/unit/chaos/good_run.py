@@ -1,7 +1,5 @@
 """The evidence of a small run in which all went well, made order by order, for tests to spoil."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from hashlib import blake2b, sha256
 

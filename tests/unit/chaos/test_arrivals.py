@@ -1,7 +1,5 @@
 """A careless client sends everything, some of it again, and little in order."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """What the watch makes of what it reads."""
 
-from __future__ import annotations
-
 from good_post import Written
 
 from chaos.rig.commits import RESOLUTION, CommitWatch

@@ -1,7 +1,5 @@
 """Whatever message is lost or doubled, of whatever kind of order, its consequences do not add up."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """Two clients must have read the same."""
 
-from __future__ import annotations
-
 from chaos.evidence.plain import Counting, judge_counts
 
 

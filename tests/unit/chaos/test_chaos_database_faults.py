@@ -1,7 +1,5 @@
 """Faults of the database edge: each is seen to happen and to heal, or it did not happen."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys

@@ -1,7 +1,5 @@
 """The checker must go red for each way in which a run can fail, and say of which."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the checker finds of orders that came by the orders API: each finding goes red for what is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each note of the rolling deploy is counted once in its order's row."""
 
-from __future__ import annotations
-
 import pytest
 
 from chaos.evidence.calls import NOTES_TOPIC

@@ -1,7 +1,5 @@
 """What the checker calls for by an order alone, beside what the orders of a run were made for."""
 
-from __future__ import annotations
-
 from agents.messages import Order, OrderLine
 from chaos.judges.rows import outcome_of
 from demo.purchases import ORDINARY, SHORT, SOLD_OUT, order, outcome, purchases, receipts

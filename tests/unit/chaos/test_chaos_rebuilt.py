@@ -1,7 +1,5 @@
 """What lanes write to their stores and what the checker rebuilds from changelogs agree on any history."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from good_post import Written

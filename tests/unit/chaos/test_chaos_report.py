@@ -1,7 +1,5 @@
 """A run's report says what happened, and passes only when nothing was found wrong by anybody."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec

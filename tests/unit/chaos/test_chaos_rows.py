@@ -1,7 +1,5 @@
 """The checker knows the rows that each order calls for, and says which are others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache

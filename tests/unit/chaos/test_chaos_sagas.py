@@ -1,7 +1,5 @@
 """The checker knows how every saga had to go, and goes red when one, or anybody in it, went otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The client of the orders API in a chaos run: what it asks again, what it gives up, what it remembers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager

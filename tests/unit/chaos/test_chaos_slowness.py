@@ -1,7 +1,5 @@
 """How much longer workers took than on a machine of their own."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Which gap between a lane's commits is laid to which fault, and which of them is too long."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec

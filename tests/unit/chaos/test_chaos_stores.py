@@ -1,7 +1,5 @@
 """A lane's store on the disk, written as lanes write it, against what is rebuilt from the changelog."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

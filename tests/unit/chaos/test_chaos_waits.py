@@ -1,7 +1,5 @@
 """Messages of one key are handled in their order, and none waits for longer than faults explain."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from good_run import good_run

@@ -1,7 +1,5 @@
 """When a negative control has shown what it is there to show."""
 
-from __future__ import annotations
-
 import pytest
 
 from chaos.controls.scenarios import SCENARIOS

@@ -1,7 +1,5 @@
 """Faults come in their turn, beside each other where that is planned, and never on what is not whole."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The explorer finds what is planted in systems small enough to be seen through."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The protocol holds in every state that it can reach; without any one of its rules it does not."""
 
-from __future__ import annotations
-
 import json
 import re
 

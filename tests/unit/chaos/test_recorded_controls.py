@@ -1,7 +1,5 @@
 """Each breakage of a recorded run turns the checker red, and of what is broken it says so."""
 
-from __future__ import annotations
-
 import pytest
 from good_run import BEGAN, good, red
 

@@ -1,7 +1,5 @@
 """The schedule of a chaos run is repeatable, varied, and never asks for what cannot be survived."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 from math import inf

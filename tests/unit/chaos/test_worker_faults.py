@@ -2,8 +2,6 @@
 that is ill. Without a word nothing happens.
 """
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What the check reads from records that the lane has written."""
 
-from __future__ import annotations
-
 import pytest
 
 from demo.failures import DeadLetter, LetterSource, Reference, dead_letter, followed

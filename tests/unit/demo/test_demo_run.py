@@ -1,7 +1,5 @@
 """A demo that fails can be looked at."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace

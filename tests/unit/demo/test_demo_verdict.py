@@ -1,7 +1,5 @@
 """The check must go red for each way in which things can fail to add up."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from functools import cache

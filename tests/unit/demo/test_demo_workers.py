@@ -1,7 +1,5 @@
 """Worker processes, with a small program in the worker's place that says what a test wants in its log."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

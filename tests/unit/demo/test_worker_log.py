@@ -1,7 +1,5 @@
 """What the driver knows of a worker, it knows from the worker's log."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How the client asks, and when it stops asking."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from contextlib import asynccontextmanager

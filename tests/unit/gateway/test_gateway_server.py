@@ -1,7 +1,5 @@
 """The gateway's HTTP, spoken to directly."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 

@@ -1,7 +1,5 @@
 """What every HTTP interface has: problem answers, request ids, limits, health, a page of its description."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any

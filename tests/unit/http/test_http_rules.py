@@ -1,7 +1,5 @@
 """Requests that no handler should have to think about, and what each address answers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any

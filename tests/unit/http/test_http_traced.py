@@ -1,7 +1,5 @@
 """A request is a span of its caller's trace, and what it causes goes on from there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """PostgreSQL runs as another user where it is started as root: its programs are where that user gets to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

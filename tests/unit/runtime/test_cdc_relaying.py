@@ -1,7 +1,5 @@
 """Looking after the connector, while PostgreSQL, Connect or Kafka do not answer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any

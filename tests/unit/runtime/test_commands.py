@@ -1,7 +1,5 @@
 """What Faust's commands list of a worker, without a broker; and what `faust worker` says without one."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """A broker that hangs is noticed, and nobody waits for it; one that is only slow is left in peace."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """What a member makes of what the group hands it, above all when nobody has decided anew."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What Faust's consumer is made to do for lanes."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 

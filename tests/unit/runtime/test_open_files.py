@@ -1,7 +1,5 @@
 """A worker raises its limit of open files, and warns where even that may be too low."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a reader makes of a fetched answer: what is sound as aiokafka does, and what is not in its place."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 from collections.abc import Sequence

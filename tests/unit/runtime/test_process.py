@@ -1,7 +1,5 @@
 """How a worker's process ends when its services do not."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

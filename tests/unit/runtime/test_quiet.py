@@ -1,7 +1,5 @@
 """What aiokafka repeats hundreds of times a second is written once in a while; nothing else is kept back."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Where workers reach each other, and what they are called."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from shutil import copytree
 

@@ -1,7 +1,5 @@
 """What lanes take of memory that is bounded for all of them."""
 
-from __future__ import annotations
-
 import pytest
 
 from streams.runtime.shares import share_of

@@ -1,7 +1,5 @@
 """Committed positions are asked for with `require_stable`: a coordinator that has just taken over waits."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Any
 

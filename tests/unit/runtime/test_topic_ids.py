@@ -1,7 +1,5 @@
 """The question for topic ids as it is sent, and its answer as brokers write it."""
 
-from __future__ import annotations
-
 import pytest
 from aiokafka.errors import LeaderNotAvailableError
 

@@ -1,7 +1,5 @@
 """The requests of a transaction as they go over the wire, held to aiokafka's where it has them."""
 
-from __future__ import annotations
-
 import gc
 import struct
 import weakref

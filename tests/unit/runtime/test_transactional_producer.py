@@ -1,7 +1,5 @@
 """Requests of the producer and their repetition, with brokers that answer by a script."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 import time

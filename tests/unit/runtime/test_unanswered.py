@@ -1,7 +1,5 @@
 """Brokers that do not answer are named in the log, and a client that does not close holds nobody up."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What pages ask of Kafka has one bound of seconds, however many ask."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from signal import SIGTERM

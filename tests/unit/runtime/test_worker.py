@@ -1,7 +1,5 @@
 """A Worker that is not started: what it declares, and how it hangs together with Faust's own app."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The alert rules that the repository ships: what they ask for is what the code tells."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

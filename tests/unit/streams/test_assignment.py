@@ -1,7 +1,5 @@
 """Every lane has one owner, as evenly and with as few moves as can be, whoever joins and leaves."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import msgspec

@@ -1,7 +1,5 @@
 """What the codec of plain schemas writes and reads is what fastavro does, or is left to it."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Any
 

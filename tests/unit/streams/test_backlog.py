@@ -1,7 +1,5 @@
 """What lanes of a worker may hold in memory: each for itself, and all together."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import pytest

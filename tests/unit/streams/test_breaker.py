@@ -1,7 +1,5 @@
 """When a breaker lets calls through."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Where Kafka is and how to get in, as settings and as a value; no text of either has a password."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

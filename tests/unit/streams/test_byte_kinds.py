@@ -1,7 +1,5 @@
 """What is said of bytes that could not be decoded."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

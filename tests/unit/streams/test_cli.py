@@ -1,7 +1,5 @@
 """The command itself."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 
 from typer.testing import CliRunner

@@ -1,7 +1,5 @@
 """What a worker knows of cuts, with a cluster that gives it trouble; lanes: tests/lane/test_lane_cuts.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

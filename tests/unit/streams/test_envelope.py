@@ -1,7 +1,5 @@
 """What stands in a message's headers, and what the answers to it and its dead letter carry."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from itertools import product

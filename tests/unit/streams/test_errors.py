@@ -1,7 +1,5 @@
 """What an error says can always be written down."""
 
-from __future__ import annotations
-
 import pytest
 
 from streams.errors import SteadfaustError, text_of

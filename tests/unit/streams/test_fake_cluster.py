@@ -1,7 +1,5 @@
 """What the fake broker does on purpose: its injected faults, and logs with holes and lost beginnings."""
 
-from __future__ import annotations
-
 import pytest
 
 from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, PositionLost

@@ -1,7 +1,5 @@
 """When a worker that cannot commit gives its lanes away, and when it asks for them again."""
 
-from __future__ import annotations
-
 from streams.policy.fitness import GIVE_AWAY_AFTER, PAUSE, PAUSE_CAP, Fitness
 
 

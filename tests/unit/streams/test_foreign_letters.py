@@ -1,7 +1,5 @@
 """Headers of dead letters as Spring Kafka, Kafka Streams and Kafka Connect write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from streams.dead_letters.foreign import ForeignLetter, matches, own_headers, read_letter

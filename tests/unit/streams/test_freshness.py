@@ -1,7 +1,5 @@
 """How old a copy of changelogs may be, and when an idle owner may say that its own is current."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

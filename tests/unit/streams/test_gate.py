@@ -2,8 +2,6 @@
 no operator has it paused.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from streams.model.operations import HandlerPause, PauseState

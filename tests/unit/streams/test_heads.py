@@ -1,7 +1,5 @@
 """The head of a queue that does not run after all, and what cannot wait."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Chores of a lane: each in its turn, with the room that is left then; letters expire within it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Keys go where every Kafka client puts them, and partitions to lanes."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """What a line of the log says of the message that is handled, and what `steadfaust logs` finds in files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, ClassVar

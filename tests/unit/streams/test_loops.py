@@ -1,7 +1,5 @@
 """Which records a lane has handled before it reads them, and what it has still to handle."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

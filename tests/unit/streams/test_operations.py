@@ -1,7 +1,5 @@
 """What operators may do about a dead letter, as a table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """How long a lane rests between transactions, as a table."""
 
-from __future__ import annotations
-
 import pytest
 
 from streams.policy.pacing import LONGEST_REST, rest

@@ -1,7 +1,5 @@
 """What operators' commands about a handler come to in a partition."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import msgspec

@@ -1,7 +1,5 @@
 """`steadfaust positions`, as an operator types it; on lanes: tests/lane/test_lane_identity.py."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

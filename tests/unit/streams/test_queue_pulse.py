@@ -1,7 +1,5 @@
 """The pulse of a queue's worker ends when it is told to, whatever its connection does meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

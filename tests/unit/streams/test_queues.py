@@ -1,7 +1,5 @@
 """What of a lane's queues is due: earliest first, none twice, and none of a partition that is left out."""
 
-from __future__ import annotations
-
 import pytest
 from letters_kept import staging_over
 

@@ -1,7 +1,5 @@
 """What a handler decides is read back the same, or refused with the name of its field."""
 
-from __future__ import annotations
-
 import enum
 import json
 import math

@@ -1,7 +1,5 @@
 """Reading batches with care: what is sound is read as the client library reads it, what is not is told."""
 
-from __future__ import annotations
-
 import tracemalloc
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records are written as aiokafka's builder writes them, and read back as what they are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder

@@ -1,7 +1,5 @@
 """What names objects for dead letters: as long as a letter is kept, and no longer."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

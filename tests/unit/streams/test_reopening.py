@@ -1,7 +1,5 @@
 """What a lane does after an error, as a table."""
 
-from __future__ import annotations
-
 import pytest
 
 from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, Refused, StoreUnavailable

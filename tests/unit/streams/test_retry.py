@@ -1,7 +1,5 @@
 """What becomes of a failed message, as tables; and what holds for every policy."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

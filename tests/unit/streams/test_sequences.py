@@ -1,7 +1,5 @@
 """Only keys wait: what has finished is committed beyond a slow neighbour, and never twice."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import pytest

@@ -1,7 +1,5 @@
 """Slots, settings and topics: what must be right before a worker joins."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

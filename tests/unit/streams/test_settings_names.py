@@ -1,7 +1,5 @@
 """Names and values in the environment: each mistake is one line that names the setting."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

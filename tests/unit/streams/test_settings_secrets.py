@@ -1,7 +1,5 @@
 """Passwords of PostgreSQL and S3 in files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

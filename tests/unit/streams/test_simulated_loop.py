@@ -1,7 +1,5 @@
 """A loop whose time passes only while everything waits."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

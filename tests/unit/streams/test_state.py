@@ -1,7 +1,5 @@
 """Rows, timers and inbox entries as changelog records, and what the store makes of them."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given

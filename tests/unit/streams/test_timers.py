@@ -1,7 +1,5 @@
 """Timers come up when due; what was moved, cancelled or fired meanwhile is recognised."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice

@@ -1,7 +1,5 @@
 """Which turns of handlers are told of as too long."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 

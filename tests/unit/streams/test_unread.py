@@ -1,7 +1,5 @@
 """Queues that wait for schemas: each is given out once its schema is there, and none is lost on the way."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

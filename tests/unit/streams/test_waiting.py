@@ -1,7 +1,5 @@
 """Queues of waiting messages: what they hold, how they are written down, and when their heads are due."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

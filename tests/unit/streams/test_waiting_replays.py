@@ -1,7 +1,5 @@
 """The queue of an ordering key against two lists: what is replayed, then what came since."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule

@@ -1,7 +1,5 @@
 """What a `traceparent` says, by W3C's own rules."""
 
-from __future__ import annotations
-
 import pytest
 
 from streams.tracing.context import TraceContext, parse, says_unsampled, trace_at, trace_id_of

@@ -1,7 +1,5 @@
 """Spans leave in the background: nobody waits for an exporter, and the log says what is lost."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What tests of pages share: a worker with all lanes, two that share them, and who looks at their pages."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest

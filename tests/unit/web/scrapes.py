@@ -1,7 +1,5 @@
 """Scrapes of workers, and what the page of metrics says of them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Other machines are answered by the token of the application alone; this one as ever."""
 
-from __future__ import annotations
-
 import time
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator

@@ -4,8 +4,6 @@ of a worker that has what it warns of, and of none that is well.
 Of PromQL this knows what the rules are made of: a sum, maximum or minimum of one metric beside a number.
 """
 
-from __future__ import annotations
-
 import json
 import operator
 import re

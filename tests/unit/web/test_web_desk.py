@@ -1,7 +1,5 @@
 """Dead letters as pages: of all lanes together, with forms that act on them."""
 
-from __future__ import annotations
-
 import json
 import re
 from html import unescape

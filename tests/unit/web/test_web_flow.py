@@ -1,7 +1,5 @@
 """The overview: parts of several workers as one, what somebody should look at, and its picture."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from urllib.parse import quote

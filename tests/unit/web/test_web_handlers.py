@@ -1,7 +1,5 @@
 """Handlers over HTTP: any worker tells of all lanes, and sends commands to every partition."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The last hour minute by minute: what is counted, and the lines of it."""
 
-from __future__ import annotations
-
 from test_web_sagas import VISITS, make_application, put_saga
 from web_workers import NOW, Browser, FakeWorker
 

@@ -1,7 +1,5 @@
 """Dead letters over HTTP: any worker lists, groups and shows all letters, and asks for operations."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from types import SimpleNamespace

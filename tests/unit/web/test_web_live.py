@@ -1,7 +1,5 @@
 """Live parts of a page: made once for all who look on, and only while somebody does."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

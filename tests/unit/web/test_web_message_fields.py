@@ -1,7 +1,5 @@
 """A dead letter's message as a form."""
 
-from __future__ import annotations
-
 import pytest
 
 from agents.messages import StockReserved

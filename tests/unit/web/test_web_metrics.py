@@ -1,7 +1,5 @@
 """What a worker answers Prometheus: the metrics that the page of them has, with the numbers of its lanes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A key is looked up on any worker; its owner is asked."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """What each worker serves about itself, as pages and as JSON."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from io import BytesIO

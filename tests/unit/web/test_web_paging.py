@@ -1,7 +1,5 @@
 """Pages of rows: each row once, in bounded steps."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """After a kill the dead worker is the listed owner for a while: who asks waits, and is told what for."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What ops/ has for Prometheus, and what is scraped, by Prometheus' own checker."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

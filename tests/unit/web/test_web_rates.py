@@ -1,7 +1,5 @@
 """Rates from counters, percentiles from counts, and progress from what is left."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """What stands beside a timeline's messages: changes of rows, rows of the outbox, objects of payloads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """The index by status equals what the rows say, whatever has happened to them, and when it was asked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from functools import partial

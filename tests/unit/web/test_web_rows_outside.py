@@ -1,7 +1,5 @@
 """Rows read from outside: from the owner, from a standby with its age, after a message is committed."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sagas over HTTP and as pages: any worker lists and shows those of all lanes, and asks for operations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, get_args

@@ -1,7 +1,5 @@
 """Why a saga does not go on: the nearest handler on its way that is paused or fails."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

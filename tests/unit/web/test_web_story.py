@@ -1,7 +1,5 @@
 """What a page of a key says first: the outcome, the steps, the one that decided, and where the time went."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any

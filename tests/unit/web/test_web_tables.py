@@ -1,7 +1,5 @@
 """Sizes of tables, what a row was before, and the rows of a standby when the owner is gone."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

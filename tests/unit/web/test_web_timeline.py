@@ -1,7 +1,5 @@
 """What happened to a key: its timeline, what is held of it, and the one box that finds it."""
 
-from __future__ import annotations
-
 import re
 from itertools import permutations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Topics as pages: what there is, what their logs hold, and one record in full."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from itertools import product

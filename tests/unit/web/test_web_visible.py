@@ -1,7 +1,5 @@
 """What the eye cannot see, or is led astray by, is an escape on every page and in every command."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

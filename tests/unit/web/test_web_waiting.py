@@ -1,7 +1,5 @@
 """What waits, over HTTP: the oldest first over all lanes, with its cause now, a bounded part at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`steadfaust saga check`, on an application that is made for it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
