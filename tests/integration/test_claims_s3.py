@@ -1,18 +1,31 @@
-"""Claim checks on real S3, through an outage, a loss, an alteration and a sweep."""
+"""Claim checks on real S3: of lanes, and of the outbox."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from uuid import uuid4
 
 import pytest
 
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import PREFIX, with_claim
 from streams.claims.sweep import Sweepable, sweep
-from streams.errors import BlobAltered, BlobMissing, BlobsUnavailable
+from streams.cli.claims import referenced
+from streams.errors import BlobAltered, BlobMissing, BlobsUnavailable, SettingsError
 from streams.local import Stack
+from streams.model.codecs import Schemas, avro
+from streams.model.layout import CLAIMS
+from streams.model.schema_versions import nothing_frozen
+from streams.positions.declared import TopicSpec
+from streams.postgres import Connection, Database, Outbox
+from streams.runtime.client import Producer
+from streams.runtime.kafka.topics import KafkaTopics
+from streams.runtime.outbox_publisher import KafkaPublisher
 from streams.s3 import S3Blobs
-from streams.settings import LOCAL_BUCKET
+from streams.settings import LOCAL_BUCKET, Settings
+from streams.units import DAY, MIB
+from tests.relays import ANNOUNCEMENTS, Step, drained, relayed, relaying, with_topics
 
 PICTURE = bytes(range(256)) * 20_000
 
@@ -72,3 +85,71 @@ async def test_a_sweep_leaves_what_a_row_names(blobs: S3Blobs, checks: ClaimChec
     assert [blob.name async for blob in blobs.scan(PREFIX)] == [kept]
     assert await checks.check_out(message) == b"a gift"
     assert await blobs.head(orphan) is None
+
+
+CODECS = avro(nothing_frozen, Schemas())
+LARGE = "n" * (3 * MIB)
+
+
+class Scan(Step, frozen=True, kw_only=True):
+    """For a topic of its own."""
+
+    TOPIC = "shop.order.scan.v1"
+
+
+@pytest.fixture
+def claims(blobs: S3Blobs) -> ClaimChecks:
+    return ClaimChecks(blobs, bucket=LOCAL_BUCKET)
+
+
+@pytest.fixture
+async def bootstrap(kafka: Stack) -> str:
+    return await with_topics(kafka.bootstrap, Scan.TOPIC)
+
+
+async def test_a_large_message_is_relayed_as_producers_send_it(
+    database: Database, connection: Connection, bootstrap: str, claims: ClaimChecks
+) -> None:
+    order = f"o-{uuid4()}"
+    message = Scan(order=order, number=1, note=LARGE)
+    outbox = Outbox(CODECS, source="shop", claims=claims)
+    async with outbox.transaction(connection) as tx:
+        tx.publish(message, f"{order}:1")
+    assert await connection.fetchval("SELECT pg_column_size(outbox.*) FROM outbox") < 2000
+    async with relaying(database.url, KafkaPublisher(bootstrap, ANNOUNCEMENTS)):
+        await drained(database)
+    async with Producer(bootstrap, CODECS, source="shop", claims=claims) as producer:
+        await producer.send(message, message_id=f"{order}:1")
+    came, sent = [each for each in await relayed(bootstrap, Scan.TOPIC) if each.key == order.encode()]
+    assert (came.partition, came.value) == (sent.partition, sent.value) == (0, b"")
+    untimed = [[pair for pair in each.headers if pair[0] != "ce_time"] for each in (came, sent)]
+    assert untimed[0] == untimed[1]
+    payload = await claims.check_out(dict(came.headers))
+    assert CODECS(Scan, Scan.TOPIC).decode(payload, None) == message
+
+
+async def test_the_sweeper_keeps_what_the_outbox_refers_to(
+    database: Database, connection: Connection, bootstrap: str, blobs: S3Blobs, claims: ClaimChecks
+) -> None:
+    outbox = Outbox(CODECS, source="shop", claims=claims)
+    settings = Settings(postgres_url=database.url, bootstrap=bootstrap, app_id=f"shop-{uuid4().hex[:8]}")
+    async with KafkaTopics(bootstrap) as topics:
+        await topics.create([TopicSpec(settings.layout().changelog(CLAIMS), 1, 1)])
+    async with outbox.transaction(connection) as tx:
+        tx.publish(Scan(order="kept", number=1, note=LARGE), "kept")
+    with suppress(KeyError):
+        async with connection.transaction():
+            async with outbox.transaction(connection) as tx:
+                tx.publish(Scan(order="gone", number=1, note=LARGE), "gone")
+            raise KeyError("rolled back")
+    there = [blob.name async for blob in blobs.scan("")]
+    assert len(there) == 2
+    later = max([blob.modified async for blob in blobs.scan("")]) + 8 * DAY
+    report = await sweep(
+        blobs, referenced(settings), now=lambda: later, grace=7 * DAY, delete=True, progress=lambda _: None
+    )
+    assert report.found[Sweepable.REFERENCED].objects == 1
+    assert [blob.name async for blob in blobs.scan("")] == [name for name in there if "kept" in name]
+    short = settings.model_copy(update={"outbox_retention_days": 1.0})
+    with pytest.raises(SettingsError, match="STEADFAUST_OUTBOX_RETENTION_DAYS"):
+        [name async for name in referenced(short)]

@@ -1,17 +1,20 @@
-"""`steadfaust inbox` and `steadfaust queue` on a real PostgreSQL."""
+"""`steadfaust inbox` and `steadfaust queue` on a real PostgreSQL, and what `ops/` has for them."""
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from click.testing import Result
+from prometheus_client import CollectorRegistry, generate_latest
 from typer.testing import CliRunner
 
 from streams.cli.main import app
 from streams.errors import PermanentError, SettingsError
-from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, Job, QueueWorker
+from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, InboxMetrics, Job, QueueWorker
 from tests.queue_world import IN_ORDER, ParcelPacked, put
 
 T = TypeVar("T")
@@ -95,3 +98,32 @@ def test_failed_jobs_are_shown_retried_and_discarded(postgres_url: str, command:
     assert [each["topic"] for each in lines(command("queue", "list", "parcels", "--json"))] == [
         "post.parcel.packed.v1"
     ]
+
+
+OPS = Path(__file__).parents[2] / "ops"
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    registry = CollectorRegistry()
+    metrics = InboxMetrics(registry)
+    metrics.processed("projection", "OrderPlaced", 0.1)
+    metrics.duplicate("projection", "OrderPlaced")
+    told = set(re.findall(r"^(\w+)\{", generate_latest(registry).decode(), re.MULTILINE))
+    board = json.loads((OPS / "grafana-consumer-inbox.json").read_text())
+    asked = {
+        name
+        for panel in board["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"consumer_inbox_\w+", target["expr"])
+    }
+    assert asked <= told
+    assert {panel["title"] for panel in board["panels"]} >= {
+        "Duplicate rate by consumer",
+        "Mean processing time by consumer",
+        "p99 processing time by consumer",
+    }
+
+
+async def test_the_statements_for_size_growth_and_the_oldest_row_run(postgres_url: str) -> None:
+    async with Database(postgres_url) as database:
+        await database.pool.execute((OPS / "consumer-inbox.sql").read_text())

@@ -29,7 +29,7 @@ from streams.runtime.kafka.topics import KafkaTopics
 from streams.runtime.outbox_publisher import KafkaPublisher
 from tests.certificates import Authority
 from tests.integration.mixed_worker import app
-from tests.integration.test_plain_agents import run_both
+from tests.integration.test_examples_on_servers import run_both
 from tests.scenarios.world import LANES, PARTITIONS, World, order
 from tests.waiting import BOUND
 

@@ -1,19 +1,25 @@
-"""One lane that gives up does not take the others along, an outage makes none give up, and both are seen."""
+"""One lane that gives up does not take the others along; bad data is the fault of its message alone."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lane_checker import check
+from lane_checker import check, check_store, counts, dead_letters
+from lane_failing import finish, started
 from lane_hosts import host_of, of_lane, some
-from lane_workloads import asking, counting
-from lane_worlds import FakeWorld, World
+from lane_workloads import Workload, asking, avro_codecs, counting, reminding
+from lane_worlds import FakeWorld, Post, World
+from structlog.testing import capture_logs
+from test_lane_dead_letters import handled
 from test_lane_host import Fatal, hosting
+from test_lane_timers import asking_for
 
 import streams.policy.reopening
-from streams.errors import ClusterUnavailable, OutcomeUnknown
+from streams.errors import ClusterUnavailable, OutcomeUnknown, PermanentError, Undecodable
 from streams.lane.watchdog import STUCK_AFTER
+from streams.model.codecs import MakeCodec, Schemas, json_without_schema
+from streams.policy.breaker import BreakerPolicy, BreakerState
 from streams.ports import TP
 
 
@@ -139,3 +145,113 @@ async def test_a_lane_that_cannot_open_is_stuck_without_work(fake: FakeWorld, fa
     assert host.stuck() == []
     await fake.clock.advance(2)
     assert host.stuck() == [host.lanes[0]]
+
+
+BREAKER = BreakerPolicy(minimum=5, open_for=1.0, max_open_for=1.0, probes=2)
+#: A text that is no Unicode: no codec can write it.
+NO_TEXT = "\ud800"
+
+
+async def twelve_are_bad(
+    world: World, work: Workload, error: bytes, codecs: MakeCodec = json_without_schema
+) -> list[Post]:
+    """Twelve of 16 events become dead letters at the first try, and the breaker stays closed. Returns the
+    others.
+    """
+    await started(world, work, breaker=BREAKER, codecs=codecs)
+    await world.post(*(events := [world.event(work, "a", i) for i in range(16)]))
+    lane = await world.open()
+    await world.settled(work.source)
+    assert lane.lane.gates["bench.count"].breaker.state is BreakerState.CLOSED
+    await lane.stop()
+    assert [i for _, i in work.hooks.calls] == list(range(16))
+    assert lane.lane.reopened == 0
+    letters = await dead_letters(world, work.source)
+    assert [dict(letter.headers)["dlq-error-type"] for letter in letters] == [error] * 12
+    await check_store(world)
+    return events[12:]
+
+
+@pytest.mark.parametrize("how", ["avro", "json"])
+@pytest.mark.parametrize("what", ["text", "passed"], ids=["row", "output"])
+async def test_the_unencodable_is_a_dead_letter_and_opens_no_breaker(
+    world: World, what: str, how: str
+) -> None:
+    work = counting(world.name)
+    setattr(work.hooks, what, lambda event: NO_TEXT if event.i < 12 else "")
+    codecs = avro_codecs(Schemas()) if how == "avro" else json_without_schema
+    good = await twelve_are_bad(world, work, b"Unencodable", codecs)
+    assert len(await world.records(work.output)) == len(good)
+    if how == "json":
+        await check(world, work, good)
+
+
+@pytest.mark.parametrize("how", ["avro", "json"])
+@pytest.mark.parametrize(
+    ("what", "where"),
+    [("text", "a row of table counts: Count"), ("passed", "Counted")],
+    ids=["row", "output"],
+)
+async def test_what_would_read_back_otherwise_stops_its_message_alone(
+    fake: FakeWorld, what: str, where: str, how: str
+) -> None:
+    work = counting(fake.name)
+    setattr(work.hooks, what, lambda event: [7] if event.i == 1 else "")
+    await fake.start(work, codecs=avro_codecs(Schemas()) if how == "avro" else json_without_schema)
+    await fake.post(*(fake.event(work, "a", i) for i in range(4)))
+    lane = await fake.open()
+    await fake.settled(work.source)
+    (letter,) = await dead_letters(fake, work.source)
+    told = dict(letter.headers)
+    assert told["dlq-error-type"] == b"Unencodable"
+    assert told["dlq-error-message"].decode().startswith(where)
+    assert b"text" in told["dlq-error-message"]
+    assert len(await fake.records(work.output)) == 3
+    assert lane.lane.state == "open"
+
+
+@pytest.mark.parametrize("due", [1e300, -5.0, 1e17])
+async def test_a_timer_at_no_time_is_a_dead_letter(world: World, due: float) -> None:
+    await started(world, work := reminding(world.name))
+    await world.post(asking_for(world, work, 1, due), asking_for(world, work, 2, None))
+    await handled(world, work.asked.TOPIC)
+    (letter,) = await dead_letters(world, work.asked.TOPIC)
+    assert dict(letter.headers)["dlq-error-type"] == b"Unencodable"
+    assert await counts(world, "asks") == {"a": 1}
+
+
+async def test_answers_that_are_permanent_errors_open_no_breaker(world: World) -> None:
+    """Who answers, if only that it cannot be, is there: such messages are no outage, however many."""
+
+    def before(event: Any) -> None:
+        if event.i < 12:
+            raise PermanentError("404")
+
+    work = counting(world.name)
+    work.hooks.before = before
+    await check(world, work, await twelve_are_bad(world, work, b"PermanentError"))
+
+
+async def test_bad_data_does_not_end_an_outage(fake: FakeWorld) -> None:
+    down = True
+
+    def before(event: Any) -> None:
+        if event.i == 9:
+            raise Undecodable("what it carries is no reply")
+        if down:
+            raise ConnectionError("nobody there")
+
+    await started(fake, work := counting(fake.name), breaker=BREAKER)
+    work.hooks.before = before
+    await fake.post(*(good := [fake.event(work, f"k{n}", 0) for n in range(8)]))
+    lane = await fake.open()
+    await fake.until(lambda: lane.lane.gates["bench.count"].breaker.state is BreakerState.OPEN)
+    with capture_logs() as logs:
+        await fake.post(*(fake.event(work, f"b{n}", 9) for n in range(8)))
+        await fake.until(lambda: lane.lane.counters.dead_letters == 8)
+    changes = [entry["after"] for entry in logs if entry["event"] == "breaker_changed"]
+    assert "half_open" in changes
+    assert "closed" not in changes
+    down = False
+    await fake.until(lambda: len(fake.cluster.visible(work.output)) == 8)
+    await finish(fake, work, lane, good)

@@ -1,4 +1,4 @@
-"""Where a lane goes on: from Kafka, whatever has become of its local store."""
+"""Wherever a lane ended, and when two workers open it at once: positions and rows are those of Kafka."""
 
 import pytest
 from lane_checker import check, check_store, counts
@@ -12,7 +12,7 @@ from streams.lane.standby import Standby
 from streams.ports import TP, Ports, Write
 from streams.positions.review import accept
 from streams.staging.changes import POSITIONS
-from streams.testing.faults import NoFaults
+from streams.testing.faults import NoFaults, ScriptedFaults
 
 BOGUS = Write("counts", b"\0\0\0\x01z", b"\0" * 8 + b'{"n":99}')
 
@@ -258,3 +258,30 @@ async def test_the_number_of_lanes_may_change_between_runs(world: World) -> None
     world.app = fewer
     for n in range(2):
         await check_store(world, n, elsewhere)
+
+
+@pytest.mark.landing
+async def test_a_lane_overtaken_while_it_recovers_opens_again(world: World) -> None:
+    work = await counter(world)
+    events = some(world, work, range(2))
+    await handled(world, work, events)
+
+    faults = ScriptedFaults()
+    pause = faults.pause_at("recovering")
+    elsewhere = world.stores()
+    owner = world.lane(stores=elsewhere, faults=faults)
+    await pause.reached()
+    # A worker that has not heard yet that it lost the lane: it fences the owner, and commits.
+    late = await world.open()
+    more = some(world, work, range(2, 4))
+    await world.post(*more)
+    await stopped(world, late, work.source)
+    pause.resume()
+    await world.until(lambda: owner.lane.state == "open")
+
+    last = [world.event(work, key, 4) for key in "abcd"]
+    await world.post(*last)
+    await stopped(world, owner, work.source)
+    assert faults.pending == []
+    await check(world, work, events + more + last)
+    await check_store(world, stores=elsewhere)

@@ -31,7 +31,7 @@ from lane_traces import (
 from lane_workloads import Workload, asking
 from lane_worlds import FakeWorld, Post, World
 from opentelemetry.trace import SpanKind, StatusCode
-from test_lane_logs import Captured, of
+from test_lane_measures import Captured, of
 from test_lane_sagas import ended, post
 
 from streams.errors import PermanentError

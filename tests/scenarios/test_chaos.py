@@ -1,4 +1,4 @@
-"""`python -m chaos` itself: a short run of a seed that is known, and one that is interrupted."""
+"""`python -m chaos` itself, and its checker, which can go red."""
 
 import json
 import signal
@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
+from chaos.controls.hasty import Control
+from chaos.controls.trial import ControlsReport
 from streams.local import running
 from tests.waiting import BOUND, eventually
 
@@ -60,3 +63,27 @@ def test_ctrl_c_ends_all_that_was_started(tmp_path: Path) -> None:
     assert errors.endswith("interrupted: all that was started has ended\n")
     assert running(tmp_path / "faults") is None
     assert [process for process in started if psutil.pid_exists(process.pid)] == []
+
+
+ENDS_WITHIN = 120
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.verify("a checker that sees: test_chaos_check.py covers it")
+def test_the_checker_goes_red_without_each_protection_and_only_then(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "chaos.controls", "--var", str(tmp_path), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as controls:
+        try:
+            output, errors = controls.communicate()
+        finally:
+            controls.terminate()  # if it has not ended: it ends what it has started
+            controls.wait(ENDS_WITHIN)
+    assert output, errors
+    report = msgspec.json.decode(output, type=ControlsReport)
+    assert {played.control for played in report.controls} == set(Control)
+    assert [played for played in report.controls if not played.passed] == []
+    assert controls.returncode == 0

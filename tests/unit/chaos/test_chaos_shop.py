@@ -1,6 +1,8 @@
-"""The client of the orders API in a chaos run: what it asks again, what it gives up, what it remembers."""
+"""The clients of a chaos run: what they ask again, give up and remember, and how careless they are."""
 
 import asyncio
+import random
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -8,7 +10,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from hypothesis import given
+from hypothesis import strategies as st
 
+from chaos.load.arrivals import LATEST, REPEATED, WINDOW, arrivals
 from chaos.load.shop import Shop, patience
 from chaos.rig.records import UNANSWERED, Request
 from chaos.rig.waiting import ChaosFailed
@@ -128,3 +133,24 @@ async def test_a_request_that_is_refused_ends_the_run(status: int) -> None:
             await client.place(ORDER, "placed")
         with pytest.raises(ChaosFailed, match="answered 500 to a cancellation"):
             await client.call_off(ID, "placed")
+
+
+MANY = 20_000
+
+
+@given(st.integers(0, 3000), st.integers())
+def test_everything_arrives_and_nothing_more_than_three_times(count: int, seed: int) -> None:
+    times = Counter(arrivals(range(count), random.Random(seed)))
+    assert set(times) == set(range(count))
+    assert all(1 <= each <= 3 for each in times.values())
+
+
+def test_about_every_tenth_comes_again_at_once_and_later() -> None:
+    seen = list(arrivals(range(MANY), random.Random(1)))
+    places: dict[int, list[int]] = {}
+    for place, item in enumerate(seen):
+        places.setdefault(item, []).append(place)
+    apart = [found[-1] - found[0] for found in places.values() if len(found) > 1]
+    assert 0.8 < len(apart) / (MANY / REPEATED) < 1.2
+    assert min(apart) < WINDOW
+    assert max(apart) > LATEST / 2

@@ -1,13 +1,25 @@
-"""Which gap between a lane's commits is laid to which fault, and which of them is too long."""
+"""Which gap between a lane's commits is laid to which fault, which is too long, and the report of a run."""
 
-from collections.abc import Sequence
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
+from good_post import Written
 from good_run import BEGAN, good_run
 
+from chaos.check import CheckReport as Checked
+from chaos.faults.perform import Slowness, used_by_main_thread
 from chaos.judges.stalls import CommitGap, judge_stalls, stalls
+from chaos.report import RunReport, encode, markdown
+from chaos.rig.commits import RESOLUTION, CommitWatch
 from chaos.rig.records import CommitTimes, Happened, RunRecords
+from demo.findings import Finding
+from streams.local.busy_timeout import Used
+from streams.ports import TP, Batch
 
 
 def fault(kind: str, began: float, ended: float | None, slowed: float = 1.0) -> Happened:
@@ -131,3 +143,120 @@ def test_it_says_the_longest_of_each_kind() -> None:
     assert "kill_worker 7." in says
     assert "rolling_restart 6." in says
     assert "limit 10 s, 1 of 1" in says
+
+
+TOPIC = "app-lane-changelog"
+
+
+def arrived(*partitions: int, records: int = 1) -> list[Batch]:
+    written = [Written(TOPIC, 0, offset, b"k", b"v") for offset in range(records)]
+    return [Batch(TP(TOPIC, partition), written, records) for partition in partitions]
+
+
+def test_partitions_are_noted_by_their_lane() -> None:
+    watch = CommitWatch("", "app", partitions=4, lanes=2)
+    watch.note(arrived(1, 3), 10.0)
+    watch.note(arrived(2), 11.0)
+    assert watch.commits().seen == {0: [11.0], 1: [10.0]}
+
+
+def test_commits_close_together_are_noted_as_one() -> None:
+    watch = CommitWatch("", "app", partitions=1, lanes=1)
+    for tenth in range(4):
+        watch.note(arrived(0), 10 + tenth * RESOLUTION / 2)
+    assert watch.commits().seen == {0: [10.0, 10 + RESOLUTION]}
+
+
+def test_a_marker_alone_is_no_commit() -> None:
+    watch = CommitWatch("", "app", partitions=1, lanes=1)
+    watch.note(arrived(0, records=0), 10.0)
+    assert watch.commits().seen == {0: []}
+
+
+Figures = Mapping[int, tuple[float, float]]
+
+
+def factor(before: Figures, after: Figures) -> float:
+    figures = before
+    slowness = Slowness(lambda: list(figures), lambda pid: Used(*figures[pid]))
+    figures = after
+    return slowness.factor()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({1: (5.0, 1.0)}, {1: (7.0, 1.0)}, 1.0),
+        ({1: (5.0, 1.0)}, {1: (9.0, 3.0)}, 1.5),
+        ({1: (5.0, 1.0)}, {1: (5.0, 1.0)}, 1.0),
+        ({1: (5.0, 1.0)}, {1: (6.0, 40.0)}, 2.0),
+    ],
+    ids=["never waited", "waited half as long as it ran", "did nothing", "hardly ran: at most doubled"],
+)
+def test_waiting_is_counted_beside_running(before: Figures, after: Figures, expected: float) -> None:
+    assert factor(before, after) == expected
+
+
+def test_only_the_main_thread_counts() -> None:
+    pid = os.getpid()
+    assert threading.get_native_id() == pid, "the tests run in the main thread"
+
+    def burn(seconds: float) -> None:
+        began = time.thread_time()
+        while time.thread_time() - began < seconds:
+            pass
+
+    other = threading.Thread(target=burn, args=(0.3,))
+    before = used_by_main_thread(pid)
+    other.start()
+    other.join()
+    beside = used_by_main_thread(pid)
+    burn(0.3)
+    after = used_by_main_thread(pid)
+    assert beside.ran - before.ran < after.ran - beside.ran
+
+
+KILL = Happened(kind="kill_worker", target="worker-1", began=1010.0, ended=1016.5, confirmed="pid 7 ended")
+NEVER = Happened(kind="remove_worker", target="worker-2", began=1030.0, ended=None, confirmed="")
+RUN = msgspec.structs.replace(good_run(), seed=7, load=(1000.0, 1060.0), faults=[KILL, NEVER])
+GREEN = Finding(name="every order settled exactly once", passed=True, says="100 orders")
+RED = Finding(name="no dead letters", passed=False, says="3 in a topic")
+STALL = CommitGap("kill_worker", alone=True, lane=2, began=1010.0, seconds=6.3, limit=10.0)
+
+
+def report(*findings: Finding, problems: list[str] | None = None) -> RunReport:
+    checked = Checked(all(each.passed for each in findings), list(findings), [STALL], 1.0)
+    return RunReport(
+        problems=problems or [], left_out=2, seconds=200.0, sent=120, again=3, run=RUN, checked=checked
+    )
+
+
+def test_it_passes_when_driver_and_checker_found_nothing() -> None:
+    assert report(GREEN).passed
+    assert "passed: seed 7" in markdown(report(GREEN))
+
+
+UNCHECKED = msgspec.structs.replace(report(GREEN), checked=None)
+
+
+@pytest.mark.parametrize(
+    "red",
+    [report(GREEN, RED), report(GREEN, problems=["worker-1 hung"]), UNCHECKED],
+    ids=["checker", "driver", "nothing checked"],
+)
+def test_it_fails_otherwise_and_tells_how_to_repeat_it(red: RunReport) -> None:
+    assert not red.passed
+    assert json.loads(encode(red))["passed"] is False
+    assert "FAILED: seed 7" in markdown(red)
+    assert "SEED=7 repeats it" in markdown(red)
+
+
+def test_the_document_has_every_fault_finding_problem_and_stall() -> None:
+    text = markdown(report(GREEN, RED, problems=["worker-1 hung at the end"]))
+    assert "- 10 s: `kill_worker` of worker-1, healed after 6.5 s: pid 7 ended\n" in text
+    assert "- 30 s: `remove_worker` of worker-2, never healed: NOT CONFIRMED\n" in text
+    assert "- **pass: every order settled exactly once.** 100 orders" in text
+    assert "- **FAIL: no dead letters.** 3 in a topic" in text
+    assert "- **FAIL:** worker-1 hung at the end" in text
+    assert "| `kill_worker` | 2 | 6.3 | yes |" in text
+    assert "2 faults of 2 kinds (2 more were planned)" in text

@@ -1,17 +1,26 @@
-"""Messages of one key are handled in their order, and none waits for longer than faults explain."""
+"""How long messages waited, what was noted, and what an order calls for."""
 
 import msgspec
 import pytest
 from good_run import good_run
 
 from agents.commands import CapturePayment, OrderSagaReply
-from agents.messages import LineReserved, ReserveLine, StockReserved
+from agents.messages import LineReserved, Order, OrderLine, ReserveLine, StockReserved
+from chaos.evidence.calls import NOTES_TOPIC
 from chaos.evidence.consequences import SentMessage
+from chaos.evidence.plain import Counting, judge_counts
 from chaos.judges.key_order import effects_of, judge_key_order
 from chaos.judges.lateness import BOUND, at_most, faulty, judge_waits, waits
+from chaos.judges.noted import counted, judge_notes
+from chaos.judges.rows import outcome_of
 from chaos.rig.records import OUTSIDE_LANES, CommitTimes, Happened, RunRecords
 from demo.findings import Finding
-from streams.model.message import Message
+from demo.purchases import ORDINARY, SHORT, SOLD_OUT, order, outcome, purchases, receipts
+from streams.model.codecs import AvroCodec, Schemas, encode_row
+from streams.model.message import Message, Row
+from streams.model.row_keys import row_key
+from streams.staging.keys import store_key
+from tables.values import MAX_LINES, MAX_ORDER_BYTES
 
 
 def cause_of(
@@ -151,3 +160,109 @@ def test_nothing_passes_in_a_lane_that_faults_have_stopped(
     run = msgspec.structs.replace(a_run(*faults), load=(0.0, 200.0))
     assert may_be_late(BOUND + most, run, *stops)
     assert not may_be_late(BOUND + most + 1, run, *stops)
+
+
+SCHEMA = '{"type": "record", "name": "Notes", "fields": [{"name": "count", "type": "long"}]}'
+
+
+class Notes(Row, frozen=True, kw_only=True):
+    count: int
+
+
+def tables(**counts: int) -> list[dict[str, dict[bytes, bytes]]]:
+    """The state of two lanes, the second without any note."""
+    codec = AvroCodec(Notes, SCHEMA, Schemas())
+    rows = {
+        store_key(3, row_key(order_id.encode())): encode_row(codec, Notes(count=count))
+        for order_id, count in counts.items()
+    }
+    return [{"notes": rows}, {}]
+
+
+def notes(order_id: str, *ids: str) -> list[SentMessage]:
+    return [
+        SentMessage(NOTES_TOPIC, 3, offset, order_id, name, "demo", "") for offset, name in enumerate(ids)
+    ]
+
+
+def test_the_counts_are_read_from_the_table() -> None:
+    assert counted(tables(one=2, two=700)) == {"one": 2, "two": 700}
+
+
+@pytest.mark.parametrize(
+    ("made", "sent", "counts", "passed"),
+    [
+        pytest.param(0, [], {}, True, id="no deploy"),
+        pytest.param(2, notes("one", "n-0", "n-1"), {"one": 2}, True, id="each once"),
+        pytest.param(2, notes("one", "n-0", "n-1", "n-0"), {"one": 2}, True, id="one sent twice"),
+        pytest.param(2, notes("one", "n-0", "n-1"), {"one": 3}, False, id="one counted twice"),
+        pytest.param(2, notes("one", "n-0", "n-1"), {"one": 1}, False, id="one not counted"),
+        pytest.param(2, notes("one", "n-0", "n-1"), {}, False, id="none counted"),
+        pytest.param(2, notes("one", "n-0"), {"one": 1}, False, id="one not in the topic"),
+        pytest.param(0, [], {"one": 1}, False, id="one out of nothing"),
+        pytest.param(1, notes("one", "n-0"), {"two": 1}, False, id="counted for another order"),
+    ],
+)
+def test_each_counts_once(made: int, sent: list[SentMessage], counts: dict[str, int], passed: bool) -> None:
+    assert judge_notes(made, sent, counts).passed is passed
+
+
+RECEIVED = {receipt.sku: receipt.units for receipt in receipts()}
+
+
+def an_order(
+    *lines: tuple[str, int], cents: int = 100, card: str = "tok_accepted", country: str = "US"
+) -> Order:
+    wanted = tuple(OrderLine(sku=sku, units=units) for sku, units in lines)
+    return Order(order_id="o", customer="c", lines=wanted, total_cents=cents, card=card, country=country)
+
+
+def became(placed: Order) -> str:
+    return outcome_of(placed, RECEIVED)
+
+
+def test_it_agrees_with_what_orders_were_made_for() -> None:
+    some = purchases(5_000)
+    assert [became(order(each)) for each in some] == [outcome(each).value for each in some]
+
+
+def test_each_reason() -> None:
+    plenty = (ORDINARY[0], 1)
+    assert became(an_order(plenty)) == "confirmed"
+    assert became(an_order()) == "no_lines"
+    assert became(an_order(*[plenty] * (MAX_LINES + 1))) == "too_many_lines"
+    assert became(an_order(*[plenty] * MAX_LINES)) != "too_many_lines"
+    assert became(an_order(("x" * MAX_ORDER_BYTES, 1))) == "order_too_large"
+    assert became(an_order(("unknown", 1))) == "out_of_stock"
+    assert became(an_order((SOLD_OUT[0], 1))) == "out_of_stock"
+    assert became(an_order((SHORT[0], 1), (SHORT[0], 1))) == "out_of_stock", "all lines of a SKU count"
+    assert became(an_order(plenty, card="tok_declined")) == "card_declined"
+    assert became(an_order(plenty, card="tok_declined", cents=0)) == "confirmed", "nothing is charged"
+    assert became(an_order(plenty, country="AQ")) == "unsupported_destination"
+
+
+def test_of_several_reasons_the_first_on_its_way() -> None:
+    assert became(an_order(("unknown", 1), card="tok_declined", country="AQ")) == "out_of_stock"
+    assert became(an_order((ORDINARY[0], 1), card="tok_declined", country="AQ")) == "card_declined"
+
+
+def counting(*records: tuple[str, bytes | None]) -> Counting:
+    made = Counting()
+    for topic, message_id in records:
+        made.add(topic, [("ce_id", message_id)])
+    return made
+
+
+def test_records_and_ids_are_counted_by_topic() -> None:
+    counts = counting(("a", b"1"), ("a", b"1"), ("a", b"2"), ("b", None)).counts()
+    assert counts == {"a": (3, 2), "b": (1, 1)}
+
+
+def test_as_many_of_each_and_as_many_ids() -> None:
+    both = counting(("a", b"1"), ("a", b"2")).counts()
+    assert judge_counts(both, both).passed
+    assert not judge_counts(both, counting(("a", b"1")).counts()).passed
+    assert not judge_counts(both, counting(("a", b"1"), ("a", b"1")).counts()).passed
+    assert not judge_counts(both, {}).passed
+    assert not judge_counts({}, both).passed
+    assert "a: (2, 2) and (0, 0)" in judge_counts(both, {}).says

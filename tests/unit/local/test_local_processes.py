@@ -1,12 +1,22 @@
+"""Processes of the local stack: started, watched, ended."""
+
+import asyncio
 import os
+import shutil
+import socket
+import struct
+from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from streams.local import local_stack, stop
 from streams.local.busy_timeout import BusyTimeout
-from streams.local.errors import BadDeclaration, NotReady, ProcessDied
+from streams.local.errors import BadDeclaration, DiskFull, NotReady, PortTaken, ProcessDied, StackError
+from streams.local.loopback import HOST, http_answers, kafka_answers, reserve
+from streams.local.parts import StackSpec
 from streams.local.processes import (
     GIVES_WAY_BY,
     Child,
@@ -16,6 +26,7 @@ from streams.local.processes import (
     declared_databases,
     why,
 )
+from streams.local.supervisor import supervise
 from tests.waiting import BOUND
 
 STUBBORN = (
@@ -138,3 +149,72 @@ async def test_a_process_gives_way_with_all_its_threads(bank: Bank) -> None:
     assert {os.getpriority(os.PRIO_PROCESS, each) for each in threads} == {max(usual, GIVES_WAY_BY)}
     await child.stop(grace=BOUND, say=pytest.fail)
     child.give_way()  # it has ended: nothing happens
+
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def test_a_full_disk_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10 << 30, 10 << 30, 300 << 20))
+    with pytest.raises(DiskFull, match=f"only 300 MiB are free where {tmp_path} is, Kafka needs 1024"):
+        supervise(StackSpec(str(tmp_path)), say=pytest.fail)
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(StackError, match=r"cannot write to .*supervisor\.log"), local_stack(file):
+        pytest.fail("it started")
+
+
+def test_stopping_what_is_down_does_nothing(tmp_path: Path) -> None:
+    assert stop(tmp_path / "never-used") is False
+
+
+def test_a_reserved_port_is_bound_by_its_user_alone() -> None:
+    reserved = reserve()
+    with socket.create_server((HOST, reserved.port)), pytest.raises(PortTaken, match=f"port {reserved.port}"):
+        reserve(reserved.port)
+    reserved.release()
+
+
+def test_free_ports_are_outside_the_range_of_outgoing_connections() -> None:
+    reserved = reserve()
+    reserved.release()
+    assert 20_000 <= reserved.port < 32_000
+
+
+@pytest.mark.parametrize(("seen", "wanted", "ready"), [(1, 1, True), (2, 3, False), (3, 3, True)])
+async def test_a_broker_answers_once_it_sees_all_brokers(seen: int, wanted: int, ready: bool) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        key, version, correlation = struct.unpack(">hhi", (await reader.readexactly(size))[:8])
+        assert (key, version) == (3, 1)
+        writer.write(struct.pack(">iii", 8, correlation, seen))
+        writer.close()
+
+    async with await asyncio.start_server(answer, HOST, 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert await kafka_answers(port, wanted) is ready
+
+
+async def test_a_closed_port_does_not_answer() -> None:
+    reserved = reserve()
+    try:
+        assert not await kafka_answers(reserved.port, 1)
+        assert not await http_answers(reserved.port, "/health")
+    finally:
+        reserved.release()
+
+
+@pytest.mark.parametrize(("status", "ready"), [(b"200 OK", True), (b"503 Not yet", False)])
+async def test_a_companion_answers_with_status_200(status: bytes, ready: bool) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"GET /health ")
+        writer.write(b"HTTP/1.0 " + status + b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, HOST, 0) as server:
+        assert await http_answers(server.sockets[0].getsockname()[1], "/health") is ready

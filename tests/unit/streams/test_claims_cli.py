@@ -1,3 +1,5 @@
+"""`steadfaust claims`, the lifecycle of its objects, and passwords in files."""
+
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -5,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.stub import Stubber
 from typer.testing import CliRunner
 
-from streams.claims.claim import object_name
+from streams.claims.claim import PREFIX, object_name
 from streams.cli import claims
 from streams.cli.main import app
 from streams.errors import ClusterUnavailable, SettingsError
 from streams.local import s3
+from streams.s3 import S3Options
 from streams.settings import LOCAL_KEYS, Bucket, Settings
 from streams.testing.blobs import MemoryBlobs
 
@@ -96,3 +100,53 @@ def test_a_named_endpoint_goes_before_that_of_the_local_stack(tmp_path: Path) ->
 
 def test_the_local_stacks_keys_are_those_that_its_s3_takes() -> None:
     assert (s3.ACCESS_KEY, s3.SECRET_KEY) == LOCAL_KEYS
+
+
+KAFKA_RETENTION_DAYS = 7  # of a cluster that sets nothing else
+
+
+@pytest.fixture
+def lifecycle() -> Any:
+    return json.loads((Path(__file__).parents[3] / "ops" / "s3-lifecycle.json").read_text())
+
+
+def test_s3_takes_the_rule_as_it_is_written(lifecycle: Any) -> None:
+    client = S3Options("gifts", "http://localhost:1", "key", "secret").client()
+    with Stubber(client) as stubber:
+        stubber.add_response("put_bucket_lifecycle_configuration", {})
+        client.put_bucket_lifecycle_configuration(Bucket="gifts", LifecycleConfiguration=lifecycle)
+    client.close()
+
+
+def test_the_rule_outlives_all_that_may_need_an_object(lifecycle: Any) -> None:
+    (rule,) = lifecycle["Rules"]
+    settings = Settings()
+    needed = KAFKA_RETENTION_DAYS + settings.dead_letter_retention_days + settings.inbox_retention_days
+    assert (rule["Status"], rule["Filter"]) == ("Enabled", {"Prefix": PREFIX})
+    assert rule["Expiration"]["Days"] > needed
+
+
+def test_the_password_of_postgresql_comes_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("p@ss/word\n")
+    settings = Settings(postgres_url="postgresql://shop@db:5432/orders", postgres_password_file=str(file))
+    assert settings.postgres() == "postgresql://shop:p%40ss%2Fword@db:5432/orders"
+
+
+@pytest.mark.parametrize("url", ["", "postgresql://db/orders", "postgresql://shop:other@db/orders"])
+def test_a_password_file_without_a_place_for_it_is_refused(tmp_path: Path, url: str) -> None:
+    (tmp_path / "password").write_text("word")
+    settings = Settings(postgres_url=url, postgres_password_file=str(tmp_path / "password"))
+    with pytest.raises(SettingsError, match="STEADFAUST_POSTGRES_URL with a user and without a password"):
+        settings.postgres()
+
+
+def test_the_key_of_s3_comes_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("hush\n")
+    settings = Settings(var=tmp_path, s3_bucket="ours", s3_secret_key_file=str(file))
+    found = settings.bucket()
+    assert found is not None
+    assert found.secret_key == "hush"
+    with pytest.raises(SettingsError, match="STEADFAUST_S3_SECRET_KEY_FILE are both set"):
+        settings.model_copy(update={"s3_secret_key": "other"}).bucket()

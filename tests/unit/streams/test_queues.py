@@ -1,13 +1,25 @@
-"""What of a lane's queues is due: earliest first, none twice, and none of a partition that is left out."""
+"""What of a lane's queues is due, heads that do not run after all, and turns that are too long."""
+
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from letters_kept import staging_over
+from structlog.testing import capture_logs
 
+import streams.lane.attempt
+from streams.lane.attempt import Turns
+from streams.model.envelope import RECORD_OVERHEAD
+from streams.policy.breaker import NO_PERMIT, BreakerPolicy
 from streams.ports import Store
 from streams.retry import queue_rows as queues_module
+from streams.retry.decisions import is_overtaken
+from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason, WaitingQueue, begin, index_prefix, queue_name, set_queue
 from streams.retry.queue_rows import Queues
-from streams.staging.changes import QUEUES_BY_DUE, Writes
+from streams.retry.waiting import Waiting
+from streams.staging.arrival import Counters
+from streams.staging.changes import QUEUES_BY_DUE, Change, Writes
 from streams.staging.keys import store_key
 from streams.testing.store import MemoryStores
 
@@ -75,3 +87,61 @@ def test_partitions_left_out_are_passed_up_to_a_bound(store: Store, monkeypatch:
 def test_what_waits_for_a_person_is_not_due_some_time(store: Store) -> None:
     put(store, "a", waits(Reason.DEAD, 0))
     assert list(Queues(staging_over(store)).due_some_time("pay.take", 10)) == []
+
+
+PROBES = BreakerPolicy(minimum=1, open_for=5.0, max_open_for=5.0, probes=2)
+QUEUE = b"\0\0bench.count\0a"
+
+
+def test_a_head_that_waits_on_gives_its_probe_back() -> None:
+    gate = HandlerGate("bench.count", PROBES)
+    gate.record(NO_PERMIT, ok=False, now=0.0)
+    permits = [gate.breaker.acquire(5.0) for _ in range(3)]
+    assert [permit is not None for permit in permits] == [True, True, False]
+    gate.running.add(QUEUE)
+    queues = SimpleNamespace(get=lambda _: None)  # an operator has taken it out
+    waiting: Any = SimpleNamespace(gates={"bench.count": gate}, queues=queues)
+    arrival: Any = SimpleNamespace(
+        queue=QUEUE,
+        number=0,
+        permit=permits[0],
+        entry=SimpleNamespace(prefix=b"\0\0"),
+        handler=SimpleNamespace(name="bench.count"),
+    )
+    assert is_overtaken(waiting, arrival)
+    assert gate.running == set()
+    assert gate.breaker.acquire(5.0) is not None
+
+
+@pytest.mark.parametrize(("size", "fits"), [(1000, True), (1001, False)])
+def test_what_waits_is_no_larger_than_a_record(size: int, fits: bool) -> None:
+    options = SimpleNamespace(max_message_bytes=1000 + RECORD_OVERHEAD)
+    app = SimpleNamespace(lane_options=options, routes={}, handlers={})
+    outcomes: Any = SimpleNamespace(staging=SimpleNamespace(app=app, store=None))
+    letters: Any = None
+    waiting = Waiting(outcomes, letters, {})
+    rows = [Change("lane", b"k", b"small"), Change("lane", b"k" * 10, b"v" * (size - 10))]
+    assert (waiting.too_large(rows) is None) is fits
+
+
+class Taken(NamedTuple):
+    """A message, as far as is told of it."""
+
+    key: bytes = b"key"
+    value: bytes = b"value"
+
+
+def test_long_turns_are_counted_and_told_of_every_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(streams.lane.attempt, "perf_counter", lambda: now)
+    counters = Counters()
+    turns = Turns(counters)
+    taken: Any = SimpleNamespace(record=Taken())
+    with capture_logs() as logs:
+        for at, seconds in ((100.0, 0.4), (110.0, 0.6), (119.0, 0.6), (121.0, 0.6)):
+            now = at
+            assert turns.ended("bench.count", taken, at - seconds) == at
+    assert counters.held_loop == 3
+    assert [(each["event"], each["handler"]) for each in logs] == [("handler_held_loop", "bench.count")] * 2

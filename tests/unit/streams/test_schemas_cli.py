@@ -1,8 +1,9 @@
-"""`steadfaust schemas write` and `check`, on an application that is made for it."""
+"""`steadfaust schemas` and the command itself."""
 
 import json
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -253,3 +254,8 @@ def test_a_field_without_avro_is_told_before_anything_is_written(shop: Shop) -> 
     assert isinstance(done.exception, WiringError)
     assert "Sold.units is int | str" in str(done.exception)
     assert shop.frozen() == []
+
+
+def test_it_says_its_version() -> None:
+    said = CliRunner().invoke(app, ["--version"])
+    assert (said.exit_code, said.stdout) == (0, f"steadfaust {version('steadfaust')}\n")

@@ -1,8 +1,4 @@
-"""The alert rules and the dashboard of workers: what they ask for is told, and each rule fires from a scrape
-of a worker that has what it warns of, and of none that is well.
-
-Of PromQL this knows what the rules are made of: a sum, maximum or minimum of one metric beside a number.
-"""
+"""What needs attention, and why a saga does not go on."""
 
 import json
 import operator
@@ -19,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from scrapes import PAGE, on_the_page
 from web_workers import NOW, PARCELS, FakeWorker
 
+from agents.worker import CHOREOGRAPHIES
 from streams.lane.held_up import Held, HeldUpPartitions
 from streams.lane.state import LaneState
 from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState
@@ -28,6 +25,8 @@ from streams.retry.queue import Reason
 from streams.saga.views import ChoreographedSaga, SagaView
 from streams.units import DAY
 from streams.web.metrics.metrics import WorkerMetrics
+from streams.web.overview.flow_answers import HandlerPart, HandlerShown
+from streams.web.overview.stopped_handlers import stopped_handlers
 from streams.web.sagas.indexes import followed_tables
 
 OPS = Path(__file__).parents[3] / "ops"
@@ -210,3 +209,44 @@ def test_the_dashboard_asks_for_metrics_by_their_own_labels():
             shown.add(metric)
     assert {name for name in explained if "dead_letters" in name} & shown
     assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
+
+
+WIRING = next(iter(CHOREOGRAPHIES.values()))
+RESERVE = {"inventory.commands.reserve": 1}
+EVENTS = dict.fromkeys(
+    ("inventory.stock.reserved.v1", "payments.payment.captured.v1", "shipping.shipment.scheduled.v1"), 0
+)
+
+
+@pytest.mark.parametrize(
+    ("steps", "pending", "stopped", "found"),
+    [
+        (RESERVE, [*RESERVE], ["inventory-steps.reserve"], ["inventory-steps.reserve"]),
+        (RESERVE, [*RESERVE], ["inventory.reserve_line"], ["inventory.reserve_line"]),  # by SKU, not by order
+        (RESERVE, [*RESERVE], ["payment-steps.capture"], []),  # that is the way of a later step
+        (EVENTS, [*EVENTS][1:], ["payments.capture", "inventory.gather"], ["payments.capture"]),
+        (EVENTS, [*EVENTS], ["inventory.reserve_line"], ["inventory.reserve_line"]),
+        (EVENTS, [*EVENTS][1:], ["inventory.reserve_line"], []),  # that step is over
+        (EVENTS, [], ["payments.capture"], []),
+    ],
+)
+def test_a_saga_names_the_nearest_stopped_handler(steps, pending, stopped, found):
+    shown: Any = SimpleNamespace(
+        steps=[SimpleNamespace(name=name, action=name, attempts=tried) for name, tried in steps.items()],
+        saga=SimpleNamespace(pending=pending, waits_for=()),
+    )
+    handlers = [
+        HandlerShown(
+            handler=each.name,
+            topics=[],
+            numbers=HandlerPart(
+                handler=each.name, paused=2 if each.name in stopped else 0, pause="By ann: strike"
+            ),
+            p50=None,
+            p95=None,
+        )
+        for each in WIRING.handlers()
+    ]
+    app: Any = SimpleNamespace(wiring=WIRING)
+    texts = [f"It waits for {name}, which is paused, by ann: strike" for name in found]
+    assert stopped_handlers(app, shown, handlers) == texts

@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: any worker lists, groups and shows all letters, and asks for operations."""
+"""Dead letters on pages: lists, one letter, and its message as a form."""
 
 import asyncio
 from collections import Counter
@@ -9,12 +9,14 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeWorker, ParcelSeen, make_application, owner_of
 
+from agents.messages import StockReserved
 from streams.claims.claim import claim_of, with_claim
 from streams.dead_letters.row import LetterState
 from streams.model.operations import LetterCommand, Operation, decode_operation
 from streams.web.letters import jobs as jobs_module
 from streams.web.letters import letters as letters_module
 from streams.web.letters.letter_answers import Ask
+from streams.web.letters.message_fields import MOST_CHARACTERS, PREFIX, fields_of, skeleton, with_fields
 from tests.waiting import eventually_async
 
 KEYS = [f"k{n}" for n in range(30)]
@@ -307,3 +309,42 @@ async def test_a_foreign_page_cannot_ask_for_operations(worker, browser, headers
 def test_an_ask_has_no_unknown_fields():
     with pytest.raises(msgspec.ValidationError, match="dryrun"):
         msgspec.json.decode(b'{"operation":"replay","who":"a","why":"b","dryrun":true}', type=Ask)
+
+
+VALUE = {"order": {"id": "o-1", "lines": [{"units": 2, "price": 1.5}], "gift": True, "note": None}}
+
+
+def test_each_field_keeps_its_kind():
+    found = [(each.name, each.text, each.kind) for each in fields_of(VALUE, None)]
+    assert found == [
+        ("order.id", "o-1", "string"),
+        ("order.lines[0].units", "2", "integer"),
+        ("order.lines[0].price", "1.5", "number"),
+        ("order.gift", "true", "boolean"),
+    ]
+    given = {"order.id": "7", "order.lines[0].units": " 3", "order.gift": "false"}
+    changed = with_fields(VALUE, {PREFIX + name: text for name, text in given.items()})
+    assert changed == {
+        "order": {"id": "7", "lines": [{"units": 3, "price": 1.5}], "gift": False, "note": None}
+    }
+
+
+@pytest.mark.parametrize("text", ["", "two", "1.5", "true", '"2"'])
+def test_a_text_of_another_kind_is_refused(text):
+    with pytest.raises(ValueError, match=r"lines\[0\].units"):
+        with_fields(VALUE, {f"{PREFIX}order.lines[0].units": text})
+
+
+def test_what_no_input_can_hold_is_edited_as_json():
+    assert fields_of({"note": "two\nlines"}, None) == []
+    assert fields_of({"note": "x" * (MOST_CHARACTERS + 1)}, None) == []
+
+
+def test_a_skeleton_has_all_fields_of_the_class():
+    empty = skeleton(StockReserved)
+    assert empty["order"]["order_id"] == ""
+    assert empty["order"]["total_cents"] == 0
+    assert "order.total_cents" in [each.name for each in fields_of(empty, StockReserved)]
+    assert skeleton(None) is None
+    about = {each.name: each.about for each in fields_of(empty, StockReserved)}
+    assert about["order.total_cents"] == "the price of all of it in cents; 0 when it costs nothing."
