@@ -60,23 +60,13 @@ async def shop_on(
         messages = outbox(avro(latest, Schemas()), source="orders-api")
         placing = await stack.enter_async_context(
             OrderPlacing(
-                database,
-                messages,
-                keep=timedelta(seconds=keep),
-                patience=patience,
-                refuse=order_exists,
+                database, messages, keep=timedelta(seconds=keep), patience=patience, refuse=order_exists,
             )
-        )
+        )  # fmt: skip
         app = create_api(
-            placing,
-            Orders(database, messages, patience=patience),
-            Health([]),
-            CollectorRegistry(),
-            orders_way=way,
-            max_body=100_000,
-            limit=RateLimit(0),
-            caller_header=caller_header,
-        )
+            placing, Orders(database, messages, patience=patience), Health([]), CollectorRegistry(),
+            orders_way=way, max_body=100_000, limit=RateLimit(0), caller_header=caller_header,
+        )  # fmt: skip
         transport = httpx.ASGITransport(Requests(app), raise_app_exceptions=False)  # type: ignore[arg-type]
         client = await stack.enter_async_context(
             httpx.AsyncClient(transport=transport, base_url="http://shop")

@@ -13,25 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 STRUCK = (
-    "told",
-    "said",
-    "stands",
-    "stood",
-    "whoever",
-    "asked",
-    "hears",
-    "heard",
-    "somebody",
-    "nobody",
-    "in vain",
-    "gives way",
-    "is to become",
-    "becomes of",
-    "became of",
-    "put off",
-    "stand behind",
-    "stands behind",
-)
+    "told", "said", "stands", "stood", "whoever", "asked", "hears", "heard", "somebody", "nobody", "in vain",
+    "gives way", "is to become", "becomes of", "became of", "put off", "stand behind", "stands behind",
+)  # fmt: skip
 #: How often they may occur, in code, comments and pages. These numbers only fall.
 CEILINGS = {
     ".": 3,

@@ -167,13 +167,9 @@ async def requests(blobs: Blobs) -> list[type]:
         await names(blobs)
 
     answers = await asyncio.gather(
-        blobs.put("events/order/2-b", b"x", TYPE),
-        blobs.get("events/order/1-a"),
-        blobs.head("events/order/1-a"),
-        blobs.delete(["events/order/none"]),
-        scan(),
-        return_exceptions=True,
-    )
+        blobs.put("events/order/2-b", b"x", TYPE), blobs.get("events/order/1-a"),
+        blobs.head("events/order/1-a"), blobs.delete(["events/order/none"]), scan(), return_exceptions=True,
+    )  # fmt: skip
     return [type(answer) for answer in answers]
 
 

@@ -179,13 +179,9 @@ async def test_what_is_rolled_back_was_never_enqueued(world: World) -> None:
 
 async def test_a_job_has_the_envelope_of_a_message_on_kafka(world: World) -> None:
     await world.put(
-        parcel("a"),
-        message_id="m-1",
-        correlation_id="o-1",
-        causation_id="m-0",
-        traceparent="00-aa-bb-01",
+        parcel("a"), message_id="m-1", correlation_id="o-1", causation_id="m-0", traceparent="00-aa-bb-01",
         partition=3,
-    )
+    )  # fmt: skip
     await world.work()
     (job,) = world.jobs
     envelope = job.envelope

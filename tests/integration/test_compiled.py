@@ -17,24 +17,9 @@ PROJECT = Path(__file__).parents[2]
 #: Deliveries, duplicates, dead letters, retries, timers, claim checks, operators, sagas; and what holds under
 #: crashes and fences.
 TESTS = (
-    "claims",
-    "claims_waiting",
-    "crashes",
-    "delivery",
-    "dead_letters",
-    "desk",
-    "desk_claims",
-    "drains",
-    "giving_up",
-    "loopback",
-    "pauses",
-    "pauses_attempts",
-    "references",
-    "retries",
-    "rows",
-    "sagas",
-    "timers",
-)
+    "claims", "claims_waiting", "crashes", "delivery", "dead_letters", "desk", "desk_claims", "drains",
+    "giving_up", "loopback", "pauses", "pauses_attempts", "references", "retries", "rows", "sagas", "timers",
+)  # fmt: skip
 
 pytestmark = pytest.mark.timeout(1800)
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")

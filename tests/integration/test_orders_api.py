@@ -324,15 +324,10 @@ async def test_an_order_goes_one_way(orders_url: str, way: OrdersWay) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        {"lines": []},
-        {"lines": [{"sku": "a\0", "units": 1}]},
-        {"customer": "a\0b"},
-        {"order_id": "a/b"},
-        {"order_id": "a\n"},
-        {"total_cents": -1},
-        {"total_cents": 10**13},
+        {"lines": []}, {"lines": [{"sku": "a\0", "units": 1}]}, {"customer": "a\0b"}, {"order_id": "a/b"},
+        {"order_id": "a\n"}, {"total_cents": -1}, {"total_cents": 10**13},
     ],
-)
+)  # fmt: skip
 async def test_what_is_no_order_never_reaches_the_database(shop: Shop, bad: Any) -> None:
     assert (await shop.place("k-1", **bad)).status_code == 422
     assert await shop.rows("idempotency_keys") == []

@@ -85,13 +85,9 @@ def test_an_api_without_postgresql_and_kafka_starts_and_says_so(tmp_path: Path) 
 
 def test_an_api_that_cannot_start_says_why_in_a_line(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "agents.api"],
-        env={"PORT": "80 80"},
-        capture_output=True,
-        text=True,
-        timeout=BOUND,
-        check=False,
-    )
+        [sys.executable, "-m", "agents.api"], env={"PORT": "80 80"}, capture_output=True, text=True,
+        timeout=BOUND, check=False,
+    )  # fmt: skip
     assert ended.returncode == 1
     assert ended.stderr.strip().splitlines()[-1] == (
         "error: the orders API cannot start: PORT is '80 80', expected a number from 0 to 65535"

@@ -22,14 +22,8 @@ TEXT, BYTES, WHEN, NUMBER = "text", "bytea", "timestamp with time zone", "intege
 #: Of each table and view the columns that are promised, with their types.
 COLUMNS = {
     "outbox": {
-        "id": TEXT,
-        "aggregate_type": TEXT,
-        "aggregate_id": TEXT,
-        "event_type": TEXT,
-        "topic": TEXT,
-        "payload": BYTES,
-        "created_at": WHEN,
-        "published_at": WHEN,
+        "id": TEXT, "aggregate_type": TEXT, "aggregate_id": TEXT, "event_type": TEXT, "topic": TEXT,
+        "payload": BYTES, "created_at": WHEN, "published_at": WHEN,
     },
     "consumer_inbox": {
         "event_id": TEXT,
@@ -63,7 +57,7 @@ COLUMNS = {
         "created": WHEN,
         "updated": WHEN,
     },
-}
+}  # fmt: skip
 
 
 class Sent(Reply, frozen=True, kw_only=True):

@@ -37,16 +37,10 @@ def error(status: int, code: str) -> Answer:
 @pytest.mark.parametrize(
     ("status", "code"),
     [
-        (500, "InternalError"),
-        (503, "SlowDown"),
-        (503, "ServiceUnavailable"),
-        (400, "RequestTimeout"),
-        (403, "AccessDenied"),
-        (403, "SignatureDoesNotMatch"),
-        (404, "NoSuchBucket"),
-        (501, "NotImplemented"),
+        (500, "InternalError"), (503, "SlowDown"), (503, "ServiceUnavailable"), (400, "RequestTimeout"),
+        (403, "AccessDenied"), (403, "SignatureDoesNotMatch"), (404, "NoSuchBucket"), (501, "NotImplemented"),
     ],
-)
+)  # fmt: skip
 async def test_a_refusal_that_is_not_about_the_object_is_transient(status: int, code: str) -> None:
     async with s3_that(error(status, code)) as blobs:
         with pytest.raises(BlobsUnavailable, match=rf"cannot read {NAME} in bucket gifts of http.*{code}"):

@@ -49,12 +49,8 @@ class Note(Message, frozen=True, kw_only=True):
 
 
 LISTENERS = {
-    "secure": "SASL_SSL",
-    "mutual": "SSL",
-    "expired": "SSL",
-    "other-name": "SSL",
-    "clear": "SASL_PLAINTEXT",
-}
+    "secure": "SASL_SSL", "mutual": "SSL", "expired": "SSL", "other-name": "SSL", "clear": "SASL_PLAINTEXT",
+}  # fmt: skip
 
 
 @dataclass

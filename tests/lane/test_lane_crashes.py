@@ -118,14 +118,10 @@ async def test_an_error_before_the_commit_makes_the_lane_reopen(world: World, po
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault.COMMIT_DONE,
-        Fault.COMMIT_LOST,
-        Fault.SEND_REFUSED,
-        Fault.SEND_TORN,
-        Fault.SEND_UNANSWERED,
+        Fault.COMMIT_DONE, Fault.COMMIT_LOST, Fault.SEND_REFUSED, Fault.SEND_TORN, Fault.SEND_UNANSWERED,
         Fault.OFFSETS_REFUSED,
     ],
-)
+)  # fmt: skip
 async def test_a_transaction_with_unknown_outcome_is_neither_lost_nor_repeated(
     fake: FakeWorld, fault: Fault
 ) -> None:

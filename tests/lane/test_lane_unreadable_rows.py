@@ -184,12 +184,8 @@ async def test_an_operator_sees_and_replaces_an_unreadable_row(fake: FakeWorld, 
         told = {name: logged[name] for name in ("operation", "table", "key", "why", "partition")}
         home = fake.app.layout.partition_of(b"a")
         assert told == {
-            "operation": "replace",
-            "table": "counts",
-            "key": "a",
-            "why": "it was null",
-            "partition": home,
-        }
+            "operation": "replace", "table": "counts", "key": "a", "why": "it was null", "partition": home,
+        }  # fmt: skip
         assert logged["result"].startswith("replaced: it had 18 bytes, which began with 0000000000000000")
 
 

@@ -139,15 +139,9 @@ def _bad_texts(t: Thrower) -> Thrown:
 def _bad_fingerprint(t: Thrower) -> Thrown:
     made = t.good().dead("", "Undecodable")
     ways = (
-        b"0" * 15,
-        b"0" * 17,
-        b"X" * 16,
-        b"\xff" * 16,
-        b"\0" * 16,
-        b"ABCDEF0123456789",
-        b" " * 16,
+        b"0" * 15, b"0" * 17, b"X" * 16, b"\xff" * 16, b"\0" * 16, b"ABCDEF0123456789", b" " * 16,
         b"f" * 9_000,
-    )
+    )  # fmt: skip
     return with_header(made, "schema-fingerprint", t.random.choice(ways))
 
 
@@ -313,17 +307,9 @@ def _operation_on_nothing(t: Thrower) -> Thrown:
 @kind("an announcement that is no schema", 0.1)
 def _announcement(t: Thrower) -> Thrown:
     values = (
-        b"",
-        b"{",
-        b"\xff\xfe",
-        b"null",
-        b"[" * 5_000,
-        b'"nothing"',
-        b'{"type": "record"}',
-        b"1" * 900,
-        None,
+        b"", b"{", b"\xff\xfe", b"null", b"[" * 5_000, b'"nothing"', b'{"type": "record"}', b"1" * 900, None,
         b'{"x":' * 9_000,
-    )
+    )  # fmt: skip
     key = t.random.choice((b"schema:", b"schema:\xff", b"schema:0123456789abcdef", b"layout"))
     return Thrown("", ANNOUNCEMENTS, 0, key, t.random.choice(values), [], Fate.PASSED_BY)
 

@@ -80,22 +80,10 @@ def run(world: World) -> RunRecords:
         worker="worker-0", pid=worker.process.pid, exit_code=worker.stop(), expected=True, hung=False
     )
     run = RunRecords(
-        seed=0,
-        app_id=APP,
-        bootstrap=world.bootstrap,
-        gateway=world.gateway,
-        partitions=PARTITIONS,
-        lanes=LANES,
-        session_timeout=SESSION_TIMEOUT,
-        orders=ORDERS,
-        load=load,
-        faults=[],
-        workers=[ended],
-        poison_every=POISON_EVERY,
-        orchestrated=True,
-        postgres=postgres,
-        edge=of_edge,
-    )
+        seed=0, app_id=APP, bootstrap=world.bootstrap, gateway=world.gateway, partitions=PARTITIONS,
+        lanes=LANES, session_timeout=SESSION_TIMEOUT, orders=ORDERS, load=load, faults=[], workers=[ended],
+        poison_every=POISON_EVERY, orchestrated=True, postgres=postgres, edge=of_edge,
+    )  # fmt: skip
     (world.var / REQUESTS).write_bytes(msgspec.json.encode(requests))
     (world.var / RUN).write_bytes(msgspec.json.encode(run))
     (world.var / COMMITS).write_bytes(msgspec.json.encode(commits))

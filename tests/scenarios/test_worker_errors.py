@@ -32,13 +32,9 @@ def test_a_worker_with_another_lane_count_stops_alone(world: World) -> None:
 def test_a_message_whose_handler_fails_waits_and_is_tried_again(world: World) -> None:
     # The gateway answers 503 five times, more often than the lane asks at once; the sixth try succeeds.
     placed = Order(
-        order_id="outage-1",
-        customer="c",
-        lines=(OrderLine(sku="sku-1", units=1),),
-        total_cents=500,
-        card="tok_unavailable_5",
-        country="US",
-    )
+        order_id="outage-1", customer="c", lines=(OrderLine(sku="sku-1", units=1),), total_cents=500,
+        card="tok_unavailable_5", country="US",
+    )  # fmt: skip
     worker = world.start_worker(STEADFAUST_GATEWAY_ATTEMPTS="1", STEADFAUST_RETRY_DELAYS="0.5,1,1.5")
     world.until_shared([worker])
     world.send([(OrderPlaced(order=placed), "message-outage-1")])

@@ -31,13 +31,9 @@ ORDERED = [
     BARE,
 ]
 REASONS = {
-    "good": "",
-    "free": "",
-    "greedy": "out_of_stock",
-    "poor": "card_declined",
-    "far": "unsupported_destination",
-    "bare": "no_lines",
-}
+    "good": "", "free": "", "greedy": "out_of_stock", "poor": "card_declined",
+    "far": "unsupported_destination", "bare": "no_lines",
+}  # fmt: skip
 
 
 def view_of(course: Course, tracked: TrackedOrder) -> SagaView:

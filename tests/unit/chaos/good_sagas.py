@@ -84,14 +84,9 @@ class GoodSaga:
             for step in STEPS
         )
         return SagaRow(
-            saga_id=f"order:{self.order_id}",
-            version=1,
-            status=self.status,
-            current_step="",
-            steps=steps,
-            created_at=self.began,
-            start=b"{}",
-        )
+            saga_id=f"order:{self.order_id}", version=1, status=self.status, current_step="", steps=steps,
+            created_at=self.began, start=b"{}",
+        )  # fmt: skip
 
     def _go(self, step: StepRecord, outcome: str) -> None:
         command = self._ask(step, step.do)

@@ -27,15 +27,9 @@ MODULES = {f"agents.{name}" for name in OF_AGENTS.split()} | {f"chaos.{name}" fo
 OF_THE_LIBRARY = {"streams.errors", "streams.ports", "streams.runtime.client"}
 #: What the demo's check takes beside, of which the checker has the orders, the ledger and the settlements.
 OF_THE_DEMO = OF_THE_LIBRARY | {
-    "streams.claims.checks",
-    "streams.claims.claim",
-    "streams.model.codecs",
-    "streams.model.envelope",
-    "streams.model.layout",
-    "streams.model.message",
-    "streams.model.row_keys",
-    "streams.saga.state",
-}
+    "streams.claims.checks", "streams.claims.claim", "streams.model.codecs", "streams.model.envelope",
+    "streams.model.layout", "streams.model.message", "streams.model.row_keys", "streams.saga.state",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

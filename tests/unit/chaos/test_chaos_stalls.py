@@ -54,16 +54,11 @@ def passes(run: RunRecords, *lanes: list[float]) -> bool:
 @pytest.mark.parametrize(
     ("kind", "seconds", "passed"),
     [
-        ("kill_worker", 9.5, True),
-        ("kill_worker", 10.5, False),
-        ("kill_at_point", 10.5, False),
-        ("kill_in_recovery", 19.5, True),
-        ("kill_in_recovery", 20.5, False),
-        ("rolling_restart", 5.5, True),
-        ("rolling_restart", 6.5, False),
-        ("kill_broker", 25.0, True),
+        ("kill_worker", 9.5, True), ("kill_worker", 10.5, False), ("kill_at_point", 10.5, False),
+        ("kill_in_recovery", 19.5, True), ("kill_in_recovery", 20.5, False), ("rolling_restart", 5.5, True),
+        ("rolling_restart", 6.5, False), ("kill_broker", 25.0, True),
     ],
-)
+)  # fmt: skip
 def test_a_stall_has_the_limit_of_its_fault(kind: str, seconds: float, *, passed: bool) -> None:
     lane = steady_but((20, 20 + seconds))
     run = run_with(fault(kind, 20, 28))

@@ -378,16 +378,8 @@ def test_it_names_what_is_wrong() -> None:
 
 def test_nothing_found_at_all_is_red() -> None:
     assert failed(judged(DemoEvidence())) == {
-        ONCE,
-        CHARGED,
-        MONEY,
-        STOCK,
-        SAGAS,
-        DEAD,
-        RETRIED,
-        CLAIMS,
-        FILES,
-    }
+        ONCE, CHARGED, MONEY, STOCK, SAGAS, DEAD, RETRIED, CLAIMS, FILES,
+    }  # fmt: skip
 
 
 def test_without_trouble_every_dead_letter_is_one_too_many() -> None:

@@ -366,17 +366,11 @@ async def test_a_start_asks_again_also_when_its_answer_was_lost(start: Start, mo
 @pytest.mark.parametrize(
     ("protocol", "kind", "codes"),
     [
-        (V1, Fenced, [47]),
-        (V2, Fenced, [90, 49, 48]),
-        (V1, OutcomeUnknown, [48, 45, 46, 999]),
-        (V2, OutcomeUnknown, [120, 7]),
-        (V1, Refused, [29]),
-        (V1, RecordRefused, [87]),
-        (V2, RecordRefused, [10, 18, 87]),
-        (V1, ClockWrong, [32]),
-        (V2, Refused, [44, 17, 2, 89]),
+        (V1, Fenced, [47]), (V2, Fenced, [90, 49, 48]), (V1, OutcomeUnknown, [48, 45, 46, 999]),
+        (V2, OutcomeUnknown, [120, 7]), (V1, Refused, [29]), (V1, RecordRefused, [87]),
+        (V2, RecordRefused, [10, 18, 87]), (V1, ClockWrong, [32]), (V2, Refused, [44, 17, 2, 89]),
     ],
-)
+)  # fmt: skip
 async def test_errors_that_do_not_pass_tell_what_they_mean(
     begin: Start, protocol: TransactionProtocol, kind: type[Exception], codes: list[int]
 ) -> None:

@@ -32,21 +32,8 @@ SCHEMA = fastavro.parse_schema(
 )
 VALUES = st.fixed_dictionaries({name: values for name, (_, values) in FIELDS.items()})
 ODD: list[Any] = [
-    None,
-    True,
-    7,
-    1 << 31,
-    1 << 63,
-    1.5,
-    "C",
-    "\ud800",
-    b"x",
-    (),
-    ("long", 1),
-    [1],
-    [None],
-    {"y": 1},
-]
+    None, True, 7, 1 << 31, 1 << 63, 1.5, "C", "\ud800", b"x", (), ("long", 1), [1], [None], {"y": 1},
+]  # fmt: skip
 CODEC: Any = plain_avro(SCHEMA)
 
 

@@ -61,15 +61,11 @@ def test_long_ids_that_begin_alike_have_names_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("payload", "rest", "binary", "due"),
     [
-        (DEFAULT_THRESHOLD, 100, False, False),
-        (DEFAULT_THRESHOLD + 1, 100, False, True),
-        (900_000, 99_488, False, False),
-        (900_000, 99_489, False, True),
-        (10, 1_000_000, False, True),
-        (10, 100, False, False),
-        (10, 100, True, True),
+        (DEFAULT_THRESHOLD, 100, False, False), (DEFAULT_THRESHOLD + 1, 100, False, True),
+        (900_000, 99_488, False, False), (900_000, 99_489, False, True), (10, 1_000_000, False, True),
+        (10, 100, False, False), (10, 100, True, True),
     ],
-)
+)  # fmt: skip
 def test_what_is_too_large_or_binary_is_checked_in(
     payload: int, rest: int, *, binary: bool, due: bool
 ) -> None:

@@ -147,17 +147,11 @@ def test_a_dead_letter_is_the_record_with_headers_added() -> None:
     added = dict(letter.headers[3:])
     assert b"PermanentError: no" in added.pop("dlq-stack-trace")
     assert added == {
-        "dlq-error-type": b"PermanentError",
-        "dlq-error-message": b"no",
-        "dlq-retry-count": b"4",
-        "dlq-failed-at": b"1970-01-01T00:00:02.000Z",
-        "dlq-source-topic": b"orders.placed.v1",
-        "dlq-source-partition": b"3",
-        "dlq-source-offset": b"17",
-        "dlq-consumer-group": b"app",
-        "dlq-handler": b"svc.pay",
-        "dlq-original-timestamp": b"1500",
-    }
+        "dlq-error-type": b"PermanentError", "dlq-error-message": b"no", "dlq-retry-count": b"4",
+        "dlq-failed-at": b"1970-01-01T00:00:02.000Z", "dlq-source-topic": b"orders.placed.v1",
+        "dlq-source-partition": b"3", "dlq-source-offset": b"17", "dlq-consumer-group": b"app",
+        "dlq-handler": b"svc.pay", "dlq-original-timestamp": b"1500",
+    }  # fmt: skip
 
 
 def test_a_record_too_large_leaves_its_place_and_size() -> None:

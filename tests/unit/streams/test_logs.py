@@ -56,12 +56,8 @@ def test_each_transition_of_a_saga_has_its_event(
     line = told.log_line()
     assert (line.level, line.event) == (level, event)
     assert line.fields == {
-        "saga_id": "trip:o-17",
-        "step": step,
-        "before": before,
-        "after": after,
-        "detail": "no room",
-    }
+        "saga_id": "trip:o-17", "step": step, "before": before, "after": after, "detail": "no room",
+    }  # fmt: skip
 
 
 # -- steadfaust logs --------------------------------------------------------------------------------------
@@ -80,13 +76,9 @@ FAILED = line(3, "handler_failed", correlation_id="o-17", message_id="m-9", erro
 def files(tmp_path: Path) -> list[str]:
     one, two = tmp_path / "one.log", tmp_path / "two.log"
     of_one = [
-        "+-- Faust's banner",
-        FAILED,
-        line(1, "worker_started", slot=0),
-        line(5, "dead_letter", key="o-17"),
-        line(5, "dead_letter", key="o-170"),
-        '{"event": "cut off by a ki',
-    ]
+        "+-- Faust's banner", FAILED, line(1, "worker_started", slot=0), line(5, "dead_letter", key="o-17"),
+        line(5, "dead_letter", key="o-170"), '{"event": "cut off by a ki',
+    ]  # fmt: skip
     of_two = [
         line(4, "saga_compensation", saga_id="order:o-17", exception="Traceback\nBoom"),
         line(2, "charged", order_id="o-17"),

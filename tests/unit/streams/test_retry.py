@@ -94,15 +94,11 @@ def test_the_policys_own_and_most_specific_class_decides(
 @pytest.mark.parametrize(
     ("attempt", "decision"),
     [
-        (1, TryAgain()),
-        (2, TryAgain()),
-        (3, Later(tier=1, delay=10.0, due=NOW + 10)),
-        (4, Later(tier=2, delay=60.0, due=NOW + 60)),
-        (5, Later(tier=3, delay=300.0, due=NOW + 300)),
-        (6, GiveUp("exhausted")),
-        (7, GiveUp("exhausted")),
+        (1, TryAgain()), (2, TryAgain()), (3, Later(tier=1, delay=10.0, due=NOW + 10)),
+        (4, Later(tier=2, delay=60.0, due=NOW + 60)), (5, Later(tier=3, delay=300.0, due=NOW + 300)),
+        (6, GiveUp("exhausted")), (7, GiveUp("exhausted")),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("kind", [TRANSIENT, UNKNOWN])
 def test_two_immediate_retries_then_each_tier_then_the_dead_letters(
     kind: FailureKind, attempt: int, decision: Decision
@@ -142,14 +138,10 @@ def test_a_retry_after_the_deadline_expires_at_once(
 @pytest.mark.parametrize(
     ("attempt", "decision"),
     [
-        (1, TryAgain()),
-        (2, TryAgain()),
-        (3, Later(tier=1, delay=10.0, due=NOW + 10)),
-        (4, PutOff(60.0, NOW + 60)),
-        (6, PutOff(60.0, NOW + 60)),
-        (60, PutOff(60.0, NOW + 60)),
+        (1, TryAgain()), (2, TryAgain()), (3, Later(tier=1, delay=10.0, due=NOW + 10)),
+        (4, PutOff(60.0, NOW + 60)), (6, PutOff(60.0, NOW + 60)), (60, PutOff(60.0, NOW + 60)),
     ],
-)
+)  # fmt: skip
 def test_while_the_outside_is_away_no_late_try_is_spent(attempt: int, decision: Decision) -> None:
     assert decided(attempt, away=60.0) == decision
 

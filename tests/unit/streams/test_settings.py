@@ -183,20 +183,11 @@ def specs(replication: int = 3, claims: ClaimChecks | None = None) -> dict[str, 
 
 def test_every_topic_of_an_application_is_declared() -> None:
     assert {name: spec.partitions for name, spec in specs().items()} == {
-        "orders.placed.v1": 6,
-        "orders.paid.v1": 6,
-        "orders.placed.v1.retry-1": 1,
-        "orders.placed.v1.retry-2": 1,
-        "orders.placed.v1.retry-3": 1,
-        "orders.placed.v1.dlq": 1,
-        "app-stock-changelog": 6,
-        "app-inbox-changelog": 6,
-        "app-lane-changelog": 6,
-        "app-dead_letters-changelog": 6,
-        "app-operations": 6,
-        "app-operations-log": 1,
-        "app-announcements": 1,
-    }
+        "orders.placed.v1": 6, "orders.paid.v1": 6, "orders.placed.v1.retry-1": 1,
+        "orders.placed.v1.retry-2": 1, "orders.placed.v1.retry-3": 1, "orders.placed.v1.dlq": 1,
+        "app-stock-changelog": 6, "app-inbox-changelog": 6, "app-lane-changelog": 6,
+        "app-dead_letters-changelog": 6, "app-operations": 6, "app-operations-log": 1, "app-announcements": 1,
+    }  # fmt: skip
 
 
 def test_delays_of_retries_are_seconds_with_commas() -> None:

@@ -22,14 +22,9 @@ from tests.waiting import BOUND
 def spans(report: Any, count: int) -> None:
     for n in range(count):
         Span(
-            SpanKind.CONSUMER,
-            f"span {n}",
-            service=f"service-{n % 2}",
-            trace_id=1,
-            parent=None,
-            attributes={"n": n},
-            report=report,
-        ).end()
+            SpanKind.CONSUMER, f"span {n}", service=f"service-{n % 2}", trace_id=1, parent=None,
+            attributes={"n": n}, report=report,
+        ).end()  # fmt: skip
 
 
 class Standing(SpanExporter):

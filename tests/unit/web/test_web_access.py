@@ -508,14 +508,10 @@ def test_what_is_personal_is_hidden_within_lists_and_bytes():
     names = frozenset({"name", "phones", "address"})
     said = b'{"name":"Ada","units":1}'
     shown = {
-        "phones": ["1815", ""],
-        "address": {"street": "St James", "[0]": None},
-        "start": said.decode(),
-        "data": b64encode(said).decode(),
-        "many": f"[{said.decode()}]",
-        "other": '{"units":1}',
+        "phones": ["1815", ""], "address": {"street": "St James", "[0]": None}, "start": said.decode(),
+        "data": b64encode(said).decode(), "many": f"[{said.decode()}]", "other": '{"units":1}',
         "word": "everybody",
-    }
+    }  # fmt: skip
     assert masked(shown, names) == {
         **shown,
         "phones": ["(masked)", ""],

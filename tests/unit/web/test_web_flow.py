@@ -362,14 +362,10 @@ def test_services_are_in_columns_in_the_order_of_the_messages(worker):
         for name in names
     ]
     topics = [
-        topic("in", [], ["a"], 9.0),
-        topic("ab", ["a"], ["b", "d"], 3.0),
-        topic("bc", ["b"], ["c"], 2.0),
-        topic("ac", ["a"], ["c"]),
-        topic("back", ["c"], ["a"]),
-        topic("own", ["b"], ["b"], 50.0),
+        topic("in", [], ["a"], 9.0), topic("ab", ["a"], ["b", "d"], 3.0), topic("bc", ["b"], ["c"], 2.0),
+        topic("ac", ["a"], ["c"]), topic("back", ["c"], ["a"]), topic("own", ["b"], ["b"], 50.0),
         topic("also in", [], ["a", "b"], 7.0),
-    ]
+    ]  # fmt: skip
     answer = msgspec.structs.replace(shown(worker, merge([part()])), services=services, topics=topics)
     columns = flow_columns(answer)
     assert [[each.name for each in column.services] for column in columns] == [["a"], ["b", "d"], ["c"]]

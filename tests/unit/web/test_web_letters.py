@@ -146,14 +146,10 @@ async def test_a_letter_that_cannot_be_decoded_says_why(one, put):
 @pytest.mark.parametrize(
     ("path", "status", "error"),
     [
-        ("/nonsense!", 400, "bad_letter"),
-        ("/__9hYmNk", 400, "bad_letter"),
-        ("/AAAAAWFi", 404, "no_letter"),
-        ("?cursor=____", 400, "bad_cursor"),
-        ("?older=old", 400, "bad_older"),
-        ("/jobs/none", 404, "no_job"),
+        ("/nonsense!", 400, "bad_letter"), ("/__9hYmNk", 400, "bad_letter"), ("/AAAAAWFi", 404, "no_letter"),
+        ("?cursor=____", 400, "bad_cursor"), ("?older=old", 400, "bad_older"), ("/jobs/none", 404, "no_job"),
     ],
-)
+)  # fmt: skip
 async def test_what_cannot_be_answered_is_said(browser, path, status, error):
     assert await browser.refusal(LETTERS + path) == (status, error)
 

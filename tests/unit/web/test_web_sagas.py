@@ -330,14 +330,9 @@ async def test_the_pages_show_the_same_and_are_linked(both, one):
     assert f'href="{link}"' in page
     assert "stalled" in page
     timeline = await one.shows(
-        link,
-        "ring waits for an operator",
-        "ask once more: ",
-        " ring --why ...",
-        "in_progress → failed",
-        "What has happened",
-        "version 1",
-    )
+        link, "ring waits for an operator", "ask once more: ", " ring --why ...", "in_progress → failed",
+        "What has happened", "version 1",
+    )  # fmt: skip
     assert "<script>" not in page + timeline
 
 

@@ -26,15 +26,9 @@ def entry(
     }  # fmt: skip
     time = rfc3339(START + ms / 1000)
     return TimelineEntry(
-        number=number,
-        time=time,
-        after_ms=ms,
-        type=type_,
-        cause=cause,
-        source=source,
-        handlers=list(handlers),
-        **given,
-    )
+        number=number, time=time, after_ms=ms, type=type_, cause=cause, source=source,
+        handlers=list(handlers), **given,
+    )  # fmt: skip
 
 
 def change(step: int, ms: int, table: str, *handlers: str) -> RowChange:
