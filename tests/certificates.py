@@ -17,14 +17,11 @@ from cryptography.hazmat.primitives.serialization import (
 
 @dataclass(frozen=True)
 class Authority:
-    """A CA of a test's own, and the files of what it signs."""
-
     folder: Path
     ca: trustme.CA
 
     @classmethod
     def at(cls, folder: Path) -> Authority:
-        """A new one, whose files are in a new folder."""
         folder.mkdir()
         ca = trustme.CA()
         ca.cert_pem.write_to_path(str(folder / "ca.pem"))
@@ -32,7 +29,6 @@ class Authority:
 
     @property
     def file(self) -> str:
-        """Its own certificate, PEM."""
         return str(self.folder / "ca.pem")
 
     def signed(self, name: str, *identities: str, expired: bool = False) -> str:

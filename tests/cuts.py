@@ -18,8 +18,6 @@ When = Callable[[int, bytes], bool]
 
 
 class Manner(StrEnum):
-    """How a connection ends, for its client."""
-
     RESET = "reset"
     """The message does not arrive: nobody knows what the server did."""
     END = "end"

@@ -8,7 +8,6 @@ from streams.testing.batches import CODECS, batch, framed, part, record, varint
 
 
 def three(bad: bytes) -> list[bytes]:
-    """A record between two sound ones."""
     return [record(0, b"k", b"first"), bad, record(2, b"k", b"third")]
 
 

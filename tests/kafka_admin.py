@@ -14,7 +14,6 @@ from tests.waiting import eventually_async
 
 @asynccontextmanager
 async def administering(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    """A client for the time of the block."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:

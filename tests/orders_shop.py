@@ -29,8 +29,6 @@ CUP: dict[str, Any] = {
 
 
 class Shop:
-    """An orders API, by a client."""
-
     def __init__(self, client: httpx.AsyncClient, database: Database, placing: OrderPlacing) -> None:
         self.client = client
         self.database = database

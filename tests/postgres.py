@@ -34,7 +34,6 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def postgres_url(postgres_server: str) -> Iterator[str]:
-    """The URL of a fresh database that has the library's migrations."""
     name = f"test_{uuid.uuid4().hex}"
     in_a_loop(_execute(postgres_server, f'CREATE DATABASE "{name}" TEMPLATE migrated'))
     yield of_database(postgres_server, name)
@@ -42,7 +41,6 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
 
 
 def of_database(url: str, name: str) -> str:
-    """The URL of another database of the same server."""
     server, question, options = url.partition("?")
     return f"{server.rsplit('/', 1)[0]}/{name}{question}{options}"
 
@@ -55,7 +53,6 @@ def in_a_loop(work: Coroutine[Any, Any, T]) -> T:
 
 @asynccontextmanager
 async def connected(url: str, **how: Any) -> AsyncIterator[Connection]:
-    """A connection for the time of the block."""
     connection = await connect(url, **how)
     try:
         yield connection

@@ -37,7 +37,6 @@ async def note(connection: Connection, job: Job) -> None:
 
 
 async def done(database: Database, key: str | None = None) -> list[str]:
-    """The parcels that were handled, in the order in which that was."""
     rows = await database.pool.fetch(
         "SELECT parcel FROM done WHERE $1::text IS NULL OR key = $1 ORDER BY place", key
     )

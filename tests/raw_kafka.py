@@ -31,7 +31,6 @@ async def produced(bootstrap: str, tp: TP, raw: bytes) -> int:
 
 
 async def sent(client: AIOKafkaClient, tp: TP, raw: bytes) -> int:
-    """The same by a client that is connected."""
     await client.add_topic(tp.topic)
     async with asyncio.timeout(BOUND):
         while True:

@@ -7,7 +7,6 @@ ROOT = Path(__file__).parents[1]
 
 
 def smallest_handler() -> str:
-    """The program that README shows first, as it is printed there."""
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert programs, "README shows no program"
     return str(programs[0])

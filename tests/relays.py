@@ -69,7 +69,6 @@ async def publish(
 
 
 def by_aggregate(rows: Iterable[OutboxRow]) -> dict[str, list[int]]:
-    """The numbers of each aggregate, as they came."""
     found = defaultdict(list)
     for row in rows:
         found[row.aggregate_id].append(int(row.id.rpartition(":")[2]))
@@ -87,7 +86,6 @@ async def until(condition: Callable[[], Any], *, bound: float = BOUND) -> None:
 
 
 async def unpublished(database: Database) -> int:
-    """Rows that wait."""
     async with database.acquire() as connection:
         return int(await connection.fetchval("SELECT count(*) FROM outbox WHERE published_at IS NULL"))
 
@@ -111,13 +109,11 @@ async def with_topics(bootstrap: str, *topics: str, partitions: int = 1) -> str:
 
 
 async def relayed(bootstrap: str, topic: str) -> list[Record]:
-    """All records of a topic."""
     async with TopicReader(bootstrap, [topic]) as reader:
         return [record async for record in reader.to_end()]
 
 
 async def numbers_in(bootstrap: str, topic: str) -> dict[str, list[int]]:
-    """Of each aggregate, as they lie in the topic."""
     found = defaultdict(list)
     for record in await relayed(bootstrap, topic):
         order, _, number = dict(record.headers)["ce_id"].decode().rpartition(":")
@@ -126,7 +122,6 @@ async def numbers_in(bootstrap: str, topic: str) -> dict[str, list[int]]:
 
 
 async def are_refused(database: Database, rows: int) -> bool:
-    """Whether brokers have refused so many rows again and again."""
     counted = "SELECT count(*) FROM outbox WHERE attempts >= 2 AND published_at IS NULL"
     return bool(await database.pool.fetchval(counted) == rows)
 
@@ -135,7 +130,6 @@ async def are_refused(database: Database, rows: int) -> bool:
 async def relaying(
     url: str, publisher: Publisher, options: RelayOptions = QUICK, **more: Any
 ) -> AsyncIterator[Relay]:
-    """A relay that runs for the time of the block."""
     relay = Relay(url, publisher, options, **more)
     running = asyncio.create_task(relay.run())
     try:

@@ -196,7 +196,6 @@ async def owner(world: World) -> AsyncIterator[Callable[[str], Any]]:
 
 @pytest.fixture
 async def tp(world: World) -> TP:
-    """The only partition of a new topic."""
     return TP(await world.topic(), 0)
 
 
@@ -208,7 +207,6 @@ async def reader(world: World) -> AsyncIterator[Reader]:
 
 
 async def tps(world: World, count: int) -> list[TP]:
-    """A partition of so many topics each."""
     return [TP(await world.topic(), 0) for _ in range(count)]
 
 
@@ -217,7 +215,6 @@ def out(*values: bytes) -> list[Outgoing]:
 
 
 async def opened(owner: Any, name: str, batches: Mapping[TP, Sequence[Outgoing]]) -> Any:
-    """An owner that has sent these in a transaction, which is open."""
     producer = await owner(name)
     await producer.begin()
     await producer.send(batches)
@@ -225,7 +222,6 @@ async def opened(owner: Any, name: str, batches: Mapping[TP, Sequence[Outgoing]]
 
 
 async def write(producer: Transactions, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
-    """One whole transaction."""
     await producer.begin()
     ends = await producer.send(batches)
     await producer.commit()

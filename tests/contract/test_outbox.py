@@ -33,8 +33,6 @@ class Placed(Message, frozen=True, kw_only=True):
 
 
 class Scanned(Placed, frozen=True, kw_only=True):
-    """Of a binary kind."""
-
     BINARY = True
 
 
@@ -67,7 +65,6 @@ World = MemoryWorld | PostgresWorld
 
 
 async def stored(database: Database) -> list[OutboxRow]:
-    """What the table has, as relays read it."""
     async with database.acquire() as connection:
         rows = await connection.fetch("SELECT *, 0.0::float8 AS age FROM outbox ORDER BY position")
     return [OutboxRow(**{name: row[name] for name in OutboxRow._fields}) for row in rows]
@@ -175,7 +172,6 @@ async def test_nothing_is_published_when_the_transaction_is_over(world: World) -
 
 @pytest.fixture
 def blobs(world: World) -> MemoryBlobs:
-    """An object store for the outbox."""
     blobs = MemoryBlobs()
     world.outbox.claims = ClaimChecks(blobs, bucket=blobs.bucket, threshold=2_000)
     return blobs

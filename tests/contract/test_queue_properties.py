@@ -44,7 +44,6 @@ class QueueMachine(RuleBasedStateMachine):
             return self.runner.run(work)
 
     async def done(self) -> list[str]:
-        """The parcels whose handler has had its effect, in that order."""
         raise NotImplementedError
 
     @rule(customers=st.lists(st.sampled_from("abc"), min_size=1, max_size=4), waits=st.booleans())
@@ -138,8 +137,6 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 class MemoryQueueMachine(QueueMachine):
-    """The queue of users' tests."""
-
     def __init__(self) -> None:
         super().__init__()
         self.memory = MemoryWorld(IN_ORDER)
@@ -150,8 +147,6 @@ class MemoryQueueMachine(QueueMachine):
 
 
 class NotingWorld(PostgresWorld):
-    """Its handler writes down what it does, before it fails too."""
-
     async def handle(self, connection: Connection, job: Job) -> None:  # type: ignore[override]
         await note(connection, job)
         await super().handle(connection, job)
@@ -176,14 +171,12 @@ class PostgresQueueMachine(QueueMachine):
 
     @rule()
     def take(self) -> None:
-        """A worker takes jobs, and nothing is heard of it for a while."""
         lease = secrets.randbits(62)
         jobs = self.run(self.real.worker._take(lease))
         self.taken += [(lease, jobs)] if jobs else []
 
     @rule()
     def crash(self) -> None:
-        """A worker dies in its handlers' transaction."""
         if self.taken:
             self.run(self.die(*self.taken.pop()))
 

@@ -57,7 +57,6 @@ def open_and_fill(stores: Stores) -> None:
 
 
 def kept(store: Store, reached: int) -> bool:
-    """Whether all is there that was written up to a position."""
     last = [reached * 100 + i for i in range(100)]
     assert None not in store.get_many("t", [b"%d" % n for n in (*range(100, 200), *last)])
     return store.position(CLOG) == reached
@@ -113,7 +112,6 @@ def test_a_read_only_disk_keeps_the_copy(disk: Path) -> None:
 
 @contextmanager
 def no_more_files(spare: int = 0) -> Iterator[None]:
-    """This process may open so many files more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with Path(os.devnull).open() as free:
         lowest = free.fileno()

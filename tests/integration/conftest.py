@@ -70,5 +70,4 @@ async def blobs(s3: Stack) -> AsyncIterator[S3Blobs]:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel without compiled modules, built from the checkout."""
     return built(tmp_path_factory.mktemp("wheel"))

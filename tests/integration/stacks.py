@@ -25,6 +25,5 @@ def steadfaust(*arguments: str, cwd: Path | None = None, **settings: str) -> sub
 
 
 def does_not_start(why: str, var: Path, **spec: Any) -> None:
-    """A stack is refused with this message."""
     with pytest.raises(StackError, match=why), local_stack(var, **spec):
         pytest.fail("it started")

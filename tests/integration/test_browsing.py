@@ -33,8 +33,6 @@ NOW = int(time.time() * 1000)
 
 
 class Ground:
-    """A cluster, and topics on it that are written in all manners."""
-
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
         self.cluster = KafkaCluster(stack.bootstrap)
@@ -86,7 +84,6 @@ async def ground(kafka: Stack) -> AsyncIterator[Ground]:
 
 @pytest.fixture
 async def tp(ground: Ground) -> TP:
-    """The only partition of a new topic."""
     return TP(await ground.topic(), 0)
 
 
@@ -95,7 +92,6 @@ def numbers(seen: ReadPage) -> list[int]:
 
 
 async def through(ground: Ground, *tps: TP, backwards: bool, limit: int = 7) -> list[int]:
-    """All pages from one end of the log to the other."""
     found: list[int] = []
     places: dict[TP, int] = {}
     for _ in range(100):

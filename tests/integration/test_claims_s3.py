@@ -92,8 +92,6 @@ LARGE = "n" * (3 * MIB)
 
 
 class Scan(Step, frozen=True, kw_only=True):
-    """For a topic of its own."""
-
     TOPIC = "shop.order.scan.v1"
 
 

@@ -38,7 +38,6 @@ def python(environment: dict[str, str], *arguments: str) -> subprocess.Completed
 
 
 def where_modules_are(environment: dict[str, str]) -> list[str]:
-    """The files of the hot path's modules, as a worker has them."""
     code = "import agents.worker, streams.lane.lane; " + "".join(
         f"import streams.{module}; print(streams.{module}.__file__);" for module in HOT
     )

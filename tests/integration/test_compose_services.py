@@ -65,8 +65,6 @@ def broker_settings(secrets: Path) -> dict[str, str]:
 
 @dataclass
 class Composed:
-    """Where the services of the file find each other here."""
-
     kafka: Stack
     ground: Stack
     folder: Path
@@ -85,7 +83,6 @@ class Composed:
         return text
 
     def run(self, service: str, command: list[str], log: Path) -> subprocess.Popen[bytes]:
-        """A command of a service, in its environment."""
         environment = {
             name: self.here(service, str(value))
             for name, value in (SECURED["services"][service].get("environment") or {}).items()
@@ -107,7 +104,6 @@ class Composed:
             )  # fmt: skip
 
     def is_healthy(self, service: str) -> bool:
-        """What the health check of the file says."""
         test = SECURED["services"][service]["healthcheck"]["test"]
         assert test[0] == "CMD"
         return self.run(service, test[1:], self.folder / "health.log").wait(BOUND) == 0

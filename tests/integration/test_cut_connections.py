@@ -77,7 +77,6 @@ async def use_relay(database: Database, url: str) -> None:
 
 
 async def again(work: Callable[[], Awaitable[object]]) -> None:
-    """Until it can be done."""
     while True:
         try:
             await work()

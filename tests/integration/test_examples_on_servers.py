@@ -34,7 +34,6 @@ def test_a_plain_agent_counts_views_beside_a_lane(kafka: Any, tmp_path: Path) ->
 
 
 async def first_of(bootstrap: str, topic: str, records: int) -> list[tuple[str, int]]:
-    """The first records of a topic with one partition."""
     async with AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         async with asyncio.timeout(BOUND):
             found = [await consumer.getone() for _ in range(records)]
@@ -119,7 +118,6 @@ async def groups_are_apart(bootstrap: str) -> None:
     async with administering(bootstrap) as admin:
 
         async def positions(group: str) -> dict[str, list[int]]:
-            """Of the partitions of each topic."""
             found: dict[str, list[int]] = {}
             for tp, position in (await admin.list_consumer_group_offsets(group)).items():
                 found.setdefault(tp.topic, []).append(position.offset)

@@ -35,7 +35,6 @@ class Broker:
         self.fetched: dict[TopicPartition, tuple[int, int]] = {}
 
     def fetch(self, session_id: int, request: tuple) -> int:  # type: ignore[type-arg]
-        """Returns the error of the answer."""
         epoch, named, forgotten = request
         if epoch == 0:
             self.fetched, self.epoch = dict(named), 1
@@ -145,8 +144,6 @@ async def test_silence_is_that_of_the_most_silent_broker(monkeypatch: pytest.Mon
 
 
 class Reading:
-    """A reader of a topic of many partitions, and what it has read."""
-
     def __init__(self, stack: Stack, topic: str, reader: KafkaReader) -> None:
         self._stack = stack
         self._topic = topic

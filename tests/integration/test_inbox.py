@@ -44,7 +44,6 @@ async def add(connection: Connection, payload: bytes) -> int:
 
 
 async def fails(connection: Connection, payload: bytes) -> None:
-    """When it has written."""
     await add(connection, payload)
     raise HandlerBroke
 

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.stack
 
 
 def family(stack: Stack) -> list[psutil.Process]:
-    """The server and the processes that it has started."""
     server = psutil.Process(stack.state.processes["postgres"].pid)
     return [server, *server.children(recursive=True)]
 

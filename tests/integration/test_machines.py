@@ -71,7 +71,6 @@ def free(address: str) -> int:
 
 
 def reachable_broker(clients: int) -> dict[str, str]:
-    """A broker with a listener that other machines reach."""
     controller, network = free("127.0.0.1"), free(HERE)
     listeners = {"CLIENTS": f"127.0.0.1:{clients}", "NETWORK": f"{HERE}:{network}"}
     return {
@@ -99,7 +98,6 @@ class Machines:
         return status, body
 
     def lanes(self, address: str) -> int:
-        """How many it has open."""
         status, body = self.ask(address, "/api/worker")
         return [lane["state"] for lane in json.loads(body)["lanes"]].count("open") if status == 200 else 0
 

@@ -155,7 +155,6 @@ async def test_a_file_that_ends_its_transaction_is_not_applied(postgres_url: str
 
 @pytest.fixture
 async def role(database: Database) -> AsyncIterator[str]:
-    """Somebody who may log in, and nothing else."""
     name = "owner_" + await database.pool.fetchval("SELECT current_database()")
     await database.pool.execute(f"CREATE ROLE {name} LOGIN")
     yield name

@@ -43,7 +43,6 @@ def metrics(url: str) -> str:
 
 
 async def age(url: str) -> None:
-    """All rows of the outbox were published long ago."""
     async with connected(url) as connection:
         long_ago = "now() - interval '30 days'"
         await connection.execute(f"UPDATE outbox SET published_at = {long_ago}, created_at = {long_ago}")

@@ -45,7 +45,6 @@ async def row(connection: Connection) -> dict[str, Any]:
 
 
 def is_complete(found: dict[str, Any], database: str) -> None:
-    """It has what readers need of a message that begins something."""
     assert found["ce_correlationid"] == found["id"]
     assert found["ce_source"] == database
     assert found["schema_fingerprint"] == JsonCodec.fingerprint.decode()
@@ -215,6 +214,5 @@ async def test_rows_by_sql_alone_reach_a_lane_once(
 
 
 def seen(url: str, parcel: str) -> int:
-    """How often the lane has handled a parcel."""
     (found,) = json.loads(page(f"{url}/api/tables/parcels/rows?key={parcel}"))["rows"]
     return int(found["value"]["seen"])

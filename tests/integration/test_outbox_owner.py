@@ -16,7 +16,6 @@ POLL, CDC = RelayKind.POLL, RelayKind.CDC
 
 
 async def claim(database: Database, relay: RelayKind) -> RelayKind | None:
-    """The owner, as whoever claims it sees."""
     async with database.acquire() as connection:
         with suppress(OutboxOwned):
             await claim_outbox(connection, relay)

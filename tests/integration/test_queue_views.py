@@ -21,7 +21,6 @@ both = pytest.mark.parametrize(("queue", "columns", "values"), QUEUES)
 
 @pytest.fixture
 async def told(postgres_url: str) -> AsyncIterator[list[str]]:
-    """The channels that were notified."""
     heard: list[str] = []
     ear = await connect(postgres_url)
     for channel in ("producer_queue", "consumer_queue", "end"):

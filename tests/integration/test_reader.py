@@ -21,8 +21,6 @@ _numbers = count()
 
 
 class Topics(NamedTuple):
-    """The one holds nothing, the other a record."""
-
     first: TP
     second: TP
 

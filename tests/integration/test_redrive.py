@@ -27,8 +27,6 @@ PARTITIONS = 4
 
 
 class Shop:
-    """A topic, its dead letters, and the log of replays."""
-
     def __init__(self, bootstrap: str) -> None:
         name = uuid4().hex[:8]
         self.orders, self.letters, self.log = f"orders-{name}", f"orders-{name}.DLT", f"redriven-{name}"
@@ -57,7 +55,6 @@ class Shop:
         return ["dlq", "foreign", arguments[0], self.letters, "--log", self.log, *why, *arguments[1:]]
 
     def run(self, *arguments: str, expect: int = 0) -> list[dict[str, Any]]:
-        """The lines that a command prints as JSON."""
         ran = steadfaust(*self.command(*arguments), "--json", **self.settings)
         assert ran.returncode == expect, ran.stderr
         return [json.loads(line) for line in ran.stdout.splitlines()]

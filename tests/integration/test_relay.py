@@ -32,8 +32,6 @@ from tests.waiting import BOUND
 
 @dataclass
 class Ground:
-    """An outbox in a database, and what relays publish to."""
-
     database: Database
     connection: Connection
     outbox: Outbox = field(default_factory=new_outbox)
@@ -49,7 +47,6 @@ class Ground:
         await drained(self.database)
 
     def found(self) -> dict[str, list[int]]:
-        """What was published of each aggregate."""
         return by_aggregate(self.publisher.written)
 
 

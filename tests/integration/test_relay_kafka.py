@@ -112,6 +112,5 @@ async def test_a_topic_without_access_holds_back_its_aggregate_alone(
 
 
 async def all_of(asked: dict[Any, Future[Any]]) -> None:
-    """Wait for what an admin client was asked for."""
     for each in asked.values():
         await asyncio.to_thread(each.result, BOUND)

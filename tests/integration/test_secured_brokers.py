@@ -62,7 +62,6 @@ class Secured:
     stranger: Authority
 
     def at(self, listener: str) -> str:
-        """Where a listener is."""
         return f"127.0.0.1:{self.stack.state.brokers[0].listeners[listener].port}"
 
     def environment(self, listener: str = "secure", **other: str) -> dict[str, str]:
@@ -77,7 +76,6 @@ class Secured:
         return {f"STEADFAUST_{name}": value for name, value in (found | other).items()}
 
     def brokers(self, listener: str = "secure", **other: object) -> Brokers:
-        """The same as a value."""
         found: dict[str, object] = {"protocol": LISTENERS[listener], "ca_file": self.authority.file}
         if LISTENERS[listener].startswith("SASL"):
             found |= {"username": USER, "password": PASSWORD}
@@ -85,7 +83,6 @@ class Secured:
 
 
 def broker_properties(ours: Authority) -> dict[str, str]:
-    """What the broker is told of its listeners."""
     keys = {
         "secure": ours.signed("secure", "127.0.0.1"),
         "mutual": ours.signed("mutual", "127.0.0.1"),
@@ -290,12 +287,10 @@ def says(told: str, secured: Secured, kind: str) -> None:
 
 
 def command(*arguments: str, var: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What a command of ours prints, and how it ends."""
     return run(["steadfaust", *arguments], var, **environment)
 
 
 def run(program: list[str], var: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The same of any program of this environment."""
     return subprocess.run(
         [str(BIN / program[0]), *program[1:]],
         env={**os.environ, "STEADFAUST_APP_ID": "scenario", "STEADFAUST_VAR": str(var), **environment},

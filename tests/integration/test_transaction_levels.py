@@ -49,7 +49,6 @@ def kafka_of_level(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[S
 
 
 async def protocol_of(stack: Stack) -> TransactionProtocol:
-    """What a producer finds out at its start."""
     cluster = KafkaCluster(stack.bootstrap)
     producer = cluster.transactions("asks")
     await producer.start()

@@ -159,7 +159,6 @@ def _free_port() -> int:
 
 
 async def mend_the_letter(port: int) -> None:
-    """What the page says to do in the browser."""
     async with launched() as browser, visiting(browser, f"http://127.0.0.1:{port}", token="") as visitor:
         page = visitor.page
         await page.goto("/dead-letters/letters")

@@ -33,7 +33,6 @@ def ask_json(url: str):
 
 
 def two_free_ports() -> int:
-    """The first of two neighbours that are free."""
     while True:
         with socket.socket() as first, socket.socket() as second:
             first.bind(("127.0.0.1", 0))
@@ -80,7 +79,6 @@ def pid_at(var: Path, slot: int) -> int:
 
 @pytest.fixture(scope="module")
 def urls(workers) -> list[str]:
-    """The addresses of the two."""
     return list(workers)
 
 
@@ -91,7 +89,6 @@ def owned_lanes(url: str) -> int:
 
 
 def rows(urls: list[str]) -> int:
-    """Those of all lanes, as the worker says that knows of fewest."""
     return min(len(ask_json(f"{url}/api/tables/parcels?limit=500")["rows"]) for url in urls)
 
 

@@ -112,5 +112,4 @@ async def check_store(
 
 
 async def dead_letters(world: World, topic: str) -> list[Any]:
-    """The dead letters of a topic, in order."""
     return list(await world.records(dead_letter_topic(topic)))

@@ -41,17 +41,14 @@ async def letters_by_id(world: World) -> dict[str, Letter]:
 
 
 async def letters(world: World) -> list[Letter]:
-    """All dead letters, in order of source position."""
     return list((await letters_by_id(world)).values())
 
 
 async def letter_ids(world: World) -> list[str]:
-    """Their ids, in the same order."""
     return list(await letters_by_id(world))
 
 
 def operation(world: World, kind: LetterCommand, letter: str, *, operation_id: str = "", **more: Any) -> Post:
-    """An operator's message."""
     command = Operation(kind=kind, letter=letter, **{"who": "ann", "why": "mended", "at_ms": 1, **more})
     partition, _ = parse_id(letter)
     headers = new_headers(
@@ -69,14 +66,12 @@ async def operated(world: World, lane: Any, *posts: Post) -> None:
 
 
 async def operations_log(world: World) -> list[dict[str, Any]]:
-    """What was done, in order."""
     return [
         json.loads(record.value or b"") for record in await world.records(world.app.layout.operations_log)
     ]
 
 
 async def results(world: World) -> list[tuple[str, str]]:
-    """Of each, what it was and how it ended."""
     return [(done["operation"], done["result"].partition(":")[0]) for done in await operations_log(world)]
 
 

@@ -47,12 +47,10 @@ async def started(world: World, work: Workload, **lane_options: Any) -> None:
 
 
 async def letters_of(world: World, work: Workload) -> list[dict[str, bytes]]:
-    """The headers of the dead letters, in order."""
     return [dict(letter.headers) for letter in await dead_letters(world, work.source)]
 
 
 async def waiting(world: World) -> list[bytes]:
-    """The changelog keys of queues and of messages that wait."""
     return [key for _, key in await latest(world, "lane") if key[:1] in (b"q", b"w")]
 
 
@@ -61,7 +59,6 @@ async def nothing_waits(world: World) -> None:
 
 
 async def pass_time(world: FakeWorld, seconds: float) -> None:
-    """Let time go on in steps in which everything runs."""
     end = world.clock.now() + seconds
     while world.clock.now() < end:
         await world.clock.advance(0.05)

@@ -44,8 +44,6 @@ class Freezer:
 
 
 class FrozenReader:
-    """A reader whose fetches wait while its worker is frozen."""
-
     def __init__(self, freezer: Freezer, reader: Any) -> None:
         self._freezer = freezer
         self._reader = reader

@@ -25,8 +25,6 @@ THRESHOLD = 1000
 
 
 class Parcels:
-    """A world with a bucket, and what was sent through it."""
-
     def __init__(self, world: World, work: Carrying, *, in_flight: int = 1 << 20, blobs: Any = None) -> None:
         """`blobs` is a bucket in memory unless given."""
         self.world = world
@@ -72,7 +70,6 @@ class Parcels:
                     await self.world._tick()
 
     async def payload(self, record: Record) -> bytes:
-        """A record's payload, wherever it is."""
         claim = claim_in(dict(record.headers))
         if claim is None:
             return record.value or b""
@@ -81,7 +78,6 @@ class Parcels:
         return await self.blobs.get(claim.name)
 
     async def passed_on(self) -> list[dict[str, Any]]:
-        """What the first handler sent, in order for each partition."""
         return [json.loads(await self.payload(r)) for r in await self.world.records(self.work.kept.TOPIC)]
 
     async def row(self, table: str, key: str) -> dict[str, Any]:
@@ -92,7 +88,6 @@ class Parcels:
         return {"n": 0, "text": ""}
 
     async def named(self) -> set[str]:
-        """The objects that rows name."""
         return {name.decode() for _, name in await latest(self.world, CLAIMS)}
 
     async def check(self, *, dead: Sequence[str] = (), order_of: Callable[[int], str] = lambda _: "") -> None:
@@ -124,7 +119,6 @@ class Parcels:
 
 
 def ordered(texts: Sequence[str], order_of: Callable[[int], str]) -> dict[str, list[str]]:
-    """The texts of a key's parcels by what those are ordered by."""
     orders: dict[str, list[str]] = {}
     for text in texts:
         number = int(text.partition(":")[0].partition("-")[2])

@@ -32,7 +32,6 @@ def commanded(
     partitions: Collection[int] | None = None,
     who: str = "ann",
 ) -> list[Post]:
-    """An operator's messages, one to each partition."""
     command = HandlerOperation(kind=kind, handler=handler, who=who, why="the bank is down", at_ms=1)
     name = operation_id or f"{kind}-{handler}"
     headers = new_headers(HANDLER_OPERATION, handler, source="desk", time=1e9, message_id=name)

@@ -142,8 +142,6 @@ def print_ticket(command: PrintTicket, ticket: Seat | None) -> Answer:
 
 @dataclass(frozen=True)
 class Trips:
-    """The saga, with its participants or with none."""
-
     wiring: Choreography
     resources: dict[str, Any]
     till: Till

@@ -69,7 +69,6 @@ async def failing_counter(
 async def retrying_asker(
     world: World, ask: Ask, *, order_by: Callable[[Any], str] | None = None, **options: Any
 ) -> Workload:
-    """One with an async handler, which first asks the outside."""
     work = asking(world.name, ask, order_by=order_by)
     await started(world, work, **options)
     return work
@@ -81,7 +80,6 @@ def some(world: World, work: Workload, numbers: range, keys: str = "abcd") -> li
 
 
 async def opened(world: World, *posts: Post, **options: Any) -> Running:
-    """A lane that is open, with something to handle."""
     await world.post(*posts)
     return await world.open(**options)
 
@@ -117,20 +115,17 @@ async def cleared(
 
 
 async def handled(world: World, work: Any, events: Iterable[Post] = (), **options: Any) -> Running:
-    """A lane that has handled these events and has stopped."""
     lane = await opened(world, *events, **options)
     await stopped(world, lane, work.source)
     return lane
 
 
 async def operated_on(world: World, lane: Running, kind: LetterCommand) -> None:
-    """An operator has done something with the only dead letter."""
     (letter,) = await letter_ids(world)
     await operated(world, lane, operation(world, kind, letter))
 
 
 async def died_of(world: World, work: Workload) -> list[str]:
-    """The errors that the dead letters name, in order."""
     return [headers["dlq-error-type"].decode() for headers in await letters_of(world, work)]
 
 
@@ -147,7 +142,6 @@ async def until_so(world: World, holds: Callable[[], Awaitable[bool]], *, every:
 
 
 def post(world: World, message: Message, number: int = 1) -> Post:
-    """A message as somebody outside sends it."""
     codec = world.app.message_codecs[message.TOPIC]
     name = f"{message.key}-{number}"
     headers = new_headers(message.TOPIC, message.key, source="outside", time=1e9, message_id=name)

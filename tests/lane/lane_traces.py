@@ -18,8 +18,6 @@ UNSAMPLED = f"00-{TRACE}-{CALLER}-00".encode()
 
 
 class Traced:
-    """What a test sees of the traces."""
-
     def __init__(self, tracer: Tracer, export: SpanExport, memory: InMemorySpanExporter) -> None:
         self.tracer = tracer
         self._export = export

@@ -49,8 +49,6 @@ class Hooks:
 
 @dataclass(frozen=True)
 class Workload:
-    """A wiring with the names that a test needs of it."""
-
     wiring: Choreography
     made: type[Message]
     counted: type[Message]
@@ -67,8 +65,6 @@ class Workload:
 
 
 def messages_of(prefix: str) -> tuple[type[Message], type[Message]]:
-    """The event and what it is passed on as."""
-
     class Made(Keyed, frozen=True):
         TOPIC: ClassVar[str] = f"{prefix}.event.made.v1"
         i: int = 0
@@ -279,7 +275,6 @@ def carrying(
 
 
 def chained(digest: str, text: str) -> str:
-    """A digest of all texts so far, in their order."""
     return sha256((digest + text).encode()).hexdigest()
 
 
@@ -345,7 +340,6 @@ def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding
 
 
 def noting(prefix: str) -> Workload:
-    """A handler that changes nothing, for what is only to be read."""
     Made, Counted = messages_of(prefix)  # noqa: N806 - classes
     service = Service("notes")
 

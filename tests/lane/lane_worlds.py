@@ -27,8 +27,6 @@ _names = count(time.time_ns())
 
 
 class Post(NamedTuple):
-    """A record that somebody outside produces."""
-
     topic: str
     partition: int
     key: bytes | None
@@ -37,8 +35,6 @@ class Post(NamedTuple):
 
 
 class Running:
-    """A lane that runs, and how it ends."""
-
     def __init__(self, lane: Lane, world: World) -> None:
         self.lane = lane
         self._world = world
@@ -214,7 +210,6 @@ class World:
     def event(
         self, workload: Any, key: str, i: int, *, message_id: str = "", partition: int | None = None
     ) -> Post:
-        """An event of the outside, whose id says what it is."""
         message = workload.made(k=key, i=i)
         codec = self.app.message_codecs[workload.source]
         headers = new_headers(
@@ -343,5 +338,4 @@ async def closing(world: World) -> AsyncIterator[World]:
 
 
 def ids(records: Sequence[Record]) -> list[str]:
-    """The ids of what came in, by what was sent in answer."""
     return [dict(record.headers)["ce_causationid"].decode() for record in records]

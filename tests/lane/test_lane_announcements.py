@@ -35,7 +35,6 @@ def announced(world: World, key: bytes, value: bytes | None) -> Post:
 
 
 async def listener(world: World, **options: Any) -> tuple[Announcements, Schemas]:
-    """A worker's ear for announcements, and what it learns."""
     await world.start(counting(world.name), **options)
     schemas = Schemas()
     return Announcements(world.app, schemas, cluster=world.cluster, bootstrap=""), schemas

@@ -42,7 +42,6 @@ async def post(parcels: Parcels, keys: str, *sizes: int) -> None:
 
 
 async def made(parcels: Parcels) -> tuple[Post, Claim]:
-    """A large parcel that is not sent yet, and what it refers to."""
     made = await parcels.made("a", 0, "a-0:".ljust(LARGE, "x"))
     claim = claim_in(dict(made.headers))
     assert claim is not None
@@ -50,7 +49,6 @@ async def made(parcels: Parcels) -> tuple[Post, Claim]:
 
 
 async def stop(parcels: Parcels, lane: Any) -> None:
-    """All is settled, and the lane is stopped."""
     await parcels.settled()
     await lane.stop()
 
@@ -63,7 +61,6 @@ async def finish(parcels: Parcels, lane: Any) -> None:
 
 
 async def buried(parcels: Parcels) -> dict[str, bytes]:
-    """The headers of the one dead letter that a lane makes."""
     await stop(parcels, await parcels.world.open())
     (letter,) = await dead_letters(parcels.world, parcels.work.source)
     return dict(letter.headers)

@@ -22,13 +22,11 @@ def some(world: World, work: object, numbers: range) -> list[Post]:
 
 
 def running(*names: str) -> set[str]:
-    """Those of these coroutines that are under way."""
     tasks = asyncio.all_tasks()
     return {name for task in tasks if (name := getattr(task.get_coro(), "__qualname__", "")) in names}
 
 
 async def begun(world: World, numbers: range, **options: Any) -> tuple[Workload, list[Post]]:
-    """A world in which no lane runs yet, with events to be counted."""
     await world.start(work := counting(world.name, settled=options.pop("settled", False)), **options)
     await world.post(*(events := some(world, work, numbers)))
     return work, events
@@ -47,7 +45,6 @@ async def ends(world: World, work: Workload, events: list[Post], *lanes: Running
 
 
 def frozen_at(world: World, point: str) -> tuple[Running, Pause]:
-    """A lane that stands still at a point."""
     pause = (faults := ScriptedFaults()).pause_at(point)
     return world.lane(faults=faults), pause
 
@@ -67,7 +64,6 @@ async def test_a_lane_killed_before_its_commit_is_continued(world: World, point:
 
 
 async def recovered(world: World) -> tuple[Workload, list[Post]]:
-    """What a lane on another disk has to recover."""
     work, events = await begun(world, range(4))
     lane = await world.open()
     await world.settled(work.source)

@@ -33,7 +33,6 @@ def some(world: World, work: Any, numbers: range) -> list[Post]:
 
 
 async def opened(world: World, app: Application, **options: Any) -> list[Running]:
-    """Every lane of a cut."""
     lanes = [world.lane(n, app=app, **options) for n in range(app.layout.lanes)]
     await world.until(lambda: all(lane.lane.state == "open" for lane in lanes))
     return lanes
@@ -53,7 +52,6 @@ async def close(world: World, work: Workload, lanes: list[Running]) -> None:
 
 
 def beside(world: World, cluster: Any, app: Application, number: int, **more: Any) -> Running:
-    """A lane whose worker sees the cluster in a way of its own."""
     stores, faults = more.pop("stores", world.machine), more.pop("faults", NoFaults())
     ports = Ports(cluster, stores, world.clock, faults)
     world.running.append(Running(Lane(app, number, ports, shared_by(app, ports, **more)), world))
@@ -152,7 +150,6 @@ async def test_an_owner_frozen_while_opening_under_another_cut_stays_shut(world:
 
 
 async def entered(world: World, app: Application) -> Cuts:
-    """What a worker knows of cuts whose first lane has opened."""
     cuts = Cuts(app.layout, world.cluster)
     lane = await world.open(0, app=app, stores=world.stores(), cuts=cuts)
     await lane.stop()

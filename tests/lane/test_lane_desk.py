@@ -74,7 +74,6 @@ async def gives_up(
 
 
 async def replayed(world: World, lane: Any, *idents: str, **more: Any) -> None:
-    """These letters have been replayed, with success."""
     await operated(world, lane, *(operation(world, REPLAY, ident, **more) for ident in idents))
     await quiet(world, lane, replayed=len(idents))
 

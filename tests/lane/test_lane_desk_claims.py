@@ -22,7 +22,6 @@ LARGE = 2 * THRESHOLD
 
 
 async def begun(world: World, **options: Any) -> Parcels:
-    """A world with parcels, in which no lane runs yet."""
     parcels = Parcels(world, carrying(world.name, order_by=options.pop("order_by", None)))
     await parcels.start(**{"retry": LATER, **options})
     return parcels
@@ -47,14 +46,12 @@ async def given_up(parcels: Parcels) -> tuple[Any, str]:
 
 
 async def replayed(parcels: Parcels, lane: Any, ident: str, **more: Any) -> None:
-    """The first replay that succeeds, and all that follows from it."""
     await operated(parcels.world, lane, operation(parcels.world, REPLAY, ident, **more))
     await quiet(parcels.world, lane, replayed=1)
     await parcels.settled()
 
 
 async def numbers(parcels: Parcels) -> list[int]:
-    """Of the parcels that were passed on."""
     return [each["i"] for each in await parcels.passed_on()]
 
 

@@ -31,8 +31,6 @@ NOTHING, REFUSED, UNFINISHED = 3, 1, 4
 
 
 class Pages:
-    """A worker with one lane, as its pages see it."""
-
     slot = 0
     stopping = False
     url = ""
@@ -63,8 +61,6 @@ class Pages:
 
 
 class Desk:
-    """The command line of an operator."""
-
     def __init__(self, url: str) -> None:
         self.url = url
 

@@ -56,7 +56,6 @@ def event_of(world: World, number: int) -> Any:
 
 
 async def letter_of(world: World, number: int) -> str:
-    """The id of an event's letter."""
     wanted = dict(event_of(world, number).headers)["ce_id"]
     found = (await letters_by_id(world)).items()
     (ident,) = [ident for ident, letter in found if dict(letter.headers)["ce_id"] == wanted]
@@ -93,7 +92,6 @@ async def tried_in_vain(world: World, app: Application) -> Any:
 
 
 async def goes_on(world: World, lane: Any, after: Workload, number: int) -> None:
-    """The event behind the replay is handled, and nothing waits."""
     await world.until(lambda: after.hooks.calls == [("a", number)] and not lane.lane.backlog)
     await lane.stop()
     await nothing_waits(world)

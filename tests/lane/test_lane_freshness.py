@@ -40,7 +40,6 @@ async def ended(world: World, standby: Standby, task: asyncio.Task[None]) -> Non
 
 
 async def ask(world: World, work: Reminding, number: int, due: float | None, key: str = "a") -> None:
-    """Somebody asks for a timer, or calls it off."""
     await world.post(asking_for(world, work, number, due, key=key))
     await world.settled(work.asked.TOPIC)
 
@@ -53,13 +52,11 @@ def compact(fake: FakeWorld, delete_retention: float) -> None:
 
 
 def two_days_pass(fake: FakeWorld) -> None:
-    """Nobody remembers what was deleted before."""
     fake.clock.set(fake.clock.now() + 2 * DAY)
     compact(fake, 0)
 
 
 async def with_events(fake: FakeWorld, keys: Iterable[str]) -> Running:
-    """A lane that has counted an event of each of these keys."""
     await fake.start(work := counting(fake.name), partitions=1)
     lane = await fake.open()
     await fake.post(*(fake.event(work, key, i) for i, key in enumerate(keys)))
@@ -68,8 +65,6 @@ async def with_events(fake: FakeWorld, keys: Iterable[str]) -> Running:
 
 
 def step(work: Callable[..., Coroutine[Any, Any, None]]) -> Any:
-    """A step of the machine whose work is done in its loop."""
-
     @wraps(work)
     def done(self: Copies, **values: Any) -> None:
         self.runner.run(work(self, **values))

@@ -30,7 +30,6 @@ def is_of_the_timer(key: bytes) -> bool:
 
 
 async def hurry_compaction(bootstrap: str, topic: str) -> None:
-    """Let the broker compact a topic as soon and as often as it can."""
     eager = {
         "cleanup.policy": "compact", "min.insync.replicas": "1", "delete.retention.ms": "500",
         "segment.ms": "100", "min.cleanable.dirty.ratio": "0.0001", "max.compaction.lag.ms": "1",

@@ -24,8 +24,6 @@ from streams.ports import TP
 
 
 class Outage:
-    """Nothing is sent while it lasts."""
-
     def __init__(self, error: Callable[[], Exception]) -> None:
         self.times = 0
         self.on = True

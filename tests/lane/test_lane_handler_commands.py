@@ -42,7 +42,6 @@ class Operator:
         return task.result()
 
     async def listed(self) -> list[str]:
-        """A line for each handler."""
         return [line for line in (await self.run("list")).stdout.splitlines() if line[:5] == "bench"]
 
     async def line(self, *arguments: str) -> Any:

@@ -21,7 +21,6 @@ Fatal = list[BaseException]
 
 
 async def hosting(world: World, fatal: Fatal, lanes: set[int], **more: Any) -> LaneHost:
-    """A worker whose lanes have opened."""
     host = host_of(world, fatal, **more)
     host.assign(lanes, set(), world.app.sources)
     await opened(world, host)
@@ -29,7 +28,6 @@ async def hosting(world: World, fatal: Fatal, lanes: set[int], **more: Any) -> L
 
 
 async def with_an_unknown_outcome(fake: FakeWorld, fatal: Fatal) -> tuple[LaneHost, Workload]:
-    """A worker whose lane has to open again after its first commit."""
     await fake.start(work := counting(fake.name))
     fake.faults.raise_at("sent", error=OutcomeUnknown("lost"))
     return await hosting(fake, fatal, {0}, faults=fake.faults), work

@@ -26,7 +26,6 @@ NAME = "a header's name that is not UTF-8"
 
 
 def wire(delta: int, post: Post) -> bytes:
-    """A message as it stands in a batch."""
     return record(delta, post.key, post.value, post.headers)
 
 

@@ -27,7 +27,6 @@ from streams.testing.faults import NoFaults
 
 
 async def has_counted(world: World) -> Workload:
-    """It has counted three events of each key."""
     work = await counter(world, partitions=1)
     await handled(world, work, some(world, work, range(3)))
     return work

@@ -30,7 +30,6 @@ async def relayed(world: World, *, later: float = 0.0, astray: bool = False, **o
 
 
 async def seen(world: World, table: str) -> dict[str, list[int]]:
-    """What a table has by key, from its changelog."""
     rows = (await latest(world, table)).items()
     return {split_row_key(row)[0].decode(): json.loads(value[8:])["numbers"] for (_, row), value in rows}
 

@@ -28,7 +28,6 @@ from streams.testing.faults import ScriptedFaults
 
 
 async def paused(world: World, **options: Any) -> tuple[Workload, Running]:
-    """A lane whose handler is paused."""
     work = await retrying_counter(world, **options)
     lane = await world.open()
     await asked(world, HandlerCommand.PAUSE)
@@ -36,7 +35,6 @@ async def paused(world: World, **options: Any) -> tuple[Workload, Running]:
 
 
 async def come(world: World, work: Workload, lane: Running, *events: Post) -> None:
-    """Messages come, and are tried or wait."""
     await world.post(*events)
     await settled(world, work, lane)
 

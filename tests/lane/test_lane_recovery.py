@@ -18,7 +18,6 @@ BOGUS = Write("counts", b"\0\0\0\x01z", b"\0" * 8 + b'{"n":99}')
 
 
 async def has_counted(world: World, numbers: range) -> tuple[Workload, list[Post]]:
-    """It has counted these events of each key."""
     work = await counter(world)
     events = some(world, work, numbers)
     await handled(world, work, events)

@@ -34,7 +34,6 @@ KEPT = {"inbox_retention": 2 * DAY, "dead_letter_retention": DAY, "message_reten
 
 
 async def passes(world: FakeWorld, seconds: float) -> None:
-    """Time passes, and housekeeping has its rounds in it."""
     world.clock.set(world.clock.now() + seconds)
     for _ in range(3):
         world.clock.set(world.clock.now() + PAUSE)
@@ -58,13 +57,11 @@ async def waits(parcels: Parcels, before: Any, numbers: range = range(1)) -> Run
 
 
 async def check_kept(parcels: Parcels, objects: int) -> None:
-    """So many objects are named, and the sweeper takes none."""
     assert len(await parcels.named()) == objects
     assert (await swept(parcels)).deleted.objects == 0
 
 
 def stored(world: FakeWorld) -> list[bytes]:
-    """The rows in a closed lane's store."""
     store = world.machine.open(0)
     try:
         return [key for key, _ in store.scan(CLAIMS)]
@@ -201,8 +198,6 @@ async def test_what_was_given_up_without_an_object_store_is_named(fake: FakeWorl
 
 
 class Ringing:
-    """A handler that sets a timer which carries something large."""
-
     def __init__(self, world: FakeWorld, after: float) -> None:
         Made, Counted = messages_of(world.name)  # noqa: N806 - classes
         self.rung: list[str] = []
@@ -286,8 +281,6 @@ async def test_what_is_sent_on_is_named_at_once(fake: FakeWorld) -> None:
 
 
 class Unannounced(JsonCodec[Any]):
-    """Of a schema that nobody has announced."""
-
     def require(self, fingerprint: bytes | None) -> None:
         if fingerprint == b"f" * 16:
             raise UnknownSchema("f" * 16)

@@ -45,7 +45,6 @@ async def test_a_refusal_that_passes_is_waited_out_and_named(
 
 
 def lowered(fake: FakeWorld, topic: str, limit: int) -> None:
-    """An operator lowers what a topic takes, while lanes run."""
     fake.cluster.limits[topic] = limit
 
 

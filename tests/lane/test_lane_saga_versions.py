@@ -51,7 +51,6 @@ class PlaceInCoach(msgspec.Struct, frozen=True):
 
 
 def old(*, timeout: float = LONG, reply: Any = None) -> Saga:
-    """A trip of four steps."""
     return (
         begun()
         .step("seat", TakeSeat, compensate=LeaveSeat, timeout=timeout, reply=reply)
@@ -131,7 +130,6 @@ async def statuses(world: FakeWorld) -> set[str]:
 
 
 async def in_flight(world: FakeWorld, number: int, *versions: Saga) -> None:
-    """So many trips have begun, and half of them have their seat."""
     await world.start(trips(world.clock, participants=False, versions=versions))
     keys = [str(i) for i in range(number)]
     lane = await opened(world, *(post(world, TripWanted(k=key, to="home")) for key in keys))

@@ -20,7 +20,6 @@ from streams.runtime.kafka.topics import KafkaTopics, ensure_topics
 
 
 async def handled_five(world: World, **options: Any) -> tuple[Any, Running]:
-    """A lane that has handled five events of one key."""
     work = await counter(world, partitions=1, **options)
     lane = await opened(world, *some(world, work, range(5), "a"))
     await world.until(lambda: lane.handled == 5)

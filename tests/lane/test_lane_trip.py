@@ -45,7 +45,6 @@ UNREAD = ("lane/dispatch.py", "lane/attempt.py", "staging/outcomes.py", "retry/d
 
 
 def picture() -> list[str]:
-    """The modules of README's picture, from top to bottom."""
     section = (ROOT / "README.md").read_text().split("## The way of a message")[1]
     drawn = re.search(r"^```\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)
     assert drawn is not None

@@ -39,7 +39,6 @@ SPOILT = {
 
 
 def row_at(world: World, table: str, key: str, value: bytes) -> Post:
-    """A record of a table's changelog, as if a lane had written it."""
     partition = world.app.layout.partition_of(key.encode())
     return Post(world.app.layout.changelog(table), partition, row_key(key.encode()), value, [])
 
@@ -238,7 +237,6 @@ async def test_an_operation_under_another_key_is_passed_over(fake: FakeWorld) ->
 
 
 def asked_of_row(world: World, **change: Any) -> Post:
-    """An operator's message about a row of table counts."""
     asked: dict[str, Any] = {"kind": RowCommand.DELETE, "table": "counts", "key": b"a", **change}
     operation = RowOperation(who="ann", why="it is damaged", at_ms=1, **asked)
     headers = new_headers(ROW_OPERATION, "row", source="desk", time=1e9, message_id="op-1")

@@ -23,7 +23,6 @@ GARBAGE = [b"", b"\xff\xff", b"\xc1" * 40, b'{"n":null}' * 4]
 
 
 def kept(world: FakeWorld, table: str, key: bytes, value: bytes, of: str = "a") -> Post:
-    """A record of a changelog of the lane, as if it had written it."""
     partition = world.app.layout.partition_of(of.encode())
     return Post(world.app.layout.changelog(table), partition, key, value, [])
 

@@ -94,8 +94,6 @@ async def test_a_host_that_has_stopped_watches_no_more(fake: FakeWorld, fatal: l
 
 
 class Opening:
-    """A lane that has not opened yet."""
-
     number, backlog, error, state = 0, 0, None, LaneState.OPENING
 
     def __init__(self) -> None:

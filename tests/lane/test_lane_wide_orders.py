@@ -68,14 +68,12 @@ async def start(world: World, way: Choreography) -> None:
 
 
 async def rows(world: World, table: Any) -> dict[str, Any]:
-    """A table's rows by key, as its changelog has them."""
     codec = world.app.tables[table.name].codec
     found = await latest(world, table.name)
     return {split_row_key(key)[0].decode(): decode_row(codec, data) for (_, key), data in found.items()}
 
 
 async def ends(world: World) -> dict[str, str]:
-    """How each order was settled that was."""
     found = {}
     for kind in (OrderConfirmed, OrderCancelled):
         for record in await world.records(kind.TOPIC):

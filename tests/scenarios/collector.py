@@ -23,15 +23,12 @@ class Collected(NamedTuple):
 
 
 class Collector:
-    """What it has taken so far."""
-
     def __init__(self, url: str) -> None:
         self.url = url
         self._lock = threading.Lock()
         self._spans: list[Collected] = []
 
     def take(self, body: bytes) -> None:
-        """The body of a request."""
         request = ExportTraceServiceRequest.FromString(body)
         found = [
             Collected(
@@ -62,8 +59,6 @@ def _attributes(pairs: Any) -> dict[str, Any]:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """A collector for the time of the block."""
-
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))

@@ -41,7 +41,6 @@ class Committed:
         return self._ask(ask)
 
     def close(self) -> None:
-        """Let go of the connections."""
         try:
             if self._consumer is not None:
                 self._runner.run(self._consumer.stop())

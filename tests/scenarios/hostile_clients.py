@@ -149,7 +149,6 @@ class Clients:
 
 
 def _is_plain(each: Thrown) -> bool:
-    """Whether a client library can write it."""
     if each.whole or each.lie or each.timestamp is not None or each.is_damaged:
         return False
     try:

@@ -11,7 +11,6 @@ from tests.scenarios.world import SKUS
 
 
 def long(number: int) -> bytes:
-    """A number of any size, as a zigzag."""
     left, out = (number << 1) if number >= 0 else (-number << 1) - 1, bytearray()
     while left > 0x7F:
         out.append(0x80 | (left & 0x7F))
@@ -47,7 +46,6 @@ class Order:
         return b"".join((*said, text(self.card), text(self.country), files))
 
     def outcome(self) -> str:
-        """What it comes to."""
         if not self.lines:
             return "no_lines"
         if len(self.lines) > 10_000:

@@ -37,8 +37,6 @@ BUCKET = "event-payloads"
 
 
 class Fate(Enum):
-    """What is to become of a record."""
-
     HANDLED = auto()
     DUPLICATE = auto()  # dropped: its id is known
     DEAD = auto()  # a dead letter of each of its handlers
@@ -82,7 +80,6 @@ class Thrown:
     letter: str = ""
 
     def dead(self, kind: str, *errors: str, handlers: Sequence[str] = DOOR) -> Thrown:
-        """The same as what becomes a dead letter."""
         return replace(
             self, kind=kind, fate=Fate.DEAD, error=errors, handlers=tuple(handlers), order=None, stock=None
         )
@@ -93,7 +90,6 @@ class Thrown:
         return self.error == ("Unreadable",)
 
     def raw(self, delta: int) -> bytes:
-        """The record at a place in a batch."""
         return record(delta + self.lie, self.key, self.value, self.headers)
 
 
@@ -144,7 +140,6 @@ class Thrower:
         return records
 
     def learn(self, records: Sequence[Thrown]) -> None:
-        """The broker has all of these."""
         well = [each for each in records if each.home is None and each.topic in HANDLERS]
         self.known = [each for each in well if each.fate is Fate.HANDLED and each.whole is None][:500]
         self.buried = [each for each in well if each.handlers == DOOR and not each.is_damaged][:500]
@@ -157,7 +152,6 @@ class Thrower:
         return self.random.randbytes(self.random.randint(0, most))
 
     def headers(self, topic: str, key: bytes, **changed: bytes | None) -> list[Header]:
-        """Those of a good client."""
         said: dict[str, bytes | None] = {
             "ce_specversion": b"1.0", "ce_id": f"m-{self.seed}-{self.number}".encode(), "ce_source": b"shop",
             "ce_type": topic.encode(), "ce_time": b"2026-01-01T00:00:00Z", "ce_subject": key[:50],
@@ -177,7 +171,6 @@ class Thrower:
         return replace(whole, **changed)  # type: ignore[arg-type]
 
     def order(self, order: Order | None = None, /, **headers: bytes | None) -> Thrown:
-        """An order, placed or submitted, that is to be settled."""
         order = order or self.sound_order()
         topic = SUBMITTED if self.random.random() < 0.3 else PLACED
         assert isinstance(order.order_id, str)
@@ -187,7 +180,6 @@ class Thrower:
         return Thrown("", topic, LAYOUT.partition_of(key), key, order.encoded(), said, order=settled)
 
     def stock(self) -> Thrown:
-        """A delivery."""
         return self.delivery(f"sku-{self.random.randrange(SKUS)}", self.random.randint(1, 9))
 
     def delivery(self, sku: str, units: int) -> Thrown:
@@ -208,7 +200,6 @@ class Thrower:
 
 
 def with_header(thrown: Thrown, name: str, value: bytes | None) -> Thrown:
-    """With another value of a header."""
     return replace(thrown, headers=[(n, value if n == name.encode() else v) for n, v in thrown.headers])
 
 
@@ -217,7 +208,6 @@ def without(thrown: Thrown, name: str) -> Thrown:
 
 
 def by_reference(made: Thrown, t: Thrower, data: bytes | None = None) -> Thrown:
-    """What has its value in the object store."""
     data = made.value if data is None else data
     assert data is not None
     digest = hashlib.sha256(data).hexdigest()

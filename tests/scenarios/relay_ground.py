@@ -54,7 +54,6 @@ class Ground(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        """For a relay's process, and for commands."""
         connect_url = self.stack.url("connect") if self.stack and self.kind is RelayKind.CDC else ""
         return {
             **os.environ,
@@ -105,7 +104,6 @@ class Ground(NamedTuple):
         return process.returncode or 0, said.decode()
 
     async def publish(self, *numbers: int) -> None:
-        """These numbers of every order, a transaction for each number."""
         outbox = new_outbox()
         async with self.database.acquire() as connection:
             for number in numbers:
@@ -116,13 +114,11 @@ class Ground(NamedTuple):
         await drained(self.database, bound=AFTER_A_TASK if self.kind is RelayKind.CDC else BOUND)
 
     async def records(self) -> list[Record]:
-        """What has come of our orders, each partition in its order."""
         keys = {order.encode() for order in self.orders}
         async with TopicReader(self.bootstrap, [Step.TOPIC]) as reader:
             return [record async for record in reader.to_end() if record.key in keys]
 
     async def came(self) -> dict[str, list[int]]:
-        """The numbers of each order, as they lie in the topic."""
         found = defaultdict(list)
         for record in await self.records():
             order, _, number = dict(record.headers)["ce_id"].decode().rpartition(":")
@@ -138,13 +134,11 @@ class Ground(NamedTuple):
         return sum(len(found[order]) for order in self.orders) - numbers * len(self.orders)
 
     async def owners(self) -> int:
-        """How many polling relays own a shard."""
         async with self.database.acquire() as connection:
             counted = "SELECT count(DISTINCT pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2"
             return int(await connection.fetchval(counted))
 
     async def answers(self) -> bool:
-        """Whether PostgreSQL does."""
         try:
             connection = await connect(self.database.url)
         except DatabaseUnavailable:  # it recovers
@@ -168,7 +162,6 @@ async def crash(connection: Connection) -> None:
 
 
 async def prepared(bootstrap: str) -> None:
-    """The topics are there."""
     async with KafkaTopics(bootstrap) as topics:
         announcements = Layout(APP, 1, 1).announcements
         found = await topics.describe([announcements, Step.TOPIC])

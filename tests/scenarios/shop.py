@@ -24,8 +24,6 @@ _ENDS_WITHIN = 60.0
 
 
 class Shop:
-    """A client of the API that one of the workers serves."""
-
     def __init__(self, world: World, postgres: str) -> None:
         self._postgres = postgres
         with socket.socket() as free:
@@ -97,7 +95,6 @@ class Shop:
 
 @contextmanager
 def relaying(world: World, postgres: str) -> Iterator[None]:
-    """A polling relay's process for the time of the block."""
     environment = {
         **os.environ,
         "STEADFAUST_APP_ID": APP,

@@ -48,8 +48,6 @@ def _no_worker_outlives_its_test() -> None:
 
 
 def coordinator(world: World, key: str, kind: int) -> int:
-    """The broker that coordinates a group, or a transactional id."""
-
     async def ask() -> int:
         async with administering(world.bootstrap) as admin:
             return int(await admin.find_coordinator(key, kind))
@@ -77,7 +75,6 @@ def every_topic(world: World) -> list[dict[str, Any]]:
 
 
 def in_sync(world: World) -> bool:
-    """Whether every partition has its three replicas again."""
     return all(len(p["isr"]) == 3 for topic in every_topic(world) for p in topic["partitions"])
 
 

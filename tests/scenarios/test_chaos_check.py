@@ -130,7 +130,6 @@ def red(report: CheckReport) -> set[str]:
 
 
 def looked_at(var: Path) -> set[str]:
-    """What is red there now."""
     return red(asyncio.run(check(var)))
 
 
@@ -153,7 +152,6 @@ def test_a_run_in_which_all_went_well_is_green(world: World, run: RunRecords) ->
 
 @pytest.fixture(scope="module")
 def recorded(world: World, run: RunRecords) -> Evidence:
-    """What the checker looks at, before anybody tampers with it."""
     del run
     return asyncio.run(gather(world.var))
 

@@ -13,12 +13,10 @@ from tests.waiting import eventually
 
 
 def dlq(world: World, *words: str) -> list[dict[str, Any]]:
-    """The same of the desk."""
     return steadfaust(world, "dlq", *words)
 
 
 def letters(world: World) -> dict[str, dict[str, Any]]:
-    """What any worker knows of all lanes' letters, by key."""
     return {letter["key"]: letter for letter in dlq(world, "list")}
 
 

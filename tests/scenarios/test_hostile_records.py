@@ -108,7 +108,6 @@ def until_done(world: World, orders: list[str]) -> None:
 
 
 async def at_ends(world: World) -> bool:
-    """Whether every partition is read to its end, markers included."""
     cluster = KafkaCluster(world.bootstrap)
     try:
         tps = [TP(topic, n) for topic in (*TOPICS, OPERATIONS) for n in range(PARTITIONS)]
@@ -177,12 +176,10 @@ def _plain(each: Thrown) -> tuple[Any, ...]:
 
 
 def _is_first(record: Any) -> bool:
-    """Whether it is of the stock that the world began with."""
     return dict(record.headers).get("ce_id", b"").startswith(b"receipt-")
 
 
 def check_letter(each: Thrown, letters: list[Any], at: Position) -> None:
-    """One for each handler, as it came."""
     place = f"{each.kind} at {at}"
     added = [dict(letter.headers) for letter in letters]
     handlers = Counter(said["dlq-handler"].decode() for said in added)

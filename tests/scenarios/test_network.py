@@ -44,7 +44,6 @@ def world(stack: Stack) -> Iterator[World]:
 
 
 def workers(world: World, network: ClientNetwork) -> tuple[Worker, Worker]:
-    """One that keeps its connections, and one behind the proxy."""
     keeper = world.start_worker()
     behind = world.start_worker(
         STEADFAUST_BOOTSTRAP=network.bootstrap(NAME), STEADFAUST_GATEWAY_URL=network.gateway(NAME)

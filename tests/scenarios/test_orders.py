@@ -62,7 +62,6 @@ def submit(world: World, run: str, count: int) -> list[str]:
 
 
 def sagas(world: World) -> dict[str, tuple[str, str]]:
-    """What any worker lists, by order id."""
     found = steadfaust(world, "saga", "list", "--limit", "1000")
     return {saga["id"].removeprefix("order:"): (saga["way"], saga["status"]) for saga in found}
 

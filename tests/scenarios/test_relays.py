@@ -66,7 +66,6 @@ async def ground(kind: RelayKind, place: Place, tmp_path: Path) -> AsyncIterator
 
 
 def stack_of(ground: Ground) -> Stack:
-    """One whose servers may be killed."""
     assert ground.stack is not None
     return ground.stack
 
@@ -77,8 +76,6 @@ def said(record: Record) -> list[tuple[str, bytes]]:
 
 
 class Unheard(Step, frozen=True, kw_only=True):
-    """For a topic that is made later."""
-
     TOPIC = "shop.order.unheard.v1"
 
 

@@ -30,7 +30,6 @@ def make_notes(world: World, numbers: range, orders: list[str]) -> None:
 
 
 def counted(world: World) -> Counter[str]:
-    """The notes about each order, by the table's changelog."""
     codec = AvroCodec(Notes, schema(NOTES.name), Schemas())
     counts: Counter[str] = Counter()
     for record in world.read(f"{APP}-{NOTES.name}-changelog"):

@@ -31,7 +31,6 @@ def hasty_worker(world: World, timeout: float, **environment: str) -> Worker:
 
 
 def told(world: World) -> dict[str, list[OrderSagaTransition]]:
-    """What every saga has told of itself, by order."""
     found = defaultdict(list)
     codec = world.codec(OrderSagaTransition)
     for record in world.read(OrderSagaTransition.TOPIC):
@@ -90,8 +89,6 @@ TALK = [kind.TOPIC for step in OrderSaga.steps() for kind in step.commands] + [O
 
 
 def positions(world: World) -> dict[TP, int]:
-    """Up to where commands and replies were read."""
-
     async def committed() -> dict[TP, int]:
         cluster = KafkaCluster(world.bootstrap)
         try:
@@ -103,7 +100,6 @@ def positions(world: World) -> dict[TP, int]:
 
 
 def unread(world: World, read: dict[TP, int], topics: list[str]) -> int:
-    """How much of these topics was not read up to these positions."""
     records = [each for topic in topics for each in world.read(topic)]
     return sum(each.offset >= read.get(TP(each.topic, each.partition), 0) for each in records)
 

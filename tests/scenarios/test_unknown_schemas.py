@@ -23,15 +23,12 @@ CHANNEL = {"name": "channel", "type": "string", "default": ""}
 
 
 def newer() -> str:
-    """The schema of orders in the client's version."""
     schema = json.loads(latest(OrderPlaced.TOPIC))
     schema["fields"].append(CHANNEL)
     return json.dumps(schema)
 
 
 def announce(world: World, schema: str) -> None:
-    """What a worker of that version does first."""
-
     async def produce() -> None:
         async with AIOKafkaProducer(bootstrap_servers=world.bootstrap) as producer:
             key = f"schema:{fingerprint_of(schema)}".encode()

@@ -78,12 +78,10 @@ class Worker:
         return [event for event in found if event.get("event") == name]
 
     def lanes(self) -> set[int]:
-        """The lanes it was last assigned."""
         assigned = self.events("lanes_assigned")
         return set(assigned[-1]["active"]) if assigned else set()
 
     def generation(self) -> int:
-        """The group's generation when it was last assigned lanes."""
         generation: int = self.events("lanes_assigned")[-1]["generation"]
         return generation
 
@@ -103,8 +101,6 @@ class Worker:
 
 @dataclass
 class World:
-    """One application on one broker."""
-
     bootstrap: str
     gateway: str
     var: Path
@@ -150,7 +146,6 @@ class World:
         }
 
     def address(self) -> str:
-        """Where a running worker serves its pages."""
         return addresses(self.var / "workers" / APP)[0]
 
     def running(self) -> list[Worker]:
@@ -191,7 +186,6 @@ class World:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Nothing of it is left behind."""
         try:
             yield
         finally:
@@ -246,17 +240,14 @@ class World:
         asyncio.run(produce())
 
     def codec(self, kind: type[Any]) -> AvroCodec[Any]:
-        """The codec of a message class."""
         return AvroCodec(kind, latest(kind.TOPIC), self.schemas)
 
     # -- what can be seen from outside ----------------------------------------------------------------
 
     def read(self, *topics: str) -> list[Any]:
-        """Every committed record of the topics."""
         return self.committed.records(*topics)
 
     def outcomes(self) -> dict[str, list[str]]:
-        """What each order came to, every message of it."""
         found: dict[str, list[str]] = {}
         for record in self.read(OrderConfirmed.TOPIC, OrderCancelled.TOPIC):
             key = record.key.decode()
@@ -282,7 +273,6 @@ class World:
         eventually(lambda: self.settled(ids) >= wanted, f"{wanted} of {len(ids)} orders settled")
 
     def stock(self) -> dict[str, Any]:
-        """The stock table by SKU, rebuilt from its changelog."""
         codec = AvroCodec(STOCK.row, latest(STOCK.name), self.schemas)
         rows: dict[str, Any] = {}
         for record in self.read(f"{APP}-{STOCK.name}-changelog"):
@@ -290,7 +280,6 @@ class World:
         return rows
 
     def ledger(self) -> dict[str, int]:
-        """The gateway's totals."""
         with urlopen(f"{self.gateway}/ledger?limit=1") as answer:
             totals: dict[str, int] = json.load(answer)["totals"]
         return totals

@@ -63,7 +63,6 @@ TO_BE_MADE = {
 
 
 def missing(text: str, page: str = "") -> list[str]:
-    """What a document names and is not there."""
     to_be_made = TO_BE_MADE.get(page)
     wrong = []
     for path, test in named(text):
@@ -98,7 +97,6 @@ def promises_of(text: str) -> dict[str, int]:
 
 
 def rows_of_promises(text: str) -> dict[str, int]:
-    """How many rows of the table of promises lead to each section."""
     anchors = re.findall(r"^\| [^|]+ \| \[[^\]]+\]\(#([\w-]+)\) \|$", text, flags=re.MULTILINE)
     return {anchor: anchors.count(anchor) for anchor in anchors}
 
@@ -139,7 +137,6 @@ def on_real_ones(path: Path) -> frozenset[str]:
 
 
 def runs_on(promise: str) -> str:
-    """The strongest ground on which a promise is tested."""
     names = list(named(promise))
     for path, test in names:
         if path.startswith(REAL_FOLDERS):
@@ -313,7 +310,6 @@ PATH = re.compile(
 
 @cache
 def files() -> frozenset[str]:
-    """Every file of the project, by its path from the root."""
     skipped = (".", "var", "build")
     tops = [top for top in ROOT.iterdir() if not top.name.startswith(skipped)]
     return frozenset(
@@ -346,12 +342,10 @@ def absent(text: str, page: str = "") -> list[str]:
 
 
 def slug(heading: str) -> str:
-    """A heading as a link names it."""
     return re.sub(r"[^\w -]", "", heading.strip().lower()).replace(" ", "-")
 
 
 def headings(path: Path) -> list[str]:
-    """The headings of a document, without what is code in it."""
     text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
     return re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
 
@@ -477,7 +471,6 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 
 def terms_of_the_glossary() -> list[str]:
-    """The first cell of each row, without the heads of tables."""
     rows = re.findall(r"^\| ([^|]+) \|[^|]+\|$", GLOSSARY.read_text(), flags=re.MULTILINE)
     return [term for row in rows if row != "Term" for term in row.split(", ")]
 

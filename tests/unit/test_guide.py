@@ -19,7 +19,6 @@ PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
 
 def code_after(words: str) -> str:
-    """The first block of code behind some words of the guide."""
     _, found, rest = GUIDE.partition(words)
     assert found, f"the guide does not say {words!r}"
     block = re.search(r"^```\w*\n(.*?)^```", rest, flags=re.DOTALL | re.MULTILINE)

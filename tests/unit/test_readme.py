@@ -36,7 +36,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "sagas.md"
 
 @pytest.fixture(scope="module")
 def page() -> ModuleType:
-    """The program of the page."""
     module = ModuleType("sagas_page")
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
     exec(compile(code, str(PAGE), "exec"), vars(module))  # as it is printed

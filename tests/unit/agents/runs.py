@@ -54,7 +54,6 @@ class Run:
         return [self.orders[name] for name in self.came if self.settled(name).status == "confirmed"]
 
     def check_ends(self) -> None:
-        """Every order that came has one end, and no other order has any."""
         confirmed, cancelled = self.world.sent(OrderConfirmed), self.world.sent(OrderCancelled)
         assert Counter(end.key for end in (*confirmed, *cancelled)) == Counter(self.came)
         assert {end.key for end in confirmed} == {order.order_id for order in self.confirmed()}
@@ -96,8 +95,6 @@ def total(those: Any) -> Counter[str]:
 
 
 def of_every_run(name: str, wirings: Mapping[str, Any]) -> Callable[[Callable[..., None]], Any]:
-    """For each of the wirings whatever hypothesis thinks of."""
-
     def decorate(test: Callable[..., None]) -> Any:
         anything = settings(max_examples=examples(200), deadline=None)(given(data=st.data())(test))
         return pytest.mark.parametrize(name, wirings.values(), ids=wirings.keys())(anything)

@@ -22,12 +22,10 @@ def order(order_id: str = "o-1", *lines: tuple[str, int], **changes: Any) -> Ord
 
 
 def no_row(subkey: str) -> None:
-    """Of an empty table with any keys."""
     del subkey
 
 
 def does_nothing(outcome: Any) -> bool:
-    """Whether a handler has changed no row and sent nothing."""
     return not outcome.rows and not outcome.send
 
 

@@ -83,7 +83,6 @@ class ForgetfulGateway(FakeGateway):
 
 @st.composite
 def runs(draw: st.DrawFn, wiring: Choreography) -> tuple[Run, set[str]]:
-    """Each with the orders that were called off."""
     # Orders of two SKUs may be such as are too wide for one turn.
     with patch.object(model, "AT_ONCE", draw(st.sampled_from([1, 500]))):
         return played(draw, wiring)

@@ -44,12 +44,10 @@ def tally(status: TallyStatus, awaited: int = 0, refused: int = 0) -> Tally:
 
 
 def had(**answers: LineStatus) -> Any:
-    """What the stock has answered, by SKU."""
     return {sku: ReservationLine(status=status) for sku, status in answers.items()}.get
 
 
 def never(subkey: str) -> Any:
-    """Of rows that no turn but the last one has to do with."""
     raise AssertionError(f"row {subkey!r} was read")
 
 
@@ -198,10 +196,7 @@ class TestShipping:
 
 
 class TestAWideOrder:
-    """One that has more SKUs than a turn goes on with."""
-
     def handled(self, outcome: Any, action: str, lines: Any = never) -> list[Any]:
-        """What its parts lead to, when each has its turn."""
         parts = [each for each in outcome.send if isinstance(each, HandleLines)]
         assert len(parts) == SKUS // AT_ONCE
         assert {part.action for part in parts} == {action}

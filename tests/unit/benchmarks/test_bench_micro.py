@@ -69,8 +69,6 @@ def test_both_formats_give_back_what_was_written() -> None:
 
 @dataclass(frozen=True)
 class Came:
-    """A record that came out."""
-
     key: bytes
     value: bytes
 

@@ -42,8 +42,6 @@ PARTITIONS = 4
 
 @dataclass
 class Written:
-    """A record of a changelog."""
-
     topic: str
     partition: int
     offset: int

@@ -185,12 +185,10 @@ def good(late: str = "", at: str = "process_payment", begins: float = 20.0, behi
 
 
 def red(evidence: Evidence) -> set[str]:
-    """The findings that do not pass."""
     return {finding.name for finding in findings(BOUGHT, evidence) if not finding.passed}
 
 
 def says_of(evidence: Evidence, name: str) -> str:
-    """What a finding says."""
     return next(finding.says for finding in findings(BOUGHT, evidence) if finding.name == name)
 
 
@@ -208,7 +206,6 @@ def order_over_http(evidence: Evidence) -> None:
 
 
 def keep(evidence: Evidence, purchase: Purchase, *, late: str = "", charged: bool = True) -> None:
-    """The rows of an order."""
     commanded = orchestrated(purchase)
     for table, key, local, value in rows_of(purchase, commanded=commanded, late=late, charged=charged):
         partition = partition_of(key.encode(), PARTITIONS)
@@ -216,7 +213,6 @@ def keep(evidence: Evidence, purchase: Purchase, *, late: str = "", charged: boo
 
 
 def remember_saga(evidence: Evidence, saga: GoodSaga) -> None:
-    """What a saga and its participants have sent, and their rows."""
     assert evidence.books is not None
     evidence.sagas.by_order[saga.order_id] = saga.messages
     evidence.books.sagas[saga.order_id] = saga.row()
@@ -226,14 +222,12 @@ def remember_saga(evidence: Evidence, saga: GoodSaga) -> None:
 
 
 def spoiled_how(record: Written) -> str:
-    """The error that a poisonous record calls for."""
     return next(
         each.error for each in map(poison, BOUGHT) if each is not None and each.record.value == record.value
     )
 
 
 def bury(evidence: Evidence, record: Written, error: str, handler: str = "") -> None:
-    """A record is poison, with a dead letter and a row."""
     origin = Origin(record.topic, record.partition, record.offset)
     evidence.poison[origin] = content_of(record)
     why = type(error, (Exception,), {})("spoiled")
@@ -273,7 +267,6 @@ def put_off(evidence: Evidence, message: SentMessage, *tiers: int) -> None:
 
 
 def remember(evidence: Evidence, message: SentMessage, handler: str) -> None:
-    """An inbox entry, in the partition of the message's key."""
     made_by = f"{handler}\0{message.source}".encode()
     key = blake2b(made_by, digest_size=8).digest() + message.message_id.encode()
     home = partition_of(message.key.encode(), PARTITIONS)

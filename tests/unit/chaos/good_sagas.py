@@ -78,7 +78,6 @@ class GoodSaga:
         self.status = "compensated"
 
     def row(self) -> SagaRow:
-        """Its state in the end."""
         steps = tuple(
             StepState(name=step.name, action="", compensation="", status=self._status[step.name])
             for step in STEPS
@@ -116,7 +115,6 @@ class GoodSaga:
         return question
 
     def _work(self, step: StepRecord, command: CommandRecord, outcome: str) -> SentMessage:
-        """What a participant does for a command, up to its reply."""
         cause = self._reserve(command.sent) if step is RESERVING else command.sent
         return self._reply(cause, command, outcome)
 

@@ -20,7 +20,6 @@ by_either = pytest.mark.parametrize("by_saga", [False, True], ids=["choreographe
 
 
 def messages_of(wanted: ExpectedOutcome, *, by_saga: bool) -> list[SentMessage]:
-    """All that came of the largest order with this outcome."""
     those = (p for p in BOUGHT if outcome(p) is wanted and orchestrated(p) is by_saga)
     return messages_about(max(those, key=lambda p: len(SKUS[p.order_id])))
 

@@ -47,7 +47,6 @@ class Edge:
             self.process(name)
 
     def tell(self, event: str, error: str = "") -> None:
-        """Each relay says so, if they tell."""
         for process in self.processes:
             if self.tells and process.name.startswith("relay"):
                 with process.log.path.open("a") as file:

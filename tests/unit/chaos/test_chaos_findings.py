@@ -79,8 +79,6 @@ def double(kind: type[Message]) -> Spoil:
 
 
 def alter(name: str, **changes: Any) -> Spoil:
-    """The first that the evidence has under this name is another."""
-
     def spoil(evidence: Evidence) -> None:
         held = getattr(evidence, name)
         first = next(iter(held)) if isinstance(held, dict) else 0
@@ -119,13 +117,10 @@ def with_copies(*copies: Compared) -> Spoil:
 
 
 def rows(evidence: Evidence, table: str) -> dict[bytes, bytes]:
-    """Those of the first lane that has any."""
     return next(lane[table] for lane in evidence.rebuilt.tables.values() if lane[table])
 
 
 def forget(topic: str) -> Spoil:
-    """One of the inbox entries of a topic's first message is gone."""
-
     def spoil(evidence: Evidence) -> None:
         message_id = next(each.message_id for each in evidence.messages if each.topic == topic).encode()
         for tables in evidence.rebuilt.tables.values():
@@ -203,7 +198,6 @@ def poison_that_never_came(evidence: Evidence) -> None:
 
 
 def retry(*tiers: int, **changes: Any) -> Spoil:
-    """A message was postponed, or one that is none of the run's."""
     return lambda evidence: put_off(evidence, a(PaymentCaptured, evidence)._replace(**changes), *tiers)
 
 

@@ -34,7 +34,6 @@ OF_THE_DEMO = OF_THE_LIBRARY | {
 
 @pytest.fixture(scope="module")
 def loaded() -> set[str]:
-    """All modules that are there when the checker is."""
     return set(subprocess.check_output([sys.executable, "-c", PROGRAM], text=True).split())
 
 

@@ -74,8 +74,6 @@ def cluster(blobs: MemoryBlobs, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 @pytest.fixture
 def load(blobs: MemoryBlobs, cluster: Cluster) -> Run:
-    """A load that runs to its end, to the cluster."""
-
     async def run(shop: Any = None, called_off: float = 0.0) -> None:
         claims = ClaimChecks(blobs, bucket=blobs.bucket, threshold=1000)
         await Load("", seed=1, rate=1e6, most=ORDERS, called_off=called_off, shop=shop).run(claims)

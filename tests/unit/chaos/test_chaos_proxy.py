@@ -32,8 +32,6 @@ GLANCE = 0.2
 
 
 class End:
-    """A socket of one of the two ends."""
-
     def __init__(self, own: socket.socket) -> None:
         self.socket = own
         own.settimeout(BOUND)
@@ -113,7 +111,6 @@ class Place:
         return int(self.listening[name].getsockname()[1])
 
     def client(self, address: str) -> End:
-        """A client's end."""
         host, _, port = address.removeprefix("http://").partition(":")
         return End(self._keep(socket.create_connection((host, int(port)), BOUND)))
 
@@ -125,7 +122,6 @@ class Place:
             return True
 
     def accepted(self, name: str) -> End:
-        """The end behind the proxy."""
         own, _ = self.listening[name].accept()
         return End(self._keep(own))
 
@@ -160,7 +156,6 @@ def way(network: ClientNetwork, name: str = "ada", broker: int = 1) -> str:
 
 @pytest.fixture
 def pair(place: Place, network: ClientNetwork) -> Pair:
-    """A client of the first broker, and that broker."""
     return place.pair(way(network), "1")
 
 

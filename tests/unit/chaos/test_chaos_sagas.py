@@ -45,7 +45,6 @@ STOCK = "received = on hand + shipped"
 
 
 def an_order(wanted: ExpectedOutcome) -> str:
-    """One that a saga sees to, with this outcome."""
     return next(each.order_id for each in BOUGHT if orchestrated(each) and outcome(each) is wanted)
 
 
@@ -58,7 +57,6 @@ def of(evidence: Evidence, order_id: str = CONFIRMED) -> SagaMessages:
 
 
 def ring(those: SagaMessages) -> Replied:
-    """Its deadline."""
     return next(each for each in those.replies if each.outcome == "timed_out")
 
 
@@ -68,8 +66,6 @@ def books(evidence: Evidence) -> Books:
 
 
 def lose(kind: type[Message], order_id: str) -> Spoil:
-    """The first message of the kind, wherever it was noted."""
-
     def spoil(evidence: Evidence) -> None:
         lost = next(each for each in evidence.messages if (each.topic, each.key) == (kind.TOPIC, order_id))
         evidence.messages.remove(lost)
@@ -136,7 +132,6 @@ def participant(table: str, change: Callable[[dict[bytes, bytes], bytes], object
 
 
 def as_of_another(rows: dict[bytes, bytes], key: bytes) -> None:
-    """As if the step had been done and nothing else."""
     rows[key] = next(value for value in rows.values() if value != rows[key])
 
 

@@ -44,8 +44,6 @@ CHANGES = (
 
 @dataclass
 class Lane:
-    """A changelog and a store that are written side by side."""
-
     stores: RocksStores
     rebuilt: Rebuilt = field(default_factory=lambda: Rebuilt(LANES))
     ends: dict[TP, int] = field(default_factory=dict)
@@ -55,7 +53,6 @@ class Lane:
         self.writes = Writes(inbox_bucket=7 * DAY)
 
     def log(self, *changes: Change) -> None:
-        """As committed records, each transaction with its marker."""
         for change in changes:
             tp = TP(f"app-{change.table}-changelog", PARTITION)
             record = Written(*tp, self.ends.get(tp, 0), *logged(change))
@@ -70,7 +67,6 @@ class Lane:
         self.store.apply(writes, positions)
 
     def closed(self) -> Path:
-        """All is written, and its worker has ended."""
         self.write(*CHANGES)
         self.store.close()
         return self.stores.path(LANE)

@@ -95,7 +95,6 @@ def test_what_happens_at_the_database_edge_makes_nobody_late() -> None:
 
 
 def handled(*times: tuple[float, float]) -> list[SentMessage]:
-    """Messages of one partition, sent and handled at these times."""
     causes = [cause_of(number, f"cd-{number}", at=at) for number, (at, _) in enumerate(times)]
     return [*causes, *(led(each, each.offset, at=at) for each, (_, at) in zip(causes, times, strict=True))]
 

@@ -58,7 +58,6 @@ runs = st.builds(schedule, seeds, lengths)
 
 
 def scenes(faults: list[Planned]) -> list[list[Planned]]:
-    """Each fault with those beside it."""
     found: list[list[Planned]] = []
     for fault in faults:
         if fault.beside:

@@ -14,8 +14,6 @@ from streams.testing.blobs import MemoryBlobs
 
 
 class Came:
-    """A record as a lane has it."""
-
     topic, partition, offset, timestamp = "orders.order.placed.v1", 3, 17, 0
 
     def __init__(self, key: bytes | None, value: bytes | None, headers: Headers) -> None:

@@ -27,8 +27,6 @@ FEW = ALL[:300]
 
 @dataclass
 class Came:
-    """A record as a lane has it."""
-
     key: bytes | None
     value: bytes | None
     headers: Headers
@@ -39,7 +37,6 @@ class Came:
 
 
 def why_buried(record: Came, app: Application) -> str:
-    """For what error a lane makes it a dead letter."""
     with pytest.raises(PermanentError) as buried:
         decoded(app.routes[record.topic], record, checked(record))
     return type(buried.value).__name__

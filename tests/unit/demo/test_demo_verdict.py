@@ -68,7 +68,6 @@ FAILS_AT = {OUT_OF_STOCK: 0, DECLINED: 1, ExpectedOutcome.NOWHERE: 2}
 
 
 def saga(purchase: Purchase) -> SagaRow:
-    """The state of an order's saga when all went well."""
     what = outcome(purchase)
     status = "completed" if what is CONFIRMED else "compensated"
     fails = FAILS_AT.get(what, len(STEPS))
@@ -89,7 +88,6 @@ def saga(purchase: Purchase) -> SagaRow:
 
 
 def good() -> DemoEvidence:
-    """What is found when all went well, payment first."""
     evidence = DemoEvidence()
     for number, purchase in enumerate(BOUGHT):
         what = outcome(purchase)
@@ -193,7 +191,6 @@ def settle_again(what: ExpectedOutcome, **changes: object) -> Spoil:
 
 
 def settle_otherwise(evidence: DemoEvidence, **changes: object) -> None:
-    """The first order that was declined is settled so."""
     once = settled(evidence, DECLINED)
     at = evidence.settlements.index(once)
     evidence.settlements[at] = msgspec.structs.replace(once, **changes)
@@ -210,7 +207,6 @@ def change_an_order(evidence: DemoEvidence) -> None:
 
 
 def charges(evidence: DemoEvidence, *, by_saga: bool) -> list[Charged]:
-    """Those for orders that sagas see to, or for the others."""
     those = {f"capture:{each.order_id}" for each in BOUGHT if orchestrated(each) is by_saga}
     return [row for row in evidence.ledger if isinstance(row, Charged) and row.operation in those]
 

@@ -58,7 +58,6 @@ Start = Callable[..., Workers]
 
 
 def opened(start: Start) -> Workers:
-    """One worker, whose lanes are open."""
     workers = start(OPEN)
     eventually(workers.lanes_open, "lanes are open")
     return workers

@@ -38,7 +38,6 @@ Spans = list[Span]
 async def asked(
     *paths: str, header: str | None = SAMPLED, ratio: float = 1.0, traced: bool = True
 ) -> tuple[httpx.Response, Spans]:
-    """The last answer of the API to these requests, and all spans."""
     spans: Spans = []
     app: Any = Requests(RequestRules(Litestar([order, health], openapi_config=None, logging_config=None)))
     if traced:

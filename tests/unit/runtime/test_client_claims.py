@@ -81,8 +81,6 @@ class Photo(Note, frozen=True):
 def worker(
     tmp_path: Path, blobs: MemoryBlobs | None, monkeypatch: pytest.MonkeyPatch, **settings: Any
 ) -> Worker:
-    """Its settings name a bucket, if there are objects."""
-
     @asynccontextmanager
     async def named(settings: Settings) -> AsyncIterator[ClaimChecks | None]:
         yield (

@@ -87,7 +87,6 @@ def ask(connection: ProbedConnection) -> asyncio.Task[Any]:
 
 
 async def times_out(broker: Broker, waiting: asyncio.Future[Any], error: type[Exception]) -> None:
-    """An attempt is under way, which no answer ends."""
     attempts = broker.connected
     await eventually_async(lambda: broker.connected > attempts, "an attempt to connect")
     broker.ahead += CONNECT_TIMEOUT

@@ -43,7 +43,6 @@ def offsets(data: bytes, start: int = 0) -> list[int]:
 
 
 def one(value: bytes = b"v", base: int = 0) -> bytes:
-    """A batch of one record."""
     return batch([record(0, b"k", value)], base=base)
 
 

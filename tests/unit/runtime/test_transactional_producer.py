@@ -125,7 +125,6 @@ class Brokers:
         return found
 
     def _batches(self, call: Any) -> list[tuple[TP, bytes]]:
-        """Of topics with one partition."""
         names = {call._form.string(tp.topic): tp for tp in self.leaders}
         found, tp = [], None
         for part in call._parts:
@@ -185,8 +184,6 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Start:
 
 @pytest.fixture
 def begin(start: Start) -> Start:
-    """The same, within a transaction."""
-
     async def begun(protocol: TransactionProtocol, **options: Any) -> tuple[TransactionalProducer, Brokers]:
         producer, brokers = await start(protocol, **options)
         await producer.begin()

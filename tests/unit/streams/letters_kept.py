@@ -17,7 +17,6 @@ from streams.testing.store import MemoryStores
 
 
 def staging_over(store: Store, **options: Any) -> StagingArea:
-    """A staging area of four partitions over a store."""
     given = {
         "max_replays": 3,
         "max_message_bytes": 400_000,

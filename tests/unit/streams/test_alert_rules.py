@@ -29,7 +29,6 @@ def rules(file: str = "outbox-alerts.yml") -> dict[str, dict[str, Any]]:
 
 
 def told() -> str:
-    """A scrape of a relay that works on a queue, too."""
     registry = CollectorRegistry()
     metrics = RelayMetrics(registry)
     OutboxGauges(registry).sampled(

@@ -32,7 +32,6 @@ def record(*fields: tuple[str, Any]) -> str:
 
 
 def varint(number: int) -> bytes:
-    """A number as Avro writes it, of any length."""
     left = number << 1 if number >= 0 else (-number << 1) - 1
     out = bytearray()
     while left > 0x7F:

@@ -197,7 +197,6 @@ KINDS = st.sampled_from(SCALARS) | st.sampled_from(SCALARS).flatmap(_wrapped)
 
 @st.composite
 def made_classes(draw: st.DrawFn) -> tuple[type[Any], Any]:
-    """A class with fields of any type, and a value of it."""
     kinds = draw(st.lists(KINDS, min_size=1, max_size=6))
     names = [f"f{number}" for number in range(len(kinds))]
     made = made_class(*((name, kind) for name, (kind, _) in zip(names, kinds, strict=True)))

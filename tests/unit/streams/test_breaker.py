@@ -20,13 +20,11 @@ def allowed(breaker: Breaker, now: float) -> Permit:
 
 
 def call(breaker: Breaker, now: float, *, ok: bool) -> BreakerState:
-    """One call that takes no time."""
     breaker.record(allowed(breaker, now), ok=ok, now=now)
     return breaker.state
 
 
 def opened(policy: BreakerPolicy = POLICY) -> Breaker:
-    """A breaker that has just opened, at NOW."""
     breaker = Breaker(policy)
     for _ in range(policy.minimum):
         call(breaker, NOW, ok=False)

@@ -21,7 +21,6 @@ def headers(claim: Claim) -> dict[str, bytes]:
 
 
 async def stored(checks: ClaimChecks, data: bytes, message_id: str = "o-1") -> dict[str, bytes]:
-    """The headers of a message whose payload is checked in."""
     claim = checks.claim("orders.order.placed.v1", message_id, data, "application/pdf")
     await checks.check_in(claim, data)
     return headers(claim)

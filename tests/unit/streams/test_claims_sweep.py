@@ -26,7 +26,6 @@ async def of(names: Iterable[str], then: Callable[[], None] = lambda: None) -> A
 
 
 async def bucket(objects: Iterable[tuple[str, float]], data: bytes = b"x" * 10) -> MemoryBlobs:
-    """A bucket with objects of these names and times."""
     blobs = MemoryBlobs(now=lambda: modified)
     for each, modified in objects:  # noqa: B007 - the clock reads it
         await blobs.put(each, data, "application/avro")

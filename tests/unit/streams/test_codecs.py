@@ -221,8 +221,6 @@ def test_what_is_encoded_is_read_back_the_same(weighed: Weighed) -> None:
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """Of a class that has itself inside, and no float."""
-
     name: str
     below: tuple[Tree, ...] = ()
     note: str | None = None

@@ -179,8 +179,6 @@ def test_a_copy_is_current_as_of_the_question_it_reached() -> None:
 
 
 class Ends:
-    """A cluster that tells where changelogs end."""
-
     def __init__(self, **ends: int) -> None:
         self.ends = {FIRST: ends["first"], SECOND: ends["second"]}
 

@@ -17,7 +17,6 @@ class Worker:
         self.clock = 1_800_000_000.0
 
     def for_seconds(self, seconds: float, *, waited: float = 0.0, others: bool = True) -> list[float]:
-        """The times at which it tells the group something."""
         told = []
         end = self.now + seconds
         while self.now < end:

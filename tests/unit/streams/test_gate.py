@@ -119,8 +119,6 @@ RETENTION = 10.0
 
 
 class Taking:
-    """A chore that takes some of the room."""
-
     def __init__(self, left: list[int], *, takes: int) -> None:
         self.left = left
         self.takes = takes

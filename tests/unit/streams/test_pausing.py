@@ -122,8 +122,6 @@ TOPICS = st.sampled_from(["made", "sent", "of another version"])
 
 
 class Announced:
-    """The schemas that are known, and a codec that says so."""
-
     def __init__(self) -> None:
         self.known: set[bytes] = set()
         self.asked = 0

@@ -24,7 +24,6 @@ def read(raw: bytes, limit: int = LIMIT) -> list[Record]:
 
 
 def seen(records: list[Record]) -> list[Any]:
-    """Of a damaged one its form, of others the value."""
     return [each.form if isinstance(each, Damaged) else each.value for each in records]
 
 

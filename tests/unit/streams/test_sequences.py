@@ -81,7 +81,6 @@ class Lane:
             self.entries.append(entry)
 
     def finish(self, choice: int) -> None:
-        """A message that is the first of its key to be handled is."""
         first = {entry.key: entry for entry in reversed(self.entries) if not entry.done}
         if first:
             self.sequences.finished(list(reversed(first.values()))[choice % len(first)])

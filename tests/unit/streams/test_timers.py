@@ -30,7 +30,6 @@ def message(text: bytes) -> Outgoing:
 
 
 def all_due(rows: MemoryStore, now: float) -> list[tuple[Due | None, bytes]]:
-    """What a look from the beginning finds."""
     return list(DueIndex().due(rows, now, none_staged))
 
 

@@ -88,7 +88,6 @@ def both(two: Two) -> tuple[FakeWorker, FakeWorker]:
 
 @pytest.fixture
 def one(two: Two) -> Browser:
-    """Of the first worker."""
     return two[2]
 
 

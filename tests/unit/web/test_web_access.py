@@ -122,7 +122,6 @@ def test_workers_are_asked_where_they_can_be_reached(url, own, origin):
 
 @pytest.fixture
 async def browser(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Browser]:
-    """Of a worker to which every address is another machine's."""
     monkeypatch.setattr(access_module, "is_loopback", lambda host: False)
     async with Browser.of(FakeWorker.with_lanes(0), Access(TOKEN)) as browser:
         yield browser
@@ -155,7 +154,6 @@ def letter(worker: FakeWorker) -> str:
 
 @pytest.fixture
 async def near(worker: FakeWorker) -> AsyncIterator[Browser]:
-    """Of a worker on this machine that wants a login."""
     async with Browser.of(worker, Access(TOKEN, VIEWER, login=True)) as browser:
         yield browser
 
@@ -235,7 +233,6 @@ HERE = "10.0.0.9"
 
 
 def session_of(access: Access, token: str) -> str:
-    """What a browser shows after a login."""
     found = access.log_in(token, HERE, "")
     assert found is not None
     return found[0]

@@ -79,7 +79,6 @@ def fires(expression: str, now: str, before: str = "") -> set[str]:
 
 
 def put_saga(worker: FakeWorker, status: str, age: float) -> None:
-    """A parcel that is a saga of this status."""
     at = NOW - age
 
     def view(saga_id: str, _: Any) -> SagaView:

@@ -175,8 +175,6 @@ async def test_a_message_that_nobody_can_read_is_written_anew(first, one, put):
 
 
 async def ended(browser: Browser, path: str) -> str:
-    """The page of a job that has ended."""
-
     async def ends() -> bool:
         return (await browser.json(f"/api{path}"))[1]["state"] != "running"
 

@@ -36,7 +36,6 @@ def two(two):
 def paused(
     worker: FakeWorker, *partitions: int, at: float = NOW - 60, state: PauseState = PauseState.PAUSED
 ) -> None:
-    """Write rows of a pause."""
     for partition in partitions:
         change = set_pause(NOTE, HandlerPause(state, "ann", f"since {at:.0f}", int(at * 1000)))
         worker.put_raw("_handlers", partition, change.key[1:], change.value)

@@ -33,7 +33,6 @@ def put(both):
 
 @pytest.fixture
 def ids(put):
-    """The ids of a letter for each key."""
     return {key: put(key) for key in KEYS}
 
 
@@ -48,7 +47,6 @@ async def start(browser: Browser, **more: Any) -> tuple[int, Any]:
 
 
 async def ended(browser: Browser, job: str) -> Any:
-    """What a job tells when it has ended."""
     path = f"{LETTERS}/jobs/{job}"
 
     async def ends() -> bool:

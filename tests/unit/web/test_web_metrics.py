@@ -40,7 +40,6 @@ def worker(monkeypatch) -> FakeWorker:
 
 
 async def scraped(worker: FakeWorker) -> Callable[[str], Value]:
-    """What a worker whose rows have been counted tells of a metric."""
     metrics = WorkerMetrics(worker)
     await metrics.sampler.round()
     scrape = metrics.scrape()

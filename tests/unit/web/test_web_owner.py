@@ -45,7 +45,6 @@ async def looked_up(stranger, url):
 
 
 async def ask_through(stranger, handler):
-    """The same when the owner answers with this handler."""
     served = web.Application()
     served.router.add_get("/{rest:.*}", handler)
     async with TestServer(served) as server:

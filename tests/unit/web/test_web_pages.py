@@ -90,14 +90,12 @@ async def not_ready(browser):
 
 
 async def warned(browser):
-    """How a worker that is ready stands, and what it warns of."""
     status, health = await browser.json("/health/ready")
     assert (status, health["reasons"]) == (200, [])
     return health["status"], health["warnings"]
 
 
 def gate_of(worker, lane):
-    """The gate of the handler in this lane."""
     gate = HandlerGate("post.note", BreakerPolicy())
     worker.lanes[lane].gates = {gate.handler: gate}
     return gate
@@ -309,14 +307,12 @@ async def test_the_tables_are_the_applications_and_the_lanes_own(browser, worker
 
 
 async def row(browser, table):
-    """The only row of the table."""
     _, answer = await browser.json(f"/api/tables/{table}")
     (row,) = answer["rows"]
     return row
 
 
 def put_lane_row(worker, partition, key, value):
-    """Write a row of the lane itself."""
     write = next(Writes(1.0).of("lane", partition, [(key, value)]))
     worker.put_raw(write.table, partition, write.key[2:], write.value)
 

@@ -58,7 +58,6 @@ def take_over(alive: FakeWorker, heir: FakeWorker) -> None:
 
 @pytest.fixture
 def problems(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What questions have met."""
     met: list[str] = []
     init = Problem.__init__
 
@@ -72,7 +71,6 @@ def problems(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What commands have said."""
     lines: list[str] = []
     echo = typer.echo
 
@@ -85,7 +83,6 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def met(problems: list[str], error: str = "owner_unreachable") -> None:
-    """It was met, and again when it was asked again."""
     await eventually_async(lambda: problems.count(error) > 2, error)
 
 

@@ -22,7 +22,6 @@ pytestmark = [
 
 
 def promtool(*arguments: str | Path, text: str = "") -> str:
-    """What it says. Fails where it finds anything."""
     assert PROMTOOL is not None
     ran = subprocess.run([PROMTOOL, *arguments], input=text, capture_output=True, text=True, check=False)
     said = ran.stdout + ran.stderr

@@ -43,7 +43,6 @@ class Workers:
         return owner_of(key, self.first, self.second)
 
     def commit(self, key: str, offset: int) -> None:
-        """The lane of a key has committed all messages below an offset."""
         worker, tp = self.owner(key), TP(ParcelSeen.TOPIC, self.first.partition(key))
         store = worker.lanes[worker.lane(key)].store
         assert store is not None

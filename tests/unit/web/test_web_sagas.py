@@ -66,8 +66,6 @@ class Ring(Command, frozen=True, kw_only=True):
 
 
 class Guest(Row, frozen=True, kw_only=True):
-    """Who came, without a saga."""
-
     seen_at: float = 0.0
     gone: bool = False
 

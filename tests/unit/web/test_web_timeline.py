@@ -60,7 +60,6 @@ def there(worker: FakeWorker, *records: FakeRecord) -> None:
 
 @pytest.fixture
 def found(worker):
-    """The timeline of records."""
     return lambda *records: timeline(worker.application, records)
 
 
@@ -363,7 +362,6 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
 async def traces_of(worker: FakeWorker, browser: Browser, *headers: str) -> str:
-    """The timeline of messages with these traces."""
     there(worker, *(record(f"m{n}", offset=7 + n, traceparent=each) for n, each in enumerate(headers)))
     return (await browser.page("/timeline?q=k1"))[1]
 

@@ -98,7 +98,6 @@ async def test_filters_choose_by_handler_and_by_the_cause_now(worker, browser):
 
 
 def keep(worker: FakeWorker, key: str, queue: Any, *messages: Any, handler: bytes = b"post.note") -> None:
-    """A queue of a key with its messages, by their numbers."""
     name = queue_name(handler, key.encode())
     rows = [set_message(name, number, message) for number, message in messages]
     worker.change(key, set_queue(name, queue), *rows)

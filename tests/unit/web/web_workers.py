@@ -268,7 +268,6 @@ class FakeWorker:
         return letter_id(local_key(letter))
 
     def put(self, key: str, subkey: str = "", *, note: str = "", raw: bytes | None = None) -> None:
-        """Write a parcel to the lane of its key."""
         table = self.application.tables["parcels"]
         value = raw if raw is not None else encode_row(table.codec, Parcel(note=note))
         self.put_raw("parcels", self.partition(key), row_key(key.encode(), subkey.encode()), value)
@@ -285,7 +284,6 @@ class FakeWorker:
         store.apply([Write(table, local, value), *marks], {})
 
     def change(self, key: str, *changes: Any) -> None:
-        """Write rows of a lane itself, to that of the key."""
         partition = self.partition(key)
         rows = [(store_key(partition, each.key), each.value) for each in changes]
         self.lanes[self.lane(key)].store.apply(Writes(1, self.application.followed).local("lane", rows), {})
@@ -299,7 +297,6 @@ class FakeWorker:
         due: float = NOW,
         attempts: int = 1,
     ) -> None:
-        """A message of the key waits for the handler."""
         headers = [("ce_id", f"w-{key}".encode())]
         record = FakeRecord(ParcelSeen.TOPIC, self.partition(key), 0, 1, key.encode(), b"{}", headers)
         name, message = queue_name(b"post.note", key.encode()), message_of(record, int(since * 1000))
@@ -307,7 +304,6 @@ class FakeWorker:
         self.change(key, set_queue(name, queue), set_message(name, queue.head, message))
 
     def settle(self, operation: Operation, result: bytes) -> None:
-        """The lane of a letter has answered an operation."""
         partition, _ = parse_id(operation.letter)
         made = operation_id(operation.job, operation.kind, operation.letter)
         prefix = source_prefix(OPERATIONS, source_of(self.application).encode())
@@ -326,15 +322,12 @@ class FakeWorker:
         return self.application.layout.lane_of_key(key)
 
     def keys_here(self, keys: Iterable[str]) -> list[str]:
-        """Those of the keys that are in this worker's lanes."""
         return [key for key in keys if self.lane(key) in self.lanes]
 
     def key_in(self, *lanes: int, other_than: str = "") -> str:
-        """A key of one of these lanes."""
         return next(key for key in MANY_KEYS if key != other_than and self.lane(key) in lanes)
 
     def key_elsewhere(self) -> str:
-        """A key that another worker has."""
         return next(key for key in MANY_KEYS if self.lane(key) not in self.lanes)
 
 
@@ -343,7 +336,6 @@ def owner_of(key: str, *workers: FakeWorker) -> FakeWorker:
 
 
 def owned_by(*workers: FakeWorker) -> dict[int, str]:
-    """The owners of lanes as they are."""
     return {lane: worker.url for worker in workers for lane in worker.lanes}
 
 
@@ -380,7 +372,6 @@ def site_of(worker: FakeWorker, access: Access) -> Site:
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The headers with which whoever has the token asks."""
     return {"Authorization": f"Bearer {token}"}
 
 
@@ -414,7 +405,6 @@ class Browser:
 
     @property
     def csrf(self) -> str:
-        """What a page has given it to send forms with."""
         jar: Any = self._session.cookie_jar
         return next(each.value for each in jar if each.key == "csrf")
 
@@ -440,13 +430,11 @@ class Browser:
             return response.status, msgspec.json.decode(await response.read())
 
     async def refusal(self, path: str, **options: Any) -> tuple[int, str]:
-        """The status and the word with which a question is refused."""
         status, problem = await self.json(path, **options)
         assert problem["detail"]
         return status, problem["error"]
 
     async def pages(self, path: str, **query: str) -> list[Any]:
-        """The answer, and all that its cursors lead to."""
         found: list[Any] = []
         cursor = ""
         while cursor or not found:
@@ -467,7 +455,6 @@ class Browser:
         return page
 
     async def found(self, path: str, **options: Any) -> Any:
-        """The answer to a question that is not refused."""
         status, answer = await self.json(path, **options)
         assert status == 200, answer
         return answer

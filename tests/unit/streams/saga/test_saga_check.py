@@ -53,8 +53,6 @@ SHIP = '.pivot("ship", Pack)'
 
 
 class Shop:
-    """An application and its frozen definitions, both in a folder."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 

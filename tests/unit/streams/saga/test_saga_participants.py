@@ -37,8 +37,6 @@ CANCEL = of(CancelHotel, 9, expires=0.0)
 
 
 class Hotel:
-    """The handlers over rows that a lane would keep."""
-
     def __init__(self, free: int = 2) -> None:
         self.step: Participation | None = None
         self.rooms = Rooms(free=free)

@@ -209,7 +209,6 @@ def test_an_operator_may_skip_or_settle_a_step(decide: str) -> None:
 
 
 def stuck() -> SagaUnderTest:
-    """A saga with a compensation that keeps failing."""
     saga = with_hotel().reply(refused).expect_compensation(CancelHotel)
     for attempt in itertools.count(3):  # two commands were sent before
         saga.reply(error, reason="closed")
