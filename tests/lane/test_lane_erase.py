@@ -1,5 +1,7 @@
 """All that lanes have of a key is erased in its turn; other keys keep theirs."""
 
+from __future__ import annotations
+
 import asyncio
 
 import pytest
