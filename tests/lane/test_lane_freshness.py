@@ -1,5 +1,7 @@
 """Deleted rows do not come back: a copy that may have missed deletions is rebuilt, whoever has it."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from functools import wraps

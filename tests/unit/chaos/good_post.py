@@ -1,5 +1,7 @@
 """Topics that are written to one message after the other, as the orders of a small run call for."""
 
+from __future__ import annotations
+
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count

@@ -1,5 +1,7 @@
 """Sagas of a small run, made message by message: as their orders call for, or late at one of their steps."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
