@@ -133,7 +133,7 @@ async def test_four_clicks_lead_from_a_topic_over_a_row(user: Visitor) -> None:
     await expect(found).to_have_count(1)
     await found.get_by_role("link").first.click()
     await expect(page.locator("body")).to_contain_text("card_declined")
-    await page.get_by_role("link", name="what happened to placed-0").click()
+    await page.get_by_role("link", name="What has happened to placed-0").click()
     await page.get_by_role("complementary").get_by_role("link", name="orders", exact=True).click()
     versions = page.locator("#history .versions > li")  # it comes by itself
     cancelled = versions.filter(has=page.locator("del", has_text="pending"))
