@@ -15,7 +15,7 @@ import typer
 
 from streams.claims.sweep import Sweepable, SweepReport, sweep
 from streams.cli.options import json_line, say
-from streams.errors import SettingsError, SteadfaustError
+from streams.errors import SettingsError, SteadfaustError, TopicMismatch
 from streams.model.layout import CLAIMS
 from streams.settings import Settings
 from streams.units import DAY
@@ -92,7 +92,9 @@ async def _sweep(settings: Settings, grace: float, *, delete: bool, quiet: bool)
 
     blobs = blobs_of(settings)
     if blobs is None:
-        raise SettingsError("there is no object store: set STEADFAUST_S3_BUCKET, or start the local stack")
+        raise SettingsError(
+            "no object store is configured: set STEADFAUST_S3_BUCKET, or name `buckets` of the local stack"
+        )
 
     def progress(report: SweepReport) -> None:
         if not quiet:
@@ -114,17 +116,25 @@ async def referenced(settings: Settings) -> AsyncIterator[str]:
     """The objects that rows of any lane name, up to the ends that the changelog has now, and those that rows
     of the outbox name: these first, since a relay may hand them on to the lanes meanwhile.
 
-    Raises SettingsError when the outbox may forget a message that no lane has read yet.
+    Raises SettingsError when the outbox may forget a message that no lane has read yet, or no worker of the
+    application has run with an object store.
     """
     from streams.runtime.client import TopicReader
 
     for name in await _in_outbox(settings):
         yield name
-    changelog = settings.layout().changelog(CLAIMS)
-    async with TopicReader(settings.brokers(), [changelog]) as reader:
-        async for record in reader.to_end():
-            if record.value is not None:
-                yield (record.key or b"").decode()
+    layout = settings.layout()
+    changelog = layout.changelog(CLAIMS)
+    try:
+        async with TopicReader(settings.brokers(), [changelog]) as reader:
+            async for record in reader.to_end():
+                if record.value is not None:
+                    yield (record.key or b"").decode()
+    except TopicMismatch as error:
+        raise SettingsError(
+            f"there is no topic {changelog}: no worker of {layout.app_id} has run with an object store. Set"
+            " STEADFAUST_APP_ID to the application whose objects these are"
+        ) from error
 
 
 async def _in_outbox(settings: Settings) -> list[str]:
