@@ -11,11 +11,13 @@ import pytest
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import PREFIX, with_claim
 from streams.claims.sweep import Sweepable, sweep
+from streams.cli import erase
 from streams.cli.claims import referenced
 from streams.errors import BlobAltered, BlobMissing, BlobsUnavailable, SettingsError
 from streams.local import Stack
 from streams.model.codecs import Schemas, avro
 from streams.model.layout import CLAIMS
+from streams.model.operations import KeyCommand
 from streams.model.schema_versions import nothing_frozen
 from streams.positions.declared import TopicSpec
 from streams.postgres import Connection, Database, Outbox
@@ -23,7 +25,7 @@ from streams.runtime.client import Producer
 from streams.runtime.kafka.topics import KafkaTopics
 from streams.runtime.outbox_publisher import KafkaPublisher
 from streams.s3 import S3Blobs
-from streams.settings import LOCAL_BUCKET, Settings
+from streams.settings import LOCAL_BUCKET, LOCAL_KEYS, Settings
 from streams.units import DAY, MIB
 from tests.relays import ANNOUNCEMENTS, Step, drained, relayed, relaying, with_topics
 
@@ -131,6 +133,8 @@ async def test_the_sweeper_keeps_what_the_outbox_refers_to(
 ) -> None:
     outbox = Outbox(CODECS, source="shop", claims=claims)
     settings = Settings(postgres_url=database.url, bootstrap=bootstrap, app_id=f"shop-{uuid4().hex[:8]}")
+    with pytest.raises(SettingsError, match=f"no worker of {settings.app_id} has run with an object store"):
+        [name async for name in referenced(settings)]
     async with KafkaTopics(bootstrap) as topics:
         await topics.create([TopicSpec(settings.layout().changelog(CLAIMS), 1, 1)])
     async with outbox.transaction(connection) as tx:
@@ -151,3 +155,36 @@ async def test_the_sweeper_keeps_what_the_outbox_refers_to(
     short = settings.model_copy(update={"outbox_retention_days": 1.0})
     with pytest.raises(SettingsError, match="STEADFAUST_OUTBOX_RETENTION_DAYS"):
         [name async for name in referenced(short)]
+
+
+async def test_objects_of_an_erased_key_are_deleted(
+    database: Database,
+    connection: Connection,
+    bootstrap: str,
+    s3: Stack,
+    blobs: S3Blobs,
+    claims: ClaimChecks,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the outbox and in a topic; lanes, of which none runs here, name theirs in the log."""
+    for name, value in {
+        "BOOTSTRAP": bootstrap, "APP_ID": f"shop-{uuid4().hex[:8]}", "POSTGRES_URL": database.url,
+        "S3_BUCKET": LOCAL_BUCKET, "S3_ENDPOINT": s3.url("s3"), "S3_ACCESS_KEY": LOCAL_KEYS[0],
+        "S3_SECRET_KEY": LOCAL_KEYS[1],
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"STEADFAUST_{name}", value)
+    layout = Settings.read().layout()
+    async with KafkaTopics(bootstrap) as topics:
+        specs = [TopicSpec(name, layout.partitions, 1) for name in (layout.operations, layout.operations_log)]
+        await topics.create(specs)
+    async with Outbox(CODECS, source="shop", claims=claims).transaction(connection) as tx:
+        tx.publish(Scan(order="erased", number=1, note=LARGE), "erased:1")
+        tx.publish(Scan(order="kept", number=1, note=LARGE), "kept:1")
+    async with Producer(bootstrap, CODECS, source="shop", claims=claims) as producer:
+        await producer.send(Scan(order="erased", number=2, note=LARGE), message_id="erased:2")
+    for kind, left in ((KeyCommand.FIND, 3), (KeyCommand.ERASE, 1)):
+        report = await erase._erase([Scan.TOPIC], "erased", kind, who="ann", why="a request", timeout=0)
+        assert report.erased == {"outbox": 1, "objects": 2}
+        assert len([blob async for blob in blobs.scan("")]) == left
+    (name,) = [blob.name async for blob in blobs.scan("")]
+    assert "kept" in name
