@@ -222,6 +222,7 @@ async def test_a_dead_letter_is_edited_and_shows_its_changes(ground: Ground, vis
     await because(page, "the price was wrong")
     await page.get_by_role("button", name="Replay it like this").click()
     await expect(page.locator("#standing")).to_contain_text("It is no dead letter any more")
+    await expect(page.get_by_role("button", name="Discard")).to_be_hidden()
     await page.get_by_role("link", name="What was done about it", exact=True).click()
     await expect(page.locator("tbody")).to_contain_text("the price was wrong")
     await page.goto("/timeline?q=refused-7")
@@ -387,8 +388,8 @@ PAGES = {
     "/waiting": ["/waiting"],
     "/dead-letters": ["/dead-letters"],
     "/dead-letters/letters": ["/dead-letters/letters?state=dead"],
-    "/dead-letters/{letter}": ["/dead-letters/letters?key=undecodable-6 #letters td a"],
-    "/dead-letters/{letter}/edit": ["/dead-letters/letters?key=undecodable-6 #letters td a text=Edit"],
+    "/dead-letters/{letter}": ["/dead-letters/letters?key=undecodable-6 #letters th a"],
+    "/dead-letters/{letter}/edit": ["/dead-letters/letters?key=undecodable-6 #letters th a text=Edit"],
     "/dead-letters/jobs": ["/dead-letters/jobs"],
     "/dead-letters/jobs/{job}": ["/dead-letters/jobs/counted"],
     "/dead-letters/audit": ["/dead-letters/audit"],
