@@ -34,6 +34,9 @@ PAGES = {
     "sagas": ("sagas.html", "/sagas"),
     "saga": ("saga.html", "/sagas/order:stuck-2"),
     "dead-letters": ("letter_groups.html", "/dead-letters"),
+    "letters": ("letters.html", "/dead-letters/letters"),
+    "jobs": ("letter_jobs.html", "/dead-letters/jobs"),
+    "job": ("letter_job.html", "/dead-letters/jobs/counted"),
     "dead-letter": ("letter.html", "/dead-letters/letters?key=refused-5"),  # and on to the first of them
     "edit": ("letter_edit.html", "/dead-letters/letters?key=refused-5"),
     "undecodable": ("letter_edit.html", "/dead-letters/letters?key=undecodable-6"),
@@ -46,6 +49,7 @@ PAGES = {
     "worker": ("worker.html", "/worker"),
     "topics": ("topics.html", "/topics"),
     "topic": ("topic.html", "/topics/orders.order.confirmed.v1"),
+    "record": ("record.html", "/topics/orders.order.confirmed.v1/1/0"),
     "tables": ("tables.html", "/tables"),
     "table": ("table.html", "/tables/orders"),
     "row": ("rows.html", "/tables/orders/rows?key=placed-5"),
@@ -109,11 +113,20 @@ async def _take_all(browser: Browser, address: str, scheme: Scheme, folder: Path
 
 
 async def _put_away(browser: Browser, address: str) -> None:
-    """A letter, so that the log of operations has something to tell."""
+    """A letter, so that the log of operations has something to tell; and a job that counts the others."""
     async with visiting(browser, address) as visitor:
         await visitor.page.goto("/dead-letters/letters?key=refused-9")
         await visitor.page.locator("#letters tbody tr").get_by_role("link").first.click()
         await _ask(visitor.page, "Discard", "the customer has called it off")
+        await expect(visitor.page.locator("#standing")).to_contain_text("discarded")
+        count = {
+            "operation": "replay",
+            "who": "ann",
+            "why": "the till is open",
+            "matching": {"state": "dead"},
+        }
+        count |= {"job": "counted", "dry_run": True}
+        assert (await visitor.page.request.post("/api/dead-letters/operations", data=count)).ok
 
 
 async def _ask(page: Page, button: str, why: str) -> None:
