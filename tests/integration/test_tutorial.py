@@ -6,7 +6,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -17,6 +16,7 @@ from typing import NamedTuple
 import pytest
 from playwright.async_api import expect
 
+from streams.local.loopback import reserve
 from tests.browser.browsers import launched
 from tests.browser.visitor import visiting
 from tests.waiting import BOUND, eventually
@@ -44,7 +44,9 @@ class Reader:
 
     def __init__(self, at: Path, wheel: Path) -> None:
         self.at = at
-        self.port = _free_port()
+        reserved = reserve()  # none of those that the system gives outgoing connections
+        reserved.release()
+        self.port = reserved.port
         self._wheel = wheel
         self._staying: dict[str, subprocess.Popen[bytes]] = {}
         # Without an index: what the project needs is here already.
@@ -150,12 +152,6 @@ class Reader:
         (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
         for name, program in TOOLS.items():
             self._tool(name, f'exec "$VIRTUAL_ENV/bin/python" {program} "$@"', ".venv/bin")
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def mend_the_letter(port: int) -> None:
