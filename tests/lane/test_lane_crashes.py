@@ -10,6 +10,7 @@ from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
+from streams.testing.broker import Fault
 from streams.testing.faults import Pause, ScriptedFaults
 
 POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
@@ -81,6 +82,25 @@ async def test_a_lane_killed_while_it_recovers_is_continued(world: World) -> Non
     await ends(world, work, events + more, stores=elsewhere)
 
 
+async def test_a_lane_can_be_stopped_while_it_opens(world: World) -> None:
+    work, events = await recovered(world)
+    pause = world.faults.pause_at("recovering")
+    lane = world.lane(stores=(elsewhere := world.stores()))
+    await pause.reached()
+    await lane.stop()
+    await ends(world, work, events, stores=elsewhere)
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+async def test_writes_lost_to_a_power_failure_return_from_the_changelog(fake: FakeWorld, lost: int) -> None:
+    work, events = await begun(fake, range(4), max_batch=4)
+    fake.faults.kill_at("applied", nth=4)
+    await fake.lane().killed()
+    fake.machine.crash(0, lose_batches=lost)
+    assert fake.faults.pending == []
+    await ends(fake, work, events)
+
+
 @pytest.mark.parametrize("point", POINTS)
 async def test_an_error_before_the_commit_makes_the_lane_reopen(world: World, point: str) -> None:
     work, events = await begun(world, range(3), max_batch=4)
@@ -89,6 +109,31 @@ async def test_an_error_before_the_commit_makes_the_lane_reopen(world: World, po
     await world.until(lambda: world.faults.pending == [])
     await ends(world, work, events, lane)
     assert lane.lane.reopened == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault.COMMIT_DONE, Fault.COMMIT_LOST, Fault.SEND_REFUSED, Fault.SEND_TORN, Fault.SEND_UNANSWERED,
+        Fault.OFFSETS_REFUSED,
+    ],
+)  # fmt: skip
+async def test_a_transaction_with_unknown_outcome_is_neither_lost_nor_repeated(
+    fake: FakeWorld, fault: Fault
+) -> None:
+    work, events = await begun(fake, range(5), max_batch=4)
+    fake.cluster.inject(fault, skip=2)
+    await ends(fake, work, events, lane := await fake.open())
+    assert fake.cluster.happened[fault] == 1
+    assert lane.lane.reopened == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.START_FAILED, Fault.UNAVAILABLE, Fault.FETCH_DELAYED])
+async def test_a_lane_that_cannot_open_tries_again(fake: FakeWorld, fault: Fault) -> None:
+    work, events = await begun(fake, range(2))
+    fake.cluster.inject(fault, times=3)
+    await ends(fake, work, events, await fake.open())
+    assert fake.cluster.happened[fault] == 3
 
 
 @pytest.mark.landing
@@ -130,6 +175,20 @@ async def test_two_owners_that_fence_each_other_are_warned_of(fake: FakeWorld) -
     assert [line for line in logs if line["event"] == "lane_fenced_often"]
     await one.stop()
     await ends(fake, work, events, other, stores=elsewhere)
+
+
+async def test_an_owner_frozen_after_its_commit_catches_up(world: World) -> None:
+    work, events = await begun(world, range(2))
+    old, pause = frozen_at(world, "committed")
+    await pause.reached()
+    await world.post(*(more := some(world, work, range(2, 4))))
+    new = await world.open(stores=world.stores())
+    await world.settled(work.source)
+    await new.stop()
+    pause.resume()
+    await world.post(*(last := some(world, work, range(4, 5))))
+    await world.until(lambda: old.lane.fenced)
+    await ends(world, work, events + more + last, old)
 
 
 async def test_stopping_lets_the_commit_in_flight_finish(world: World) -> None:

@@ -79,6 +79,19 @@ async def test_each_is_handled_once_when_the_lane_is_killed(world: World, point:
     await finish(world, work, range(6))
 
 
+async def test_loopback_may_be_switched_on_and_off(world: World) -> None:
+    work = await relayed(world, max_batch=4)
+    for begin, loopback in enumerate((True, False, True, False)):
+        object.__setattr__(world.app.lane_options, "loopback", loopback)
+        await world.post(*posts(world, work, range(begin * 2, begin * 2 + 2)))
+        world.faults.kill_at("committed", nth=world.faults.reached["committed"] + 1)
+        running = world.lane()
+        await running.killed()
+        assert (running.lane.counters.looped > 0) == loopback
+    await finish(world, work, range(8))
+    assert {True, False} == set(await marked(world, work.middle))
+
+
 async def test_a_deploy_without_loopback_leaves_alone_what_was_handled(world: World) -> None:
     work = await relayed(world, max_batch=4)
     await world.post(*posts(world, work, range(3)))

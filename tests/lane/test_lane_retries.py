@@ -124,6 +124,16 @@ async def test_only_the_handler_that_failed_sees_the_message_again(world: World)
     await nothing_waits(world)
 
 
+async def test_a_duplicate_of_a_message_that_waits_is_dropped(world: World) -> None:
+    work, _ = await failing_counter(world, {("a", 0): 4})
+    event = world.event(work, "a", 0)
+    lane = await opened(world, event, event)
+    await world.until(lambda: lane.lane.counters.duplicates == 1)
+    await world.post(event)
+    await world.until(lambda: lane.lane.counters.duplicates == 2 and lane.lane.counters.retries == 2)
+    await finished(world, work, lane, [event], lambda: len(work.hooks.calls) == 5)
+
+
 @pytest.mark.landing
 async def test_what_waits_survives_the_loss_of_lane_and_disk(world: World) -> None:
     work, failing = await failing_counter(world, {("a", 0): 3}, retry=RetryPolicy(delays=(1.5,)))

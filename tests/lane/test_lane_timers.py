@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from lane_checker import check_positions, check_store, counts
-from lane_scenes import opened, stopped
+from lane_scenes import LANDING_AT_SENT, opened, stopped
 from lane_workloads import Reminding, reminding
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
@@ -101,6 +101,20 @@ async def test_a_timer_survives_the_loss_of_lane_and_disk(world: World) -> None:
     await stopped(world, lane, work.rang.TOPIC)
     await check_store(world, stores=elsewhere)
     assert await counts(world, "rings") == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize("point", LANDING_AT_SENT)
+async def test_a_lane_killed_while_it_fires_rings_once(world: World, point: str) -> None:
+    work = await reminder(world)
+    await world.post(asking_for(world, work, 1, world.clock.now() + 0.3))
+    world.faults.kill_at(point, nth=2)  # the first commit sets the timer, the second fires it
+    await world.lane().killed()
+    assert world.faults.pending == []
+    lane = await world.open()
+    await world.until(lambda: lane.handled >= 1)
+    await finish(world, work, lane)
+    assert await counts(world, "rings") == {"a": 1}
+    assert len(await rung(world, work)) == 1
 
 
 async def test_many_timers_due_at_once_all_ring(world: World) -> None:

@@ -125,6 +125,22 @@ async def test_a_killed_lane_runs_what_was_under_way_again(world: World, outside
     await check_store(world)
 
 
+async def test_another_owner_runs_what_was_under_way_and_no_more(world: World, outside: Outside) -> None:
+    """The next owner has another disk: all that it knows is in the changelogs."""
+    work, events, lane = await under_way(world, outside, partitions=1)
+    outside.let("b", "c", "d")
+    await world.until(lambda: lane.lane.backlog == 1)
+    await lane.stop()
+    world.machine.destroy(0)
+    lane = await world.open()
+    await world.until(lambda: outside.asked.count(("a", 0)) == 2)
+    outside.let_all()
+    await stopped(world, lane, work.source)
+    assert [outside.asked.count((key, 0)) for key in "bcd"] == [1, 1, 1]
+    await check(world, work, events)
+    await check_store(world)
+
+
 async def test_no_more_keys_than_allowed_are_under_way_at_once(world: World, outside: Outside) -> None:
     work = asking(world.name, outside.ask)
     await world.start(work, max_in_flight=3)
