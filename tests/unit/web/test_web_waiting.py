@@ -236,3 +236,17 @@ async def test_an_hour_of_counts_is_a_line_for_each_handler(worker, browser, mon
         ("/", "Waiting in the last hour"),
     ):
         await browser.shows(path, f'aria-label="{what}: 1 then, 3 now, 3 at most"')
+
+
+async def test_one_cause_of_rows_in_a_run_is_said_once(first, one):
+    key = first.key_in(0, 1)
+    other = next(
+        each
+        for each in MANY_KEYS
+        if first.partition(each) != first.partition(key) and first.lane(each) in (0, 1)
+    )
+    for later, each in enumerate((key, other)):
+        found = HandlerPause(PauseState.PAUSED, "ann", "strike", int(NOW * 1000) + later)
+        gate_of(first, each).set_pause(prefix_of(first.partition(each)), found)
+        first.wait(each)
+    assert (await one.shows("/waiting")).count("paused by ann") == 1
