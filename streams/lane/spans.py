@@ -110,7 +110,7 @@ class LaneSpans:
 
 
 def _replay(record: Record | Letter) -> bytes:
-    """Name the replay that a record is; empty: it is none."""
+    """Return a name for the replay that brought a record; empty if it was not replayed."""
     if isinstance(record, Letter):  # no handler had seen it, or that one is gone: it is taken anew
         return b"\0replay %d" % len(record.history)
     if isinstance(record, WaitingMessage) and record.letter:

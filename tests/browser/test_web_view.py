@@ -22,7 +22,7 @@ from tests.scenarios.world import order
 # One loop for the browser, one file for the stack: a file stays in one process.
 pytestmark = [pytest.mark.browser, pytest.mark.stack, pytest.mark.asyncio(loop_scope="module")]
 
-IN_FULL = pytest.mark.verify("a page in full: unit/web stands for it, and the smoke beside it")
+IN_FULL = pytest.mark.verify("a page in full: unit/web covers it, and the smoke beside it")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ async def browser() -> AsyncIterator[Browser]:
 @pytest_asyncio.fixture(
     scope="module",
     loop_scope="module",
-    params=["chromium", pytest.param("firefox", marks=pytest.mark.verify("Chromium stands for it"))],
+    params=["chromium", pytest.param("firefox", marks=pytest.mark.verify("Chromium covers it"))],
 )
 async def each_browser(request: pytest.FixtureRequest, browser: Browser) -> AsyncIterator[Browser]:
     if request.param == "chromium":

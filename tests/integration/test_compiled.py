@@ -74,7 +74,7 @@ def test_a_worker_runs_what_was_compiled(compiled: dict[str, str]) -> None:
 
 
 @needs_compiler
-@pytest.mark.verify("it compiles once more: the copy, compiled alike, stands for it")
+@pytest.mark.verify("it compiles once more: the copy, compiled alike, covers it")
 def test_what_a_wheel_has_installed_is_compiled_without_being_told(tmp_path: Path) -> None:
     left = shutil.ignore_patterns(".*", "var", "build", "dist", "__pycache__", "*.egg-info")
     shutil.copytree(PROJECT, tmp_path / "project", ignore=left)

@@ -104,7 +104,7 @@ EXAMPLES = 100
 DOES_NOT_HOLD = "use_after_free"
 
 
-@pytest.mark.verify("test_orders_api_document.py and the tests of bad input stand for it")
+@pytest.mark.verify("test_orders_api_document.py and the tests of bad input cover it")
 def test_schemathesis_finds_nothing_wrong_in_the_orders_api(orders_url: str, tmp_path: Path) -> None:
     settings = os.environ | {"STEADFAUST_POSTGRES_URL": orders_url, "STEADFAUST_API_PROJECTION": "false"}
     hooks = {"SCHEMATHESIS_HOOKS": "tests.integration.schemathesis_hooks", "PYTHONPATH": str(Path.cwd())}

@@ -143,7 +143,7 @@ def test_letters_without_an_origin_go_where_they_are_sent(shop: Shop) -> None:
         pytest.param(
             100_000,
             20,
-            marks=[pytest.mark.verify("minutes; 4,000 letters stand for it"), pytest.mark.timeout(1800)],
+            marks=[pytest.mark.verify("minutes; 4,000 letters cover it"), pytest.mark.timeout(1800)],
         ),
     ],
 )

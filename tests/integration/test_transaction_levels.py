@@ -38,7 +38,7 @@ class FormattedFor(Jvm):
 
 
 @pytest.fixture(
-    params=[0, pytest.param(1, marks=pytest.mark.verify("a level below the second: 0 stands for it"))]
+    params=[0, pytest.param(1, marks=pytest.mark.verify("a level below the second: 0 covers it"))]
 )
 def kafka_of_level(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
     jars = artifacts.class_path(artifacts.kafka(), lambda _: None)

@@ -168,7 +168,7 @@ async def test_a_replay_runs_before_a_head_that_has_set_out(fake: FakeWorld) -> 
     await fake.until(lambda: ("a", 2) in work.hooks.calls)
     await fake.post(operation(fake, REPLAY, ident))
     await fake.until(lambda: lane.lane.backlog == 2)
-    await fake.until(lambda: lane.lane.backlog == 3)  # the third is due, and stands behind the operation
+    await fake.until(lambda: lane.lane.backlog == 3)  # the third is due, and waits behind the operation
     assert work.hooks.calls[2:] == [("a", 2)]
     answered.set()
     await fake.until(lambda: len(work.hooks.calls) == 5)

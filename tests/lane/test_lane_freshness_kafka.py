@@ -82,7 +82,7 @@ async def standby_of(world: KafkaWorld, bootstrap: str, directory: Path) -> Slee
 
 
 @pytest.mark.verify(
-    "it waits for compaction by the clock: the fake broker of test_lane_freshness.py stands for it"
+    "it waits for compaction by the clock: the fake broker of test_lane_freshness.py covers it"
 )
 @pytest.mark.stack
 async def test_a_standby_stopped_past_a_compacted_deletion_is_rebuilt(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ STEPS = {
     "operator/admission.py": {"take"},
     "staging/commit_order.py": {"take"},
     "lane/commit.py": {"commit"},
-    "runtime/kafka/reader.py": set(),  # the fakes stand for it,
+    "runtime/kafka/reader.py": set(),  # the fakes cover it,
     "runtime/rocksdb/store.py": set(),  # and for this
 }
 INTAKE = "lane/intake.py"

@@ -95,7 +95,7 @@ async def until_settled(world: World, orders: set[str]) -> dict[str, str]:
     return found
 
 
-STOOD_FOR = pytest.mark.verify("those of stock_first on the fake broker stand for it")
+STOOD_FOR = pytest.mark.verify("those of stock_first on the fake broker cover it")
 ON_KAFKA = (pytest.mark.stack, STOOD_FOR)
 
 

@@ -114,7 +114,7 @@ def test_the_broker_that_coordinates_the_group_is_killed(stack: Stack, world: Wo
     under_load(world, "group-coordinator-killed", lambda: restart(stack, broker, signal.SIGKILL))
 
 
-@pytest.mark.verify("a killed broker: the one that coordinates the group stands for it")
+@pytest.mark.verify("a killed broker: the one that coordinates the group covers it")
 def test_the_broker_that_coordinates_transactions_is_killed(stack: Stack, world: World) -> None:
     broker = coordinator(world, f"{APP}-lane-{LANES - 1}", TRANSACTION)
     under_load(world, "transaction-coordinator-killed", lambda: restart(stack, broker, signal.SIGKILL))

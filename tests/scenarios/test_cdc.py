@@ -22,7 +22,7 @@ from tests.scenarios.relay_ground import Ground, new_orders
 
 pytestmark = [
     pytest.mark.timeout(900),
-    pytest.mark.verify("it starts Connect: polling relays stand for it, in test_relays.py and integration"),
+    pytest.mark.verify("it starts Connect: polling relays cover it, in test_relays.py and integration"),
 ]
 
 

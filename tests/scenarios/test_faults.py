@@ -10,7 +10,7 @@ from tests.waiting import BOUND, eventually
 ORDERS = 900
 
 KILLED = pytest.mark.verify(
-    "a killed worker: one with an empty disk and one between send and commit stand for it"
+    "a killed worker: one with an empty disk and one between send and commit cover it"
 )
 
 

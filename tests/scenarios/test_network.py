@@ -18,7 +18,7 @@ ORDERS = 20
 CUT_OFF_FOR = SESSION_TIMEOUT + 4
 LONGEST_STALL = SESSION_TIMEOUT + 4
 
-CUT_OFF = pytest.mark.verify("a worker that is cut off: the other way of being so stands for it")
+CUT_OFF = pytest.mark.verify("a worker that is cut off: the other way of being so covers it")
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from tests.scenarios.relay_ground import APP, Ground, crash, new_orders, prepare
 
 pytestmark = pytest.mark.timeout(900)
 POLL, CDC = RelayKind.POLL, RelayKind.CDC
-BY_CDC = pytest.param(CDC, id="cdc", marks=pytest.mark.verify("it starts Connect: poll stands for it"))
+BY_CDC = pytest.param(CDC, id="cdc", marks=pytest.mark.verify("it starts Connect: poll covers it"))
 BOTH = [pytest.param(POLL, id="poll"), BY_CDC]
 BOTH_KILLED = [
     pytest.param(POLL, id="poll", marks=pytest.mark.verify("a server of its own, which is killed")),

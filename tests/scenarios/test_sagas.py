@@ -64,7 +64,7 @@ def test_every_orchestrated_order_is_settled_once_and_rightly(world: World) -> N
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param("sent", marks=pytest.mark.verify("a killed worker: test_faults.py stands for it")),
+        pytest.param("sent", marks=pytest.mark.verify("a killed worker: test_faults.py covers it")),
         "committed",
     ],
 )

@@ -48,7 +48,7 @@ def test_a_message_whose_handler_fails_waits_and_is_tried_again(world: World) ->
     world.check()
 
 
-@pytest.mark.verify("a worker that cannot go on: those beside this stand for it")
+@pytest.mark.verify("a worker that cannot go on: those beside this cover it")
 def test_a_worker_that_the_group_refuses_stops_and_says_so(world: World) -> None:
     # Over the broker's group.max.session.timeout.ms of 30 minutes.
     worker = world.start_worker(STEADFAUST_SESSION_TIMEOUT="3600")

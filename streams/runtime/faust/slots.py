@@ -156,7 +156,8 @@ def take_port(preferred: int, host: str = LOOPBACK) -> list[socket.socket]:
     The sockets, one for each address, keep the port until the server listens on them, a minute later on a
     busy machine: only then are requests accepted. Raises SteadfaustError.
     """
-    # A port that a worker has just left is bound only with `reuse`, which keeps it from fewer others.
+    # While connections of an ended worker linger, its port can be bound only with `reuse`. A program that
+    # also sets it may still take the port first.
     for port, reuse in ((preferred, False), (preferred, True), *[(0, False)] * _TRIES):
         with ExitStack() as bound:
             try:
