@@ -142,7 +142,10 @@ def show(letter: str, worker: At = "", *, as_json: Json = False) -> None:
     for name, value in shown["headers"]:
         say(f"header         {name}: {value}")
     say(f"value          {shown['hex'] or json_line(shown['value'])}")
-    if shown["unreadable"]:
+    if claim := shown["claim"]:
+        place, kind = f"s3://{claim['bucket']}/{claim['name']}", claim["content_type"] or "no known kind"
+        say(f"payload        {place}, {claim['size']:,} bytes of {kind}; {claim['standing']}")
+    elif shown["unreadable"]:
         say(f"unreadable     {shown['unreadable']}")
     for event in shown["history"]:
         who, why = event["who"], f" ({event['why']})" if event["why"] else ""

@@ -50,6 +50,8 @@ def _print(found: dict[str, Any]) -> None:
         looked += f"; complete until {found['until']} only: {found['stopped']}"
     if found["missing"]:
         looked += f"; what its owner has is not known: {found['missing']}"
+    if any(entry["handlers"] for entry in found["entries"]):
+        looked += "; handlers are those of today"
     if found["longer"]:
         looked += f"; --since {found['longer']} looks further back"
     say(looked, err=True)

@@ -17,13 +17,14 @@ from streams.model.application import Application
 from streams.model.envelope import CORRELATION, epoch_seconds, rfc3339
 from streams.ports import Record
 from streams.units import DAY
+from streams.web.base.claims import with_claims
 from streams.web.base.lane_rows import AskOwner, Query
 from streams.web.base.scans import MOST_RECORDS, Question, Scan, joined
 from streams.web.base.view import Problem, WorkerView
 from streams.web.history.holdings import held, key_bytes
 from streams.web.history.timeline import partitions_for, timeline, topics_of
 from streams.web.history.timeline_answers import KeyAnswer, NamedThing, TimelineAnswer
-from streams.web.history.timeline_parts import changes_of, outbox_of, with_claims, with_outbox
+from streams.web.history.timeline_parts import changes_of, outbox_of, with_outbox
 from streams.web.sagas.saga_rows import kinds
 
 #: Seconds that a timeline goes back by default, unless its saga began earlier.

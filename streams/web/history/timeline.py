@@ -25,8 +25,9 @@ from streams.ports import TP, Damaged, Record
 from streams.saga.messages import Command, Repair, Reply, SagaTransition
 from streams.tracing.context import trace_at
 from streams.units import KIB
+from streams.web.base.claims import claim_answer
 from streams.web.base.table_fields import RAW_SHOWN, plain, text_of
-from streams.web.history.timeline_answers import ClaimAnswer, TimelineEntry
+from streams.web.history.timeline_answers import TimelineEntry
 
 #: Bytes of a value that is decoded to be shown; a longer one is shown as bytes.
 MOST_SHOWN = 64 * KIB
@@ -155,9 +156,7 @@ def value_of(app: Application, record: Record, source: str, *, most: int = MOST_
         if not value and (claim := claim_in(headers)) is not None:
             return {
                 "reference": f"{claim.reference} ({claim.size:,} bytes)",
-                "claim": ClaimAnswer(
-                    bucket=claim.bucket, name=claim.name, size=claim.size, content_type=claim.content_type
-                ),
+                "claim": claim_answer(claim),
             }
         if isinstance(record, Damaged):
             why, poison = record.why, True

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from streams.web.base.answers import RowAnswer
+from streams.web.base.claims import ClaimAnswer
 from streams.web.base.database_answers import OutboxRowAnswer
 from streams.web.letters.letter_answers import LetterAnswer
 from streams.web.sagas.saga_answers import SagaAnswer
@@ -67,19 +68,6 @@ class HistoryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     stopped: str
 
 
-class ClaimAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The object that is a message's payload. `standing` says in words whether it is still there; `there` is
-    None where that is not known.
-    """
-
-    bucket: str
-    name: str
-    size: int
-    content_type: str
-    there: bool | None = None
-    standing: str = ""
-
-
 class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A record of a timeline.
 
@@ -89,7 +77,7 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
         type: the class of the message, or what the record says that it is.
         kind: event, command, reply, transition, repair, retry or dead letter; message for any other.
         caused_by: the id of its cause; `cause` is the number of that entry, 0 when it is not here.
-        handlers: which take it, by the wiring; of a retry or a dead letter, which did.
+        handlers: which take it by the wiring of today; of a retry or a dead letter, which did.
         failure: what a retry or a dead letter says of its error and attempts.
         value: decoded. Where it is not, `hex` has the beginning of its bytes, and `unreadable` says why.
         poison: it cannot be decoded, so that no handler has seen it.

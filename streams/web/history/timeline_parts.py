@@ -1,33 +1,24 @@
-"""Details of a timeline beside its messages: changes of rows, rows of the outbox, objects of payloads."""
+"""Details of a timeline beside its messages: changes of rows and rows of the outbox."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from streams.claims.claim import Claim
-from streams.errors import BlobsUnavailable, ClusterUnavailable, DataError
-from streams.model.application import Application
+from streams.errors import ClusterUnavailable
 from streams.model.envelope import epoch_seconds, rfc3339
 from streams.ports import Record
-from streams.web.base.asking import READ
 from streams.web.base.database_answers import OutboxRows
 from streams.web.base.scans import Question
 from streams.web.base.view import WorkerView
 from streams.web.history.row_changes import MOST_KEYS, row_changes, row_partitions
-from streams.web.history.timeline_answers import ClaimAnswer, RowChange, TimelineEntry
-from streams.web.history.topic_answers import RecordAnswer
+from streams.web.history.timeline_answers import RowChange, TimelineEntry
 
-E = TypeVar("E", TimelineEntry, RecordAnswer)
-
-#: Messages of one timeline that are looked up in the outbox, and objects in the object store.
+#: Messages of one timeline that are looked up in the outbox.
 MOST_ASKED = 20
-#: Seconds that the object store may take to say whether an object is there.
-PATIENCE = READ
 _APART = ("retry", "dead letter")
 
 
@@ -79,54 +70,3 @@ def with_outbox(entries: Sequence[TimelineEntry], rows: OutboxRows) -> list[Time
         else each
         for each in entries
     ]
-
-
-async def with_claims(app: Application, entries: Sequence[E]) -> list[E]:
-    """The entries, with what the object store knows of the first objects that are payloads of theirs."""
-    claims = {_place(each.claim): each.claim for each in entries if each.claim is not None}
-    request = list(claims.items())[:MOST_ASKED]
-    answers = dict(
-        zip(
-            (place for place, _ in request),
-            await asyncio.gather(*(_standing(app, claim) for _, claim in request)),
-            strict=True,
-        )
-    )
-    return [_told(each, answers) for each in entries]
-
-
-def _told(entry: E, answers: Mapping[tuple[str, str], ClaimAnswer]) -> E:
-    if entry.claim is None:
-        return entry
-    answer = answers.get(_place(entry.claim), entry.claim)
-    return msgspec.structs.replace(entry, claim=answer)
-
-
-def _place(claim: ClaimAnswer) -> tuple[str, str]:
-    return claim.bucket, claim.name
-
-
-async def _standing(app: Application, claim: ClaimAnswer) -> ClaimAnswer:
-    """A claim with what has become of its object."""
-    there, words = None, ""
-    if app.claims is None:
-        words = "this worker has no object store, so that it does not know whether it is there"
-    else:
-        request = Claim(claim.bucket, claim.name, claim.content_type, "", claim.size)
-        try:
-            async with asyncio.timeout(PATIENCE):
-                blob = await app.claims.look(request)
-        except TimeoutError:
-            words = f"the object store did not say in {PATIENCE:g} s whether it is there"
-        except BlobsUnavailable as error:
-            words = f"whether it is there is not known: {error}"
-        except DataError as error:  # a reference to another store, which is not looked up
-            words = str(error)
-        else:
-            there = blob is not None
-            words = "it is no longer there"
-            if blob is not None:
-                words = f"it is there since {rfc3339(blob.modified)}"
-                if blob.size != claim.size:
-                    words += f", with {blob.size:,} bytes instead"
-    return msgspec.structs.replace(claim, there=there, standing=words)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from streams.web.history.timeline_answers import ClaimAnswer
+from streams.web.base.claims import ClaimAnswer
 
 
 class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,12 +14,12 @@ from streams.model.envelope import rfc3339
 from streams.model.layout import DEAD_LETTERS, INBOX, LANE
 from streams.ports import TP
 from streams.units import DAY
+from streams.web.base.claims import with_claims
 from streams.web.base.lane_rows import Query
 from streams.web.base.view import Kept, Problem, WorkerView
 from streams.web.base.windows import LogRange, ReadPage, TopicFacts, Window
 from streams.web.history.record_values import record_answer
 from streams.web.history.timeline import topics_of
-from streams.web.history.timeline_parts import with_claims
 from streams.web.history.topic_answers import LogAnswer, PageAnswer, RecordPage, TopicAnswer, TopicsAnswer
 
 #: Records on a page by default, and at most.

@@ -9,6 +9,7 @@ import msgspec
 from streams.dead_letters.row import Event, Summary
 from streams.model.envelope import rfc3339
 from streams.model.operations import LetterCommand
+from streams.web.base.claims import ClaimAnswer
 from streams.web.base.table_fields import text_of
 from streams.web.waiting.waiting_answers import WaitingAnswer
 
@@ -97,8 +98,9 @@ class EventAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 class LetterShown(msgspec.Struct, frozen=True, kw_only=True):
     """A letter with all that is known of it. `value` is decoded; `hex` is in its place when it will not
-    decode, and `unreadable` says why. After `max_replays` replays that failed it is parked; `waits` is what
-    its replay waits for, `behind` how many messages of its key wait until it is settled.
+    decode, and `unreadable` says why; `claim` is the object that is its payload. After `max_replays` replays
+    that failed it is parked; `waits` is what its replay waits for, `behind` how many messages of its key wait
+    until it is settled.
     """
 
     letter: LetterAnswer
@@ -111,6 +113,7 @@ class LetterShown(msgspec.Struct, frozen=True, kw_only=True):
     max_replays: int = 0
     waits: WaitingAnswer | None = None
     behind: int = 0
+    claim: ClaimAnswer | None = None
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -24,6 +24,7 @@ from streams.model.envelope import FINGERPRINT, rfc3339
 from streams.model.layout import DEAD_LETTERS
 from streams.ports import Store
 from streams.staging.keys import store_key
+from streams.web.base.claims import claim_answer, with_claims
 from streams.web.base.lane_rows import (
     AT_ONCE,
     AskOwner,
@@ -145,6 +146,12 @@ async def group_letters(
 
 async def show_letter(view: WorkerView, ident: str, *, asked_by: str | None, ask: AskOwner) -> LetterShown:
     """All of one letter, from its owner. Raises Problem 404 when there is none."""
+    shown = await _from_owner(view, ident, asked_by, ask)
+    # A worker that answers another one does not wait for the object store.
+    return shown if asked_by is not None else (await with_claims(view.application, [shown]))[0]
+
+
+async def _from_owner(view: WorkerView, ident: str, asked_by: str | None, ask: AskOwner) -> LetterShown:
     app = view.application
     partition, key = partition_and_key(app, ident)
     lane = app.layout.lane_of(partition)
@@ -235,7 +242,7 @@ def _group(letter: Summary, ident: str, hour_ago: float) -> GroupAnswer:
 
 
 def _shown(app: Application, ident: str, letter: Letter) -> LetterShown:
-    value, unreadable = None, ""
+    value, unreadable, claim = None, "", None
     route = app.routes.get(letter.topic)
     try:
         if route is None:
@@ -244,8 +251,8 @@ def _shown(app: Application, ident: str, letter: Letter) -> LetterShown:
             unreadable = letter.error_message
         elif letter.value is None:
             unreadable = "it has no value" if not letter.omitted else "its value is not kept: it is too large"
-        elif not letter.value and (claim := claim_in(dict(letter.record.headers))) is not None:
-            unreadable = f"its payload is {claim.reference}"
+        elif not letter.value and (found := claim_in(dict(letter.record.headers))) is not None:
+            unreadable, claim = f"its payload is {found.reference}", claim_answer(found)
         else:
             value = describe(route.codec.decode(letter.value, dict(letter.headers).get(FINGERPRINT)))
     except (PermanentError, UnknownSchema) as error:
@@ -255,6 +262,7 @@ def _shown(app: Application, ident: str, letter: Letter) -> LetterShown:
         value=value,
         hex=(letter.value or b"")[:MOST_HEX].hex() if unreadable else "",
         unreadable=unreadable,
+        claim=claim,
         headers=[(name, text_of(data or b"")) for name, data in letter.headers],
         trace=letter.trace,
         history=[event_answer(event) for event in letter.history],

@@ -8,8 +8,7 @@ from web_workers import Browser, FakeWorker, make_application, owned_by
 
 from streams.model.application import Application
 from streams.saga.views import ChoreographedSaga
-from streams.web.base import owner
-from streams.web.history import timeline_parts
+from streams.web.base import claims, owner
 from streams.web.overview import flow
 from streams.web.tables import standby_rows
 from tests.waiting import BOUND
@@ -29,10 +28,10 @@ def _quiet() -> Iterator[None]:
 def _a_machine_may_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is given up for taking a second, unless a test says so."""
     for module, name in (
+        (claims, "PATIENCE"),
         (flow, "PATIENCE"),
         (owner, "TIMEOUT"),
         (standby_rows, "PATIENCE"),
-        (timeline_parts, "PATIENCE"),
     ):
         monkeypatch.setattr(module, name, BOUND)
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 from web_workers import NOW, Browser, FakeWorker, ParcelSeen, make_application, owner_of
 
 from agents.messages import StockReserved
 from streams.claims.claim import claim_of, with_claim
+from streams.cli.main import app as steadfaust
 from streams.dead_letters.row import LetterState
 from streams.model.operations import LetterCommand, Operation, decode_operation
 from streams.web.letters import jobs as jobs_module
@@ -139,6 +141,19 @@ async def test_a_letter_that_cannot_be_decoded_says_why(one, put):
     headers = with_claim([("ce_id", b"1")], claim_of("bucket", "parcel", "1", b"large"))
     elsewhere = await shown(value=b"", headers=headers)
     assert elsewhere["unreadable"].startswith("its payload is s3://bucket/events/parcel/1-")
+
+
+async def test_a_letters_object_is_shown_by_either_worker(first, one, put):
+    claim = claim_of("bucket", "parcel", "1", b"large")
+    for key in KEYS[:9]:  # of lanes of both
+        ident = put(key, 5, value=b"", headers=with_claim([("ce_id", b"1")], claim))
+        found = (await one.found(f"{LETTERS}/{ident}"))["claim"]
+        assert (found["bucket"], found["name"], found["size"]) == ("bucket", claim.name, 5)
+        assert "no object store" in found["standing"], "only the worker that was asked has looked"
+        await one.shows(f"/dead-letters/{ident}", claim.name, "5 bytes", hides="cannot be read as it is")
+    words = ["dlq", "show", ident, "--worker", first.url]
+    result = await asyncio.to_thread(CliRunner().invoke, steadfaust, words)
+    assert f"payload        {claim.reference}, 5 bytes of application/avro; this" in result.output
 
 
 @pytest.mark.parametrize(

@@ -590,7 +590,9 @@ async def test_what_is_too_large_is_refused(browser):
 
 
 async def test_the_page_of_the_outbox_says_what_waits(browser, worker):
-    assert "set STEADFAUST_POSTGRES_URL" in (await browser.page("/outbox"))[1]
+    await browser.shows("/outbox", "set up without a database", "set STEADFAUST_POSTGRES_URL")
+    worker.edge = DatabaseAnswer(missing="PostgreSQL did not answer within 5 s")
+    await browser.shows("/outbox", "does not answer: PostgreSQL did not", hides="without a database")
     row = WaitingRow(
         id="m-1", topic="t", aggregate=HOSTILE, created_at="", attempts=2, error="too large", retry_at=""
     )

@@ -1,14 +1,17 @@
 """What stands beside a timeline's messages: changes of rows, rows of the outbox, objects of payloads."""
 
+import asyncio
 from typing import Any
 
 import msgspec
 from test_web_timeline import HOSTILE, MS, there
 from test_web_timeline import record as message
+from typer.testing import CliRunner
 from web_workers import Browser, FakeWorker, Parcel, ParcelSeen, make_application
 
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import VALUE, claim_of, with_claim
+from streams.cli.main import app as steadfaust
 from streams.model.application import Application
 from streams.model.codecs import encode_row, json_without_schema
 from streams.model.personal import MASK, masked
@@ -172,5 +175,9 @@ async def test_a_payload_in_the_object_store_is_followed_up():
         assert [each["there"] for each in claims] == [True, False, None]
         assert (claims[0]["bucket"], claims[0]["name"], claims[0]["size"]) == ("post", kept.name, 7)
         assert "not ours to read" in claims[2]["standing"]
-        await browser.shows("/timeline?q=k1", "it is no longer there")
+        await browser.shows("/timeline?q=k1", "it is no longer there", "by the handlers of today")
+        command = CliRunner().invoke
+        told = await asyncio.to_thread(command, steadfaust, ["trace", "k1", "--worker", browser.url])
+        assert f"{kept.reference} (7 bytes)" in told.stdout
+        assert "handlers are those of today" in told.stderr
         await browser.shows(f"/topics/{ParcelSeen.TOPIC}/{worker.partition('k1')}/1", "it is no longer there")
