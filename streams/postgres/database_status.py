@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from functools import partial
@@ -18,6 +19,7 @@ from streams.postgres.outbox_owner import outbox_owner
 from streams.postgres.queue.operations import queue_standings
 from streams.postgres.replication_slot import slot_lag
 from streams.units import MIB
+from streams.web.base.asking import READ
 from streams.web.base.database_answers import (
     DatabaseAnswer,
     InboxAnswer,
@@ -30,17 +32,25 @@ from streams.web.base.database_answers import (
 
 T = TypeVar("T")
 
-#: Seconds until the database has let us in, and for one answer of it.
-PATIENCE = 2.0
+#: Seconds until the database has let us in, and for one answer of it; and for all of a page, within a read.
+PATIENCE, FOR_ALL = 2.0, 0.9 * READ
 _SHOWN = 20
 
 
 async def database_answer(url: str) -> DatabaseAnswer:
     """State of a database's outbox, queues and inboxes; parts without tables are left out."""
     try:
+        async with asyncio.timeout(FOR_ALL):
+            return await _answer(url)
+    except TimeoutError:
+        return DatabaseAnswer(missing=f"PostgreSQL did not answer within {FOR_ALL:g} s", silent=True)
+
+
+async def _answer(url: str) -> DatabaseAnswer:
+    try:
         connection = await connect(url, name="steadfaust pages", timeout=PATIENCE, bound=PATIENCE)
     except DatabaseUnavailable as error:
-        return DatabaseAnswer(missing=str(error))
+        return DatabaseAnswer(missing=str(error), silent=True)
     try:
         return DatabaseAnswer(
             outbox=await _if_there(_outbox, connection),
@@ -48,7 +58,8 @@ async def database_answer(url: str) -> DatabaseAnswer:
             inbox=await _if_there(_inbox, connection),
         )
     except (*UNAVAILABLE, *REFUSING, asyncpg.QueryCanceledError) as error:
-        return DatabaseAnswer(missing=f"PostgreSQL did not answer: {error or type(error).__name__}")
+        why = f"PostgreSQL did not answer: {error or type(error).__name__}"
+        return DatabaseAnswer(missing=why, silent=True)
     finally:
         connection.terminate()  # nothing is under way, and a silent network would have a farewell wait
 

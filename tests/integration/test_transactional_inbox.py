@@ -1,20 +1,35 @@
 """Messages that are stored first and handled later, and how the database edge stands, on PostgreSQL."""
 
+import socket
 import time
 
 import pytest
 
 from streams.errors import MissingHeader
 from streams.model.envelope import new_headers
-from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, QueueOptions, TransactionalInbox
+from streams.postgres import (
+    Connection,
+    ConsumerInbox,
+    Database,
+    InboxEvent,
+    QueueOptions,
+    TransactionalInbox,
+    database_status,
+)
 from streams.postgres.database import connect
 from streams.postgres.database_status import database_answer, outbox_rows
 from streams.postgres.inbox import ReceivedMessage
 from streams.testing import FakeRecord
 from tests.queue_world import PARCELS, ParcelPacked, put
 from tests.relays import new_outbox, publish
+from tests.waiting import BOUND
 
 INBOX = TransactionalInbox("consumer_queue", ordered=True)
+
+
+@pytest.fixture(autouse=True)
+def _slow_machines_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_status, "FOR_ALL", BOUND)
 
 
 def record(number: int, message_id: str) -> FakeRecord:
@@ -111,8 +126,17 @@ async def test_a_database_without_the_tables_has_none_of_it(postgres_url: str) -
     assert (answer.missing, answer.outbox, answer.queues, answer.inbox) == ("", None, [], None)
 
 
+async def test_a_database_that_accepts_and_never_answers_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_status, "FOR_ALL", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answer = await database_answer(f"postgresql://ann@127.0.0.1:{server.getsockname()[1]}/orders")
+    assert (answer.silent, answer.missing) == (True, "PostgreSQL did not answer within 0.05 s")
+
+
 async def test_a_database_that_is_away_is_told_without_password() -> None:
     nowhere = "postgresql://ann:secret@127.0.0.1:1/orders"
-    for answer in (await database_answer(nowhere), await outbox_rows(nowhere, {"a": 0.0})):
+    alone = await database_answer(nowhere)
+    assert alone.silent, "no database is another thing"
+    for answer in (alone, await outbox_rows(nowhere, {"a": 0.0})):
         assert "127.0.0.1:1" in answer.missing
         assert "secret" not in answer.missing

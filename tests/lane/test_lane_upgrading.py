@@ -11,7 +11,7 @@ from typing import Any
 from lane_checker import check, latest
 from lane_sagas import TRIPS, TripWanted, trips
 from lane_scenes import post, rows_of, some
-from lane_workloads import Workload, counting
+from lane_workloads import Tally, Workload, counting
 from lane_worlds import FakeWorld, Post, World
 from test_lane_renamed import renamed
 from test_lane_saga_versions import deleted, old
@@ -26,8 +26,11 @@ from streams.model.outcome import Outcome, outcome
 from streams.model.row_keys import split_row_key
 from streams.model.schema_versions import nothing_frozen
 from streams.model.table import Table
+from streams.positions.declared import declare
 
 KEYS = "abcdefgh"
+#: Tables of the handlers that are added.
+ROWS = ("tallies", "settled")
 #: Of each version the fields, and how its handler reads the sum. `total` becomes `total_cents` in three
 #: deploys; `note` goes, and `seen` comes.
 VERSIONS: Sequence[tuple[tuple[str, ...], Callable[[Any], int]]] = (
@@ -136,3 +139,22 @@ async def test_sagas_of_two_versions_end_side_by_side(fake: FakeWorld) -> None:
     assert {row.status for row in rows} == {"completed"}
     steps = {tuple(step.name for step in row.steps) for row in rows}
     assert steps == {("seat", "money", "ticket"), ("seat", "extra", "money", "ticket")}
+
+
+async def test_an_added_handler_begins_where_the_application_is(fake: FakeWorld) -> None:
+    bare, full = counting(fake.name), counting(fake.name, tallied=True, settled=True)
+    await fake.start(bare)
+    lane = await fake.open()
+    await fake.post(*some(fake, bare, range(3), KEYS))
+    await fake.settled(bare.source)
+    await lane.stop()
+    after = fake.cut_into(full, lanes=1)
+    await fake.make_topics(after, [spec.name for spec in declare(after, replication=1)])
+    lane = await fake.open(app=after)
+    await fake.post(*some(fake, full, range(3, 5), KEYS))
+    await fake.settled(full.source)
+    await fake.settled(full.output)
+    await lane.stop()
+    fake.app = after
+    seen = {name: {row.n for row in (await rows_of(fake, Table(name, Tally))).values()} for name in ROWS}
+    assert seen == {"tallies": {2}, "settled": {5}}, "the topic of `settled` was never handled before"

@@ -253,7 +253,7 @@ class _View:
             url = self._app.steadfaust.postgres()
             from streams.postgres.database_status import database_answer
         except (SettingsError, MissingExtra) as error:
-            return DatabaseAnswer(missing=str(error), configured=False)
+            return DatabaseAnswer(missing=str(error))
         try:
             async with asyncio.timeout(READ):
                 return await database_answer(url)

@@ -55,12 +55,12 @@ class InboxAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DatabaseAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """State of the database edge. What is not there is None; `missing` says why nothing is known:
-    the worker is set up without a database if `configured` is false, else the database did not answer.
+    """State of the database edge. What is not there is None; `missing` says why nothing is known: the
+    database was `silent`, or the worker is set up without one.
     """
 
     missing: str = ""
-    configured: bool = True
+    silent: bool = False
     outbox: OutboxAnswer | None = None
     queues: list[QueueAnswer] = []
     inbox: InboxAnswer | None = None

@@ -591,7 +591,7 @@ async def test_what_is_too_large_is_refused(browser):
 
 async def test_the_page_of_the_outbox_says_what_waits(browser, worker):
     await browser.shows("/outbox", "set up without a database", "set STEADFAUST_POSTGRES_URL")
-    worker.edge = DatabaseAnswer(missing="PostgreSQL did not answer within 5 s")
+    worker.edge = DatabaseAnswer(missing="PostgreSQL did not answer within 5 s", silent=True)
     await browser.shows("/outbox", "does not answer: PostgreSQL did not", hides="without a database")
     row = WaitingRow(
         id="m-1", topic="t", aggregate=HOSTILE, created_at="", attempts=2, error="too large", retry_at=""

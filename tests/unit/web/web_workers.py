@@ -152,7 +152,7 @@ class FakeWorker:
     away: str = ""
     measured: bool = False
     edge: DatabaseAnswer = field(
-        default_factory=lambda: DatabaseAnswer(missing="set STEADFAUST_POSTGRES_URL", configured=False)
+        default_factory=lambda: DatabaseAnswer(missing="set STEADFAUST_POSTGRES_URL")
     )
     outbox: OutboxRows = field(default_factory=OutboxRows)
     handlers: dict[str, HandlerMeasures] = field(default_factory=dict)
