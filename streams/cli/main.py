@@ -1,45 +1,84 @@
-"""The `steadfaust` command: a registry. Each group of commands has a module of its own."""
+"""The `steadfaust` command: a registry. Each group of commands has a module of its own, which is imported
+when the command is given or help is wanted: all of them take a second.
+"""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import shlex
 import sys
 import tomllib
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command as made_command
+from typer.main import get_group as made_group
 
-from streams.cli import (
-    claims,
-    dlq,
-    erase,
-    handler,
-    logs,
-    new,
-    positions,
-    reshard,
-    rows,
-    saga,
-    schemas,
-    stack,
-    trace,
-    waiting,
-)
 from streams.cli.options import say
 from streams.environment import check_names
 from streams.errors import MissingExtra, SettingsError, SteadfaustError
 from streams.logs import configure_logs
-from streams.runtime.compiling import HOT, compile_into
 from streams.settings import Settings
+
+#: Commands in order of the help, each with its place: `module:function` or `module:app` in `streams.cli`.
+PLACES = {
+    "new": "new:new",
+    "up": "stack:up",
+    "down": "stack:down",
+    "status": "stack:status",
+    "logs": "logs:logs",
+    "compile": "compile:compile_hot_path",
+    "erase": "erase:erase",
+    "reshard": "reshard:reshard",
+    "trace": "trace:trace",
+    "waiting": "waiting:waiting",
+    **{name: f"{name}:app" for name in ("dlq", "handler", "saga", "claims", "db", "inbox", "outbox", "cdc")},
+    **{name: f"{name}:app" for name in ("positions", "queue", "rows", "schemas")},
+}
+
+
+class _Commands(TyperGroup):
+    """Imports a command when it is looked up."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = dict.fromkeys(PLACES, TyperCommand(None))  # names, for "did you mean"
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name."""
+        return _command(cmd_name) if cmd_name in PLACES else super().get_command(ctx, cmd_name)
+
+
+def _command(name: str) -> Any:
+    """Import a command. One that needs PostgreSQL says without asyncpg what to install."""
+    module, _, place = PLACES[name].partition(":")
+    made = typer.Typer(add_completion=False)
+    try:
+        found = getattr(import_module(f"streams.cli.{module}"), place)
+    except MissingExtra as error:
+        missing = error
+        anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+        @made.command(name, help=str(missing).replace("[", r"\["), context_settings=anything)
+        def _refuse() -> None:
+            raise missing
+
+        found = None
+    if isinstance(found, typer.Typer):
+        made.add_typer(found, name=name)
+        return made_group(made).commands[name]
+    if found is not None:
+        made.command(name)(found)
+    return made_command(made)
+
 
 app = typer.Typer(
     name="steadfaust",
+    cls=_Commands,
     help="Reliable messaging on Faust: the local stack, compiled workers, and what operators do.",
     no_args_is_help=True,
     add_completion=False,
@@ -80,24 +119,6 @@ def _named(text: str, project: Path) -> type[Settings]:
     return found
 
 
-def compile_hot_path(
-    *,
-    into: Annotated[
-        Path, typer.Option(help="Where the compiled copy goes; what is there is replaced.")
-    ] = Path("build/compiled"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the environment as JSON.")] = False,
-) -> None:
-    """Compile the hot path with mypyc, and say how to start workers that use it. Does nothing when these
-    sources are compiled already. Needs a C compiler and mypy.
-    """
-    environment = compile_into(into.absolute())
-    if as_json:
-        say(json.dumps(environment))
-        return
-    say(f"compiled {', '.join(HOT)} into {into}; run workers in this directory with", err=True)
-    say(" ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items()))
-
-
 def _version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
     if wanted:
         say(f"steadfaust {version('steadfaust')}")
@@ -113,41 +134,6 @@ def _options(
 ) -> None:
     if not {"--help", "--version"} & set(sys.argv):  # how to set it right is to be read whatever is wrong
         check_environment()
-
-
-def _of_databases(name: str) -> None:
-    """Add a group of commands that needs PostgreSQL; without asyncpg, one that says what to install."""
-    try:
-        app.add_typer(import_module(f"streams.cli.{name}").app, name=name)
-    except MissingExtra as error:
-        missing = error
-        anything = {"ignore_unknown_options": True, "allow_extra_args": True}
-
-        @app.command(name, help=str(missing).replace("[", r"\["), context_settings=anything)
-        def _refuse() -> None:
-            raise missing
-
-
-app.command()(new.new)
-app.command()(stack.up)
-app.command()(stack.down)
-app.command()(stack.status)
-app.command("logs")(logs.logs)
-app.command("compile")(compile_hot_path)
-app.command()(erase.erase)
-app.command()(reshard.reshard)
-app.command()(trace.trace)
-app.command()(waiting.waiting)
-app.add_typer(dlq.app, name="dlq")
-app.add_typer(handler.app, name="handler")
-app.add_typer(saga.app, name="saga")
-app.add_typer(claims.app, name="claims")
-for each in ("db", "inbox", "outbox", "cdc"):
-    _of_databases(each)
-app.add_typer(positions.app, name="positions")
-_of_databases("queue")
-app.add_typer(rows.app, name="rows")
-app.add_typer(schemas.app, name="schemas")
 
 
 def main() -> None:

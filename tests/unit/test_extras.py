@@ -57,6 +57,11 @@ def test_what_is_missing_names_its_extra(extra: str, code: str) -> None:
     assert f"pip install 'steadfaust[{extra}]'" in done.stderr.splitlines()[-1]
 
 
+def test_a_command_imports_its_own_module_alone() -> None:
+    done = without(("web", "postgres", "local"), "import streams.cli.main, streams.cli.new")
+    assert done.returncode == 0, done.stderr
+
+
 def test_commands_of_databases_name_their_extra() -> None:
     code = "from streams.cli.main import main; sys.argv[1:] = {arguments}; main()"
     help_ = without(("postgres",), code.format(arguments=["--help"]))

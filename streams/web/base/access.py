@@ -13,7 +13,7 @@ from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
-from streams.http.limits import TokenBuckets
+from streams.token_buckets import TokenBuckets
 from streams.web.base.loopback import is_loopback, names_loopback
 from streams.web.base.sessions import (
     KNOWN_LASTS,
