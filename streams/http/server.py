@@ -79,6 +79,8 @@ class HttpServer:
             if done:
                 self._task.result()
                 raise CannotServe(f"the server on {self._host}:{self._port} has ended before it began")
+        for bound in self._bound or ():  # else the port is taken for a minute by connections that it closed
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
         port = self._server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://{self._host}:{port}"
         log.info("http_serves", url=self.url)

@@ -233,3 +233,15 @@ async def test_a_server_serves_on_a_free_port_alone() -> None:
     (bound,) = take_port(port)
     async with HttpServer(app, bound=bound) as server, httpx.AsyncClient() as client:
         assert (await client.get(f"http://127.0.0.1:{port}/gifts?most=8")).text == "8"
+
+
+async def test_a_server_started_again_has_its_port_at_once() -> None:
+    app = Litestar([gifts], logging_config=None)
+    (bound,) = take_port(0)
+    port = bound.getsockname()[1]
+    async with httpx.AsyncClient() as client:
+        async with HttpServer(app, bound=bound):
+            await client.get(f"http://127.0.0.1:{port}/gifts?most=7")
+        (again,) = take_port(port)  # the server has closed that connection first: the system keeps its end
+    assert again.getsockname()[1] == port
+    again.close()
