@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
+from lane_commands import Pages
 from lane_failing import finish
 from lane_scenes import counter
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
-from test_lane_desk_commands import Pages
 
 from streams.dead_letters.bursts import MANY, TOLD_FOR, WITHIN, Bursts
 from streams.errors import PermanentError

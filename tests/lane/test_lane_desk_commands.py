@@ -2,17 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from click.testing import Result
 from lane_checker import check
+from lane_commands import CommandLine, Pages, command_line
 from lane_desk import letter_ids, letters, operations_log
 from lane_pausing import asked as operate_handler
 from lane_workloads import counting
-from lane_worlds import FakeWorld, Post
+from lane_worlds import FakeWorld
 from test_lane_desk import quiet
 from test_lane_desk_gone import later, with_replays
 from typer.testing import CliRunner
@@ -20,62 +20,13 @@ from typer.testing import CliRunner
 from streams.cli.main import app
 from streams.dead_letters.row import LetterState
 from streams.errors import PermanentError
-from streams.http import HttpServer
-from streams.model.application import Application
 from streams.model.operations import HandlerCommand
-from streams.policy.assignment import Assignment
-from streams.ports import TP, Outgoing
-from streams.web.site.routes import site
 
 NOTHING, REFUSED, UNFINISHED = 3, 1, 4
 
 
-class Pages:
-    slot = 0
-    stopping = False
-    url = ""
-    patience = 0.0
-    unreadable_announcements = 0
-    own_warnings = ()
-    trace_url = ""
-    measured = False
-    choreographed = ()
-
-    def __init__(self, world: FakeWorld, lane: Any) -> None:
-        self.application: Application = world.app
-        self.lanes = {0: lane}
-        self.standbys: dict[int, Any] = {}
-        self.handlers: dict[str, Any] = {}
-        self.assignment = Assignment(owners={0: "here"})
-        self._world = world
-
-    def now(self) -> float:
-        return float(self._world.clock.now())
-
-    def stuck(self) -> list[Any]:
-        return []
-
-    async def operate(self, posts: Sequence[tuple[TP, Outgoing]]) -> None:
-        made = [Post(*to, post.key, post.value, list(post.headers)) for to, post in posts]
-        await self._world.post(*made)
-
-
-class Desk:
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    async def run(self, *arguments: str, typed: str | None = None) -> Result:
-        words = ["dlq", arguments[0], "--worker", self.url, *arguments[1:]]
-        return await asyncio.to_thread(CliRunner().invoke, app, words, typed)
-
-    async def lines(self, *arguments: str) -> list[Any]:
-        result = await self.run(*arguments, "--json")
-        # The worker is in this process: what it logs is here, too.
-        return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
-
-
 @asynccontextmanager
-async def a_desk(fake: FakeWorld, **lane_options: Any) -> AsyncIterator[tuple[Desk, Any, Any]]:
+async def a_desk(fake: FakeWorld, **lane_options: Any) -> AsyncIterator[tuple[CommandLine, Any, Any]]:
     """Twelve events of three keys, of which a handler has given up those with an odd number."""
     await fake.start(work := counting(fake.name), **lane_options)
 
@@ -87,8 +38,8 @@ async def a_desk(fake: FakeWorld, **lane_options: Any) -> AsyncIterator[tuple[De
     await fake.post(*[fake.event(work, key, i) for i in range(4) for key in "abc"])
     lane = await fake.open()
     await quiet(fake, lane, dead_letters=6)
-    async with site(Pages(fake, lane.lane)) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
-        yield Desk(server.url), lane, work
+    async with command_line(fake, Pages(fake, lane.lane), "dlq") as desk:
+        yield desk, lane, work
 
 
 async def test_letters_are_listed_chosen_and_shown(fake: FakeWorld) -> None:
@@ -167,8 +118,7 @@ async def test_replays_for_a_handler_that_is_gone_are_discarded(fake: FakeWorld)
     lane = await fake.open(app=app)
     pages = Pages(fake, lane.lane)
     pages.application = app
-    async with site(pages) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
-        desk = Desk(server.url)
+    async with command_line(fake, pages, "dlq") as desk:
         found = {each["topic"]: (each["state"], each["gone"]) for each in await desk.lines("list")}
         assert found == {gone: ("replaying", True), stays: ("replaying", False)}
         assert "bench.count (gone)" in (await desk.run("list", "-w", f"topic={gone}")).stdout
@@ -211,25 +161,21 @@ async def test_a_command_about_a_letter_says_the_lanes_answer(fake: FakeWorld) -
         work.hooks.before = lambda _: None
         ident, other = (await letter_ids(fake))[:2]
 
-        async def run(word: str, *letters: str, why: str = "as told") -> Result:
-            asking = asyncio.create_task(desk.run(word, *letters, "--why", why))
-            await fake.until(asking.done)
-            return asking.result()
-
-        refused = await run("restore", ident)
+        why = ("--why", "as told")
+        refused = await desk.run("restore", ident, *why)
         assert (refused.exit_code, refused.stdout.splitlines()[-1]) == (
             REFUSED,
             f"restore of {ident}: refused: it is not discarded",
         )
-        done = await run("replay", ident)
+        done = await desk.run("replay", ident, *why)
         assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, f"replay of {ident}: handled")
         await quiet(fake, lane, replayed=1)
-        gone = await run("replay", ident)
+        gone = await desk.run("replay", ident, *why)
         assert (gone.exit_code, gone.stdout.splitlines()[-1]) == (
             REFUSED,
             f"replay of {ident}: refused: there is no such letter, or no more",
         )
-        both = await run("discard", ident, other)
+        both = await desk.run("discard", ident, other, *why)
         assert both.exit_code == REFUSED
         assert f"discard of {other}: discarded" in both.stdout
 
@@ -238,18 +184,14 @@ async def test_a_replay_that_fails_again_or_waits_says_so(fake: FakeWorld) -> No
     async with a_desk(fake) as (desk, lane, work):
         ident, other = (await letter_ids(fake))[:2]
 
-        async def run(*words: str) -> Result:
-            asking = asyncio.create_task(desk.run("replay", *words, "--why", "mended"))
-            await fake.until(asking.done)
-            return asking.result()
-
-        failed = await run(ident)
+        words = ("replay", "--why", "mended")
+        failed = await desk.run(*words, ident)
         assert failed.exit_code == REFUSED
         assert f"replay of {ident}: failed again: PermanentError: a is odd" in failed.stdout
-        many = await run("-w", "key=b", "--yes")
+        many = await desk.run(*words, "-w", "key=b", "--yes")
         assert (many.exit_code, "failed again 2" in many.stdout) == (REFUSED, True)
         await operate_handler(fake, HandlerCommand.PAUSE)
-        waits = await run(other, "--timeout", "0.1")
+        waits = await desk.run(*words, other, "--timeout", "0.1")
         assert waits.exit_code == UNFINISHED
         assert f"replay of {other}: waiting: paused by ann" in waits.stdout
         work.hooks.before = lambda _: None

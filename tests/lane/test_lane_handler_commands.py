@@ -1,53 +1,24 @@
 """An operator pauses, drains and resumes handlers at the command line, through a worker's pages."""
 
-import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from click.testing import Result
+from lane_commands import CommandLine, Pages, command_line
 from lane_failing import Failing, finish, settled, started
 from lane_pausing import COUNT, states, told
 from lane_workloads import MADE_NEWER, avro_codecs, counting
 from lane_worlds import FakeWorld
-from test_lane_desk_commands import Pages
 from test_lane_schemas import newer
-from typer.testing import CliRunner
 
 from streams.cli import handler as commands
-from streams.cli.main import app
 from streams.errors import TransientError
-from streams.http import HttpServer
 from streams.model.codecs import Schemas, fingerprint_of
 from streams.model.operations import PauseState
 from streams.policy.retry import RetryPolicy
-from streams.web.site.routes import site
 
 UNKNOWN, UNFINISHED = 2, 4
-
-
-class Operator:
-    """The command line; time goes on while it waits."""
-
-    def __init__(self, url: str, world: FakeWorld) -> None:
-        self.url = url
-        self._world = world
-
-    async def run(self, *arguments: str) -> Result:
-        words = ["handler", *arguments, "--worker", self.url]
-        task = asyncio.create_task(asyncio.to_thread(CliRunner().invoke, app, words))
-        await self._world.until(task.done)
-        return task.result()
-
-    async def listed(self) -> list[str]:
-        return [line for line in (await self.run("list")).stdout.splitlines() if line[:5] == "bench"]
-
-    async def line(self, *arguments: str) -> Any:
-        """What the command prints as JSON, in one line; the lane's log goes there as well."""
-        result = await self.run(*arguments, "--json")
-        return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")][-1]
 
 
 @pytest.fixture(autouse=True)
@@ -56,11 +27,19 @@ def commands_look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def an_operator(fake: FakeWorld, **lane_options: Any) -> AsyncIterator[tuple[Operator, Any, Any]]:
+async def an_operator(fake: FakeWorld, **lane_options: Any) -> AsyncIterator[tuple[CommandLine, Any, Any]]:
     await started(fake, work := counting(fake.name, tallied=True), **lane_options)
     lane = await fake.open()
-    async with site(Pages(fake, lane.lane)) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
-        yield Operator(server.url, fake), lane, work
+    async with command_line(fake, Pages(fake, lane.lane), "handler") as operator:
+        yield operator, lane, work
+
+
+async def listed(operator: CommandLine) -> list[str]:
+    return [line for line in (await operator.run("list")).stdout.splitlines() if line[:5] == "bench"]
+
+
+async def line(operator: CommandLine, *arguments: str) -> Any:
+    return (await operator.lines(*arguments))[-1]
 
 
 async def test_a_handler_is_paused_shown_and_resumed(fake: FakeWorld) -> None:
@@ -74,16 +53,16 @@ async def test_a_handler_is_paused_shown_and_resumed(fake: FakeWorld) -> None:
         await fake.post(*events)
         await settled(fake, work, lane)
 
-        listed = await operator.listed()
-        assert [line.split()[:2] for line in listed] == [[COUNT, "paused"], ["bench.tally", "running"]]
-        assert "by ann: the bank is down" in listed[0]
-        shown = await operator.line("status", COUNT)
+        handlers = await listed(operator)
+        assert [line.split()[:2] for line in handlers] == [[COUNT, "paused"], ["bench.tally", "running"]]
+        assert "by ann: the bank is down" in handlers[0]
+        shown = await line(operator, "status", COUNT)
         assert (shown["state"], shown["who"], shown["why"]) == ("paused", "ann", "the bank is down")
         assert (shown["waiting"], shown["keys"], shown["attempts"]) == ({"paused": 6}, 3, 0)
         assert shown["breakers"] == {"closed": 1}
         assert "messages that wait  6 paused, of 3 keys" in (await operator.run("status", COUNT)).stdout
 
-        resumed = await operator.line("resume", COUNT, "--why", "it is back")
+        resumed = await line(operator, "resume", COUNT, "--why", "it is back")
         assert (resumed["holds_in"], resumed["of"], resumed["state"]) == (2, 2, "running")
         await fake.until(lambda: len(work.hooks.calls) == 6)
         await finish(fake, work, lane, events)
@@ -144,15 +123,15 @@ async def test_an_unannounced_schema_is_shown_until_it_is_announced(fake: FakeWo
     async with an_operator(fake, codecs=avro_codecs(schemas)) as (operator, lane, work):
         await fake.post(newer(fake.event(work, "a", 0), "a", 0))
         await settled(fake, work, lane)
-        listed = await operator.listed()
-        assert all(f"not announced: schema {unknown}" in line for line in listed)
-        assert len(listed) == 2
+        handlers = await listed(operator)
+        assert all(f"not announced: schema {unknown}" in line for line in handlers)
+        assert len(handlers) == 2
         shown = (await operator.run("status", COUNT)).stdout
         assert "messages that wait  1 schema, of 1 keys" in shown
         assert f"1 key waits for schema {unknown}, for {COUNT}, since 20" in shown
-        (told,) = (await operator.line("status", COUNT))["schemas"]
+        (told,) = (await line(operator, "status", COUNT))["schemas"]
         assert (told["schema"], told["keys"]) == (unknown, 1)
         schemas.add(MADE_NEWER)
         await fake.until(lambda: work.hooks.calls == [("a", 0)] and not lane.lane.backlog)
-        assert (await operator.line("status", COUNT))["schemas"] == []
+        assert (await line(operator, "status", COUNT))["schemas"] == []
         await lane.stop()

@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
+from lane_commands import Pages, command_line
 from lane_scenes import opened, post, rows_of, stopped, until_so
 from lane_worlds import FakeWorld
-from test_lane_desk_commands import Pages
 from test_lane_order_saga import Workload, order
-from test_lane_saga_commands import WHY, Operator
+from test_lane_saga_commands import WHY
 
 from agents.choreographies import stock_keeping
 from agents.commands import OrderSubmitted, ReleaseStock
@@ -17,12 +17,10 @@ from agents.messages import StockReceived
 from agents.order_saga import orchestrated
 from streams.claims.claim import DATAREF
 from streams.cli import saga as commands
-from streams.http import HttpServer
 from streams.model.choreography import choreography
 from streams.ports import Outgoing
 from streams.saga.definition import Backoff
 from streams.staging.outcomes import Outcomes
-from streams.web.site.routes import site
 from tables.orders import ORDERS
 from tables.sagas import ORDER_SAGAS
 from tables.stock import STOCK
@@ -73,8 +71,7 @@ async def test_one_command_settles_an_order_whose_release_is_unreadable(
     assert (await rows_of(fake, STOCK))["apple"].reserved == UNITS
     assert not (await rows_of(fake, ORDERS))["poor"].reason
 
-    async with site(Pages(fake, lane.lane)) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
-        operator = Operator(server.url, fake)
+    async with command_line(fake, Pages(fake, lane.lane), "saga") as operator:
         shown = (await operator.run("show", "order:poor")).stdout
         assert "Mend why reserve_inventory failed" in shown
         assert f"look for a dead letter of {ReleaseStock.TOPIC}" in shown

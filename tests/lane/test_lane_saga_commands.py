@@ -2,25 +2,20 @@
 back.
 """
 
-import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
-from click.testing import Result
+from lane_commands import CommandLine, Pages, command_line
 from lane_sagas import LeaveSeat, PrintTicket, Seat, TakeSeat, TripReply, TripTransition, TripWanted
+from lane_scenes import until_so
 from lane_worlds import FakeWorld
-from test_lane_desk_commands import Pages
 from test_lane_sagas import post, rows
-from typer.testing import CliRunner
 
 from streams.cli import saga as commands
-from streams.cli.main import app
 from streams.errors import PermanentError
-from streams.http import HttpServer
 from streams.model.choreography import Choreography, choreography, on
 from streams.model.handlers import Service
 from streams.model.table import Table
@@ -30,7 +25,6 @@ from streams.saga.messages import Repair
 from streams.saga.participant import Answer, Participant, done, later
 from streams.saga.participation import Participation
 from streams.saga.state import SagaRow
-from streams.web.site.routes import site
 
 
 class TripRepair(Repair, frozen=True, kw_only=True):
@@ -112,15 +106,11 @@ def errands(clock: Any) -> Errands:
 
 async def until_they_stand(fake: FakeWorld, expected: dict[str, str]) -> None:
     """Wait until the sagas have these statuses, by key."""
-    done: list[bool] = []
 
-    async def watch() -> None:
-        while {key: row.status for key, row in (await rows(fake)).items()} != expected:
-            await fake.clock.sleep(0.05)
-        done.append(True)
+    async def stand() -> bool:
+        return {key: row.status for key, row in (await rows(fake)).items()} == expected
 
-    fake.spawn(watch())
-    await fake.until(lambda: done)
+    await until_so(fake, stand)
 
 
 async def stuck(fake: FakeWorld) -> tuple[Errands, Any]:
@@ -140,46 +130,26 @@ REFUSED, NOTHING, UNFINISHED = 1, 3, 4
 WHY = ("--why", "paper is in", "--who", "ann")
 
 
-class Operator:
-    """The command line; time goes on while it waits."""
-
-    def __init__(self, url: str, world: FakeWorld) -> None:
-        self._url = url
-        self._world = world
-
-    async def run(self, *arguments: str) -> Result:
-        words = ["saga", *arguments, "--worker", self._url]
-        task = asyncio.create_task(asyncio.to_thread(CliRunner().invoke, app, words))
-        await self._world.until(task.done)
-        return task.result()
-
-    async def lines(self, *arguments: str) -> list[Any]:
-        """What the command prints as JSON; the lane's log goes there as well."""
-        said = (await self.run(*arguments, "--json")).stdout.splitlines()
-        found = [json.loads(line) for line in said if line.startswith("{")]  # a log may be for people
-        return [line for line in found if "event" not in line]
-
-
 @pytest.fixture
-async def stands(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Operator, Any]]:
+async def stands(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[CommandLine, Any]]:
     """An operator at the pages of a worker, and what the sagas there need."""
     monkeypatch.setattr(commands, "PAUSE", 0.01)
     work, lane = await stuck(fake)
-    async with site(Pages(fake, lane.lane)) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
-        yield Operator(server.url, fake), work
+    async with command_line(fake, Pages(fake, lane.lane), "saga") as operator:
+        yield operator, work
 
 
 @pytest.fixture
-def operator(stands: tuple[Operator, Any]) -> Operator:
+def operator(stands: tuple[CommandLine, Any]) -> CommandLine:
     return stands[0]
 
 
 @pytest.fixture
-def work(stands: tuple[Operator, Any]) -> Any:
+def work(stands: tuple[CommandLine, Any]) -> Any:
     return stands[1]
 
 
-async def test_sagas_are_listed_and_shown_with_their_timeline(fake: FakeWorld, operator: Operator) -> None:
+async def test_sagas_are_listed_and_shown_with_their_timeline(fake: FakeWorld, operator: CommandLine) -> None:
     found = await operator.lines("list")
     assert {saga["id"]: saga["status"] for saga in found} == {
         **{f"trip:{key}": "failed" for key in "abcd"},
@@ -211,7 +181,7 @@ async def test_sagas_are_listed_and_shown_with_their_timeline(fake: FakeWorld, o
     assert [step["status"] for step in plain["steps"]] == ["completed", "failed"]
 
 
-async def test_a_failed_saga_is_retried_to_its_end(fake: FakeWorld, operator: Operator, work: Any) -> None:
+async def test_a_failed_saga_is_retried_to_its_end(fake: FakeWorld, operator: CommandLine, work: Any) -> None:
     retried = await operator.run("retry", "trip:a", *WHY)
     assert retried.exit_code == 0, retried.output
     assert "failed -> started: ticket retried: paper is in (ann)" in retried.stdout
@@ -221,7 +191,7 @@ async def test_a_failed_saga_is_retried_to_its_end(fake: FakeWorld, operator: Op
 
 
 async def test_steps_are_skipped_and_done_and_sagas_called_off(
-    fake: FakeWorld, operator: Operator, work: Any
+    fake: FakeWorld, operator: CommandLine, work: Any
 ) -> None:
     (skipped,) = await operator.lines("skip", "trip:a", "ticket", *WHY)
     assert (skipped["settled"]["detail"], skipped["saga"]["status"]) == (
@@ -235,7 +205,7 @@ async def test_steps_are_skipped_and_done_and_sagas_called_off(
     assert not work.printer.printed
 
 
-async def test_what_is_refused_says_so_and_changes_nothing(operator: Operator) -> None:
+async def test_what_is_refused_says_so_and_changes_nothing(operator: CommandLine) -> None:
     result = await operator.run("cancel", "trip:a", *WHY)
     assert result.exit_code == REFUSED
     assert "cancel refused: trip:a cannot go back: ticket may have been done" in result.stdout
@@ -258,7 +228,7 @@ async def test_what_is_refused_says_so_and_changes_nothing(operator: Operator) -
     ],
 )
 async def test_what_cannot_be_asked_is_an_error(
-    fake: FakeWorld, operator: Operator, words: tuple[str, ...], says: str
+    fake: FakeWorld, operator: CommandLine, words: tuple[str, ...], says: str
 ) -> None:
     result = await operator.run(*words)
     assert result.exit_code == 1
@@ -266,13 +236,13 @@ async def test_what_cannot_be_asked_is_an_error(
     assert await fake.records(TripRepair.TOPIC) == []
 
 
-async def test_options_that_say_nothing_are_refused(operator: Operator) -> None:
+async def test_options_that_say_nothing_are_refused(operator: CommandLine) -> None:
     assert (await operator.run("list", "--older-than", "soon")).exit_code == 2
     assert (await operator.run("retry", "trip:a")).exit_code == 2, "a reason is needed"
 
 
 async def test_one_that_does_not_wait_says_where_to_look(
-    operator: Operator, monkeypatch: pytest.MonkeyPatch
+    operator: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = await operator.run("retry", "trip:a", "--no-wait", *WHY)
     assert (asked.exit_code, "steadfaust saga show trip:a" in asked.stdout) == (0, True)

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from lane_commands import Pages, command_line
 from lane_sagas import (
     TRIPS,
     GiveMoneyBack,
@@ -21,17 +22,13 @@ from lane_sagas import (
 )
 from lane_scenes import opened, post, rows_of, stopped
 from lane_worlds import FakeWorld
-from test_lane_desk_commands import Pages
-from test_lane_saga_commands import Operator
 
-from streams.http import HttpServer
 from streams.model.layout import dead_letter_topic
 from streams.ports import Record
 from streams.saga.definition import Saga, saga
 from streams.saga.outline import Outline
 from streams.saga.state import SagaRow
 from streams.web.overview.health import not_yet
-from streams.web.site.routes import site
 
 #: A timeout over all that a test does, in seconds.
 LONG = 600.0
@@ -194,11 +191,10 @@ async def test_health_and_pages_say_that_sagas_wait(fake: FakeWorld) -> None:
     await fake.settled(TripReply.TOPIC)
     pages = Pages(fake, lane.lane)
     pages.application = fake.cut_into(trips(fake.clock, participants=False, versions=(deleted(),)), lanes=1)
-    async with site(pages) as served, HttpServer(served) as server:  # type: ignore[arg-type]
-        operator = Operator(server.url, fake)
+    async with command_line(fake, pages, "saga") as operator:
         listed = await operator.lines("list")
         (shown,) = await operator.lines("show", listed[0]["id"])
-        ready = asyncio.create_task(asyncio.to_thread(httpx.get, f"{server.url}/health/ready"))
+        ready = asyncio.create_task(asyncio.to_thread(httpx.get, f"{operator.url}/health/ready"))
         await fake.until(ready.done)
     assert all("other steps of version 1: step extra is gone" in each["blocked"] for each in listed)
     assert shown["saga"]["blocked"] == listed[0]["blocked"]

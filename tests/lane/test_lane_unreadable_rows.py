@@ -1,6 +1,5 @@
 """A row that cannot be read stops its key, not the lane."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,26 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from lane_checker import counts, latest
+from lane_commands import Pages, command_line
 from lane_desk import letters, operations_log
 from lane_scenes import counter
 from lane_workloads import Workload, avro_codecs, counting
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
-from test_lane_desk_commands import Pages
-from typer.testing import CliRunner
 
-from streams.cli.main import app
 from streams.cli.workers import NoAnswer
-from streams.http import HttpServer
 from streams.model.codecs import AvroCodec, Schemas, decode_row
 from streams.model.envelope import new_headers
 from streams.model.operations import ROW_OPERATION, RowCommand, RowOperation, encode_operation
 from streams.model.row_keys import row_key
 from streams.policy.assignment import Assignment
 from streams.web.overview.overview import warnings
-from streams.web.site.routes import site
 
 #: Values of a row that nobody can read, with what is said of them.
 SPOILT = {
@@ -144,16 +138,9 @@ async def an_operator(fake: FakeWorld) -> AsyncIterator[tuple[Any, Workload, Run
     await fake.settled(work.source)
     pages = Pages(fake, running.lane)
     pages.assignment = Assignment(owners={0: "here"}, topics=tuple(fake.app.sources))
-    async with site(pages) as pages_of, HttpServer(pages_of) as server:  # type: ignore[arg-type]
-
-        async def run(*words: str) -> Result:
-            command = asyncio.to_thread(CliRunner().invoke, app, [*words, "--worker", server.url])
-            task = asyncio.create_task(command)
-            await fake.until(task.done)
-            return task.result()
-
+    async with command_line(fake, pages) as operator:
         assert len(warnings(pages)) == 1  # type: ignore[arg-type]
-        yield run, work, running
+        yield operator.run, work, running
         assert not warnings(pages)  # type: ignore[arg-type]
 
 
