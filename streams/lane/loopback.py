@@ -68,7 +68,7 @@ class Loopback:
         entry = arrival.entry
         if entry.looped is None:
             return
-        sent, entry.looped, now = entry.looped, None, self._clock.now()
+        sent, now = entry.take_looped(), self._clock.now()
         at, until, most = 0, perf_counter() + TURN, min(MOST, self._limit() - 1)
         while at < min(len(sent), most) and perf_counter() < until:
             tp, outgoing = entry.sends[sent[at].number]
@@ -76,8 +76,7 @@ class Loopback:
                 marked = outgoing._replace(headers=[*outgoing.headers, self._mark])
                 entry.sends[sent[at].number] = (tp, marked)
                 entry.messages += 1
-                sent += entry.looped or []
-                entry.looped = None
+                sent += entry.take_looped()
             at += 1
 
     def _handle(self, entry: Entry, tp: TP, outgoing: Outgoing, sent: Sent, now: float) -> bool:
@@ -125,8 +124,7 @@ class Loopback:
 
     def _take_back(self, entry: Entry, mark: tuple[int, int]) -> None:
         """Drop what was staged for a message, and what it sends to this lane."""
-        for number, message_id in entry.looped or ():
+        for number, message_id in entry.take_looped():
             tp, outgoing = entry.sends[number]
             self._loops.remove_sent(tp.topic, outgoing.key or b"", message_id)
-        entry.looped = None
         self._staging.take_back(entry, mark)

@@ -93,6 +93,11 @@ class Entry:
         self.done = False
         self.in_commit = False
 
+    def take_looped(self) -> list[Sent]:
+        """Give the messages that its lane may handle now, and keep them no longer."""
+        looped, self.looped = self.looped, None
+        return looped or []
+
     @property
     def weight(self) -> int:
         """Bytes that it and what it decided take in memory, about."""
