@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from lane_workloads import Workload
 from lane_worlds import Post, World
 
 from streams.lane.host import LaneHost
@@ -39,10 +38,6 @@ class Starts:
 
 async def opened(world: World, host: LaneHost) -> None:
     await world.until(lambda: all(lane.state == "open" for lane in host.lanes.values()))
-
-
-def some(world: World, work: Workload, numbers: range) -> list[Post]:
-    return [world.event(work, key, i) for i in numbers for key in "abcdefgh"]
 
 
 def of_lane(world: World, events: list[Post], lane: int) -> list[Post]:

@@ -5,9 +5,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lane_checker import check_positions, latest
-from lane_failing import PATIENT, QUICK, waiting
-from lane_workloads import Carrying, chained
+from lane_checker import check_positions, check_store, latest
+from lane_failing import PATIENT, QUICK, nothing_waits, waiting
+from lane_workloads import Workload, chained
 from lane_worlds import Post, World
 
 from streams.claims.checks import ClaimChecks
@@ -25,7 +25,7 @@ THRESHOLD = 1000
 
 
 class Parcels:
-    def __init__(self, world: World, work: Carrying, *, in_flight: int = 1 << 20, blobs: Any = None) -> None:
+    def __init__(self, world: World, work: Workload, *, in_flight: int = 1 << 20, blobs: Any = None) -> None:
         """`blobs` is a bucket in memory unless given."""
         self.world = world
         self.work = work
@@ -51,9 +51,9 @@ class Parcels:
         return post
 
     async def made(self, key: str, i: int, text: str) -> Post:
-        topic = self.work.sent.TOPIC
+        topic = self.work.source
         codec = self.world.app.message_codecs[topic]
-        data = codec.encode(self.work.sent(k=key, i=i, text=text))
+        data = codec.encode(self.work.made(k=key, i=i, text=text))
         headers = new_headers(topic, key, source="outside", time=1e9, message_id=f"{key}-{i}")
         if len(data) > THRESHOLD:
             claim = claim_of(BUCKET, topic, f"{key}-{i}", data)
@@ -63,11 +63,22 @@ class Parcels:
 
     async def settled(self) -> None:
         """Wait until all has been handled, also what waits, and what that sent as well."""
-        for topic in (self.work.sent.TOPIC, self.work.kept.TOPIC):
+        for topic in (self.work.source, self.work.output):
             await self.world.settled(topic)
             async with asyncio.timeout(BOUND):
                 while await waiting(self.world):
                     await self.world._tick()
+
+    async def stop(self, lane: Any) -> None:
+        await self.settled()
+        await lane.stop()
+
+    async def finish(self, lane: Any, **allowed: Any) -> None:
+        """Settle, stop, and check everything."""
+        await self.stop(lane)
+        await self.check(**allowed)
+        await check_store(self.world)
+        await nothing_waits(self.world)
 
     async def payload(self, record: Record) -> bytes:
         claim = claim_in(dict(record.headers))
@@ -78,7 +89,7 @@ class Parcels:
         return await self.blobs.get(claim.name)
 
     async def passed_on(self) -> list[dict[str, Any]]:
-        return [json.loads(await self.payload(r)) for r in await self.world.records(self.work.kept.TOPIC)]
+        return [json.loads(await self.payload(r)) for r in await self.world.records(self.work.output)]
 
     async def row(self, table: str, key: str) -> dict[str, Any]:
         for (_, row), value in (await latest(self.world, table)).items():

@@ -203,28 +203,9 @@ def _made(prefix: str, version: int, wants_colour: bool) -> type[Message]:
     return Coloured if wants_colour else Made
 
 
-@dataclass(frozen=True)
-class Carrying:
-    """Parcels of any size: what is sent in, and what it is passed on as and read again."""
-
-    wiring: Choreography
-    sent: type[Message]
-    kept: type[Message]
-    hooks: Hooks
-    resources: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def source(self) -> str:
-        return self.sent.TOPIC
-
-    @property
-    def output(self) -> str:
-        return self.kept.TOPIC
-
-
 def carrying(
     prefix: str, *, ask: Ask | None = None, order_by: Callable[[Any], str] | None = None
-) -> Carrying:
+) -> Workload:
     """Count parcels by key and pass their text on; a second handler reads what was passed on, and counts it
     beside a digest of all texts. With `ask` the first handler is async and waits for it.
     """
@@ -271,7 +252,7 @@ def carrying(
         return outcome(row=Count(n=row.n + 1, text=chained(row.text, event.text)))
 
     wiring = choreography(on(Sent, keep), on(Kept, note))
-    return Carrying(wiring, Sent, Kept, hooks, {} if ask is None else {"ask": ask})
+    return Workload(wiring, Sent, Kept, hooks, {} if ask is None else {"ask": ask})
 
 
 def chained(digest: str, text: str) -> str:

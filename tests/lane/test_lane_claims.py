@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from lane_checker import check_store, counts, dead_letters, latest
+from lane_checker import counts, dead_letters, latest
 from lane_failing import PATIENT, QUICK
 from lane_parcels import BUCKET, Parcels
-from lane_workloads import Carrying, carrying
+from lane_scenes import POINTS
+from lane_workloads import Workload, carrying
 from lane_worlds import FakeWorld, Post, World
 
 from streams.claims.claim import DATAREF, SHA256, Claim, claim_in, with_claim
@@ -21,11 +22,10 @@ from streams.testing.blobs import MemoryBlobs
 from streams.testing.faults import LaneKilled
 
 LARGE, SMALL = 50_000, 10
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
 
 async def begun(
-    world: World, work: Carrying | None = None, *, sleep: Any = None, in_flight: int = 1 << 20, **options: Any
+    world: World, work: Workload | None = None, *, sleep: Any = None, in_flight: int = 1 << 20, **options: Any
 ) -> Parcels:
     """A world with parcels, in which no lane runs yet; `sleep` is how a request of the bucket waits."""
     blobs = MemoryBlobs(BUCKET, now=world.clock.now, sleep=sleep or world.clock.sleep)
@@ -48,20 +48,8 @@ async def made(parcels: Parcels) -> tuple[Post, Claim]:
     return made, claim
 
 
-async def stop(parcels: Parcels, lane: Any) -> None:
-    await parcels.settled()
-    await lane.stop()
-
-
-async def finish(parcels: Parcels, lane: Any) -> None:
-    """Settle, stop, and check everything."""
-    await stop(parcels, lane)
-    await parcels.check()
-    await check_store(parcels.world)
-
-
 async def buried(parcels: Parcels) -> dict[str, bytes]:
-    await stop(parcels, await parcels.world.open())
+    await parcels.stop(await parcels.world.open())
     (letter,) = await dead_letters(parcels.world, parcels.work.source)
     return dict(letter.headers)
 
@@ -75,7 +63,7 @@ async def by_reference(parcels: Parcels) -> list[bool]:
 async def test_the_large_goes_by_reference_and_handlers_see_the_payload(world: World) -> None:
     parcels = await begun(world)
     await post(parcels, "a", SMALL, LARGE, SMALL, LARGE)
-    await finish(parcels, await world.open())
+    await parcels.finish(await world.open())
     assert await by_reference(parcels) == [False, True, False, True]
     out = await world.records(parcels.work.output)
     headers = dict(out[1].headers)
@@ -91,7 +79,7 @@ async def test_a_sync_handler_may_make_much_of_little(world: World) -> None:
     parcels = await begun(world)
     parcels.work.hooks.passed = lambda event: event.text.ljust(LARGE, ".")
     await post(parcels, "ab", 0, 0, 0)
-    await stop(parcels, await world.open())
+    await parcels.stop(await world.open())
     texts = [*parcels.sent["a"], *parcels.sent["b"]]
     assert sorted(each["text"].rstrip(".") for each in await parcels.passed_on()) == sorted(texts)
     assert await by_reference(parcels) == [True] * 6
@@ -105,15 +93,15 @@ async def test_an_async_handler_sees_payloads_and_sends_them(world: World) -> No
 
     parcels = await begun(world, carrying(world.name, ask=ask))
     await post(parcels, "abc", SMALL, LARGE, SMALL, LARGE)
-    await finish(parcels, await world.open())
+    await parcels.finish(await world.open())
 
 
 async def test_a_message_marked_binary_goes_by_reference_however_small(fake: FakeWorld) -> None:
     work = carrying(fake.name)
-    work.kept.BINARY = True
+    work.counted.BINARY = True
     parcels = await begun(fake, work)
     await parcels.post("a", 0)
-    await finish(parcels, await fake.open())
+    await parcels.finish(await fake.open())
     assert await by_reference(parcels) == [True]
 
 
@@ -133,7 +121,7 @@ async def test_a_key_keeps_its_order_whatever_the_sizes(world: World) -> None:
     await world.until(lambda: ("b", 4) in parcels.work.hooks.calls)
     assert ("a", 0) not in parcels.work.hooks.calls, "a small key waits for no download of another"
     answers.set()
-    await finish(parcels, lane)
+    await parcels.finish(lane)
 
 
 async def test_downloads_and_uploads_of_different_keys_overlap(world: World) -> None:
@@ -149,7 +137,7 @@ async def test_downloads_and_uploads_of_different_keys_overlap(world: World) -> 
     lane = await world.open()
     await world.until(lambda: parcels.blobs.requests == {"put": 8 + 8, "get": 2 * 8})
     together = False
-    await finish(parcels, lane)
+    await parcels.finish(lane)
 
 
 async def test_payloads_in_memory_are_bounded_in_bytes_and_in_number(fake: FakeWorld) -> None:
@@ -162,7 +150,7 @@ async def test_payloads_in_memory_are_bounded_in_bytes_and_in_number(fake: FakeW
     lane = await fake.open()
     await fake.until(lambda: bool(held))
     assert lane.lane.backlog <= 4
-    await finish(parcels, lane)
+    await parcels.finish(lane)
     assert parcels.blobs.most_at_once == 3
     assert max(held) <= 3 * (LARGE + 100)
     assert min(held) >= LARGE, "what a handler is at is held"
@@ -178,7 +166,7 @@ async def test_what_sync_handlers_make_of_little_is_bounded_too(fake: FakeWorld)
     lane = await fake.open()
     await fake.until(lambda: parcels.checks.held.held > 0)
     assert lane.lane.counters.handled == 0
-    await stop(parcels, lane)
+    await parcels.stop(lane)
     assert len(await parcels.passed_on()) == 40
     assert parcels.blobs.most_at_once == 3
     assert parcels.checks.held.held == 0
@@ -192,7 +180,7 @@ async def test_a_duplicate_costs_no_download(world: World) -> None:
     await world.until(lambda: lane.lane.counters.duplicates == 2)
     await world.post(post)
     await world.until(lambda: lane.lane.counters.duplicates == 3)
-    await finish(parcels, lane)
+    await parcels.finish(lane)
     assert parcels.blobs.requests["get"] == 3, "one for each handler that runs, one by the check"
 
 
@@ -203,7 +191,7 @@ async def test_a_misrouted_message_is_sent_on_without_its_payload(world: World) 
     await world.post(post._replace(partition=1 - post.partition))
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.misrouted == 1)
-    await finish(parcels, lane)
+    await parcels.finish(lane)
 
 
 # -- when it does not work ----------------------------------------------------------------------------------
@@ -219,7 +207,7 @@ async def test_a_key_waits_in_order_while_the_store_is_down(world: World) -> Non
     assert parcels.blobs.requests["get"] == 3, "one and two immediate retries, none for what waits behind"
     assert parcels.work.hooks.calls == [("b", 0)]
     parcels.blobs.down = False
-    await finish(parcels, lane)
+    await parcels.finish(lane)
     (shown,) = (await world.records(retry_topic(parcels.work.source, 1)))[:1]
     assert (shown.value, DATAREF in dict(shown.headers)) == (b"", True)
     assert await dead_letters(world, parcels.work.source) == []
@@ -238,7 +226,7 @@ async def test_a_long_outage_opens_the_breaker_instead_of_burying_messages(fake:
     assert await dead_letters(fake, parcels.work.source) == []
     assert parcels.blobs.requests["get"] < 120, "then a few probes, no more"
     parcels.blobs.down = False
-    await finish(parcels, lane)
+    await parcels.finish(lane)
 
 
 async def test_an_upload_that_fails_leaves_nothing_of_the_outcome(world: World) -> None:
@@ -252,7 +240,7 @@ async def test_an_upload_that_fails_leaves_nothing_of_the_outcome(world: World) 
     assert await counts(world) == {"a": 1}, "the first one only"
     parcels.blobs.down = False
     await world.until(lambda: ("a", 2) in parcels.work.hooks.calls)
-    await stop(parcels, lane)
+    await parcels.stop(lane)
     out = await parcels.passed_on()
     assert [(each["n"], each["text"].rstrip(".")) for each in out] == list(enumerate(parcels.sent["a"], 1))
     assert await counts(world) == {"a": 3}
@@ -324,7 +312,7 @@ async def test_an_unknown_schema_is_awaited_before_the_payload_is_fetched(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parcels = await begun(fake)
-    codec = fake.app.message_codecs[parcels.work.sent.TOPIC]
+    codec = fake.app.message_codecs[parcels.work.source]
 
     def require(fingerprint: bytes | None) -> None:
         raise UnknownSchema("f" * 16)
@@ -336,7 +324,7 @@ async def test_an_unknown_schema_is_awaited_before_the_payload_is_fetched(
     assert parcels.blobs.requests["get"] == 0
     assert lane.lane.backlog == 0
     monkeypatch.undo()
-    await finish(parcels, lane)
+    await parcels.finish(lane)
 
 
 async def test_a_finer_order_is_known_only_with_the_payload(world: World) -> None:
@@ -363,7 +351,7 @@ async def test_a_finer_order_is_known_only_with_the_payload(world: World) -> Non
     assert {3, 5}.isdisjoint(i for _, i in parcels.work.hooks.calls), "they go behind the first"
     down = False
     await world.until(lambda: ("a", 5) in parcels.work.hooks.calls)
-    await stop(parcels, lane)
+    await parcels.stop(lane)
     order = [each["i"] for each in await parcels.passed_on()]
     assert [i for i in order if i % 2] == [1, 3, 5]
     assert [i for i in order if not i % 2] == [2, 4]
@@ -381,7 +369,7 @@ async def test_a_crash_before_the_commit_leaves_no_reference_without_object(
     await post(parcels, "ab", SMALL, LARGE, SMALL, LARGE)
     world.faults.kill_at(point, 2)
     await world.lane().killed()
-    await stop(parcels, await world.open(stores=world.stores() if wiped else None))
+    await parcels.stop(await world.open(stores=world.stores() if wiped else None))
     await parcels.check()
 
 
@@ -421,7 +409,7 @@ async def test_a_crash_at_a_transfer_leaves_an_orphan_at_most(
     blobs.requests.clear()
     blobs.kill = (kind, nth, when)
     await fake.lane().killed()
-    await finish(parcels, await fake.open())
+    await parcels.finish(await fake.open())
     assert len(blobs.names) == 8, "the ids of a rerun are the same, and so are the objects"
     assert parcels.checks.held.held == 0
     assert parcels.checks.in_flight.held == 0
@@ -434,7 +422,7 @@ async def test_a_rerun_that_decides_otherwise_makes_another_object(fake: FakeWor
     fake.faults.kill_at("staged")
     await fake.lane().killed()
     parcels.work.hooks.passed = lambda event: "second".ljust(LARGE)
-    await stop(parcels, await fake.open())
+    await parcels.stop(await fake.open())
     (out,) = await parcels.passed_on()
     assert out["text"].startswith("second")
     assert len(parcels.blobs.names) == 2
@@ -451,14 +439,14 @@ async def test_stopping_a_lane_lets_go_of_what_it_holds(fake: FakeWorld) -> None
     await fake.turns()
     assert parcels.checks.held.held == parcels.checks.in_flight.held == 0
     parcels.blobs.slow = 0.0
-    await finish(parcels, await fake.open())
+    await parcels.finish(await fake.open())
 
 
 async def test_rows_name_each_object_once_with_the_time(world: World) -> None:
     parcels = await begun(world)
     await post(parcels, "a", LARGE, SMALL)
     began = world.clock.now()
-    await finish(parcels, await world.open())
+    await parcels.finish(await world.open())
     rows = await latest(world, "claims")
     assert {name.decode() for _, name in rows} == set(parcels.blobs.names)
     assert len(rows) == 2

@@ -3,12 +3,11 @@
 from typing import Any
 
 import pytest
-from lane_checker import check_store, dead_letters
-from lane_failing import LATER, QUICK, Failing, expiring, letters_of, nothing_waits, pass_time
-from lane_parcels import THRESHOLD, Parcels
+from lane_checker import dead_letters
+from lane_failing import LATER, QUICK, Failing, expiring, letters_of, pass_time
+from lane_parcels import THRESHOLD
 from lane_pausing import asked
 from lane_worlds import FakeWorld, World
-from test_lane_claims import stop
 from test_lane_desk_claims import begun
 
 from streams.errors import TransientError
@@ -17,13 +16,6 @@ from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
 
 LARGE = 2 * THRESHOLD
-
-
-async def finish(parcels: Parcels, lane: Any, **allowed: Any) -> None:
-    await stop(parcels, lane)
-    await parcels.check(**allowed)
-    await check_store(parcels.world)
-    await nothing_waits(parcels.world)
 
 
 # -- turns ------------------------------------------------------------------------------------------------
@@ -39,7 +31,7 @@ async def test_a_message_past_its_deadline_is_not_fetched(world: World) -> None:
     lane = await world.open()
     await world.until(lambda: ("a", 2) in parcels.work.hooks.calls)
     assert parcels.blobs.requests["get"] == 0
-    await finish(parcels, lane)
+    await parcels.finish(lane)
     (letter,) = await letters_of(world, parcels.work)
     assert (letter["ce_id"], letter["dlq-error-type"]) == (b"a-1", b"MessageExpired")
 
@@ -69,7 +61,7 @@ async def test_payloads_for_a_paused_handler_are_fetched_at_its_resumption(fake:
     assert (parcels.blobs.requests["get"], parcels.work.hooks.calls) == (0, [])
     await asked(fake, HandlerCommand.RESUME, "bench.keep")
     await fake.until(lambda: len(parcels.work.hooks.calls) == 4)
-    await finish(parcels, lane, order_of=lambda i: str(i % 2))
+    await parcels.finish(lane, order_of=lambda i: str(i % 2))
 
 
 async def test_what_is_fetched_again_stays_within_the_bound_in_number(fake: FakeWorld) -> None:
@@ -84,7 +76,7 @@ async def test_what_is_fetched_again_stays_within_the_bound_in_number(fake: Fake
     parcels.blobs.slow, parcels.blobs.most_at_once = 0.3, 0
     await fake.until(lambda: len(parcels.work.hooks.calls) == 40)
     assert parcels.blobs.most_at_once == 4
-    await finish(parcels, lane)
+    await parcels.finish(lane)
 
 
 async def test_what_follows_a_retry_is_fetched_when_there_is_room(fake: FakeWorld) -> None:
@@ -105,7 +97,7 @@ async def test_what_follows_a_retry_is_fetched_when_there_is_room(fake: FakeWorl
     parcels.blobs.slow = 0.1
     await fake.until(lambda: all(failing.of(f"k{n}", 1) for n in range(10)))
     assert parcels.blobs.most_at_once == 2
-    await finish(parcels, lane)
+    await parcels.finish(lane)
 
 
 # -- attempts ---------------------------------------------------------------------------------------------
@@ -118,7 +110,7 @@ async def test_failing_uploads_take_as_many_attempts_as_anything_else(world: Wor
     await parcels.post("a", 0)
     lane = await world.open()
     await world.until(lambda: lane.lane.counters.dead_letters == 1)
-    await stop(parcels, lane)
+    await parcels.stop(lane)
     assert parcels.blobs.requests["put"] == QUICK.max_attempts
     (letter,) = await letters_of(world, parcels.work)
     assert letter["dlq-error-type"] == b"BlobsUnavailable"
@@ -135,7 +127,7 @@ async def test_what_failed_before_an_upload_counts_among_the_attempts(world: Wor
     await world.until(lambda: lane.lane.counters.retries == 1)
     assert parcels.blobs.requests["put"] == 1
     parcels.blobs.down = False
-    await stop(parcels, lane)
+    await parcels.stop(lane)
     assert await dead_letters(world, parcels.work.source) == []
     assert len(await parcels.passed_on()) == 1
 
@@ -169,4 +161,4 @@ async def test_what_is_sorted_in_costs_no_probe(fake: FakeWorld, large: int) -> 
     busy, over = False, fake.clock.now()
     await fake.until(lambda: ("a", 5) in parcels.work.hooks.calls)
     assert fake.clock.now() - over < breaker.probe_timeout / 2
-    await finish(parcels, lane)
+    await parcels.finish(lane)

@@ -6,19 +6,13 @@ from typing import Any
 
 import pytest
 from lane_checker import check, check_positions, check_store, counts
+from lane_scenes import POINTS, some
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
 from streams.testing.broker import Fault
 from streams.testing.faults import Pause, ScriptedFaults
-
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
-KEYS = ("a", "b", "c", "d")
-
-
-def some(world: World, work: object, numbers: range) -> list[Post]:
-    return [world.event(work, key, i) for i in numbers for key in KEYS]
 
 
 def running(*names: str) -> set[str]:

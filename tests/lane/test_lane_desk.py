@@ -20,7 +20,7 @@ from lane_desk import (
 )
 from lane_failing import nothing_waits, started
 from lane_pausing import asked
-from lane_scenes import until_so
+from lane_scenes import POINTS, until_so
 from lane_workloads import Workload, asking, counting
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
@@ -39,7 +39,6 @@ from streams.staging.changes import DEAD_LETTERS_BY_AGE
 EXPIRING = {"dead_letter_retention": 100.0, "inbox_retention": 1e6}
 REPLAY = LetterCommand.REPLAY
 HOLDING = RetryPolicy(delays=(), hold_while_dead=True)
-POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
 
 async def with_a_letter(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
 from lane_failing import finish, started
-from lane_hosts import host_of, of_lane, some
+from lane_hosts import host_of, of_lane
+from lane_pausing import some
 from lane_workloads import Workload, asking, avro_codecs, counting, reminding
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs

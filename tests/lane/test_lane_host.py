@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from lane_checker import check, check_store, counts
-from lane_hosts import Starts, host_of, of_lane, opened, some
+from lane_hosts import Starts, host_of, of_lane, opened
+from lane_pausing import some
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, World
 

@@ -145,17 +145,10 @@ async def parcels(
     await blobs.close()
 
 
-async def finish(parcels: Parcels, lane: Any) -> None:
-    await parcels.settled()
-    await lane.stop()
-    await parcels.check()
-    await check_store(parcels.world)
-
-
 async def test_parcels_to_5_mb_come_out_as_they_went_in(parcels: Parcels) -> None:
     for i in range(14):
         await parcels.post("abc"[i % 3], i, min(10 ** (i % 7 + 1), 5_000_000))
-    await finish(parcels, await parcels.world.open())
+    await parcels.finish(await parcels.world.open())
 
 
 @pytest.mark.landing
@@ -170,7 +163,7 @@ async def test_an_outage_of_s3_neither_loses_nor_doubles_anything(s3: Stack, par
         await parcels.world.until(lambda: lane.lane.counters.retries >= 1)
     finally:
         await asyncio.to_thread(s3.start_process, "s3")
-    await finish(parcels, lane)
+    await parcels.finish(lane)
 
 
 @pytest.mark.parametrize("point", ["staged", pytest.param("sent", marks=pytest.mark.landing), "committed"])
@@ -179,7 +172,7 @@ async def test_a_killed_lane_leaves_no_reference_without_an_object(parcels: Parc
         await parcels.post("ab"[i % 2], i, 100_000)
     parcels.world.faults.kill_at(point)
     await parcels.world.lane().killed()
-    await finish(parcels, await parcels.world.open())
+    await parcels.finish(await parcels.world.open())
 
 
 async def test_a_client_sees_how_many_wait_for_which_handler(kafka: Any, tmp_path: Path) -> None:

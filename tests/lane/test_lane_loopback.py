@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from lane_checker import latest
 from lane_relays import Relay, relay
-from lane_scenes import LANDING_AT_SENT, handled, opened, stopped
+from lane_scenes import LANDING_AT_SENT, handled, opened, some, stopped
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
@@ -20,7 +20,7 @@ from streams.ports import TP
 from streams.positions.producers import FORMER
 from streams.staging.keys import PRODUCERS
 
-KEYS = ("a", "b", "c")
+KEYS = "abc"
 
 
 async def relayed(world: World, *, later: float = 0.0, astray: bool = False, **options: Any) -> Relay:
@@ -49,14 +49,10 @@ async def finish(world: World, work: Relay, numbers: range) -> None:
         assert await seen(world, table) == {key: list(numbers) for key in KEYS}, table
 
 
-def posts(world: World, work: Relay, numbers: range) -> list[Any]:
-    return [world.event(work, key, i) for i in numbers for key in KEYS]
-
-
 @pytest.mark.landing
 async def test_a_lane_handles_what_it_sends_itself_at_once(world: World) -> None:
     work = await relayed(world)
-    lane = await opened(world, *posts(world, work, range(1)))
+    lane = await opened(world, *some(world, work, range(1), KEYS))
     await world.until(lambda: lane.handled == 9)
     assert lane.lane.counters.looped == 6
     await world.settled(work.source, work.middle, work.end)
@@ -69,13 +65,13 @@ async def test_a_lane_handles_what_it_sends_itself_at_once(world: World) -> None
 @pytest.mark.parametrize("point", LANDING_AT_SENT)
 async def test_each_is_handled_once_when_the_lane_is_killed(world: World, point: str) -> None:
     work = await relayed(world, max_batch=4)
-    await world.post(*posts(world, work, range(4)))
+    await world.post(*some(world, work, range(4), KEYS))
     world.faults.kill_at(point, nth=2)
     killed = world.lane()
     await killed.killed()
     assert world.faults.pending == []
     assert killed.lane.counters.looped > 0
-    await world.post(*posts(world, work, range(4, 6)))
+    await world.post(*some(world, work, range(4, 6), KEYS))
     await finish(world, work, range(6))
 
 
@@ -83,7 +79,7 @@ async def test_loopback_may_be_switched_on_and_off(world: World) -> None:
     work = await relayed(world, max_batch=4)
     for begin, loopback in enumerate((True, False, True, False)):
         object.__setattr__(world.app.lane_options, "loopback", loopback)
-        await world.post(*posts(world, work, range(begin * 2, begin * 2 + 2)))
+        await world.post(*some(world, work, range(begin * 2, begin * 2 + 2), KEYS))
         world.faults.kill_at("committed", nth=world.faults.reached["committed"] + 1)
         running = world.lane()
         await running.killed()
@@ -94,7 +90,7 @@ async def test_loopback_may_be_switched_on_and_off(world: World) -> None:
 
 async def test_a_deploy_without_loopback_leaves_alone_what_was_handled(world: World) -> None:
     work = await relayed(world, max_batch=4)
-    await world.post(*posts(world, work, range(3)))
+    await world.post(*some(world, work, range(3), KEYS))
     world.faults.kill_at("committed", nth=2)
     await world.lane().killed()
     assert True in await marked(world, work.middle)
@@ -111,7 +107,7 @@ async def test_a_looped_message_that_fails_is_tried_as_any_other(fake: FakeWorld
             raise TransientError("not now")
 
     work.before["audit"] = fail
-    await fake.post(*posts(fake, work, range(3)))
+    await fake.post(*some(fake, work, range(3), KEYS))
     await finish(fake, work, range(3))
     assert not all(await marked(fake, work.middle))
 
@@ -158,9 +154,9 @@ async def test_nothing_overtakes_a_message_of_its_key_that_waits(fake: FakeWorld
             raise TransientError("not now")
 
     work.before["finish"] = fail
-    lane = await opened(fake, *posts(fake, work, range(2)))
+    lane = await opened(fake, *some(fake, work, range(2), KEYS))
     await fake.until(lambda: len(failed) >= 2)
-    await fake.post(*posts(fake, work, range(2, 4)))
+    await fake.post(*some(fake, work, range(2, 4), KEYS))
     await fake.until(lambda: work.calls["finish"] == 4 * len(KEYS) + len(failed))
     await lane.stop()
     await finish(fake, work, range(4))
@@ -168,9 +164,9 @@ async def test_nothing_overtakes_a_message_of_its_key_that_waits(fake: FakeWorld
 
 async def test_nothing_overtakes_what_a_timer_has_sent(fake: FakeWorld) -> None:
     work = await relayed(fake, later=1.0, partitions=1)
-    lane = await opened(fake, *posts(fake, work, range(1)))
+    lane = await opened(fake, *some(fake, work, range(1), KEYS))
     await fake.until(lambda: lane.lane.counters.timers == len(KEYS))
-    await fake.post(*posts(fake, work, range(1, 3)))
+    await fake.post(*some(fake, work, range(1, 3), KEYS))
     await stopped(fake, lane, work.source, work.middle, work.end)
     for table in ("halves", "audits", "ended"):
         assert await seen(fake, table) == {key: [0, 1, 2] for key in KEYS}
@@ -179,7 +175,7 @@ async def test_nothing_overtakes_what_a_timer_has_sent(fake: FakeWorld) -> None:
 async def test_nothing_overtakes_what_was_written_before_the_lane_opened(fake: FakeWorld) -> None:
     """It lies in the topic, unread, when the lane has more to send."""
     work = await relayed(fake, partitions=1, loopback=False, max_batch=3)
-    await fake.post(*posts(fake, work, range(4)))
+    await fake.post(*some(fake, work, range(4), KEYS))
     fake.faults.kill_at("committed", nth=1)
     await fake.lane().killed()
     assert len(await fake.records(work.middle)) == 3
@@ -308,17 +304,17 @@ async def test_marks_of_used_up_and_former_producers_count(fake: FakeWorld) -> N
     """The producer id changes while the lane is open, with a deploy of another cut, and after a long rest."""
     work = await relayed(fake, max_batch=4)
     for begin in range(4):
-        await fake.post(*posts(fake, work, range(begin * 2, begin * 2 + 2)))
+        await fake.post(*some(fake, work, range(begin * 2, begin * 2 + 2), KEYS))
         fake.faults.kill_at("committed", nth=fake.faults.reached["committed"] + 2)
         await fake.lane().killed()
         (name,) = [name for name in fake.cluster._producers if "lane-0-of-1" in name]
         fake.cluster.use_up_epochs(name)
-    lane = await opened(fake, *posts(fake, work, range(8, 9)))
+    lane = await opened(fake, *some(fake, work, range(8, 9), KEYS))
     await fake.settled(work.source)
     fake.cluster.use_up_epochs(name)
-    await fake.post(*posts(fake, work, range(9, 10)))
+    await fake.post(*some(fake, work, range(9, 10), KEYS))
     await fake.settled(work.source)
-    await fake.post(*posts(fake, work, range(10, 11)))
+    await fake.post(*some(fake, work, range(10, 11), KEYS))
     await fake.settled(work.source, work.middle, work.end)
     await lane.stop()
     assert lane.lane.counters.looped > 0
@@ -328,7 +324,7 @@ async def test_marks_of_used_up_and_former_producers_count(fake: FakeWorld) -> N
 async def left_by_a_former_version(world: FakeWorld) -> Relay:
     """A version that recorded no producers was killed with looped messages unread."""
     work = await relayed(world, max_batch=4)
-    await world.post(*posts(world, work, range(4)))
+    await world.post(*some(world, work, range(4), KEYS))
     world.faults.kill_at("committed", nth=2)
     await world.lane().killed()
     changelog = world.app.layout.changelog(LANE)
@@ -347,7 +343,7 @@ async def test_marks_of_a_version_without_recorded_producers_count(fake: FakeWor
         await fake.lane().killed()
     fake.cluster.use_up_epochs(name)
     await finish(fake, work, range(4))
-    await fake.post(*posts(fake, work, range(4, 5)))
+    await fake.post(*some(fake, work, range(4, 5), KEYS))
     await finish(fake, work, range(5))
 
 
@@ -367,7 +363,7 @@ async def test_nothing_is_left_of_former_marks_once_read(fake: FakeWorld) -> Non
     work = await left_by_a_former_version(fake)
     await finish(fake, work, range(4))
     assert await former() != []
-    await fake.post(*posts(fake, work, range(4, 5)))
+    await fake.post(*some(fake, work, range(4, 5), KEYS))
     await finish(fake, work, range(5))
     assert await former() == []
 

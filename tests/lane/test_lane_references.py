@@ -52,7 +52,7 @@ async def waits(parcels: Parcels, before: Any, numbers: range = range(1)) -> Run
     for number in numbers:
         await parcels.post("a", number, LARGE)
     lane = await parcels.world.open()
-    await parcels.world.settled(parcels.work.sent.TOPIC)
+    await parcels.world.settled(parcels.work.source)
     return lane
 
 
@@ -155,7 +155,7 @@ async def test_the_row_of_a_dead_letter_counts_from_its_death(fake: FakeWorld) -
     parcels = await begun(fake, retry=RetryPolicy(immediate=0, delays=(1.5 * DAY,)))
     lane = await waits(parcels, Outage())
     await passes(fake, 1.6 * DAY)
-    (letter,) = await dead_letters(fake, parcels.work.sent.TOPIC)
+    (letter,) = await dead_letters(fake, parcels.work.source)
     claim = claim_in(dict(letter.headers))
     assert claim is not None
     await passes(fake, 1.5 * DAY)
@@ -276,7 +276,7 @@ async def test_what_is_sent_on_is_named_at_once(fake: FakeWorld) -> None:
     await fake.post(post._replace(partition=1 - post.partition))
     fake.faults.kill_at("committed")
     await fake.lane().killed()
-    assert len(await fake.records(parcels.work.sent.TOPIC)) == 2
+    assert len(await fake.records(parcels.work.source)) == 2
     assert len(await parcels.named()) == 1
 
 

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from lane_hosts import host_of, opened, some
+from lane_hosts import host_of, opened
+from lane_pausing import some
 from lane_scenes import counter
 from lane_workloads import asking, counting
 from lane_worlds import FakeWorld, World
