@@ -1,7 +1,7 @@
 """Sagas in flight while their definition changes: they wait, visibly, and go on by the steps they had."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,10 +34,6 @@ from streams.web.overview.health import not_yet
 LONG = 600.0
 
 
-def begun() -> Saga:
-    return saga("trip", started_by=TripWanted)
-
-
 class Place(msgspec.Struct, frozen=True):
     number: int
 
@@ -47,68 +43,32 @@ class PlaceInCoach(msgspec.Struct, frozen=True):
     coach: str
 
 
-def old(*, timeout: float = LONG, reply: Any = None) -> Saga:
-    return (
-        begun()
-        .step("seat", TakeSeat, compensate=LeaveSeat, timeout=timeout, reply=reply)
-        .step("extra", TakeMoney, compensate=GiveMoneyBack, timeout=timeout)
-        .step("money", TakeMoney, compensate=GiveMoneyBack, timeout=timeout)
-        .pivot("ticket", PrintTicket, timeout=timeout)
-    )
+def by(*steps: str, unchanging: str = "", timeout: float = LONG, reply: Any = None) -> Saga:
+    """A trip by these steps, of which each but that of a place takes money, and then its ticket."""
+    made = saga("trip", started_by=TripWanted)
+    for name in steps:
+        taken, given = (TakeSeat, LeaveSeat) if name in ("seat", "place") else (TakeMoney, GiveMoneyBack)
+        undone = {"changes_nothing": True} if name == unchanging else {"compensate": given}
+        made = made.step(name, taken, timeout=timeout, reply=reply if name == "seat" else None, **undone)
+    return made.pivot("ticket", PrintTicket, timeout=timeout)
+
+
+def old(**changed: Any) -> Saga:
+    return by("seat", "extra", "money", **changed)
 
 
 def deleted() -> Saga:
-    return (
-        begun()
-        .step("seat", TakeSeat, compensate=LeaveSeat, timeout=LONG)
-        .step("money", TakeMoney, compensate=GiveMoneyBack, timeout=LONG)
-        .pivot("ticket", PrintTicket, timeout=LONG)
-    )
+    return by("seat", "money")
 
 
-def renamed() -> Saga:
-    return (
-        begun()
-        .step("place", TakeSeat, compensate=LeaveSeat, timeout=LONG)
-        .step("extra", TakeMoney, compensate=GiveMoneyBack, timeout=LONG)
-        .step("money", TakeMoney, compensate=GiveMoneyBack, timeout=LONG)
-        .pivot("ticket", PrintTicket, timeout=LONG)
-    )
-
-
-def inserted() -> Saga:
-    return (
-        begun()
-        .step("first", TakeMoney, compensate=GiveMoneyBack, timeout=LONG)
-        .step("seat", TakeSeat, compensate=LeaveSeat, timeout=LONG)
-        .step("extra", TakeMoney, compensate=GiveMoneyBack, timeout=LONG)
-        .step("money", TakeMoney, compensate=GiveMoneyBack, timeout=LONG)
-        .pivot("ticket", PrintTicket, timeout=LONG)
-    )
-
-
-def reordered() -> Saga:
-    return (
-        begun()
-        .step("extra", TakeMoney, compensate=GiveMoneyBack, timeout=LONG)
-        .step("seat", TakeSeat, compensate=LeaveSeat, timeout=LONG)
-        .step("money", TakeMoney, compensate=GiveMoneyBack, timeout=LONG)
-        .pivot("ticket", PrintTicket, timeout=LONG)
-    )
-
-
-def not_undone() -> Saga:
-    return (
-        begun()
-        .step("seat", TakeSeat, compensate=LeaveSeat, timeout=LONG)
-        .step("extra", TakeMoney, changes_nothing=True, timeout=LONG)
-        .step("money", TakeMoney, compensate=GiveMoneyBack, timeout=LONG)
-        .pivot("ticket", PrintTicket, timeout=LONG)
-    )
-
-
-CHANGED = [deleted, renamed, inserted, reordered, not_undone, lambda: old(reply=PlaceInCoach)]
-NAMES = ["deleted", "renamed", "inserted", "reordered", "not undone", "reply class"]
+CHANGED: dict[str, Callable[[], Saga]] = {
+    "deleted": deleted,
+    "renamed": lambda: by("place", "extra", "money"),
+    "inserted": lambda: by("first", "seat", "extra", "money"),
+    "reordered": lambda: by("extra", "seat", "money"),
+    "not undone": lambda: old(unchanging="extra"),
+    "reply class": lambda: old(reply=PlaceInCoach),
+}
 
 
 def success_of(sent: Record) -> TripReply:
@@ -165,7 +125,7 @@ async def through(world: FakeWorld, lane: Any) -> None:
     await world.until(lambda: not lane.lane.gates["trips.trip_saga"].queues and not lane.lane.backlog)
 
 
-@pytest.mark.parametrize("changed", CHANGED, ids=NAMES)
+@pytest.mark.parametrize("changed", CHANGED.values(), ids=CHANGED)
 async def test_sagas_of_other_steps_wait_for_the_old_code(fake: FakeWorld, changed: Any) -> None:
     """The old code is deployed, then other steps under the same version, then the old code again."""
     await in_flight(fake, 40, old(reply=Place))
@@ -215,7 +175,7 @@ async def test_another_timeout_makes_no_saga_wait(fake: FakeWorld) -> None:
     assert await statuses(fake) == {"completed"}
 
 
-@pytest.mark.parametrize("changed", [deleted, renamed, inserted, reordered, not_undone], ids=NAMES[:5])
+@pytest.mark.parametrize("changed", [*CHANGED.values()][:5], ids=[*CHANGED][:5])
 async def test_rows_from_before_digests_are_compared_by_their_steps(fake: FakeWorld, changed: Any) -> None:
     with pytest.MonkeyPatch.context() as before:
         before.setattr(Outline, "digest", lambda _: "")
