@@ -13,7 +13,6 @@ from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
-from streams.token_buckets import TokenBuckets
 from streams.web.base.loopback import is_loopback, names_loopback
 from streams.web.base.sessions import (
     KNOWN_LASTS,
@@ -50,6 +49,8 @@ class LoginThrottle:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        from streams.http.limits import TokenBuckets  # with Litestar, which commands and clients do without
+
         self._left = TokenBuckets(1 / EVERY, AT_ONCE, clock)
 
     def check(self, client: str) -> None:

@@ -164,7 +164,7 @@ def test_a_client_has_its_rate_of_requests_and_a_burst() -> None:
 
 
 def test_addresses_are_forgotten_so_that_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.token_buckets._MOST", 2)
+    monkeypatch.setattr("streams.http.limits._MOST", 2)
     limit = RateLimit(1, clock=lambda: 0.0)
     for client in ("a", "b", "c", "d"):
         limit.take(client)
