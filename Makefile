@@ -5,7 +5,8 @@
 #   make check             in a minute, after each change: lint, unit tests, lanes on fakes, one crash on real Kafka
 #   make test              in ten minutes, as CI runs it: each adapter and each class of fault on the real thing
 #   make verify            before an issue is called resolved: everything, with new random examples,
-#                          and the contract suite on Kafka 3.9
+#                          the contract suite on Kafka 3.9, and unit and lane tests on Python 3.12 and 3.13,
+#                          where these are installed
 #   make table             puts the seconds of the last run into tests/README.md
 #   make bench             how fast it is, beside what one would use instead: benchmarks/README.md
 #   make chaos [SEED=n] [LONG=1] [RATE=n]   faults on a schedule under load, the independent check, the controls

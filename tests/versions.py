@@ -2,8 +2,8 @@
 
     python -m tests.versions [kafka] [3.12] [3.13]
 
-Kafka 3.9 has the contract suite. Other Pythons, if named, and on PATH or among those of pyenv, have unit and
-lane tests, 200 seeds and a wheel in an environment of their own, `var/pythons`: not seen green yet.
+All of them without arguments. Kafka 3.9 has the contract suite. Other Pythons, if on PATH or among those of
+pyenv, have unit and lane tests, 200 seeds and a wheel, in an environment of their own, `var/pythons`.
 """
 
 import os
@@ -24,7 +24,8 @@ WHEEL = ("tests/integration/test_readme_worker.py", "tests/integration/test_whee
 def main(wanted: Sequence[str]) -> int:
     """The number of runs that failed."""
     failed = 0
-    if not wanted or "kafka" in wanted:
+    wanted = wanted or ("kafka", *PYTHONS)
+    if "kafka" in wanted:
         failed += run(f"Kafka {OLDEST_KAFKA}", [sys.executable], CONTRACTS, STEADFAUST_KAFKA=OLDEST_KAFKA)
     for version in PYTHONS:
         if version in wanted:
