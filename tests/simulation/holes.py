@@ -22,7 +22,7 @@ from streams.model.outcome import Timer, nothing
 from streams.policy import assignment
 from streams.policy.fitness import Fitness
 from streams.ports import NO_IDS, TP, OwnRecord, Record
-from streams.retry import due
+from streams.retry import decisions, due
 from streams.saga import engine, participant
 from streams.saga.participant import _Taking
 from streams.saga.state import Transition
@@ -209,7 +209,8 @@ HOLES: Mapping[str, Control] = {
     "timers-left": Control("a deadline stays when its step has been answered", _timers_left),
     "done-too-late": Control("a command is done after it has expired", _done_too_late),
     "tried-too-late": Control(
-        "a message that waits is tried after it has expired", off(due, "_check_deadline", lambda *_: None)
+        "a message that waits is tried after it has expired",
+        all_off(off(due, "_check_deadline", lambda *_: None), off(decisions, "_expired", lambda *_: None)),
     ),
     "one-schema": Control("a lane reads Avro by its own schema, whoever wrote it", _one_schema),
     "unchecked-payloads": Control(
