@@ -10,7 +10,7 @@ import msgspec
 
 from agents.commands import OrderSubmitted
 from agents.messages import Order, OrderPlaced
-from streams.local import declared, declared_buckets, local_stack
+from streams.local import Stack, declared, declared_buckets, local_stack
 from streams.runtime.faust.slots import addresses
 from tests.scenarios.steady import SteadyLoad
 from tests.scenarios.world import APP, Worker, World, order
@@ -32,6 +32,7 @@ HOSTILE = f"hostile-{IMAGE}/../?&#{SCRIPT}"
 class Ground:
     """The stack, its two workers, and what they have been given."""
 
+    stack: Stack
     world: World
     workers: list[Worker]
     load: SteadyLoad
@@ -47,12 +48,12 @@ class Ground:
                 return f"{url.scheme}://{url.netloc}"
         raise AssertionError(f"worker {pid} holds no slot of {addresses(self.world.var / 'workers' / APP)}")
 
-    def key_of(self, worker: Worker) -> str:
-        """The key of a settled order in one of this worker's lanes."""
+    def key_of(self, worker: Worker, prefix: str = "") -> str:
+        """The key of a settled order in one of this worker's lanes; one that begins so."""
         lanes = worker.lanes()
         for record in self.world.read("orders.order.confirmed.v1"):
-            if record.partition % 4 in lanes:
-                key: str = record.key.decode()
+            key: str = record.key.decode()
+            if record.partition % 4 in lanes and key.startswith(prefix):
                 return key
         raise AssertionError(f"no order was confirmed in lanes {lanes}")
 
@@ -64,13 +65,17 @@ def hostile_order() -> Order:
 
 
 @contextmanager
-def ground_in(var: Path, *, databases: Sequence[str] = ()) -> Iterator[Ground]:
+def ground_in(
+    var: Path, *, databases: Sequence[str] = (), revive_after: float | None = None
+) -> Iterator[Ground]:
     """All of it, until it is left. Stock has arrived, and the orders below have come to their ends. With
-    `databases` there is PostgreSQL, too.
+    `databases` there is PostgreSQL, too. A broker that is killed comes back after `revive_after` seconds.
     """
     till = var / "till"
     processes, buckets = declared(PROJECT), declared_buckets(PROJECT)
-    with local_stack(var, processes=processes, buckets=buckets, databases=databases) as stack:
+    with local_stack(
+        var, processes=processes, buckets=buckets, databases=databases, revive_after=revive_after
+    ) as stack:
         world = World(
             stack.bootstrap,
             stack.url("gateway"),
@@ -90,7 +95,7 @@ def ground_in(var: Path, *, databases: Sequence[str] = ()) -> Iterator[Ground]:
             world.receive_stock()
             _place(world)
             with SteadyLoad(world, "load", RATE) as load:
-                yield Ground(world, workers, load, till, stack.url("postgres") if databases else "")
+                yield Ground(stack, world, workers, load, till, stack.url("postgres") if databases else "")
 
 
 def _place(world: World) -> None:

@@ -88,16 +88,20 @@ async def visiting(
     width: int = WIDE,
     script: bool = True,
     token: str = OPERATOR,
+    patient: bool = True,
 ) -> AsyncIterator[Visitor]:
-    """A visitor with no cookies, at this worker; who shows no token has to log in. Fails where anything was
-    wrong meanwhile.
+    """A visitor with no cookies, at this worker; who shows no token has to log in. One that is not `patient`
+    gets answers as people do. Fails where anything was wrong meanwhile.
     """
     context = await browser.new_context(
         base_url=address,
         color_scheme=scheme,
         viewport={"width": width, "height": 800},
         java_script_enabled=script,
-        extra_http_headers={**PATIENT, **({"Authorization": f"Bearer {token}"} if token else {})},
+        extra_http_headers={
+            **(PATIENT if patient else {}),
+            **({"Authorization": f"Bearer {token}"} if token else {}),
+        },
     )
     try:
         await context.add_init_script(COUNT_CLICKS)

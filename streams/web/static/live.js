@@ -21,18 +21,20 @@
 
   const SILENT = 3500; // milliseconds without a word of the worker, also of one that is frozen
   let lastAt = Date.now();
+  let why = ""; // what the worker has answered instead of the page
 
   function lost(yes) {
     const since = new Date(lastAt).toISOString().slice(11, 19);
     document.documentElement.classList.toggle("stale", yes);
     for (const sign of all("[data-lost]")) {
-      const text = yes ? `No word from the worker, trying again. What you see is of ${since} UTC.` : "";
+      const text = yes ? `${why || "No word from the worker"}, trying again. What you see is of ${since} UTC.` : "";
       if (sign.textContent !== text) sign.textContent = text; // a screen reader says each change
     }
   }
 
   function hear() {
     lastAt = Date.now();
+    why = "";
     lost(false);
   }
 
@@ -71,7 +73,12 @@
     held.clear();
   });
   document.addEventListener("htmx:sseOpen", hear);
-  document.addEventListener("htmx:sseError", () => lost(true));
+
+  function away() {
+    why = "";
+    lost(true);
+  }
+  document.addEventListener("htmx:sseError", away);
 
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input, textarea, select, [contenteditable]");
@@ -86,8 +93,16 @@
   document.addEventListener("htmx:beforeRequest", (event) => {
     if (polled(event) && (!live || document.hidden)) event.preventDefault();
   });
-  document.addEventListener("htmx:sendError", (event) => polled(event) && lost(true));
-  document.addEventListener("htmx:afterOnLoad", (event) => polled(event) && event.detail.successful && hear());
+  document.addEventListener("htmx:sendError", (event) => polled(event) && away());
+  document.addEventListener("htmx:responseError", (event) => {
+    if (!polled(event)) return;
+    const page = new DOMParser().parseFromString(event.detail.xhr.responseText, "text/html");
+    const text = page.querySelector("h1")?.textContent ?? "";
+    why = text.charAt(0).toUpperCase() + text.slice(1);
+    lost(true);
+  });
+  // Before its answer takes the place of the element: after that, nothing polled has been answered.
+  document.addEventListener("htmx:beforeOnLoad", (event) => polled(event) && event.detail.xhr.status < 400 && hear());
   document.addEventListener("htmx:afterSettle", show);
   document.addEventListener("DOMContentLoaded", show);
   show();
