@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from asyncio import gather
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from streams.web.handlers.handler_answers import AskHandler, HandlersAnswer
-from streams.web.handlers.handlers import ask_handler, list_handlers
+from streams.web.handlers.handlers import ask_handler, check_known, list_handlers
 from streams.web.overview.flow_answers import HandlerShown
 from streams.web.overview.hours import HourLine
 from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest, from_form
@@ -43,11 +44,15 @@ class HandlerPage(HandlersAnswer, frozen=True, kw_only=True):
 async def handler_page(request: WebRequest) -> HandlerPage:
     """The page of one handler. Raises Problem 404."""
     name = request.names["handler"]
-    found = await list_handlers(request.view, request.query, handler=name, **request.asker(HandlersAnswer))
-    overview, hours = await request.overviews.answer(), await request.overviews.hours()
-    shown = (each for service in overview.services for each in service.handlers if each.handler == name)
+    check_known(request.view.application, name)
     query = {"handler": name, "limit": str(MOST_OLDEST)}
-    oldest = await list_waiting(request.view, query, **request.asker(WaitingPage))
+    found, overview, hours, oldest = await gather(
+        list_handlers(request.view, request.query, handler=name, **request.asker(HandlersAnswer)),
+        request.overviews.answer(),
+        request.overviews.hours(),
+        list_waiting(request.view, query, **request.asker(WaitingPage)),
+    )
+    shown = (each for service in overview.services for each in service.handlers if each.handler == name)
     return HandlerPage(
         **{field: getattr(found, field) for field in found.__struct_fields__},
         numbers=next(shown, None),

@@ -51,7 +51,11 @@ class SagasPage(msgspec.Struct, frozen=True, kw_only=True):
 
 async def sagas_page(request: WebRequest) -> SagasPage:
     """The page. Raises Problem."""
-    overview = await request.overviews.answer()
+    found, overview, hours = await gather(
+        list_sagas(request.view, request.query, **request.asker(SagasAnswer)),
+        request.overviews.answer(),
+        request.overviews.hours(),
+    )
     counts, stalled, counted = overview.sagas, overview.stalled, overview.counted
     first: list[SagaAnswer] = []
     if not any(request.query.get(name) for name in _ASKS):
@@ -61,8 +65,6 @@ async def sagas_page(request: WebRequest) -> SagasPage:
                 some = await list_sagas(request.view, query, **request.asker(SagasAnswer))
                 known = {each.id for each in first}
                 first += [each for each in some.sagas if each.id not in known]
-    found = await list_sagas(request.view, request.query, **request.asker(SagasAnswer))
-    hours = await request.overviews.hours()
     return SagasPage(
         counts=counts,
         stalled=stalled,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 from urllib.parse import unquote
@@ -173,7 +174,7 @@ class Site:
             usual = min(most, READ) if request.method == "GET" else most
             within = patience_of(web_request.headers, usual, most)
             away = (ClusterUnavailable,) if request.method == "GET" and within > READ else ()
-            response = await patiently(lambda: write(web_request), within, passing=away)
+            response = await patiently(lambda: write(replace(web_request, silent={})), within, passing=away)
         except Problem as problem:
             return refused(request, problem)
         except HTTPException as error:

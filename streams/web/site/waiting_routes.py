@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import gather
 from collections import Counter
 
 import msgspec
@@ -44,11 +45,15 @@ class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
 
 async def waiting_page(request: WebRequest) -> WaitingShown:
     """The page. Raises Problem."""
-    overview, hours = await request.overviews.answer(), await request.overviews.hours()
+    found, overview, hours = await gather(
+        list_waiting(request.view, request.query, **request.asker(WaitingPage)),
+        request.overviews.answer(),
+        request.overviews.hours(),
+    )
     handlers = {each.handler: each.numbers for service in overview.services for each in service.handlers}
     counts = Counter({name: each.waits for name, each in handlers.items() if each.waits})
     return WaitingShown(
-        found=await list_waiting(request.view, request.query, **request.asker(WaitingPage)),
+        found=found,
         total=overview.waiting,
         by_handler=dict(counts.most_common()),
         stopped={name: handlers[name].stopped for name in counts if handlers[name].stopped},

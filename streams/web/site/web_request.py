@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hmac import compare_digest
 from typing import Any, NamedTuple, TypeVar
@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import ClientSession
 
 from streams.web.base.access import Access, Visitor
+from streams.web.base.lane_rows import Query
 from streams.web.base.loopback import loopback_origin
 from streams.web.base.owner import ASKED_BY, ask_json
 from streams.web.base.view import Kept, Problem, WorkerView
@@ -20,6 +21,7 @@ from streams.web.letters.jobs import Jobs
 from streams.web.site.overviews import Overviews
 
 T = TypeVar("T")
+A = TypeVar("A", bound=msgspec.Struct)
 
 #: The field of a form, and the cookie, that a page of another origin does not know.
 CSRF = "csrf"
@@ -36,6 +38,7 @@ class WebRequest:
         csrf: the token of this visitor's forms.
         client: the address of who asks.
         browser: what a browser shows that has logged in before.
+        silent: why workers did not answer in time, by their addresses: each is waited for once.
     """
 
     view: WorkerView
@@ -53,6 +56,7 @@ class WebRequest:
     csrf: str = ""
     client: str = ""
     browser: str = ""
+    silent: dict[str, Problem] = field(default_factory=dict)
 
     @property
     def asked_by(self) -> str | None:
@@ -61,8 +65,17 @@ class WebRequest:
 
     def asker(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
         """Which worker asks, if one does, and how to ask the owner of something for an answer of a class."""
-        ask = partial(ask_json, self.session, kind=kind, asked_by=self.view.url)
-        return {"asked_by": self.asked_by, "ask": ask}
+        return {"asked_by": self.asked_by, "ask": partial(self._ask, kind)}
+
+    async def _ask(self, kind: type[A], owner: str, path: str, query: Query) -> A:
+        if (known := self.silent.get(owner)) is not None:
+            raise Problem(known.status, known.error, known.detail)
+        try:
+            return await ask_json(self.session, owner, path, query, kind=kind, asked_by=self.view.url)
+        except Problem as problem:
+            if problem.error == "owner_silent":
+                self.silent[owner] = problem
+            raise
 
     def json(self, decode: Callable[[bytes], T]) -> T:
         """The body. Raises Problem 400, and 403 for what a foreign page could have sent: JSON is not among
