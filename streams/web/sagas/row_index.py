@@ -19,8 +19,11 @@ from streams.web.base.paging import after
 
 #: Rows looked at between two turns of the event loop, which lanes share.
 AT_ONCE = 50
+#: After so many marks were removed, and none is left, their table is made anew: scans of RocksDB pass over
+#: each that was removed, until it has tidied up.
+MOST_REMOVED = 50_000
 #: Of a store's index: for which tables, and in which form, it was made.
-_NOTE, _COUNTS = b"\0note", b"\0counts"
+_NOTE, _COUNTS, _REMOVED = b"\0note", b"\0counts", b"\0removed"
 _VERSION = 1
 _encode_counts = msgspec.msgpack.Encoder().encode
 _decode_counts = msgspec.msgpack.Decoder(dict[str, int]).decode
@@ -92,11 +95,19 @@ async def catch_up(store: Store, index: Index, pause: Pause, most: float = float
     while looked < most:
         marks = [mark for mark, _ in islice(changed, AT_ONCE)]
         if not marks:
+            _make_anew(store)
             return True
         store.apply(_moves(store, index, marks), {})
         looked += len(marks)
         await pause()
     return next(changed, None) is None
+
+
+def _make_anew(store: Store) -> None:
+    """Make the table of marks anew, if it has none, and many were removed. No mark can come in between."""
+    if int(store.get(STATUS_OF, _REMOVED) or 0) >= MOST_REMOVED:
+        store.drop(CHANGED)
+        store.apply([Write(STATUS_OF, _REMOVED, None)], {})
 
 
 async def _begin(store: Store, index: Index, pause: Pause) -> None:
@@ -139,7 +150,12 @@ def _moves(store: Store, index: Index, marks: list[bytes]) -> list[Write]:
             ]
             numbers[label] += 1
     counts = {label: number for label, number in numbers.items() if number}
-    return [*writes, Write(STATUS_OF, _COUNTS, _encode_counts(counts))]
+    removed = int(store.get(STATUS_OF, _REMOVED) or 0) + len(marks)
+    return [
+        *writes,
+        Write(STATUS_OF, _COUNTS, _encode_counts(counts)),
+        Write(STATUS_OF, _REMOVED, b"%d" % removed),
+    ]
 
 
 def _rows_of(index: Index, mark: bytes) -> Iterator[tuple[str, bytes]]:

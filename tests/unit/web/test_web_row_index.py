@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -12,6 +13,7 @@ from streams.lane.recovery import open_store
 from streams.ports import Store
 from streams.staging.changes import BY_STATUS, CHANGED, STATUS_OF, Writes
 from streams.testing.store import MemoryStores
+from streams.web.sagas import row_index
 from streams.web.sagas.row_index import AT_ONCE, Index, Indexed, IndexedStatus, catch_up, counted, entries
 
 TABLES = ("a", "b")
@@ -30,6 +32,14 @@ def entry_of(table: str, store: Store, local: bytes, data: bytes) -> IndexedStat
     if status == b"none" or (table == "b" and store.get("a", local) is not None):
         return None
     return IndexedStatus("rows", status.decode(), order, ("rows", table, status.decode()), data)
+
+
+@pytest.fixture(scope="module", params=[3, 50_000], autouse=True)
+def most_removed(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The table of marks is made anew now and then, or never."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_index, "MOST_REMOVED", request.param)
+        yield request.param
 
 
 INDEX: Index = {"a": Indexed(partial(entry_of, "a"), ("b",)), "b": Indexed(partial(entry_of, "b"))}
@@ -88,6 +98,17 @@ def test_who_waits_is_told_that_many_changes_are_left():
     assert not caught_up(store, most=AT_ONCE)
     assert caught_up(store, most=2 * AT_ONCE)
     assert counted(store, "rows") == {("a", "new"): 3 * AT_ONCE}
+
+
+def test_marks_that_were_removed_are_not_passed_over_for_ever(most_removed):
+    store = MemoryStores().open(0)
+    assert caught_up(store)
+    changed(store, 4)
+    assert caught_up(store)
+    assert (CHANGED in store.tables()) == (most_removed > 4)
+    changed(store, 1, "b")
+    assert caught_up(store)
+    assert counted(store, "rows") == {("a", "new"): 4}, "a has a row with that key"
 
 
 def test_a_table_that_is_new_is_indexed_whole():
