@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import re
 import struct
 import sys
 import tempfile
@@ -153,7 +154,7 @@ async def _open(visitor: Visitor, name: str, path: str) -> None:
         await page.locator("tbody tr").get_by_role("link").first.click()
         await page.wait_for_url("**/dead-letters/*")
     if name in ("edit", "undecodable"):
-        await page.get_by_role("link", name="Edit the message").click()
+        await page.get_by_role("link", name=re.compile("Edit the message|Type it in")).click()
     if name == "overview":
         await expect(page.locator("#all-handled .spark")).to_be_visible(timeout=300_000)  # after two minutes
 

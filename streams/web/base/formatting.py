@@ -20,6 +20,7 @@ _LEAST_MARKED = 3
 #: Fields of a value in a list, and characters of each.
 _MOST_PREVIEWED, _MOST_SHORT = 8, 60
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)")
+_TOO_SHORT = re.compile(r"Expected (\d+) bytes, read (\d+)")
 _SAME_DAY = 12 * 3600.0
 #: Seconds of a unit, and the largest number that is written in it.
 _UNITS = ((1.0, "s", 120.0), (60.0, "min", 120.0), (3600.0, "h", 48.0), (86400.0, "d", float("inf")))
@@ -134,6 +135,14 @@ def _short(value: Any) -> str:
     return text if len(text) <= _MOST_SHORT else f"{text[:_MOST_SHORT]}..."
 
 
+def wanted_bytes(error: str, count: int) -> str:
+    """How many bytes a value has, and, where the error of Avro says so, how many it should have at least."""
+    has = f"{count:,} byte{'' if count == 1 else 's'}"
+    if found := _TOO_SHORT.search(error):
+        return f"{has}, where its schema wants at least {count - int(found[2]) + int(found[1]):,}"
+    return f"{has} that its schema does not fit"
+
+
 def dump(digits: str) -> str:
     """Bytes, given as hex digits: their offset, their digits, and what of them is ASCII."""
     data = bytes.fromhex(digits)
@@ -141,7 +150,7 @@ def dump(digits: str) -> str:
     for at in range(0, min(len(data), MOST_DUMPED), _A_LINE):
         part = data[at : at + _A_LINE]
         text = "".join(chr(each) if 32 <= each < 127 else "." for each in part)
-        lines.append(f"{at:06x}  {part.hex(' '):<{3 * _A_LINE - 1}}  {text}")
+        lines.append(f"{at:06x}  {part.hex(' '):<{3 * min(_A_LINE, len(data)) - 1}}  {text}")
     if len(data) > MOST_DUMPED:
         lines.append(f"... {len(data) - MOST_DUMPED:,} bytes more")
     return "\n".join(lines)

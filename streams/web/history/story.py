@@ -226,8 +226,8 @@ def _outcome(answer: TimelineAnswer, steps: Sequence[StoryStep]) -> tuple[str, s
         return "late", "Owner does not answer", "", f"{name}: the owner of this key does not answer"
     for saga in held.sagas:
         if saga.status == "failed":
-            what = ", ".join(saga.waits_for) or "a step"
-            return "stop", "Needs a decision", "", f"{name} needs a decision: {what} failed for good"
+            what = saga.undecided or "a step failed for good"
+            return "stop", "Needs a decision", "", f"{name} needs a decision: {what}"
     if held.letters:
         letter = held.letters[0]
         types = (step.entry.type for step in steps if step.entry.topic == letter.topic)

@@ -150,11 +150,12 @@ def _step_spans(shown: SagaShown, step: StepAnswer) -> list[_Span]:
     for entry in shown.log:
         ms = round(1000 * ((epoch_seconds(entry.time) or start) - start))
         if entry.step == step.name:
-            again = _AGAIN.search(entry.detail)
+            again, undoing = _AGAIN.search(entry.detail), entry.before == "compensating"
             begin = begin if entry.before else before
             if begin is not None and (again or entry.before != entry.after):
                 status = "failed" if again else entry.after if entry.before else step.status
-                title = f"{step.name}: {entry.detail or status}"
+                what = f"undo of {step.name}" if undoing else step.name
+                title = f"{what}: {entry.detail or status}"
                 spans.append(_Span(entry.number, begin, ms, ends.get(status, ""), title))
                 begin = None
             if again:

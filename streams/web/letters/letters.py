@@ -46,7 +46,6 @@ from streams.web.letters.letter_answers import (
     LetterAnswer,
     LettersAnswer,
     LetterShown,
-    both,
     event_answer,
     letter_answer,
 )
@@ -126,7 +125,7 @@ async def group_letters(
     if lane not in view.lanes:
         found: GroupsAnswer = await elsewhere(view, lane, "/api/dead-letters/groups", query, asked_by, ask)
         return found
-    groups: dict[tuple[str, str, str, str], GroupAnswer] = {}
+    groups: dict[tuple[str, str, str, str], _Group] = {}
     hour_ago = (view.now() - 3600) * 1000
     looked, at = 0, b""
     async for local, data in await _rows(view, lane, begin, query):
@@ -136,12 +135,13 @@ async def group_letters(
         looked += 1
         letter = decode_summary(data)
         if meant.matches(letter):
-            one = _group(letter, letter_id(local), hour_ago)
-            known = groups.get(one.alike)
-            groups[one.alike] = one if known is None else both(known, one)
-    return GroupsAnswer(
-        groups=list(groups.values()), looked=looked, next=cursor_of(view.application, lane, at)
-    )
+            alike = letter.handler, letter.error_type, letter.place, letter.message_type
+            group = groups.get(alike)
+            if group is None:
+                group = groups[alike] = _Group(letter, local)
+            group.add(letter, hour_ago)
+    found_here = [group.answer() for group in groups.values()]
+    return GroupsAnswer(groups=found_here, looked=looked, next=cursor_of(view.application, lane, at))
 
 
 async def show_letter(view: WorkerView, ident: str, *, asked_by: str | None, ask: AskOwner) -> LetterShown:
@@ -221,24 +221,41 @@ def summary_answer(app: Application, ident: str, letter: Summary) -> LetterAnswe
     return letter_answer(ident, letter, gone=gone)
 
 
-def _group(letter: Summary, ident: str, hour_ago: float) -> GroupAnswer:
-    """The group of one letter; `hour_ago` in epoch milliseconds."""
-    failed_at = rfc3339(letter.failed_at_ms / 1000)
-    return GroupAnswer(
-        handler=letter.handler,
-        service=letter.service,
-        error_type=letter.error_type,
-        place=letter.place,
-        message_type=letter.message_type,
-        count=1,
-        oldest=failed_at,
-        newest=failed_at,
-        example=ident,
-        message=letter.error_message,
-        last_hour=int(letter.failed_at_ms >= hour_ago),
-        failed_again=int(letter.replays > 0 and letter.state is not LetterState.REPLAYING),
-        replaying=int(letter.state is LetterState.REPLAYING),
-    )
+class _Group:
+    """Letters that have failed alike, while they are counted. Times in epoch milliseconds."""
+
+    def __init__(self, first: Summary, local: bytes) -> None:
+        self._first, self._local = first, local
+        self._oldest = self._newest = first.failed_at_ms
+        self._count = self._last_hour = self._failed_again = self._replaying = 0
+
+    def add(self, letter: Summary, hour_ago: float) -> None:
+        at = letter.failed_at_ms
+        self._count += 1
+        self._last_hour += at >= hour_ago
+        self._oldest, self._newest = min(at, self._oldest), max(at, self._newest)
+        if letter.state is LetterState.REPLAYING:
+            self._replaying += 1
+        elif letter.replays:
+            self._failed_again += 1
+
+    def answer(self) -> GroupAnswer:
+        first = self._first
+        return GroupAnswer(
+            handler=first.handler,
+            service=first.service,
+            error_type=first.error_type,
+            place=first.place,
+            message_type=first.message_type,
+            count=self._count,
+            oldest=rfc3339(self._oldest / 1000),
+            newest=rfc3339(self._newest / 1000),
+            example=letter_id(self._local),
+            message=first.error_message,
+            last_hour=self._last_hour,
+            failed_again=self._failed_again,
+            replaying=self._replaying,
+        )
 
 
 def _shown(app: Application, ident: str, letter: Letter) -> LetterShown:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from textwrap import shorten
-from urllib.parse import quote, urlencode
 
 from msgspec.structs import replace
 
 from streams.model.application import Application
 from streams.model.envelope import rfc3339
-from streams.retry.queue import Reason
 from streams.staging.measures import DURATIONS
 from streams.web.base.asking import READ
 from streams.web.base.lane_rows import Query
@@ -28,13 +25,19 @@ from streams.web.overview.flow_answers import (
     TopicShown,
     Warned,
     WorkerPart,
-    lanes_text,
-    letters_link,
-    topic_link,
-    worker_link,
 )
 from streams.web.overview.flow_part import worker_part
 from streams.web.overview.last_known import LastKnown
+from streams.web.overview.problems import (
+    AWAY,
+    BROKERS,
+    of_gone_handlers,
+    of_handlers,
+    of_kafka,
+    of_sagas,
+    of_silent,
+    of_topics,
+)
 from streams.web.overview.rates import RatePoller, percentile
 from streams.web.overview.samples import LaneSample
 
@@ -48,10 +51,6 @@ PATIENCE = READ
 OLD = 30.0
 #: Requests to workers at the same time.
 AT_ONCE = 16
-#: Characters of an error beside a problem.
-_WIDTH = 160
-#: A lag grows when there are so many messages more than a minute ago, and more than these seconds of work.
-GROWN, SECONDS_OF_WORK = 1000, 10.0
 
 
 async def overview_of(
@@ -67,7 +66,7 @@ async def overview_of(
     own = worker_part(view, looks, samples)
     parts = [own, *await ask_parts(view, ask)]
     ordered = sorted(last_known.take(parts), key=lambda part: (part.slot < 0, part.slot, part.url))
-    return shown(view, merge(ordered, last_known.counts, view.now(), last_known.warnings()))
+    return shown(view, merge(ordered, last_known.counts, view.now(), last_known.warnings(), view.patience))
 
 
 async def ask_parts(view: WorkerView, ask: AskPart) -> list[WorkerPart]:
@@ -98,9 +97,11 @@ def merge(
     counts: Mapping[int, LaneCounts] = {},
     now: float = 0.0,
     lost: Sequence[Warned] = (),
+    moved_within: float = 0.0,
 ) -> Flow:
     """The parts of all workers as one. Rates, lags and counts add up; of ages the oldest counts. `counts` are
-    those of each lane at `now`, in epoch seconds; `lost` are warnings of what is not there any more.
+    those of each lane at `now`, in epoch seconds; `lost` are warnings of what is not there any more. Lanes of
+    a worker that has died move within `moved_within` seconds.
     """
     workers = list(parts)
     topics: dict[str, TopicPart] = {}
@@ -117,10 +118,10 @@ def merge(
             found = handlers.get(name) or HandlerPart(handler=name)
             handlers[name] = _both_handlers(found, _counted(name, lane, now))
     own = [each for worker in workers for each in worker.warnings]
-    away = [*_away(workers), *(replace(each, do=_BROKERS) for each in own if each.text.startswith(AWAY))]
-    warned = [*away[:1], *_silent(workers), *lost]
+    away = [*of_kafka(workers), *(replace(each, do=BROKERS) for each in own if each.text.startswith(AWAY))]
+    warned = [*away[:1], *of_silent(workers, moved_within), *lost]
     warned += [each for each in own if not each.text.startswith(AWAY)]
-    warned += [*_of_handlers(handlers.values()), *_of_topics(topics.values())]
+    warned += [*of_handlers(handlers.values()), *of_topics(topics.values())]
     flow = Flow(
         topics=topics,
         handlers=handlers,
@@ -128,7 +129,7 @@ def merge(
         warnings=[],
         counts=dict(counts),
     )
-    warned += _of_sagas(flow.sagas.get("failed", 0), flow.stalled)
+    warned += of_sagas(flow)
     severe = sorted(warned, key=lambda each: (not each.grave, each.word != "Stopped"))  # it is stable
     return replace(flow, warnings=severe)
 
@@ -174,143 +175,6 @@ def _both_handlers(one: HandlerPart, other: HandlerPart) -> HandlerPart:
     )
 
 
-# -- what to look at --------------------------------------------------------------------------------------
-
-
-#: How the one sentence begins that stands for all workers and lanes.
-AWAY = "Kafka does not answer"
-_BROKERS = "Look after the brokers: lanes go on by themselves when they answer."
-
-
-def _away(workers: Sequence[WorkerPart]) -> Iterable[Warned]:
-    """One warning where Kafka does not answer, whichever lanes stand still for it."""
-    away = {lane: idle for worker in workers for lane, idle in worker.away.items()}
-    if away:
-        since = f"without progress for {max(away.values()):.0f} s"
-        text = f"{AWAY}: {lanes_text(sorted(away))} {'are' if len(away) > 1 else 'is'} {since}"
-        yield Warned(text=text, link="#workers", where="the lanes", grave=True, word="Stopped", do=_BROKERS)
-
-
-def _gone(app: Application, handlers: Iterable[HandlerPart]) -> list[Warned]:
-    """A warning for each handler that no worker has, and messages wait for."""
-    return [
-        Warned(
-            text=f"{_count(each.waits, 'message')} {'waits' if each.waits == 1 else 'wait'} for"
-            f" {each.handler}, which no worker has: was it renamed?",
-            link=f"/waiting?{urlencode({'handler': each.handler})}",
-            where="what waits",
-            grave=True,
-            word="Stopped",
-            do="Start a worker that has it, or give the handler its former name.",
-        )
-        for each in handlers
-        if each.waits and each.handler not in app.handlers
-    ]
-
-
-_SILENT = (
-    "One that has died loses its lanes to the other workers by itself, after the session timeout. Start it"
-    " again; end one that hangs."
-)
-
-
-def _silent(workers: Iterable[WorkerPart]) -> Iterable[Warned]:
-    for each in workers:
-        if each.silent:
-            owns = lanes_text(each.owns) if each.owns else "no lane"
-            yield Warned(
-                text=f"{each.name} does not answer, and owns {owns}",
-                link=worker_link(each.url),
-                where="the worker",
-                grave=bool(each.owns),
-                word="Silent",
-                why=each.silent[:1].upper() + each.silent[1:],
-                since=each.since,
-                do=_SILENT,
-            )
-
-
-def _of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
-    for each in sorted(handlers, key=lambda handler: handler.handler):
-        if each.paused:
-            text = f"{each.handler} is paused in {_count(each.paused, 'partition')}: its messages wait"
-            link = f"/handlers/{quote(each.handler, safe='')}"
-            yield Warned(
-                text=text,
-                link=link,
-                where="who paused it, and why",
-                grave=True,
-                word="Stopped",
-                why=each.pause,
-                since=each.since,
-                do="Resume it when the reason is gone: its messages go on then, in order.",
-            )
-        if each.breakers:
-            wait = _count(each.waits, "message") if each.waits else "its messages"
-            yield Warned(
-                text=f"{each.handler} fails, and {wait} wait{'s' if each.waits == 1 else ''}",
-                link=f"/handlers/{quote(each.handler, safe='')}",
-                where="the handler",
-                word="Late",
-                why=f"The circuit breaker is open in {_count(each.breakers, 'lane')}"
-                + (f": {shorten(each.error, _WIDTH, placeholder=' …')}" if each.error else ""),
-                since=each.since,
-                do="Mend what it calls: it tries again by itself.",
-            )
-        if each.letters:
-            them = "it" if each.letters == 1 else "them"
-            text = f"{_count(each.letters, 'message')} failed for good in {each.handler}"
-            if held := each.waiting.get(Reason.DEAD, 0):
-                text += f", and {held:,} wait{'s' if held == 1 else ''} behind {them}"
-            if not each.handler:
-                text = f"{_count(each.letters, 'message')} could not be decoded; no handler has seen {them}"
-            link = letters_link(each.handler)
-            yield Warned(
-                text=text,
-                link=link,
-                where="dead letters",
-                grave=True,
-                word="Needs a decision",
-                why=shorten(each.error, _WIDTH, placeholder=" …"),
-                since=each.letters_since,
-                do=f"Mend the cause, then replay {them}; or discard {them}.",
-            )
-
-
-def _of_topics(topics: Iterable[TopicPart]) -> Iterable[Warned]:
-    for each in topics:
-        grown = each.lag - each.lag_before
-        if grown >= GROWN and each.lag > each.rate * SECONDS_OF_WORK:
-            text = f"{each.topic} is handled more slowly than it is written: {each.lag} messages wait,"
-            yield Warned(
-                text=f"{text} {grown} more than a minute ago",
-                link=topic_link(each.topic),
-                where="the topic",
-                do="See which handler of it is slow; or start more workers.",
-            )
-
-
-def _of_sagas(failed: int, stalled: int) -> Iterable[Warned]:
-    if failed:
-        text = f"{_count(failed, 'saga')} {'needs' if failed == 1 else 'need'} a decision"
-        yield Warned(
-            text=text,
-            link="/sagas?status=failed",
-            where="failed sagas",
-            grave=True,
-            word="Needs a decision",
-            do="Mend the cause, then have the step tried again; or go on without it.",
-        )
-    if stalled:
-        text = f"{_count(stalled, 'saga')} should have ended by now"
-        do = "Open one to see which step it waits for. It goes on when that handler does."
-        yield Warned(text=text, link="/sagas?stalled=1", where="overdue sagas", word="Overdue", do=do)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 # -- as it is shown ---------------------------------------------------------------------------------------
 
 
@@ -329,7 +193,7 @@ def shown(view: WorkerView, flow: Flow) -> OverviewAnswer:
         app_id=app.layout.app_id,
         asked=view.url,
         at=rfc3339(view.now()),
-        warnings=[*_gone(app, flow.handlers.values()), *flow.warnings],
+        warnings=[*of_gone_handlers(app, flow.handlers.values()), *flow.warnings],
         rate=sum(each.rate for each in flow.handlers.values()),
         lag=sum(each.lag for each in flow.topics.values()),
         waiting=sum(each.waits for each in flow.handlers.values()),

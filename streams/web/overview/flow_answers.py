@@ -21,6 +21,11 @@ def letters_link(handler: str) -> str:
     return f"/dead-letters?{urlencode({'handler': handler})}"
 
 
+def saga_link(ident: str) -> str:
+    """The page of a saga."""
+    return f"/sagas/{quote(ident, safe='')}"
+
+
 def topic_link(topic: str) -> str:
     """A topic's page."""
     return f"/topics/{quote(topic, safe='')}"
@@ -28,8 +33,9 @@ def topic_link(topic: str) -> str:
 
 class Warned(msgspec.Struct, frozen=True, kw_only=True):
     """A warning, with the address where it is mended. `grave`: messages are stopped, or need a decision.
-    `word`: its status in a word or two. `why` and `since`: its cause, and when it began, in RFC 3339. `do`:
-    what to do. The last three are empty where the text has it, or nobody knows.
+    `word`: its status in a word or two. `about`: its subject, where the heading has the text. `why` and
+    `since`: its cause, and when it began, in RFC 3339. `do`: what to do. The last three are empty where the
+    text has it, or nobody knows.
     """
 
     text: str
@@ -37,6 +43,7 @@ class Warned(msgspec.Struct, frozen=True, kw_only=True):
     where: str
     grave: bool = False
     word: str = "Degraded"
+    about: str = ""
     why: str = ""
     since: str = ""
     do: str = ""
@@ -159,6 +166,14 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.waiting.values())
 
 
+class NamedSaga(msgspec.Struct, frozen=True, kw_only=True):
+    """A saga, why it does not go on, in words, and since when it failed or is under way: RFC 3339."""
+
+    id: str
+    why: str
+    since: str
+
+
 class LaneCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a lane as they were counted `at` a time, epoch seconds.
 
@@ -166,7 +181,8 @@ class LaneCounts(msgspec.Struct, frozen=True, kw_only=True):
         waiting: messages that wait, by handler and reason; `oldest`: since when the first of each handler's
             waits, epoch seconds.
         letters: dead letters, by handler; `letters_since` when the oldest failed, epoch seconds.
-        sagas: by status; `stalled` are those that take too long.
+        sagas: by status; `stalled` are those that take too long, without those that wait for an operator.
+        failed_saga, overdue_saga: the oldest of each.
     """
 
     lane: int
@@ -177,6 +193,8 @@ class LaneCounts(msgspec.Struct, frozen=True, kw_only=True):
     letters_since: dict[str, float] = {}
     sagas: dict[str, int] = {}
     stalled: int = 0
+    failed_saga: NamedSaga | None = None
+    overdue_saga: NamedSaga | None = None
 
 
 class WorkerPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,7 +256,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stalled(self) -> int:
-        """Sagas that take too long."""
+        """Sagas that take too long, without those that wait for an operator."""
         return sum(each.stalled for each in self.counts.values())
 
 
@@ -291,7 +309,7 @@ class OverviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
         old_counts: lanes whose counts are older than half a minute, with their age in seconds.
         uncounted: lanes whose rows are in no count.
         silent_lanes: lanes whose owner does not answer: their rates and lags are in no sum.
-        sagas, stalled: sagas by status, and those that take too long.
+        sagas: by status; `stalled` are those that take too long, without those that wait for an operator.
         lines: the last hour of attempts, lag, waiting messages, dead letters, and sagas that need a decision.
     """
 

@@ -16,6 +16,7 @@ from streams.web.overview.flow_answers import (
     HandlerPart,
     LaneCounts,
     LanePart,
+    NamedSaga,
     StandbyPart,
     TopicPart,
     Warned,
@@ -26,6 +27,7 @@ from streams.web.overview.health import breakers, why_stuck
 from streams.web.overview.overview import warnings, why_not_ready
 from streams.web.overview.rates import RatePoller, Rates
 from streams.web.overview.samples import LaneSample
+from streams.web.sagas.saga_answers import SagaAnswer
 
 
 def worker_part(view: WorkerView, looks: RatePoller, samples: Mapping[int, LaneSample]) -> WorkerPart:
@@ -71,8 +73,17 @@ def lane_counts(lane: int, sample: LaneSample) -> LaneCounts:
         letters_since=dict(sample.oldest_letter),
         letters=dict(letters),
         sagas=dict(sagas),
-        stalled=sum(sample.stalled.values()),
+        stalled=sample.overdue_sagas,
+        failed_saga=_named(sample.failed_saga),
+        overdue_saga=_named(sample.overdue_saga),
     )
+
+
+def _named(saga: SagaAnswer | None) -> NamedSaga | None:
+    if saga is None:
+        return None
+    why = saga.stuck or saga.blocked or f"it waits for {', '.join(saga.pending)}"
+    return NamedSaga(id=saga.id, why=why, since=saga.changed_at if saga.stuck else saga.created_at)
 
 
 def progress(total: int, left: int, seconds: float) -> FlowProgress | None:

@@ -28,7 +28,8 @@ from streams.web.overview.rates import in_background
 from streams.web.sagas.indexes import LETTER_LISTS, LETTERS, index_of, read_letter_value
 from streams.web.sagas.row_index import AT_ONCE as INDEXED_AT_ONCE
 from streams.web.sagas.row_index import catch_up, counted, entries
-from streams.web.sagas.saga_rows import SAGAS, stalled_names
+from streams.web.sagas.saga_answers import SagaAnswer
+from streams.web.sagas.saga_rows import FAILED, SAGAS, UNDER_WAY, first_saga, stalled_sagas
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +50,9 @@ class LaneSample:
     Attributes:
         letters: by handler, state and age; see AGES.
         waiting: messages that wait for a handler, by handler and why the first of their queue does.
-        sagas: by saga, who conducts them, and status.
+        sagas: by saga, who conducts them, and status; `stalled` those of them that take too long.
+        overdue_sagas: of those, how many do not wait for an operator.
+        failed_saga, overdue_saga: the oldest one that waits for an operator, and that is overdue.
     """
 
     at: float
@@ -61,6 +64,9 @@ class LaneSample:
     overdue: int = 0
     sagas: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     stalled: Counter[str] = field(default_factory=Counter)
+    overdue_sagas: int = 0
+    failed_saga: SagaAnswer | None = None
+    overdue_saga: SagaAnswer | None = None
 
 
 def age_group(age: float) -> str:
@@ -166,8 +172,11 @@ class Sampler:
         store = readable_store(self._view, lane)
         for (name, way, status), number in counted(store, SAGAS).items():
             sample.sagas[name, way, status] = number
-        for looked, name in enumerate(stalled_names(self._view, store), start=1):
+        sample.failed_saga = await first_saga(self._view, lane, (FAILED,), stalled=False)
+        sample.overdue_saga = await first_saga(self._view, lane, UNDER_WAY, stalled=True)
+        for looked, (name, status) in enumerate(stalled_sagas(self._view, store), start=1):
             sample.stalled[name] += 1
+            sample.overdue_sagas += status != FAILED
             await self._pause_after(looked, lane, store)
 
     async def _pause_after(self, looked: int, lane: int, store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,7 +19,8 @@ UNREADABLE = "unreadable"
 class SagaAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A saga in a list; see `SagaView`. Times are RFC 3339, empty when they are not known; `elapsed` is in
     seconds. One that cannot be read has the status `unreadable`, and its reason says why. `blocked`: why
-    replies and deadlines of it wait, where it is for another version of the application.
+    replies and deadlines of it wait, where it is for another version of the application. `undoing`: those of
+    `waits_for` of which the undo failed. `stuck`: why it waits for an operator, in words.
     """
 
     id: str
@@ -33,6 +35,13 @@ class SagaAnswer(msgspec.Struct, frozen=True, kw_only=True):
     pending: tuple[str, ...]
     waits_for: tuple[str, ...]
     blocked: str = ""
+    undoing: tuple[str, ...] = ()
+    stuck: str = ""
+
+    @property
+    def undecided(self) -> str:
+        """The steps that an operator decides about, in words; empty: none."""
+        return ", ".join(stuck_at(name, self.undoing) for name in self.waits_for)
 
 
 class SagasAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,8 +144,15 @@ class AskedSaga(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
 
 
-def saga_answer(saga: SagaView, now: float, limit: float) -> SagaAnswer:
+def stuck_at(step: str, undoing: Sequence[str]) -> str:
+    """That a step has failed for good, or its undo."""
+    return f"{step} could not be {'undone' if step in undoing else 'done'}"
+
+
+def saga_answer(saga: SagaView, now: float, limit: float, undoing: tuple[str, ...] = ()) -> SagaAnswer:
     """A saga's entry in a list; `limit` is how long one may take, in seconds."""
+    errors = {step.name: f": {step.error}" for step in saga.steps if step.error}
+    stuck = (stuck_at(name, undoing) + errors.get(name, "") for name in saga.waits_for)
     return SagaAnswer(
         id=saga.saga_id,
         way=saga.way,
@@ -150,6 +166,8 @@ def saga_answer(saga: SagaView, now: float, limit: float) -> SagaAnswer:
         pending=saga.pending,
         waits_for=saga.waits_for,
         blocked=saga.blocked,
+        undoing=undoing,
+        stuck="; ".join(stuck),
     )
 
 

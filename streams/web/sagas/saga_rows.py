@@ -16,6 +16,7 @@ from streams.model.row_keys import row_key, split_row_key
 from streams.ports import Store
 from streams.saga.engine import SagaHandler
 from streams.saga.messages import Repair, saga_id
+from streams.saga.repairs import awaiting_operator
 from streams.saga.state import SagaRow, SagaStatus
 from streams.saga.views import ChoreographedSaga, SagaView, orchestrated
 from streams.staging.keys import TIME, split_store_key, store_key, time_key
@@ -27,6 +28,8 @@ from streams.web.sagas.saga_answers import UNREADABLE, SagaAnswer, saga_answer, 
 
 #: The fields by which a list can be filtered.
 STATUSES = (*get_args(SagaStatus), UNREADABLE)
+#: Of those, that of sagas that wait for an operator, and those of sagas under way.
+FAILED, UNDER_WAY = "failed", ("started", "completing", "compensating")
 #: The group of sagas in the index.
 SAGAS = "sagas"
 #: Of those, an entry says when the saga began; so the oldest come first.
@@ -149,6 +152,19 @@ async def sagas_by_index(
             check_still_here(view, lane, store)
 
 
+async def first_saga(
+    view: WorkerView, lane: int, statuses: Sequence[str], *, stalled: bool
+) -> SagaAnswer | None:
+    """The oldest saga of the first of these statuses that a lane has, by the index. With `stalled`: only of
+    those that take too long.
+    """
+    for status in statuses:
+        async for _, answer in sagas_by_index(view, lane, b"", SagaFilter(status, stalled, float("inf"))):
+            if answer is not None:
+                return answer
+    return None
+
+
 def _listed(store: Store, statuses: Sequence[str], begin: bytes, until: float) -> Iterator[ListedRow]:
     """The lists of these statuses, one after the other, from a place on."""
     last = None if until == float("inf") else time_key(max(0, int(until * 1000)))
@@ -192,7 +208,11 @@ def read_saga(
         return unreadable(ident, str(error)), None
     saga = kind.view(ident, row)
     limit = view.application.lane_options.saga_limit
-    return (saga_answer(saga, view.now(), limit), saga) if saga is not None else (None, None)
+    if saga is None:
+        return None, None
+    waits = awaiting_operator(row) if isinstance(row, SagaRow) else ()
+    undoing = tuple(step.name for step in waits if step.undoing)
+    return saga_answer(saga, view.now(), limit, undoing), saga
 
 
 def saga_of_key(
@@ -231,9 +251,9 @@ def _entry(
     return IndexedStatus(SAGAS, answer.status, began, (SAGAS, kind.name, way, answer.status))
 
 
-def stalled_names(view: WorkerView, store: Store) -> Iterator[str]:
-    """The name of each saga that takes too long, by the index."""
+def stalled_sagas(view: WorkerView, store: Store) -> Iterator[tuple[str, str]]:
+    """The name and status of each saga that takes too long, by the index."""
     names = {kind.table: kind.name for kind in kinds(view)}
     until = view.now() - view.application.lane_options.saga_limit
     for found in _listed(store, SagaFilter("", stalled=True, until=until).statuses, b"", until):
-        yield names[found.table]
+        yield names[found.table], found.status

@@ -13,6 +13,7 @@ from streams.dead_letters.row import topic_of
 from streams.model.message import Message
 from streams.model.operations import LetterCommand
 from streams.model.row_keys import split_row_key
+from streams.units import DAY
 from streams.web.base.lane_rows import AskOwner, Query, cursor_of, lane_of_cursor
 from streams.web.base.paging import decode_limit
 from streams.web.base.view import Problem, WorkerView
@@ -69,7 +70,9 @@ class LettersPage(msgspec.Struct, frozen=True, kw_only=True):
 
 class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
     """A letter; None when it is gone after an operation. `settled` is how that ended, where it is known by
-    the name of its job; `handler` is that of the letter, and `message` the class of its message.
+    the name of its job; `handler` is that of the letter, and `message` the class of its message. `alike`: how
+    many other letters failed like it, or more than that; only where the whole page is requested. Letters are
+    kept for `kept_days`.
     """
 
     shown: LetterShown | None
@@ -80,6 +83,9 @@ class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
     handler: str
     message: str
     settled: SettledAnswer | None = None
+    alike: int = 0
+    more_alike: bool = False
+    kept_days: float = 0.0
 
 
 class DiffLine(NamedTuple):
@@ -189,6 +195,12 @@ async def letter_page(request: WebRequest) -> LetterPage:
     if (job := request.query.get("job")) and wanted:
         query = {"operation": wanted, "job": job}
         settled_ = await settled(request.view, ident, query, **request.asker(SettledAnswer))
+    alike = None
+    if shown is not None and "HX-Request" not in request.headers:
+        one = shown.letter
+        those = {"handler": one.handler, "error_type": one.error_type, "place": one.place}
+        those |= {"message_type": one.message_type, "state": one.state}
+        alike = await letters_page(request.view, those, request.asker(LettersAnswer)["ask"])
     app, (_, key) = request.view.application, partition_and_key(request.view.application, ident)
     topic, handler = topic_of(key), split_row_key(key)[1].partition(b"\0")[0]
     route = app.wiring.routes.get(topic)
@@ -201,6 +213,9 @@ async def letter_page(request: WebRequest) -> LetterPage:
         asked=wanted,
         key=shown.letter.key if shown is not None else request.query.get("key", ""),
         can_edit=app.lane_options.edit_dead_letters,
+        alike=len(alike.letters) - 1 if alike is not None else 0,
+        more_alike=bool(alike is not None and alike.next),
+        kept_days=app.lane_options.dead_letter_retention / DAY,
     )
 
 

@@ -25,6 +25,7 @@ from streams.web.base.formatting import (
     previewed,
     rate_text,
     seconds_text,
+    wanted_bytes,
     with_times,
 )
 from streams.web.base.view import Problem
@@ -89,7 +90,7 @@ def _templates() -> Environment:
     templates.filters["exact"] = Markup.escape
     templates.filters["dump"] = dump
     templates.filters.update(leaves=leaves, bytes=bytes_text, ago=ago, marked=marked, previewed=previewed)
-    templates.filters["with_times"] = with_times
+    templates.filters.update(with_times=with_times, wanted_bytes=wanted_bytes)
     return templates
 
 

@@ -56,6 +56,9 @@ async def test_groups_and_letters_of_all_workers_are_on_one_page(first, one, put
     _, page = await one.page(LETTERS)
     assert re.search(r"<b>12</b></a>.*post.note gave up.*ValueError", page)
     assert "NoStamp" in page
+    assert re.search(r'href="/dead-letters/letters\?handler=post.note&amp;[^"]+#all">Replay all 12…<', page)
+    _, page = await one.page(f"{LETTERS}/letters")
+    assert re.findall(r">post.note: (\w+) <span>(\d+)<", page) == [("NoStamp", "1"), ("ValueError", "12")]
     _, page = await one.page(f"{LETTERS}/letters", params={"error_type": "ValueError"})
     assert all(f'href="/dead-letters/{ids[key]}"' in page for key in keys)
     assert "NoStamp" not in page

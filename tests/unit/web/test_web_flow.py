@@ -22,6 +22,7 @@ from streams.web.overview.flow_answers import (
     HandlerPart,
     HandlerShown,
     LaneCounts,
+    NamedSaga,
     ServiceShown,
     StandbyPart,
     TopicPart,
@@ -114,7 +115,7 @@ def counts(**of) -> dict[str, list[LaneCounts]]:
         (counts(stalled=2), "2 sagas should have ended by now", "/sagas?stalled=1", False),
         (
             {"silent": "no answer in 1 s", "owns": [0, 2]},
-            "127.0.0.1:1 does not answer, and owns lanes 0, 2",
+            "The worker 127.0.0.1:1 does not answer, and owns lanes 0, 2",
             "/workers/127.0.0.1:1",
             True,
         ),
@@ -130,6 +131,40 @@ def test_each_trouble_is_a_sentence_with_a_link(of, text, link, grave):
     (found,) = merge([part(**of)], {each.lane: each for each in of.get("counts", ())}).warnings
     assert (found.text, found.link, found.grave) == (text, link, grave)
     assert found.do
+
+
+STUCK = NamedSaga(id="order:a", why="pay could not be undone: no till", since="2027-01-15T08:00:02.000Z")
+LATER = NamedSaga(id="order:b", why="ship could not be done", since="2027-01-15T08:00:03.000Z")
+
+
+@pytest.mark.parametrize(
+    ("lanes", "text", "why", "link"),
+    [
+        (
+            [{"sagas": {"failed": 1}, "failed_saga": STUCK}],
+            "order:a needs a decision",
+            "pay could not be undone: no till",
+            "/sagas/order%3Aa",
+        ),
+        (
+            [{"sagas": {"failed": 2}, "failed_saga": LATER}, {"sagas": {"failed": 1}, "failed_saga": STUCK}],
+            "3 sagas need a decision",
+            "The oldest, order:a: pay could not be undone: no till",
+            "/sagas?status=failed",
+        ),
+        (
+            [{"stalled": 1, "overdue_saga": LATER}],
+            "order:b should have ended by now",
+            "ship could not be done",
+            "/sagas/order%3Ab",
+        ),
+    ],
+)
+def test_sagas_are_named_with_why_they_stand(lanes, text, why, link):
+    found = {lane: LaneCounts(lane=lane, at=NOW, **of) for lane, of in enumerate(lanes)}
+    (warned,) = merge([part()], found).warnings
+    assert (warned.text, warned.why, warned.link) == (text, why, link)
+    assert warned.since in (STUCK.since, LATER.since)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +204,7 @@ def test_a_worker_tells_of_its_lanes_handlers_and_topics(worker):
     sample.waiting["post.note", "retry"] = 3
     sample.oldest_waiting["post.note"] = NOW - 30
     sample.sagas["order", "", "failed"] = 1
-    sample.stalled["order"] = 5
+    sample.overdue_sagas = 5
     found = worker_part(worker, RatePoller(worker), {1: sample})
     (counted,) = found.counts
     assert (found.slot, found.ready, counted.at, counted.stalled) == (4, True, NOW - 4, 5)
@@ -245,7 +280,7 @@ async def test_a_worker_that_does_not_answer_is_shown(worker, monkeypatch, ask, 
     (shown,) = (each for each in answer.workers if each.silent)
     assert (shown.url, shown.owns) == (OTHER, [1])
     assert answer.warnings[0].grave
-    assert answer.warnings[0].text == "127.0.0.1:2 does not answer, and owns lane 1"
+    assert answer.warnings[0].text == "The worker 127.0.0.1:2 does not answer, and owns lane 1"
     assert answer.warnings[0].why.lower() == why
 
 

@@ -29,9 +29,11 @@ from streams.testing.clock import ManualClock
 from streams.testing.log import FakeRecord
 from streams.testing.sagas import error, given_saga, success
 from streams.web.base.access import Access
+from streams.web.base.view import Problem
 from streams.web.sagas import indexes as indexes_module
 from streams.web.sagas import row_index as row_index_module
 from streams.web.sagas import sagas as sagas_module
+from streams.web.site import web_request as web_request_module
 from streams.web.site import writing as writing_module
 
 KEYS = [f"k{n}" for n in range(20)]
@@ -261,6 +263,20 @@ async def test_lanes_that_cannot_be_asked_are_named(both, first, second, one):
     await one.shows("/sagas", "The sagas of lane 2 are missing here")
 
 
+async def test_a_silent_worker_is_waited_for_once_by_a_page(both, second, one, monkeypatch):
+    requests = []
+
+    async def silent(_session, owner, *_, **__):
+        requests.append(owner)
+        raise Problem(504, "owner_silent", "no answer")
+
+    monkeypatch.setattr(web_request_module, "ask_json", silent)
+    assert len(second.lanes) > 1
+    _, page = await one.json(SAGAS)
+    assert sorted(page["left_out"]) == sorted(map(str, second.lanes))
+    assert requests == [second.url]
+
+
 @pytest.mark.parametrize(
     ("path", "refused"),
     [
@@ -328,10 +344,40 @@ async def test_the_pages_show_the_same_and_are_linked(both, one):
     assert f'href="{link}"' in page
     assert "stalled" in page
     timeline = await one.shows(
-        link, "ring waits for an operator", "ask once more: ", " ring --why ...", "in_progress → failed",
-        "What has happened", "version 1",
+        link, "<b>error.</b> <b>Mend that, then try again</b>", "ask once more: ", " ring --why ...",
+        "in_progress → failed", "What has happened", "version 1",
     )  # fmt: skip
     assert "<script>" not in page + timeline
+
+
+async def test_what_to_decide_stands_under_the_heading(both, one):
+    told = given_saga(Visit, now=NOW - 10.0).start(VisitWanted(id="k1")).expect_command(Ring).reply(error)
+    undone = tuple(msgspec.structs.replace(step, undoing=True) for step in told.row.steps)
+    put(both, SAGA_ROWS, "k1", msgspec.structs.replace(told.row, steps=undone))
+    put_saga(both, "k2", outcome=error)
+    for key, heading, decide in (
+        ("k1", "ring could not be undone", "Try the undo again"),
+        ("k2", "ring could not be done", "Try again"),
+    ):
+        page = await one.shows(f"/sagas/visit:{key}", f"visit:{key} needs a decision: {heading}")
+        assert page.index("</h1>") < page.index(decide) < page.index('id="facts"') < page.index('id="list"')
+    await one.shows(
+        "/sagas/visit:k1", "then try the undo again", "It was undone by hand", "undo failed",
+        "ring counts as undone. Then the saga ends as called off.",
+    )  # fmt: skip
+
+
+async def test_the_overview_names_the_oldest_saga_that_stands(both, one, monkeypatch):
+    monkeypatch.setattr("streams.web.overview.samples.SHARE", 1.0)
+    failed, late = both[0].keys_here(KEYS)[:2]
+    put_saga(both, failed, outcome=error)
+    put_saga(both, late, age=40.0)
+    await one.sampler.round()
+    _, overview = await one.json("/api/overview")
+    assert [(each["text"], each["why"]) for each in overview["warnings"]] == [
+        (f"visit:{failed} needs a decision", "ring could not be done: error"),
+        (f"visit:{late} should have ended by now", "It waits for ring"),
+    ]
 
 
 async def test_a_saga_is_found_by_its_id_and_its_key(both, first, one):

@@ -45,7 +45,7 @@ def story_of(
     saga = SagaAnswer(
         id="order:k", way="choreographed", version=0, status=status, stalled=False, reason=reason,
         created_at="", changed_at="", elapsed=0.0, pending=(),
-        waits_for=("pay",) if status == "failed" else (),
+        waits_for=("pay",) if status == "failed" else (), undoing=("pay",),
     )  # fmt: skip
     given = {"letters": [], "waiting": [], "timers": [], "tables": [], **held}
     key = KeyAnswer(key="k", partition=0, lane=0, owner="", sagas=[saga] if status else [], **given)
@@ -119,7 +119,7 @@ def test_no_handler_takes_what_none_could_decode():
     ("status", "heading"),
     [
         ("completed", "k is complete"),
-        ("failed", "k needs a decision: pay failed for good"),
+        ("failed", "k needs a decision: pay could not be undone"),
         ("compensating", "k is called off: declined; its undo runs"),
         ("started", "k is under way"),
     ],

@@ -19,7 +19,7 @@ from streams.positions.declared import declare
 from streams.testing.log import FakeRecord
 from streams.web.base.access import Access
 from streams.web.base.asking import PATIENCE
-from streams.web.base.formatting import MOST_DUMPED, dump
+from streams.web.base.formatting import MOST_DUMPED, dump, wanted_bytes
 from streams.web.base.windows import ReadPart, page_of
 from streams.web.history.topics import declared_topics
 from streams.web.site import site, writing
@@ -257,6 +257,17 @@ def test_bytes_are_dumped_sixteen_a_line():
         "000010  64 65 66 00                                      def.",
     ]
     assert dump("") == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "count", "words"),
+    [
+        ("(EOFError: Expected 13 bytes, read 2)", 3, "3 bytes, where its schema wants at least 14"),
+        ("(ValueError: no such branch)", 1, "1 byte that its schema does not fit"),
+    ],
+)
+def test_how_short_a_value_is(error, count, words):
+    assert wanted_bytes(error, count) == words
     assert dump("00" * (MOST_DUMPED + 1)).endswith("... 1 bytes more")
 
 
