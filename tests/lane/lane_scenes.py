@@ -12,6 +12,7 @@ from lane_workloads import Ask, Workload, asking, counting
 from lane_worlds import Post, Running, World
 
 from streams.errors import TransientError
+from streams.model.application import Application
 from streams.model.envelope import new_headers
 from streams.model.message import Message
 from streams.model.operations import LetterCommand
@@ -141,8 +142,9 @@ async def until_so(world: World, holds: Callable[[], Awaitable[bool]], *, every:
     watching.result()
 
 
-def post(world: World, message: Message, number: int = 1) -> Post:
-    codec = world.app.message_codecs[message.TOPIC]
+def post(world: World, message: Message, number: int = 1, app: Application | None = None) -> Post:
+    """A message from outside, as a client of this version of the application sends it."""
+    codec = (app or world.app).message_codecs[message.TOPIC]
     name = f"{message.key}-{number}"
     headers = new_headers(message.TOPIC, message.key, source="outside", time=1e9, message_id=name)
     headers.append(("schema-fingerprint", codec.fingerprint))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from lane_failing import all_counted, finish
-from lane_scenes import opened, retrying_counter, some
+from lane_scenes import opened, post, retrying_counter, some
 from lane_workloads import counting, reminding
 from lane_worlds import FakeWorld, World
 from structlog.testing import capture_logs
@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 from streams.lane.held_up import SAID_AFTER
 from streams.lane.housekeeping import HOUSEKEEPING
 from streams.lane.standby import Standby
-from streams.model.envelope import new_headers
 from streams.ports import TP, Outgoing, Ports
 from streams.positions.review import accept
 from streams.testing.broker import Fault
@@ -53,10 +52,8 @@ async def test_timers_ring_while_a_question_waits_for_its_answer(
     monkeypatch.setattr(fake.cluster, "identity", silent)
     await fake.clock.advance(HOUSEKEEPING + 10)
     await fake.until(asked.is_set)
-    topic, due = work.asked.TOPIC, fake.clock.now() + 2
-    body = fake.app.message_codecs[topic].encode(work.asked(k="a", due=due))
-    headers = new_headers(topic, "a", source="outside", time=1e9, message_id="a-0")
-    await fake.post(fake.raw(topic, "a", body, headers))
+    due = fake.clock.now() + 2
+    await fake.post(post(fake, work.asked(k="a", due=due)))
     await fake.until(lambda: lane.lane.counters.timers == 1)
     assert fake.clock.now() < due + 1
 

@@ -194,15 +194,19 @@ async def test_a_message_that_never_ends_gives_others_their_turn(fake: FakeWorld
     assert marks.count(False) == len(marks) // (MOST + 1)
 
 
+def foreign(world: World, work: Relay, topic: str, number: int) -> Post:
+    """A record of somebody else."""
+    event = world.event(work, "a", number)
+    own = ("schema-fingerprint", world.app.message_codecs[topic].fingerprint)
+    return event._replace(topic=topic, headers=[*(each for each in event.headers if each[0] != own[0]), own])
+
+
 async def forged(world: World, work: Relay, topic: str, number: int, partition: int | None = None) -> None:
     """A record of somebody else says that this application has handled it."""
-    event = world.event(work, "a", number)
-    codec = world.app.message_codecs[topic]
-    headers = [
-        (name, codec.fingerprint if name == "schema-fingerprint" else value) for name, value in event.headers
-    ]
+    record = foreign(world, work, topic, number)
+    home = record.partition if partition is None else partition
     mark = (LOOPBACK, world.name.encode())
-    await world.post(world.raw(topic, "a", event.value, [*headers, mark], partition))
+    await world.post(record._replace(partition=home, headers=[*record.headers, mark]))
 
 
 @pytest.mark.landing
@@ -253,25 +257,16 @@ async def test_a_copy_of_a_looped_record_is_handled(fake: FakeWorld) -> None:
 async def test_order_holds_once_another_writer_was_seen(fake: FakeWorld) -> None:
     """From then on the lane reads back what it sends there: all is handled in the order of the log."""
     work = await relayed(fake, partitions=1)
-    codec = fake.app.message_codecs[work.middle]
-
-    def foreign(number: int) -> Post:
-        event = fake.event(work, "a", number)
-        headers = [
-            (name, codec.fingerprint if name == "schema-fingerprint" else value)
-            for name, value in event.headers
-        ]
-        return fake.raw(work.middle, "a", event.value, headers)
-
     lane = await opened(fake, fake.event(work, "a", 0))
     await fake.until(lambda: lane.lane.counters.looped == 2)
     await fake.settled(work.source, work.middle, work.end)
     with capture_logs() as logs:
-        await fake.post(foreign(-1))
+        await fake.post(foreign(fake, work, work.middle, -1))
         await fake.settled(work.source, work.middle, work.end)
         before = len(await marked(fake, work.middle))
         for number in range(1, 20):
-            await fake.post(fake.event(work, "a", number), foreign(-1 - number))
+            other = foreign(fake, work, work.middle, -1 - number)
+            await fake.post(fake.event(work, "a", number), other)
         await stopped(fake, lane, work.source, work.middle, work.end)
     (said,) = [line for line in logs if line["event"] == "foreign_writer"]
     assert (said["topic"], said["partition"]) == (work.middle, 0)
@@ -284,15 +279,10 @@ async def test_order_holds_once_another_writer_was_seen(fake: FakeWorld) -> None
 async def test_nothing_overtakes_a_copy_with_the_same_id(fake: FakeWorld, copies: int) -> None:
     """Each is read before the first is handled, whose handler sends to the same topic."""
     work = await relayed(fake, partitions=1)
-    event = fake.event(work, "a", -1)
-    codec = fake.app.message_codecs[work.middle]
-    headers = [
-        (name, codec.fingerprint if name == "schema-fingerprint" else value) for name, value in event.headers
-    ]
     lane = await opened(fake, fake.event(work, "b", 0))
     await fake.until(lambda: lane.lane.counters.looped == 2)
     await fake.settled(work.source, work.middle, work.end)
-    await fake.post(*[fake.raw(work.middle, "a", event.value, headers) for _ in range(copies)])
+    await fake.post(*[foreign(fake, work, work.middle, -1)] * copies)
     await stopped(fake, lane, work.source, work.middle, work.end)
     records = [record for record in await fake.records(work.middle) if record.key == b"a"]
     numbers = [json.loads(record.value or b"")["i"] for record in records]

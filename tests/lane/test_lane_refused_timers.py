@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from lane_checker import check_positions, check_store, counts
 from lane_hosts import host_of, opened
+from lane_scenes import post
 from lane_workloads import reminding
 from lane_worlds import FakeWorld, Post
 from structlog.testing import capture_logs
 
 from streams.lane.timers import FIRST_PAUSE
-from streams.model.envelope import new_headers
 from streams.web.overview.health import refused_timers
 
 LARGE = "x" * 5_000
@@ -26,10 +26,7 @@ async def test_a_timer_over_a_lowered_limit_is_put_off_alone(
     await fake.start(work, max_batch=max_batch)
 
     def asking(key: str, i: int, name: str) -> Post:
-        message = work.asked(k=key, due=fake.clock.now() + 1.0, name=name)
-        body = fake.app.message_codecs[work.asked.TOPIC].encode(message)
-        headers = new_headers(work.asked.TOPIC, key, source="outside", time=1e9, message_id=f"{key}-{i}")
-        return fake.raw(work.asked.TOPIC, key, body, headers)
+        return post(fake, work.asked(k=key, due=fake.clock.now() + 1.0, name=name), i)
 
     def rung() -> list[Any]:
         return list(fake.cluster.visible(work.rang.TOPIC))

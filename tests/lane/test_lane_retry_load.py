@@ -7,13 +7,21 @@ from typing import Any
 import pytest
 from lane_checker import dead_letters
 from lane_failing import LATER, PATIENT, Failing, expiring, finish, pass_time, started
-from lane_scenes import Outage, failing_counter, finished, opened, retrying_asker, retrying_counter, some
+from lane_scenes import (
+    Outage,
+    failing_counter,
+    finished,
+    opened,
+    post,
+    retrying_asker,
+    retrying_counter,
+    some,
+)
 from lane_workloads import counting
 from lane_worlds import FakeWorld, Running, World
 
 from streams.errors import TransientError
 from streams.lane.housekeeping import HOUSEKEEPING
-from streams.model.envelope import new_headers
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
 from streams.staging.changes import QUEUES_BY_DUE
@@ -223,10 +231,7 @@ async def test_slow_retries_of_a_handler_leave_others_their_turn(fake: FakeWorld
     work.hooks.before_settle = settle
     policy = RetryPolicy(immediate=0, delays=(1.0,))
     await started(world, work, retry=policy, breaker=PATIENT, max_in_flight=2)
-    codec = world.app.message_codecs[work.output]
-    headers = new_headers(work.output, "z", source="outside", time=1e9, message_id="z-0")
-    headers.append(("schema-fingerprint", codec.fingerprint))
-    other = world.raw(work.output, "z", codec.encode(work.counted(k="z", i=0, n=0)), headers)
+    other = post(world, work.counted(k="z", i=0, n=0))
     lane = await opened(world, other, *(world.event(work, f"k{n}", 0) for n in range(30)))
     await world.until(lambda: lane.lane.counters.retries == 31)
     outage.down, over = False, world.clock.now()

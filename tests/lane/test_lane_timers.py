@@ -7,20 +7,16 @@ from typing import Any
 
 import pytest
 from lane_checker import check_positions, check_store, counts
-from lane_scenes import LANDING_AT_SENT, opened, stopped
+from lane_scenes import LANDING_AT_SENT, opened, post, stopped
 from lane_workloads import Reminding, reminding
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
 from streams.model.choreography import choreography
-from streams.model.envelope import new_headers
 
 
 def asking_for(world: World, work: Reminding, i: int, due: float | None, key: str = "a", **more: Any) -> Post:
-    message = work.asked(k=key, due=due, **more)
-    body = world.app.message_codecs[work.asked.TOPIC].encode(message)
-    headers = new_headers(work.asked.TOPIC, key, source="outside", time=1e9, message_id=f"{key}-{i}")
-    return world.raw(work.asked.TOPIC, key, body, headers)
+    return post(world, work.asked(k=key, due=due, **more), i)
 
 
 async def reminder(world: World, ask: Any = None, **options: Any) -> Reminding:
@@ -153,9 +149,9 @@ async def test_a_key_with_a_zero_byte_has_its_own_timers(fake: FakeWorld) -> Non
     work = await reminder(fake, partitions=1)
     due = fake.clock.now() + 0.3
     one, other = asking_for(fake, work, 1, due, "a"), asking_for(fake, work, 1, due, "a\0b")
-    for post, name in ((one, "b\0alarm"), (other, "alarm")):
-        body = json.loads(post.value or b"") | {"name": name}
-        await fake.post(post._replace(value=json.dumps(body).encode()))
+    for asked, name in ((one, "b\0alarm"), (other, "alarm")):
+        body = json.loads(asked.value or b"") | {"name": name}
+        await fake.post(asked._replace(value=json.dumps(body).encode()))
     lane = await fake.open()
     await fake.until(lambda: fake.clock.now() > due + 1)
     await finish(fake, work, lane)

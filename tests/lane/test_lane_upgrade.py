@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from lane_sagas import TRIPS, TripWanted, trips
+from lane_scenes import post
 from lane_worlds import FakeWorld
 
 from streams.claims.checks import ClaimChecks
 from streams.dead_letters.row import LetterState, decode_letter
 from streams.model.codecs import decode_row
-from streams.model.envelope import new_headers
 from streams.model.layout import CLAIMS, DEAD_LETTERS
 from streams.ports import TP, Store
 from streams.staging.changes import COPY_OF, POSITIONS, QUEUES, TIMERS
@@ -78,10 +78,8 @@ async def test_data_of_an_earlier_version_opens_and_goes_on(fake: FakeWorld) -> 
     }
     today = tables_of(store)  # the directory, as its changelogs make it today
     assert [table for table in {*before, *today} if today.get(table) != before.get(table)] == []
-    for key, trip in (("a", "a-1"), ("d", "d-1")):  # the first is a duplicate
-        value = fake.app.message_codecs[TripWanted.TOPIC].encode(TripWanted(k=key, to="oslo"))
-        headers = new_headers(TripWanted.TOPIC, key, source="outside", time=1e9, message_id=trip)
-        await fake.post(fake.raw(TripWanted.TOPIC, key, value, headers))
+    # The first is a duplicate.
+    await fake.post(*(post(fake, TripWanted(k=key, to="oslo")) for key in "ad"))
     await fake.until(lambda: len(list(store.scan(TRIPS.name))) == 4 and not list(store.scan(TIMERS)))
     await fake.settled(TripWanted.TOPIC)
     assert work.till.taken == {"trip:a:money", "trip:d:money"}

@@ -19,7 +19,6 @@ from test_lane_saga_versions import deleted, old
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import Schemas, avro, decode_row
-from streams.model.envelope import new_headers
 from streams.model.handlers import Service
 from streams.model.message import Message, Row
 from streams.model.outcome import Outcome, outcome
@@ -95,13 +94,8 @@ async def test_fields_come_go_and_are_renamed_side_by_side(world: World) -> None
 
     def posted(app: Application) -> list[Post]:
         fields, _ = VERSIONS[versions.index(app)]
-        codec, found = app.message_codecs[source], []
-        for key in KEYS:
-            headers = new_headers(source, key, source="shop", time=1e9, message_id=str(next(ids)))
-            headers.append(("schema-fingerprint", codec.fingerprint))
-            value = codec.encode(works[versions.index(app)].made(k=key, **dict.fromkeys(fields, 1)))
-            found.append(world.raw(source, key, value, headers))
-        return found
+        made = works[versions.index(app)].made
+        return [post(world, made(k=key, **dict.fromkeys(fields, 1)), next(ids), app) for key in KEYS]
 
     await rolled(world, versions, posted, source)
     codec = world.app.tables["accounts"].codec
