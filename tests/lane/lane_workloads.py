@@ -15,7 +15,7 @@ from streams.model.choreography import Choreography, choreography, on
 from streams.model.codecs import Schemas, avro
 from streams.model.handlers import Service
 from streams.model.message import Message, Row
-from streams.model.outcome import Outcome, Timer, nothing, outcome
+from streams.model.outcome import Outcome, Timer, outcome
 from streams.model.table import Table
 from tests.keyed import Keyed
 
@@ -318,17 +318,6 @@ def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding
 
     wiring = choreography(on(Asked, handler), on(Rang, ring))
     return Reminding(wiring, Asked, Rang, {} if ask is None else {"ask": ask})
-
-
-def noting(prefix: str) -> Workload:
-    Made, Counted = messages_of(prefix)  # noqa: N806 - classes
-    service = Service("notes")
-
-    @service.handler(sends=(Counted,))
-    def note(event: Made) -> Outcome:
-        return nothing(f"seen {event.i}")
-
-    return Workload(choreography(on(Made, note)), Made, Counted)
 
 
 MADE = """{"type": "record", "name": "Made", "fields": [

@@ -327,36 +327,6 @@ async def test_an_unknown_schema_is_awaited_before_the_payload_is_fetched(
     await parcels.finish(lane)
 
 
-async def test_a_finer_order_is_known_only_with_the_payload(world: World) -> None:
-    """While it is not, nothing of the key passes; then each goes behind those of its own order."""
-    parcels = await begun(world, carrying(world.name, order_by=lambda event: str(event.i % 2)))
-    down = True
-
-    def busy(event: Any) -> None:
-        if event.i == 1 and down:
-            raise ConnectionError("busy")
-
-    parcels.work.hooks.before = busy
-    await parcels.post("a", 1)  # waits by its order, 1
-    await parcels.post("a", 3, LARGE)  # of the same order, which shows only with its payload
-    await parcels.post("a", 2, LARGE)
-    await parcels.post("a", 4)
-    await parcels.post("a", 5)
-    parcels.blobs.down = True
-    lane = await world.open()
-    await world.until(lambda: lane.lane.counters.waiting == 5)
-    assert {i for _, i in parcels.work.hooks.calls} == {1}
-    parcels.blobs.down = False
-    await world.until(lambda: ("a", 4) in parcels.work.hooks.calls)
-    assert {3, 5}.isdisjoint(i for _, i in parcels.work.hooks.calls), "they go behind the first"
-    down = False
-    await world.until(lambda: ("a", 5) in parcels.work.hooks.calls)
-    await parcels.stop(lane)
-    order = [each["i"] for each in await parcels.passed_on()]
-    assert [i for i in order if i % 2] == [1, 3, 5]
-    assert [i for i in order if not i % 2] == [2, 4]
-
-
 # -- crashes ------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 failed; nothing else moves.
 """
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -21,14 +20,14 @@ from lane_desk import (
 from lane_failing import nothing_waits, started
 from lane_pausing import asked
 from lane_scenes import POINTS, until_so
-from lane_workloads import Workload, asking, counting
+from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
 import streams.dead_letters.expiry
 from streams.dead_letters.expiry import ROUND
 from streams.dead_letters.row import LetterState, decode_letter
-from streams.errors import PermanentError, TransientError
+from streams.errors import TransientError
 from streams.lane.housekeeping import HOUSEKEEPING
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import HandlerCommand, LetterCommand
@@ -287,39 +286,6 @@ async def test_an_unread_message_is_taken_anew_by_all_its_handlers(world: World)
     assert await counts(world) == await counts(world, "tallies") == {"a": 3}
     assert await letters(world) == []
     assert len(await world.records(work.source)) == 3
-    await check_store(world)
-
-
-async def test_an_operation_waits_for_what_its_key_has_under_way(world: World) -> None:
-    gate = asyncio.Event()
-    fails = True
-
-    async def ask(key: str, i: int) -> None:
-        if i == 0 and fails:
-            raise PermanentError("no")
-        if i == 1:
-            await gate.wait()
-            raise TransientError("later")
-
-    work = asking(world.name, ask)
-    await started(world, work, retry=RetryPolicy(immediate=0, delays=(0.5, 0.5)))
-    first, *others = (world.event(work, "a", i) for i in range(3))
-    await world.post(first)
-    lane = await world.open()
-    await quiet(world, lane, dead_letters=1)
-    fails = False
-    (ident,) = await letter_ids(world)
-    await world.post(*others)
-    await world.until(lambda: ("a", 1) in work.hooks.calls)
-    await world.post(operation(world, REPLAY, ident))
-    await world.until(lambda: lane.lane.backlog >= 3)
-    gate.set()
-    await world.until(lambda: lane.lane.counters.dead_letters == 2)
-    await quiet(world, lane, replayed=1)
-    await world.settled(work.source, world.app.layout.operations)
-    await lane.stop()
-    assert [letter.offset for letter in await letters(world)] == [1]
-    assert sorted(await order_of(world, work, "a")) == [0, 2]
     await check_store(world)
 
 

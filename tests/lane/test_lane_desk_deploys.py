@@ -72,23 +72,6 @@ async def test_what_waits_behind_a_letter_taken_anew_goes_on(fake: FakeWorld) ->
     await check_store(fake)
 
 
-async def test_a_letter_that_holds_and_cannot_be_read_holds_on(fake: FakeWorld) -> None:
-    work, ident, broken = await with_a_letter(fake, HOLDING)
-    lane = await fake.open(app=without(fake, wants_colour=True)[1])
-    await operated(fake, lane, operation(fake, REPLAY, ident))
-    await lane.stop()
-    (letter,) = await letters(fake)
-    assert (letter.state, letter.replays, letter.handler) == (LetterState.DEAD, 1, "bench.count")
-    broken.mend()
-    lane = await fake.open()
-    await operated(fake, lane, operation(fake, REPLAY, ident, operation_id="mended"))
-    await fake.until(lambda: work.hooks.calls[-2:] == [("a", 0), ("a", 1)] and not lane.lane.backlog)
-    await lane.stop()
-    await nothing_waits(fake)
-    assert await counts(fake) == {"a": 2}
-    await check_store(fake)
-
-
 @pytest.mark.parametrize("when", ["now", "before"])
 async def test_an_edited_message_is_not_taken_anew(fake: FakeWorld, when: str) -> None:
     """Who has done it may not be known."""
@@ -126,24 +109,6 @@ async def test_a_message_that_outlasts_the_inbox_is_not_taken_anew(fake: FakeWor
     (ident,) = await letter_ids(fake)
     await fake.clock.advance(700)
     await refused(fake, operation(fake, REPLAY, ident))
-
-
-async def test_what_comes_again_while_taken_anew_is_a_duplicate(fake: FakeWorld) -> None:
-    answered = asyncio.Event()
-
-    async def ask(key: str, i: int) -> None:
-        await answered.wait()
-
-    work, ident, _ = await with_a_letter(fake, NOT_HOLDING)
-    lane = await fake.open(app=without(fake, ask=ask)[1])
-    await fake.post(operation(fake, REPLAY, ident))
-    await fake.until(lambda: lane.lane.counters.replayed == 1)
-    await fake.post(fake.event(work, "a", 0))
-    await fake.until(lambda: lane.lane.counters.duplicates == 1)
-    answered.set()
-    await quiet(fake, lane)
-    await lane.stop()
-    assert await counts(fake, "tallies") == {"a": 2}, "tallied before, and once by the handler of now"
 
 
 async def test_a_replay_runs_before_a_head_that_has_set_out(fake: FakeWorld) -> None:

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 from lane_checker import check_store, counts
-from lane_desk import Broken, letters, letters_by_id, operated, operation, results
+from lane_desk import Broken, letters, letters_by_id, operated, operation
 from lane_failing import HOLDING, nothing_waits, started
 from lane_pausing import asked
 from lane_workloads import MADE_NEWER, Workload, avro_codecs, deployed
 from lane_worlds import World
-from test_lane_desk import POINTS, REPLAY, quiet
+from test_lane_desk import REPLAY, quiet
 from test_lane_schemas import newer
 
 from streams.dead_letters.row import LetterState
@@ -187,21 +187,3 @@ async def test_a_discarded_replay_is_restored_and_taken_anew(world: World) -> No
     assert await letters(world) == []
     assert await counts(world, "tallies") == {"a": 1}
     await all_done(world, work, [LAST])
-
-
-@pytest.mark.parametrize("point", POINTS)
-async def test_a_crash_in_a_discard_leaves_it_done_once(world: World, point: str) -> None:
-    work = await with_replays(world, 0, 10)
-    app = later(world, 2)[1]
-    lane = await world.open(app=app)
-    discarding = operation(world, LetterCommand.DISCARD, await letter_of(world, 0))
-    world.faults.kill_at(point, nth=world.faults.reached[point] + 1)
-    await world.post(discarding)
-    await lane.killed()
-    await world.post(discarding)
-    again = await world.open(app=app)
-    await world.settled(world.app.layout.operations)
-    await again.stop()
-    ended = [each for each in await results(world) if each[0] == "discard"]
-    assert ended == [("discard", "discarded")]
-    await all_done(world, work, [10, LAST])

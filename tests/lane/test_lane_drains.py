@@ -146,29 +146,6 @@ async def test_a_drain_of_one_partition_leaves_what_it_holds(fake: FakeWorld) ->
     await finish(fake, work, lane, events + more)
 
 
-async def test_a_drain_waits_for_what_an_earlier_pause_held(fake: FakeWorld) -> None:
-    answered = asyncio.Event()
-
-    async def ask(key: str, i: int) -> None:
-        await answered.wait()
-
-    await started(fake, work := asking(fake.name, ask))
-    lane = await fake.open()
-    await asked(fake, HandlerCommand.PAUSE)
-    await fake.post(event := fake.event(work, "a", 0))
-    await settled(fake, work, lane)
-    await asked(fake, HandlerCommand.RESUME)
-    await fake.until(lambda: bool(work.hooks.calls))
-    await fake.post(*commanded(fake, HandlerCommand.DRAIN))
-    await drained(fake, lane, 1)
-    await pass_time(fake, 2.0)
-    assert len(lane.lane.gates[COUNT].shut) == 1
-    answered.set()
-    await drained(fake, lane)
-    assert work.hooks.calls == [("a", 0)]
-    await finish(fake, work, lane, [event])
-
-
 async def test_a_drain_of_more_than_it_looks_at_waits(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,31 +264,6 @@ async def test_nothing_else_waits_for_a_hand_over(fake: FakeWorld, fatal: Fatal)
     assert fatal == []
 
 
-async def test_a_lane_back_before_its_end_is_made_anew(fake: FakeWorld, fatal: Fatal) -> None:
-    await fake.start(work := counting(fake.name))
-    pause = fake.faults.pause_at("sent")
-    host = host_of(fake, fatal, fake.faults)
-    host.assign({0}, set(), fake.app.sources)
-    await fake.post(*(events := some(fake, work, range(1))))
-    await pause.reached()
-    ending = host.lanes[0]
-    host.assign(set(), {0}, fake.app.sources)
-    host.membership_unsure()
-    host.assign({0}, set(), fake.app.sources)
-    host.membership_unsure()
-    pause.resume()
-    await host.settled()
-    assert host.lanes[0] is not ending
-    assert host.standbys == {}
-    await fake.clock.advance(60)
-    assert host.lanes[0].state == "opening", "the latest assignment has not been heard"
-    host.assign({0}, set(), fake.app.sources)
-    await opened(fake, host)
-    await fake.settled(work.source)
-    await host.stop()
-    await check(fake, work, events)
-
-
 async def test_what_is_assigned_after_the_stop_does_not_start(fake: FakeWorld, fatal: Fatal) -> None:
     await fake.start(counting(fake.name))
     host = host_of(fake, fatal)

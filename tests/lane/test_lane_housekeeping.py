@@ -14,11 +14,8 @@ from structlog.testing import capture_logs
 
 from streams.lane.held_up import SAID_AFTER
 from streams.lane.housekeeping import HOUSEKEEPING
-from streams.lane.standby import Standby
-from streams.ports import TP, Outgoing, Ports
-from streams.positions.review import accept
+from streams.ports import TP, Outgoing
 from streams.testing.broker import Fault
-from streams.testing.faults import NoFaults
 
 
 @pytest.mark.slow("six thousand ticks")
@@ -56,31 +53,6 @@ async def test_timers_ring_while_a_question_waits_for_its_answer(
     await fake.post(post(fake, work.asked(k="a", due=due)))
     await fake.until(lambda: lane.lane.counters.timers == 1)
     assert fake.clock.now() < due + 1
-
-
-async def test_a_standby_of_a_damaged_changelog_says_so_until_mended(fake: FakeWorld) -> None:
-    await fake.start(work := counting(fake.name), partitions=1)
-    lane = await fake.open()
-    await fake.post(fake.event(work, "a", 0))
-    await fake.settled(work.source)
-    await lane.stop()
-    changelog = TP(fake.app.layout.changelog("counts"), 0)
-    await fake.spoil(changelog, 0)
-    standby = Standby(fake.app, 0, Ports(fake.cluster, fake.stores(), fake.clock, NoFaults()))
-    with capture_logs() as logs:
-        task = fake.spawn(standby.run())
-        end = fake.clock.now() + 120
-        while fake.clock.now() < end:
-            await fake.clock.advance(0.5)
-    told = [entry for entry in logs if entry["event"] == "standby_stands"]
-    assert [entry for entry in logs if entry["event"] == "standby_restarts"] == []
-    assert 2 <= len(told) <= 5
-    assert "docs/operating.md" in told[0]["error"]
-    await fake.truncate(changelog, 1)
-    await accept(fake.app.layout, fake.cluster, changelog.topic, [0])
-    await fake.until(lambda: standby.records)
-    standby.stop()
-    await fake.until(task.done)
 
 
 @asynccontextmanager

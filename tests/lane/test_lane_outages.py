@@ -6,7 +6,7 @@ import pytest
 from lane_checker import check, check_store, dead_letters
 from lane_desk import letters
 from lane_failing import Failing, expiring, finish, letters_of, pass_time
-from lane_scenes import finished, opened, operated_on, retrying_asker, retrying_counter, stopped
+from lane_scenes import finished, opened, operated_on, retrying_counter, stopped
 from lane_workloads import Workload
 from lane_worlds import FakeWorld, Post, World
 
@@ -93,22 +93,6 @@ async def test_when_it_is_over_a_lone_message_is_soon_done(fake: FakeWorld) -> N
     outside.away = False
     await passed_on(fake, work, 1, within=61.0)
     await finish(fake, work, lane, [event])
-
-
-async def test_an_async_handler_s_messages_outlast_an_outage_too(fake: FakeWorld) -> None:
-    world, down = fake, True
-
-    async def ask(key: str, i: int) -> None:
-        if down:
-            raise TimeoutError("no answer")
-
-    work = await retrying_asker(world, ask, **SHORT)
-    event = world.event(work, "a", 0)
-    lane = await opened(world, event)
-    await pass_time(world, 20.0)
-    down = False
-    await passed_on(world, work, 1, within=1.0)
-    await finish(world, work, lane, [event])
 
 
 async def test_a_lane_that_opens_in_mid_outage_knows_of_it(world: World) -> None:

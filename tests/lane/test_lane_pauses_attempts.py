@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 from lane_checker import counts, dead_letters
 from lane_desk import Broken, order_of
-from lane_failing import HOLDING, LATER, Failing, all_counted, finish, pass_time, settled, started
-from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some
+from lane_failing import LATER, Failing, finish, pass_time, settled, started
+from lane_pausing import COUNT, KEYS, asked, commanded, some
 from lane_scenes import (
     Outage,
-    failing_counter,
     finished,
     opened,
     operated_on,
@@ -56,22 +55,6 @@ async def test_retries_wait_for_the_resume_and_their_own_times(fake: FakeWorld) 
     assert third > resumed
     await finish(fake, work, lane, events)
     assert await order_of(fake, work, "a") == [0, 1]
-
-
-async def test_a_retry_that_is_due_while_paused_is_not_tried(fake: FakeWorld) -> None:
-    work, failing = await failing_counter(fake, {("a", 0): 1}, retry=LATER)
-    events = some(fake, work, range(3), "a")
-    lane = await opened(fake, *events)
-    await fake.until(lambda: lane.lane.counters.retries == 1)
-    await asked(fake, HandlerCommand.PAUSE)
-    await pass_time(fake, 5.0)
-    assert len(failing.tries) == 1
-    await settled(fake, work, lane)
-    assert await reasons(fake) == {"retry": 1}
-    await asked(fake, HandlerCommand.RESUME)
-    await all_counted(fake, lane, 3)
-    await finished(fake, work, lane, events, lambda: len(failing.tries) == 4)
-    assert await order_of(fake, work, "a") == [0, 1, 2]
 
 
 async def test_an_attempt_under_way_ends_and_what_fails_then_waits(fake: FakeWorld) -> None:
@@ -135,31 +118,6 @@ async def test_a_pause_takes_effect_though_all_slots_are_taken(fake: FakeWorld) 
     await resumed(fake, work, lane, events, calls=len(KEYS))
 
 
-async def test_a_head_that_has_not_begun_waits_on(fake: FakeWorld) -> None:
-    answered = asyncio.Event()
-
-    async def ask(key: str, i: int) -> None:
-        if i == 0 and work.hooks.calls.count((key, 0)) == 1:
-            raise TransientError("busy")
-        if i == 1:
-            await answered.wait()
-
-    work = await retrying_asker(fake, ask, order_by=lambda event: str(event.i), retry=LATER)
-    events = some(fake, work, range(2), "a")
-    lane = await opened(fake, events[0])
-    await fake.until(lambda: lane.lane.counters.retries == 1 and not lane.lane.backlog)
-    await fake.post(events[1])
-    await fake.until(lambda: ("a", 1) in work.hooks.calls)
-    await fake.until(lambda: bool(lane.lane.gates[COUNT].running))
-    await pausing(fake, lane)
-    answered.set()
-    await settled(fake, work, lane)
-    await pass_time(fake, 2.0)
-    assert work.hooks.calls == [("a", 0), ("a", 1)]
-    assert not lane.lane.gates[COUNT].running
-    await resumed(fake, work, lane, events, calls=3)
-
-
 async def test_a_breaker_keeps_its_state_while_its_handler_is_paused(fake: FakeWorld) -> None:
     work = counting(fake.name)
     breaker = BreakerPolicy(minimum=4, open_for=20.0, max_open_for=20.0, probes=2)
@@ -198,16 +156,3 @@ async def test_a_replay_waits_for_the_resume_and_is_first_then(fake: FakeWorld) 
     assert len(work.hooks.calls) == 1
     await resumed(fake, work, lane, events, calls=4)
     assert await order_of(fake, work, "a") == [0, 1, 2]
-
-
-async def test_what_a_discarded_letter_releases_waits_for_the_resume(fake: FakeWorld) -> None:
-    work = await retrying_counter(fake, retry=HOLDING)
-    work.hooks.before = Broken(("a", 0))
-    events = some(fake, work, range(2), "a")
-    lane = await opened(fake, *events)
-    await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
-    await asked(fake, HandlerCommand.PAUSE)
-    await operated_on(fake, lane, LetterCommand.DISCARD)
-    await pass_time(fake, 2.0)
-    assert len(work.hooks.calls) == 1
-    await resumed(fake, work, lane, events[1:], calls=2)

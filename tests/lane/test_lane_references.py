@@ -10,7 +10,7 @@ from lane_desk import Broken, letter_ids, operated, operation
 from lane_failing import LATER, Failing
 from lane_parcels import BUCKET, THRESHOLD, Parcels
 from lane_scenes import Outage, opened, operated_on, stopped
-from lane_workloads import Workload, carrying, messages_of
+from lane_workloads import carrying, messages_of
 from lane_worlds import FakeWorld, Running, World
 
 from streams.claims.checks import ClaimChecks
@@ -294,29 +294,3 @@ async def test_what_waits_for_its_schema_is_named_at_once(fake: FakeWorld) -> No
     await fake.lane().killed()
     assert len(await latest(fake, "lane")) >= 2, "it waits"
     assert len(await parcels.named()) == 1
-
-
-async def test_only_the_handler_that_sends_something_large_runs_again(fake: FakeWorld) -> None:
-    """The second one's payload is written in the background, and that one runs again; the first has run."""
-    Made, Counted = messages_of(fake.name)  # noqa: N806 - classes
-    service, runs = Service("bench"), []
-
-    @service.handler()
-    def small(event: Made) -> Outcome:
-        runs.append("small")
-        return outcome()
-
-    @service.handler(sends=(Counted,))
-    def large(event: Made) -> Outcome:
-        runs.append("large")
-        return outcome(send=[Counted(k=event.k, i=event.i, n=0, text="x" * LARGE)])
-
-    checks = ClaimChecks(
-        MemoryBlobs(BUCKET, now=fake.clock.now, sleep=fake.clock.sleep), bucket=BUCKET, threshold=THRESHOLD
-    )
-    wiring = choreography(on(Made, small, large))
-    work = Workload(wiring, Made, Counted)
-    await fake.start(work, claims=checks)
-    lane = await opened(fake, fake.event(work, "a", 0))
-    await stopped(fake, lane, Made.TOPIC)
-    assert (runs.count("small"), runs[-1], len(await fake.records(Counted.TOPIC))) == (1, "large", 1)

@@ -3,7 +3,7 @@
 import pytest
 from lane_checker import check, check_store, counts
 from lane_hosts import host_of, opened
-from lane_scenes import counter, retrying_counter, some, stopped
+from lane_scenes import counter, some, stopped
 from lane_worlds import FakeWorld, ids
 from structlog.testing import capture_logs
 
@@ -137,29 +137,6 @@ async def test_a_letter_that_is_refused_too_goes_without_its_value(fake: FakeWor
     assert (letter.key, letter.value) == (b"a", None)
     assert "dlq-omitted-bytes" in dict(letter.headers)
     assert ids(await fake.records(work.output)) == [dict(good.headers)["ce_id"].decode()]
-
-
-async def test_a_waiting_message_that_is_refused_is_a_dead_letter(fake: FakeWorld) -> None:
-    work = await retrying_counter(fake, max_batch=10)
-    failed = []
-
-    def fails_once(event: object) -> None:
-        if not failed:
-            failed.append(True)
-            raise OSError("away")
-
-    work.hooks.before = fails_once
-    work.hooks.passed = lambda event: "x" * LARGE if event.i == 1 else ""
-    lowered(fake, work.output, 2_000)
-    lane = await fake.open()
-    await fake.post(fake.event(work, "a", 1), fake.event(work, "a", 2), fake.event(work, "b", 2))
-    await fake.until(lambda: lane.lane.counters.dead_letters)
-    await fake.settled(work.source)
-    await fake.until(lambda: lane.lane.counters.handled and not lane.lane.backlog)
-    await lane.stop()
-    (letter,) = await fake.records(f"{work.source}.dlq")
-    assert dict(letter.headers)["ce_id"] == b"a-1"
-    assert sorted(ids(await fake.records(work.output))) == ["a-2", "b-2"]
 
 
 @pytest.mark.parametrize("refusals", [1, 2, 4])

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from lane_desk import letter_ids, operated, operation
 from lane_pausing import asked
 from lane_sagas import (
     TRIPS,
@@ -17,7 +16,6 @@ from lane_sagas import (
     Trip,
     TripReply,
     TripWanted,
-    take_money,
     trips,
 )
 from lane_scenes import opened, post, rows_of, stopped, until_so
@@ -25,7 +23,7 @@ from lane_worlds import FakeWorld, World
 
 import streams.retry.decisions
 from streams.model.layout import dead_letter_topic
-from streams.model.operations import HandlerCommand, LetterCommand
+from streams.model.operations import HandlerCommand
 from streams.policy.retry import RetryPolicy
 from streams.ports import Record
 from streams.saga.definition import Saga, saga
@@ -187,32 +185,3 @@ async def test_a_command_without_room_to_wait_is_answered(fake: FakeWorld) -> No
     assert any(reason.startswith("QueueFull: ") for reason in await replies(fake, "reason"))
     assert work.till.given_back == {"trip:a:money"}
     assert await fake.records(dead_letter_topic(GiveMoneyBack.TOPIC)) == []
-
-
-async def test_a_replayed_command_does_nothing_for_a_saga_gone_back(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work = trips(fake.clock)
-    work.till.closed = True
-    with monkeypatch.context() as before:
-        before.setattr(take_money, "on_give_up", None)  # an older worker, say
-        await fake.start(work, retry=RetryPolicy(immediate=0, delays=()))
-    lane = await opened(fake, post(fake, TripWanted(k="a", to="home")))
-    await fake.until(lambda: lane.lane.counters.dead_letters == 1 and not lane.lane.backlog)
-    await lane.stop()
-    lane = await fake.open(app=fake.cut_into(work, lanes=1))
-    (letter,) = await letter_ids(fake)
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, letter))
-    await fake.until(lambda: work.till.asked == 2 and not lane.lane.backlog)
-    assert await letter_ids(fake) == [letter]  # in vain, and told to nobody
-    assert len(await fake.records(TripReply.TOPIC)) == 1
-    work.till.closed = False
-    fake.clock.set(fake.clock.now() + 31)
-    await ended(fake, lane, {"a": "compensated"})
-    lane = await fake.open(app=fake.cut_into(work, lanes=1))
-    await operated(fake, lane, operation(fake, LetterCommand.REPLAY, letter, operation_id="again"))
-    await fake.until(lambda: lane.lane.counters.replayed == 1 and not lane.lane.backlog)
-    await stopped(fake, lane, TripReply.TOPIC)
-    assert await letter_ids(fake) == []
-    assert (await replies(fake))[-1] == "cancelled"
-    assert (work.till.asked, work.till.taken) == (2, set())

@@ -9,8 +9,8 @@ from lane_checker import check_store, dead_letters
 from lane_desk import letter_ids, operated, operation
 from lane_failing import Failing, expiring, nothing_waits, pass_time
 from lane_pausing import asked
-from lane_scenes import cleared, died_of, handled, opened, operated_on, some, stopped, until_so
-from lane_workloads import COUNT, MADE_NEWER, MADE_OLDER, avro_codecs, counting
+from lane_scenes import cleared, died_of, handled, opened, operated_on, some, stopped
+from lane_workloads import MADE_NEWER, MADE_OLDER, avro_codecs, counting
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
@@ -18,7 +18,7 @@ from streams.errors import TransientError
 from streams.model.codecs import JsonCodec, Schemas, fingerprint_of
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.policy.retry import RetryPolicy
-from streams.ports import TP, Write
+from streams.ports import TP
 from streams.retry.waiting import MOST_LOGGED
 
 
@@ -295,28 +295,6 @@ async def test_what_is_no_fingerprint_does_not_wait(fake: FakeWorld, fingerprint
     await fake.until(lambda: lane.handled == 1)
     await stopped(fake, lane, work.source)
     assert await died_of(fake, work) == ["Undecodable"]
-
-
-async def test_a_row_of_an_unknown_schema_waits_for_it(fake: FakeWorld) -> None:
-    work, schemas = counting(fake.name), Schemas()
-    await fake.start(work, codecs=avro_codecs(schemas))
-    lane = await opened(fake, fake.event(work, "a", 0))
-    await fake.until(lambda: lane.handled == 1)
-    await fake.settled(work.source)
-    store = lane.lane.store
-    ((key, value),) = store.scan("counts")
-    newer_row = COUNT.replace('"fields": [', '"fields": [{"name": "more", "type": "int"},')
-    store.apply([Write("counts", key, bytes.fromhex(fingerprint_of(newer_row)) + b"\x02" + value[8:])], {})
-    await fake.post(fake.event(work, "a", 1))
-    await fake.until(lambda: lane.lane.counters.waiting == 1)
-    assert (lane.lane.state, lane.lane.reopened) == ("open", 0)
-    schemas.add(newer_row)
-    await until_so(fake, lambda: passed_on(fake, work, 2))
-    await stopped(fake, lane, work.source)
-
-
-async def passed_on(world: World, work: Any, number: int) -> bool:
-    return len(await world.records(work.output)) == number
 
 
 async def test_one_about_another_key_is_dead_once_read(fake: FakeWorld) -> None:
