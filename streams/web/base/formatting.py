@@ -136,10 +136,10 @@ def _short(value: Any) -> str:
 
 
 def wanted_bytes(error: str, count: int) -> str:
-    """How many bytes a value has, and, where the error of Avro says so, how many it should have at least."""
+    """How many bytes a value has, and, where the error of Avro says so, how many its schema wants."""
     has = f"{count:,} byte{'' if count == 1 else 's'}"
     if found := _TOO_SHORT.search(error):
-        return f"{has}, where its schema wants at least {count - int(found[2]) + int(found[1]):,}"
+        return f"{has}, where its schema wants {count - int(found[2]) + int(found[1]):,}"
     return f"{has} that its schema does not fit"
 
 

@@ -262,7 +262,7 @@ def test_bytes_are_dumped_sixteen_a_line():
 @pytest.mark.parametrize(
     ("error", "count", "words"),
     [
-        ("(EOFError: Expected 13 bytes, read 2)", 3, "3 bytes, where its schema wants at least 14"),
+        ("(EOFError: Expected 13 bytes, read 2)", 3, "3 bytes, where its schema wants 14"),
         ("(ValueError: no such branch)", 1, "1 byte that its schema does not fit"),
     ],
 )
