@@ -83,6 +83,11 @@ def test_each_image_is_pinned_limited_and_watched(name: str) -> None:
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
 
 
+def test_postgres_is_well_once_it_answers_by_tcp() -> None:
+    """Its image sets itself up by a server that has a Unix socket alone, and ends that."""
+    assert "-h 127.0.0.1" in " ".join(SERVICES["postgres"]["healthcheck"]["test"])
+
+
 def test_what_keeps_data_has_a_declared_volume() -> None:
     used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())}
     assert {name for name in used if not name.startswith(".")} == set(COMPOSE["volumes"])
