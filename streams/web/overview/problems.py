@@ -28,13 +28,13 @@ from streams.web.overview.flow_answers import (
 _WIDTH = 160
 #: A lag grows when there are so many messages more than a minute ago, and more than these seconds of work.
 GROWN, SECONDS_OF_WORK = 1000, 10.0
-#: How the one sentence begins that stands for all workers and lanes.
+#: The first words of the one warning that all workers and lanes share while Kafka is away.
 AWAY = "Kafka does not answer"
 BROKERS = "Look after the brokers: lanes go on by themselves when they answer."
 
 
 def of_kafka(workers: Sequence[WorkerPart]) -> Iterable[Warned]:
-    """One warning where Kafka does not answer, whichever lanes stand still for it."""
+    """One warning for all lanes that make no progress because Kafka does not answer."""
     away = {lane: idle for worker in workers for lane, idle in worker.away.items()}
     if away:
         since = f"without progress for {max(away.values()):.0f} s"
@@ -160,20 +160,16 @@ def of_sagas(flow: Flow) -> Iterable[Warned]:
     if failed := flow.sagas.get("failed", 0):
         first = min((each.failed_saga for each in lanes if each.failed_saga), key=_since, default=None)
         text = f"{_count(failed, 'saga')} {'needs' if failed == 1 else 'need'} a decision"
-        yield _of_first(
-            first,
-            failed,
-            text,
-            Warned(
-                text=text,
-                link="/sagas?status=failed",
-                where="failed sagas",
-                grave=True,
-                word="Needs a decision",
-                about="Sagas",
-                do="Mend the cause, then try again; or say that it was done by hand; or go on without it.",
-            ),
+        decide = Warned(
+            text=text,
+            link="/sagas?status=failed",
+            where="failed sagas",
+            grave=True,
+            word="Needs a decision",
+            about="Sagas",
+            do="Mend the cause, then try again; or say that it was done by hand; or go on without it.",
         )
+        yield _of_first(first, failed, decide)
     if flow.stalled:
         first = min((each.overdue_saga for each in lanes if each.overdue_saga), key=_since, default=None)
         text = f"{_count(flow.stalled, 'saga')} should have ended by now"
@@ -181,24 +177,23 @@ def of_sagas(flow: Flow) -> Iterable[Warned]:
         late = Warned(
             text=text, link="/sagas?stalled=1", where="overdue sagas", word="Overdue", about="Sagas", do=do
         )
-        yield _of_first(first, flow.stalled, text, late)
+        yield _of_first(first, flow.stalled, late)
 
 
 def _since(saga: NamedSaga) -> str:
     return saga.since
 
 
-def _of_first(saga: NamedSaga | None, count: int, text: str, warned: Warned) -> Warned:
+def _of_first(saga: NamedSaga | None, count: int, warned: Warned) -> Warned:
     """The warning with the only saga, or the oldest of several, and why it does not go on."""
-    if saga is None:  # counted, and gone on since
+    if saga is None:  # it was counted, and has gone on since then
         return warned
     why = shorten(saga.why, _WIDTH, placeholder=" …")
     if count > 1:
         return replace(warned, why=f"The oldest, {saga.id}: {why}", since=saga.since)
-    text = f"{saga.id} {text.removeprefix('1 saga ')}"
     return replace(
         warned,
-        text=text,
+        text=f"{saga.id} {warned.text.removeprefix('1 saga ')}",
         about=f"Saga {saga.id}",
         why=f"It {why[3:]}" if why.startswith("it ") else why,
         since=saga.since,
