@@ -20,7 +20,6 @@ from streams.lane.held_up import Held, HeldUpPartitions
 from streams.lane.state import LaneState
 from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState
 from streams.ports import TP, HeldUp
-from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason
 from streams.saga.views import ChoreographedSaga, SagaView
 from streams.units import DAY
@@ -142,8 +141,8 @@ def worker(worker, monkeypatch) -> FakeWorker:
     """One that is well, and busy: sagas are done, messages wait for a retry, a timer is set."""
     monkeypatch.setattr("streams.web.overview.samples.SHARE", 1.0)
     worker.measured = True
-    for lane in worker.lanes.values():
-        lane.gates["post.note"] = HandlerGate("post.note", BreakerPolicy())
+    for lane in worker.lanes:
+        worker.gate(lane)
     put_saga(worker, "completed", 10 * DAY)
     worker.wait("b", since=NOW - 10)
     worker.ring("k", NOW + 5)

@@ -18,8 +18,6 @@ from streams.model.operations import (
     decode_operation,
     encode_done,
 )
-from streams.policy.breaker import BreakerPolicy
-from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason
 from streams.staging.keys import prefix_of
 from streams.testing.log import FakeRecord
@@ -149,8 +147,7 @@ async def test_a_replay_ends_in_a_result(both, one, put, state, note, expected):
         owner.lanes[owner.lane("k1")].store.drop("dead_letters")
     if state == "replaying":
         owner.wait("k1", reason=Reason.REPLAY)
-        gate = HandlerGate("post.note", BreakerPolicy())
-        owner.lanes[owner.lane("k1")].gates = {"post.note": gate}
+        gate = owner.gate(owner.lane("k1"))
         gate.set_pause(prefix_of(owner.partition("k1")), HandlerPause(PauseState.PAUSED, "ann", "strike", 0))
     page = await one.shows(f"{LETTERS}/{ident}?asked=replay&key=k1&job={operation.job}", expected)
     assert ("1 of 3" in page) == (state != "gone")

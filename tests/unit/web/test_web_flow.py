@@ -12,8 +12,8 @@ from streams.errors import ClusterUnavailable
 from streams.lane.state import LaneState
 from streams.model.envelope import rfc3339
 from streams.model.operations import HandlerPause, PauseState
-from streams.policy.breaker import NO_PERMIT, BreakerPolicy
-from streams.retry.gate import Failure, HandlerGate
+from streams.policy.breaker import NO_PERMIT
+from streams.retry.gate import Failure
 from streams.staging.keys import prefix_of
 from streams.web.base.view import Problem
 from streams.web.overview import flow
@@ -80,10 +80,6 @@ def test_a_worker_that_counts_no_attempts_lessens_nothing():
 
 def texts(*parts: WorkerPart) -> list[str]:
     return [each.text for each in merge(parts).warnings]
-
-
-def test_of_what_is_well_nothing_is_said():
-    assert texts(part(topics=[TopicPart(topic="a", rate=100.0, lag=5)])) == []
 
 
 def handler(**of) -> dict[str, list[HandlerPart]]:
@@ -173,6 +169,7 @@ def test_sagas_are_named_with_why_they_stand(lanes, text, why, link):
         {"lag": 3000, "lag_before": 2900},  # it stands as it stood
         {"lag": 3000, "lag_before": 0, "rate": 1000.0},  # three seconds of work
         {"lag": 900, "lag_before": 0},
+        {"lag": 5, "rate": 100.0},
     ],
 )
 def test_a_lag_that_is_small_or_stands_is_no_trouble(numbers):
@@ -197,8 +194,7 @@ def worker():
 
 
 def test_a_worker_tells_of_its_lanes_handlers_and_topics(worker):
-    gate = HandlerGate("post.note", BreakerPolicy())
-    worker.lanes[1].gates = {"post.note": gate}
+    worker.gate(1)
     sample = LaneSample(NOW - 4)
     sample.letters["post.note", "open", "1h"] = 2
     sample.waiting["post.note", "retry"] = 3
@@ -302,11 +298,10 @@ def test_kafka_away_is_one_sentence_for_all_lanes(worker):
 
 
 def test_a_pause_and_a_breaker_say_because_of_what(worker):
-    gate = HandlerGate("post.note", BreakerPolicy(minimum=1))
+    gate = worker.gate(1, minimum=1)
     gate.failures.append(Failure(NOW, b"k", "OSError: refused", "Later"))
     gate.record(NO_PERMIT, ok=False, now=NOW)
     gate.set_pause(prefix_of(1), HandlerPause(PauseState.PAUSED, "ann", "strike", int(NOW * 1000)))
-    worker.lanes[1].gates = {"post.note": gate}
     paused, opened = merge([worker_part(worker, RatePoller(worker), {})]).warnings
     since = rfc3339(NOW)
     assert (paused.why, paused.since) == ("By ann: strike", since)
@@ -361,10 +356,9 @@ def test_lost_workers_and_standbys_are_problems_until_back(worker):
 
 
 def test_an_open_breaker_is_told_once_for_all_workers(worker):
-    gate = HandlerGate("post.note", BreakerPolicy(minimum=1))
+    gate = worker.gate(1, minimum=1)
     gate.record(NO_PERMIT, ok=False, now=NOW)
     assert not gate.clear
-    worker.lanes[1].gates = {"post.note": gate}
     found = worker_part(worker, RatePoller(worker), {})
     assert found.warnings == []
     (warned,) = merge([found, msgspec.structs.replace(found, url=OTHER)]).warnings

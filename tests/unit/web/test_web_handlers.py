@@ -14,8 +14,7 @@ from streams.model.operations import (
     decode_handler_operation,
 )
 from streams.operator.pauses import set_pause
-from streams.policy.breaker import BreakerPolicy
-from streams.retry.gate import Failure, HandlerGate
+from streams.retry.gate import Failure
 from streams.retry.queue import Reason
 from streams.web.base.access import Access
 from streams.web.handlers import handlers as handlers_module
@@ -28,8 +27,8 @@ ASK = {"operation": "pause", "who": "ann", "why": "the post is on strike"}
 @pytest.fixture
 def two(two):
     for worker in two[:2]:
-        for lane in worker.lanes.values():
-            lane.gates = {NOTE: HandlerGate(NOTE, BreakerPolicy(minimum=1, failure_rate=0.1))}
+        for lane in worker.lanes:
+            worker.gate(lane, minimum=1, failure_rate=0.1)
     return two
 
 

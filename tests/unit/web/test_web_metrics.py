@@ -15,8 +15,6 @@ from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
-from streams.policy.breaker import BreakerPolicy
-from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason
 from streams.staging.measures import HandlerMeasures
 from streams.testing.blobs import MemoryBlobs
@@ -52,7 +50,7 @@ async def test_the_page_explains_each_metric_and_no_other(worker):
     measured = worker.handlers["post.note"]
     measured.retries[0] += 1
     measured.failures["transient", "TryAgain"] += 1
-    worker.lanes[0].gates["post.note"] = HandlerGate("post.note", BreakerPolicy())
+    worker.gate(0)
     worker.standbys = {5: FakeStandby(5)}
     worker.lanes[0].measures.intake = SimpleNamespace(lag=5, oldest=int((NOW - 3) * 1000))
     metrics = WorkerMetrics(worker)
@@ -91,9 +89,8 @@ async def test_handlers_tell_how_long_they_took_and_how_they_failed(worker):
     measured.failed.add(7.0)
     measured.failures["transient", "Later"] += 2
     measured.retries[2] += 2
-    for lane in worker.lanes.values():
-        gate = lane.gates["post.note"] = HandlerGate("post.note", BreakerPolicy())
-        gate.add(b"queue")
+    for lane in worker.lanes:
+        worker.gate(lane).add(b"queue")
     tells = await scraped(worker)
     name = "handler_duration_seconds"
     assert tells(f"{name}_count") == {("post.note", "succeeded"): 1, ("post.note", "failed"): 1}

@@ -17,9 +17,7 @@ from streams.lane.held_up import Held, HeldUpPartitions
 from streams.lane.state import LaneState
 from streams.model.envelope import epoch_seconds
 from streams.policy.assignment import Assignment
-from streams.policy.breaker import BreakerPolicy
 from streams.ports import TP, HeldUp, OpenTransaction, Outgoing
-from streams.retry.gate import HandlerGate
 from streams.staging.changes import Writes, pack_ids
 from streams.staging.inbox import Inbox, inbox_entry
 from streams.staging.keys import POSITION, TIMER
@@ -90,15 +88,11 @@ async def not_ready(browser):
 
 
 async def warned(browser):
+    """Of what it warns although it is ready."""
     status, health = await browser.json("/health/ready")
     assert (status, health["reasons"]) == (200, [])
-    return health["status"], health["warnings"]
-
-
-def gate_of(worker, lane):
-    gate = HandlerGate("post.note", BreakerPolicy())
-    worker.lanes[lane].gates = {gate.handler: gate}
-    return gate
+    assert health["status"] == ("degraded" if health["warnings"] else "ready")
+    return health["warnings"]
 
 
 async def test_a_worker_that_has_joined_is_ready(browser, worker):
@@ -113,8 +107,7 @@ async def test_a_worker_warns_of_a_topic_that_others_lack(browser, worker):
     worker.assignment = msgspec.structs.replace(
         worker.assignment, topics=tuple(known), waiting={topic: ("http://127.0.0.1:9",)}
     )
-    status, (warning,) = await warned(browser)
-    assert status == "degraded"
+    (warning,) = await warned(browser)
     assert warning.startswith(f"{topic} is not consumed yet: http://127.0.0.1:9 does not know it")
     assert warning in unescape(await (await browser.get("/")).text())
 
@@ -127,30 +120,27 @@ async def test_a_worker_warns_of_a_partition_that_is_held_up(browser, worker):
         TP("post.note.written.v1", 1): Held(HeldUp(7, 12), NOW - 28, by),
         TP("post.note.written.v1", 3): Held(HeldUp(7, 12), NOW - 1),
     }
-    status, (warning,) = await warned(browser)
-    assert status == "degraded"
+    (warning,) = await warned(browser)
     assert warning.startswith(
         "post.note.written.v1[1] waits at offset 7 for 28 s, and 12 offsets wait behind"
     )
     assert "producer 'billing' (id 4711, epoch 3) has a transaction open there" in warning
 
 
-@pytest.mark.parametrize(("ages", "expected"), [((50, 30, 1), "degraded"), ((70, 30, 1), "ready")])
-async def test_a_worker_is_degraded_while_a_lane_is_fenced_often(browser, worker, ages, expected):
+@pytest.mark.parametrize(("ages", "warnings"), [((50, 30, 1), 1), ((70, 30, 1), 0)])
+async def test_a_worker_is_degraded_while_a_lane_is_fenced_often(browser, worker, ages, warnings):
     worker.lanes[1].measures.fenced_at.extend(NOW - age for age in ages)
-    status, warnings = await warned(browser)
-    assert status == expected
-    assert [text[:35] for text in warnings] == ["lane 1 was fenced 3 times in 60 s: "] * (expected != "ready")
+    found = [text[:35] for text in await warned(browser)]
+    assert found == ["lane 1 was fenced 3 times in 60 s: "] * warnings
 
 
 async def test_a_lane_that_opens_again_and_again_is_named(browser, worker):
     lane = worker.lanes[1]
     lane.error = RecordRefused("the broker refuses a batch")
     lane.measures.reopened_at.extend((NOW - 50, NOW - 30))
-    assert await warned(browser) == ("ready", [])
+    assert await warned(browser) == []
     lane.measures.reopened_at.append(NOW - 1)
-    status, (warning,) = await warned(browser)
-    assert status == "degraded"
+    (warning,) = await warned(browser)
     assert warning.startswith("lane 1 had to open again 3 times in 60 s")
     assert "the broker refuses a batch" in warning
 
@@ -161,8 +151,7 @@ async def test_a_worker_warns_of_what_is_wrong_with_topics(browser, worker):
     standing = worker.lanes[1].measures.topics
     standing.partitions["post-operations"] = 9
     standing.late |= {TP("post.parcel.seen.v1", number): 100 for number in range(4)}
-    status, (gone, differs, late) = await warned(browser)
-    assert status == "degraded"
+    gone, differs, late = await warned(browser)
     longest = 10 + max(worker.lanes)
     assert gone.startswith(f"topic post.note.written.v1 is gone for {longest} s")
     assert differs.startswith("topic post-operations has 9 partitions")
@@ -172,8 +161,7 @@ async def test_a_worker_warns_of_what_is_wrong_with_topics(browser, worker):
 
 async def test_a_worker_warns_of_others_that_write_its_topics(browser, worker):
     worker.lanes[1].foreign = (TP("post.note.read.v1", 1), TP("post.note.read.v1", 5))
-    status, (warning,) = await warned(browser)
-    assert status == "degraded"
+    (warning,) = await warned(browser)
     assert warning.startswith(
         "post.note.read.v1 has records of another writer: lane 1 reads back what it sends"
     )
@@ -190,7 +178,7 @@ async def test_a_stuck_lane_says_why_and_what_it_waits_for(browser, worker):
     worker.stuck_lanes = [1, 2, 3]
     worker.lanes[1].last_progress -= 40
     worker.lanes[1].error = OutcomeUnknown("the answer was lost")
-    gate_of(worker, 2).under_way = 3
+    worker.gate(2).under_way = 3
     worker.lanes[3].measures.in_transaction = True
     assert await not_ready(browser) == [
         "lane 1 is open, without progress for 42 s; its last error: the answer was lost",
@@ -201,17 +189,15 @@ async def test_a_stuck_lane_says_why_and_what_it_waits_for(browser, worker):
 
 async def test_what_a_worker_warns_of_itself_is_shown(browser, worker):
     worker.own_warnings = ["this process may have 1024 files open"]
-    assert await warned(browser) == ("degraded", worker.own_warnings)
+    assert await warned(browser) == worker.own_warnings
     await browser.shows("/", "1024 files")
 
 
 async def test_what_lanes_wait_out_is_said_first(browser, worker):
     full = "the disk is full: /var/lane-1: make room there"
     worker.lanes[1].trouble = worker.lanes[2].trouble = full
-    gate_of(worker, 3).breaker.start_half_open(NOW)
-    status, warnings = await warned(browser)
-    assert status == "degraded"
-    assert warnings[0] == f"{full}; waiting: lane 1, lane 2"
+    worker.gate(3).breaker.start_half_open(NOW)
+    assert (await warned(browser))[0] == f"{full}; waiting: lane 1, lane 2"
     worker.stuck_lanes = [1]
     worker.lanes[1].last_progress -= 40
     assert await not_ready(browser) == [f"{full}; lane 1 waits, without progress for 42 s"]
@@ -229,22 +215,21 @@ async def test_a_worker_is_not_ready_while_a_lane_recovers(browser, worker):
 
 async def test_a_lane_that_opens_again_is_ready(browser, worker):
     worker.lanes[1].state, worker.lanes[1].reopened = LaneState.OPENING, 1
-    assert await warned(browser) == ("ready", [])
+    assert await warned(browser) == []
 
 
 async def test_a_worker_is_degraded_while_a_breaker_is_open(browser, worker):
     for lane in (1, 2):
-        gate_of(worker, lane).breaker.start_half_open(NOW)
-    status, (warning,) = await warned(browser)
-    assert status == "degraded"
+        worker.gate(lane).breaker.start_half_open(NOW)
+    (warning,) = await warned(browser)
     assert warning.startswith("the circuit breaker of post.note is open in 2 lanes")
 
 
 @pytest.mark.parametrize(
     ("age", "expected"),
     [
-        (59, ("ready", [])),
-        (61, ("degraded", ["lane 1 is behind: its oldest message was written 61 s ago, and 70 wait"])),
+        (59, []),
+        (61, ["lane 1 is behind: its oldest message was written 61 s ago, and 70 wait"]),
     ],
 )
 async def test_a_worker_is_degraded_while_a_lane_is_behind(browser, worker, age, expected):
@@ -253,30 +238,30 @@ async def test_a_worker_is_degraded_while_a_lane_is_behind(browser, worker, age,
 
 
 async def test_a_worker_warns_while_messages_wait_for_a_schema(browser, worker):
-    unread = gate_of(worker, 3).unread
+    unread = worker.gate(3).unread
     unread.add(b"one", "post.made.v1", b"00000000000000aa", NOW - 60)
     unread.add(b"two", "post.made.v1", b"00000000000000aa", NOW - 5)
-    _, (warning,) = await warned(browser)
+    (warning,) = await warned(browser)
     assert "2 keys wait for schema 00000000000000aa, for post.note, since 2" in warning
     assert "start a worker that has it" in warning
     assert "schema 00000000000000aa" in (await browser.page("/worker"))[1]
     unread.forget(b"one")
     unread.forget(b"two")
-    assert await warned(browser) == ("ready", [])
+    assert await warned(browser) == []
 
 
 async def test_of_many_schemas_those_that_wait_longest_are_named(browser, worker):
-    unread = gate_of(worker, 3).unread
+    unread = worker.gate(3).unread
     for number in range(1000):
         unread.add(b"%d" % number, "post.made.v1", b"%016x" % number, NOW - number)
-    _, warnings = await warned(browser)
+    warnings = await warned(browser)
     assert len(warnings) == MOST_NAMED
     assert f"schema {999:016x}" in warnings[0]
 
 
 async def test_a_worker_warns_of_announcements_that_nobody_can_read(browser, worker):
     worker.unreadable_announcements = 2
-    _, (warning,) = await warned(browser)
+    (warning,) = await warned(browser)
     topic = worker.application.layout.announcements
     assert warning.startswith(f"2 announcements on {topic} cannot be read")
     assert "announcement_unreadable" in warning
@@ -284,7 +269,7 @@ async def test_a_worker_warns_of_announcements_that_nobody_can_read(browser, wor
     assert (shown["unreadable_announcements"], shown["warnings"]) == (2, [warning])
     assert f"2 announcements on {topic}" in (await browser.page("/worker"))[1]
     worker.unreadable_announcements = 0
-    assert await warned(browser) == ("ready", [])
+    assert await warned(browser) == []
 
 
 # -- tables ----------------------------------------------------------------------------------------------

@@ -26,14 +26,13 @@ from streams.web.waiting import waiting as waiting_module
 
 WAITING = "/api/waiting"
 NOTE = "post.note"
-GATES = BreakerPolicy(minimum=1, failure_rate=0.1)
 
 
 @pytest.fixture
 def two(two):
     for worker in two[:2]:
-        for lane in worker.lanes.values():
-            lane.gates = {NOTE: HandlerGate(NOTE, GATES)}
+        for lane in worker.lanes:
+            worker.gate(lane, minimum=1, failure_rate=0.1)
     return two
 
 
@@ -82,8 +81,8 @@ async def test_a_request_looks_at_a_bounded_part_of_each_lane(worker, browser, m
 
 
 async def test_filters_choose_by_handler_and_by_the_cause_now(worker, browser):
-    for lane in worker.lanes.values():
-        lane.gates = {NOTE: HandlerGate(NOTE, GATES)}
+    for lane in worker.lanes:
+        worker.gate(lane)
     for key in MANY_KEYS[:20]:
         worker.wait(key, reason=Reason.RETRY)
     await worker.index()
@@ -148,7 +147,7 @@ async def test_each_cause_is_said_with_what_ends_it(first, one):
     assert each["why"] == f"the circuit breaker is open since {rfc3339(NOW)}: OSError: refused"
     assert (each["until"], each["due"]) == (
         "a test attempt succeeds: the next one",
-        rfc3339(NOW + GATES.open_for),
+        rfc3339(NOW + BreakerPolicy().open_for),
     )
     pause(first, key)
     assert (await only(one, reason="paused"))["why"] == f"paused by ann since {rfc3339(NOW)}: strike"

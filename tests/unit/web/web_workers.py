@@ -31,6 +31,7 @@ from streams.model.row_keys import row_key
 from streams.model.table import Table
 from streams.operator.admission import OPERATIONS
 from streams.policy.assignment import Assignment
+from streams.policy.breaker import BreakerPolicy
 from streams.ports import TP, Outgoing, Store, Write
 from streams.positions.declared import declare
 from streams.retry.gate import HandlerGate
@@ -302,6 +303,11 @@ class FakeWorker:
         name, message = queue_name(b"post.note", key.encode()), message_of(record, int(since * 1000))
         queue = begin(reason, due_ms=int(due * 1000), attempts=attempts, size=message.size)
         self.change(key, set_queue(name, queue), set_message(name, queue.head, message))
+
+    def gate(self, lane: int, **policy: Any) -> HandlerGate:
+        """Give the lane a gate for the handler."""
+        gate = self.lanes[lane].gates["post.note"] = HandlerGate("post.note", BreakerPolicy(**policy))
+        return gate
 
     def settle(self, operation: Operation, result: bytes) -> None:
         partition, _ = parse_id(operation.letter)
