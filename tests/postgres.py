@@ -40,6 +40,12 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
     in_a_loop(_execute(postgres_server, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
+@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.stack)])
+def url_or_memory(request: pytest.FixtureRequest) -> str:
+    """Of a database; empty: in memory, which must not wait for a server."""
+    return request.getfixturevalue("postgres_url") if request.param == "postgres" else ""
+
+
 def of_database(url: str, name: str) -> str:
     server, question, options = url.partition("?")
     return f"{server.rsplit('/', 1)[0]}/{name}{question}{options}"

@@ -173,21 +173,12 @@ async def requests(blobs: Blobs) -> list[type]:
     return [type(answer) for answer in answers]
 
 
-async def test_a_store_is_unavailable_while_it_is_down(world: World, blobs: Blobs) -> None:
+@pytest.mark.parametrize("hangs", [False, True], ids=["down", "hanging"])
+async def test_a_store_is_unavailable_while_it_is_away(world: World, blobs: Blobs, hangs: bool) -> None:
     await blobs.put("events/order/1-a", b"kept", TYPE)
-    await world.go_down()
+    await (world.hang if hangs else world.go_down)()
     try:
-        assert await requests(blobs) == [BlobsUnavailable] * 5
+        assert await requests(world.impatient if hangs else blobs) == [BlobsUnavailable] * 5
     finally:
-        await world.come_back()
-    assert await blobs.get("events/order/1-a") == b"kept"
-
-
-async def test_a_store_that_hangs_is_unavailable_in_time(world: World, blobs: Blobs) -> None:
-    await blobs.put("events/order/1-a", b"kept", TYPE)
-    await world.hang()
-    try:
-        assert await requests(world.impatient) == [BlobsUnavailable] * 5
-    finally:
-        await world.go_on()
+        await (world.go_on if hangs else world.come_back)()
     assert await blobs.get("events/order/1-a") == b"kept"

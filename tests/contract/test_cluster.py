@@ -284,25 +284,22 @@ async def test_a_fenced_owner_stays_fenced_at_every_step(world: World, owner: An
             await step()
 
 
-async def test_an_idle_owner_is_fenced_at_its_first_request(world: World, owner: Any, reader: Reader) -> None:
-    tp, name = TP(await world.topic(), 0), unique("id")
+@pytest.mark.parametrize("step", ["send", "send_offsets"])
+async def test_an_idle_owner_is_fenced_at_its_first_request(
+    world: World, owner: Any, reader: Reader, step: str
+) -> None:
+    tp, source = await tps(world, 2)
+    group, name = unique("group"), unique("id")
     zombie = await owner(name)
     await write(zombie, {tp: out(b"before")})
     await owner(name)
     await zombie.begin()
     with pytest.raises(Fenced):
-        await zombie.send({tp: out(b"after")})
-    assert await read_all(world, reader, tp) == [b"before"]
-
-
-async def test_offsets_alone_are_fenced_too(world: World, owner: Any) -> None:
-    source, group, name = TP(await world.topic(), 0), unique("group"), unique("id")
-    zombie = await owner(name)
-    await owner(name)
-    await zombie.begin()
-    with pytest.raises(Fenced):
-        await zombie.send_offsets({source: 3}, group)
+        await (
+            zombie.send({tp: out(b"after")}) if step == "send" else zombie.send_offsets({source: 3}, group)
+        )
     assert await world.cluster.committed(group, [source]) == {}
+    assert await read_all(world, reader, tp) == [b"before"]
 
 
 async def test_start_ends_the_transaction_of_a_dead_owner(world: World, owner: Any, reader: Reader) -> None:

@@ -70,18 +70,12 @@ async def stored(database: Database) -> list[OutboxRow]:
     return [OutboxRow(**{name: row[name] for name in OutboxRow._fields}) for row in rows]
 
 
-@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.stack)])
-def url(request: pytest.FixtureRequest) -> str | None:
-    """By name: the one in memory must not wait for a server."""
-    return None if request.param == "memory" else request.getfixturevalue("postgres_url")
-
-
 @pytest.fixture
-async def world(url: str | None) -> AsyncIterator[World]:
-    if url is None:
+async def world(url_or_memory: str) -> AsyncIterator[World]:
+    if not url_or_memory:
         yield MemoryWorld()
         return
-    async with Database(url) as database:
+    async with Database(url_or_memory) as database:
         yield PostgresWorld(database)
 
 

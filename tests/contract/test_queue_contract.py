@@ -132,12 +132,6 @@ class PostgresWorld(_Handling):
 World = MemoryWorld | PostgresWorld
 
 
-@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.stack)])
-def url(request: pytest.FixtureRequest) -> str:
-    """Of a database; empty: in memory."""
-    return request.getfixturevalue("postgres_url") if request.param == "postgres" else ""
-
-
 @asynccontextmanager
 async def world_of(url: str, queue: Queue) -> AsyncIterator[World]:
     if not url:
@@ -148,14 +142,14 @@ async def world_of(url: str, queue: Queue) -> AsyncIterator[World]:
 
 
 @pytest.fixture
-async def world(url: str) -> AsyncIterator[World]:
-    async with world_of(url, Queue("parcels")) as world:
+async def world(url_or_memory: str) -> AsyncIterator[World]:
+    async with world_of(url_or_memory, Queue("parcels")) as world:
         yield world
 
 
 @pytest.fixture
-async def in_order(url: str) -> AsyncIterator[World]:
-    async with world_of(url, Queue("parcels", ordered=True)) as world:
+async def in_order(url_or_memory: str) -> AsyncIterator[World]:
+    async with world_of(url_or_memory, Queue("parcels", ordered=True)) as world:
         yield world
 
 

@@ -38,13 +38,16 @@ def remount(directory: Path, options: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{options}", directory], check=True)
 
 
-def fill(store: Store) -> int:
-    """Write until that fails; the last position that was written."""
-    reached = store.position(CLOG)
-    for n in range(reached + 1, reached + MOST):
+def put(store: Store, batches: int = 1) -> None:
+    """Write so many batches, each with the next position."""
+    for _ in range(batches):
+        n = store.position(CLOG) + 1
         rows = [Write("t", b"%d" % (n * 100 + i), random.Random(i).randbytes(1000)) for i in range(100)]
         store.apply(rows, {CLOG: n})
-        reached = n
+
+
+def fill(store: Store) -> None:
+    put(store, MOST)
     raise AssertionError("the disk never became full")
 
 
@@ -126,12 +129,12 @@ def no_more_files(spare: int = 0) -> Iterator[None]:
 def test_too_many_open_files_keep_the_copy(tmp_path: Path, spare: int) -> None:
     stores = RocksStores(tmp_path, cache_bytes=4 << 20, write_buffer_bytes=64 << 10)
     store = stores.open(0)
-    fill_a_little(store, 1)
+    put(store)
     with (
         no_more_files(spare),
         pytest.raises(StoreUnavailable, match=r"^this process has too many open files"),
     ):
-        fill_a_little(store, 200)
+        put(store, 200)
     reached = store.position(CLOG)
     store.close()
     with no_more_files():
@@ -141,13 +144,6 @@ def test_too_many_open_files_keep_the_copy(tmp_path: Path, spare: int) -> None:
     store = stores.open(0)
     assert kept(store, reached)
     store.close()
-
-
-def fill_a_little(store: Store, batches: int) -> None:
-    for _ in range(batches):
-        n = store.position(CLOG) + 1
-        rows = [Write("t", b"%d" % (n * 100 + i), random.Random(i).randbytes(1000)) for i in range(100)]
-        store.apply(rows, {CLOG: n})
 
 
 NO_SPACE = "IO error: No space left on device: While appending to file: /d/1.log"

@@ -129,18 +129,13 @@ def test_of_two_claims_to_a_lane_the_newer_generation_wins() -> None:
 
 
 def test_a_topic_that_not_every_member_knows_waits() -> None:
-    knowing = Member(partitions=4, lanes=2, topics=("old", "new"))
-    ignorant = Member(partitions=4, lanes=2, topics=("old",))
-    given = assign({"a": knowing, "b": ignorant}, 0)
-    assert {own.topics for own in given.values()} == {("old",)}
-    assert {own.topics for own in assign({"a": knowing}, 0).values()} == {("new", "old")}
-
-
-def test_everyone_is_told_which_topics_wait_and_for_whom() -> None:
+    """Each is told for whom."""
     knowing = Member(partitions=4, lanes=2, topics=("old", "new"), url="http://a")
     ignorant = Member(partitions=4, lanes=2, topics=("old",), url="http://b")
     given = assign({"a": knowing, "b": ignorant}, 0)
+    assert {own.topics for own in given.values()} == {("old",)}
     assert {name: own.waiting for name, own in given.items()} == {n: {"new": ("http://b",)} for n in "ab"}
+    assert {own.topics for own in assign({"a": knowing}, 0).values()} == {("new", "old")}
 
 
 def test_another_application_of_the_name_is_refused() -> None:

@@ -99,15 +99,11 @@ def reopening() -> Reopening:
     return Reopening(max_batch=2000, fenced_pause=3.0)
 
 
-def test_a_lane_fenced_by_a_working_owner_keeps_its_size() -> None:
+@pytest.mark.parametrize("opens", [False, True], ids=["by a working owner", "while it opens"])
+def test_a_fenced_lane_keeps_its_size(opens: bool) -> None:
     policy = reopening()
-    assert [policy.failed(Fenced(), {b"p": b"%d" % n}) for n in range(20)] == [Reopen(3.0)] * 20
-    assert policy.limit == 2000
-
-
-def test_a_lane_fenced_while_it_opens_keeps_its_size() -> None:
-    policy = reopening()
-    assert [policy.failed(Fenced(), None) for _ in range(20)] == [Reopen(3.0)] * 20
+    places = [None if opens else {b"p": b"%d" % n} for n in range(20)]
+    assert [policy.failed(Fenced(), place) for place in places] == [Reopen(3.0)] * 20
     assert policy.limit == 2000
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from letters_kept import Kept
+from test_breaker import allowed
 
 from streams.dead_letters.expiry import Expiry
 from streams.dead_letters.row import new_letter
@@ -11,7 +12,7 @@ from streams.errors import PermanentError
 from streams.lane.housekeeping import Housekeeping, Throttled
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import HandlerPause, PauseState
-from streams.policy.breaker import NO_PERMIT, BreakerPolicy, BreakerState, Permit
+from streams.policy.breaker import NO_PERMIT, BreakerPolicy, BreakerState
 from streams.retry.gate import HandlerGate
 from streams.testing.log import FakeRecord
 
@@ -28,12 +29,6 @@ def opened(gate: HandlerGate, now: float = 0.0) -> HandlerGate:
         gate.record(NO_PERMIT, ok=False, now=now)
     assert gate.breaker.state is BreakerState.OPEN
     return gate
-
-
-def probe(gate: HandlerGate, now: float) -> Permit:
-    permit = gate.breaker.acquire(now)
-    assert permit is not None
-    return permit
 
 
 def test_messages_that_went_straight_through_count_as_calls_that_succeeded(gate: HandlerGate) -> None:
@@ -56,11 +51,11 @@ def test_those_of_before_the_window_do_not_count(gate: HandlerGate) -> None:
 
 def test_the_outside_is_to_blame_until_an_attempt_has_succeeded(gate: HandlerGate) -> None:
     opened(gate)
-    gate.record(probe(gate, 5.0), ok=False, now=5.0)
+    gate.record(allowed(gate.breaker, 5.0), ok=False, now=5.0)
     assert gate.away
-    gate.record(probe(gate, 10.0), ok=True, now=10.0)
+    gate.record(allowed(gate.breaker, 10.0), ok=True, now=10.0)
     assert not gate.away
-    gate.record(probe(gate, 10.0), ok=False, now=10.0)
+    gate.record(allowed(gate.breaker, 10.0), ok=False, now=10.0)
     assert gate.breaker.state is BreakerState.OPEN
     assert not gate.away, "something answered meanwhile"
 
@@ -69,7 +64,7 @@ def test_it_is_clear_with_breaker_closed_and_nothing_waiting(gate: HandlerGate) 
     opened(gate)
     gate.add(b"queue")
     for _ in range(POLICY.probes):
-        gate.record(probe(gate, 5.0), ok=True, now=5.0)
+        gate.record(allowed(gate.breaker, 5.0), ok=True, now=5.0)
     assert gate.breaker.state is BreakerState.CLOSED
     assert not gate.clear
     gate.remove(b"queue")
@@ -79,7 +74,7 @@ def test_it_is_clear_with_breaker_closed_and_nothing_waiting(gate: HandlerGate) 
 @pytest.mark.parametrize("ok", [True, False])
 def test_a_message_from_before_the_opening_says_nothing(gate: HandlerGate, *, ok: bool) -> None:
     opened(gate)
-    probe(gate, 5.0)
+    allowed(gate.breaker, 5.0)
     gate.record(NO_PERMIT, ok=ok, now=5.0)
     assert gate.breaker.state is BreakerState.HALF_OPEN
 
@@ -110,7 +105,7 @@ def test_attempts_given_back_neither_open_nor_close(gate: HandlerGate) -> None:
     assert gate.breaker.state is BreakerState.CLOSED
     opened(gate)
     for _ in range(3 * POLICY.probes):
-        gate.give_back(probe(gate, 6.0), now=6.0)
+        gate.give_back(allowed(gate.breaker, 6.0), now=6.0)
     assert gate.breaker.state is BreakerState.HALF_OPEN
     assert gate.away
 

@@ -45,24 +45,6 @@ class Torn(TransientError, PermanentError):
     """Two minds about itself."""
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (TransientError(), TRANSIENT),
-        (Busy(), TRANSIENT),
-        (ConnectionResetError(), TRANSIENT),
-        (TimeoutError(), TRANSIENT),
-        (OSError("no route to host"), TRANSIENT),
-        (PermanentError(), PERMANENT),
-        (Undecodable(), PERMANENT),
-        (KeyError("a mistake"), UNKNOWN),
-        (ExceptionGroup("two", [TimeoutError(), KeyError()]), UNKNOWN),
-    ],
-)
-def test_what_an_error_says_of_the_next_attempt(error: Exception, kind: FailureKind) -> None:
-    assert classify(error, DEFAULT) is kind
-
-
 OWN = RetryPolicy(transient=(Undecodable,), permanent=(OSError, KeyError))
 BUT_GONE = RetryPolicy(transient=(Busy,), permanent=(Gone,))
 ONLY_GONE = RetryPolicy(transient=(Gone,), permanent=(Busy,))
@@ -71,6 +53,15 @@ ONLY_GONE = RetryPolicy(transient=(Gone,), permanent=(Busy,))
 @pytest.mark.parametrize(
     ("policy", "error", "kind"),
     [
+        pytest.param(DEFAULT, TransientError(), TRANSIENT, id="transient"),
+        pytest.param(DEFAULT, Busy(), TRANSIENT, id="a kind of transient"),
+        pytest.param(DEFAULT, ConnectionResetError(), TRANSIENT, id="a lost connection"),
+        pytest.param(DEFAULT, TimeoutError(), TRANSIENT, id="a timeout"),
+        pytest.param(DEFAULT, OSError("no route to host"), TRANSIENT, id="the network"),
+        pytest.param(DEFAULT, PermanentError(), PERMANENT, id="permanent"),
+        pytest.param(DEFAULT, Undecodable(), PERMANENT, id="undecodable"),
+        pytest.param(DEFAULT, KeyError("a mistake"), UNKNOWN, id="a mistake"),
+        pytest.param(DEFAULT, ExceptionGroup("two", [TimeoutError(), KeyError()]), UNKNOWN, id="a group"),
         pytest.param(OWN, Undecodable(), TRANSIENT, id="its own transient before a default"),
         pytest.param(OWN, TooLarge(), PERMANENT, id="a default that it leaves"),
         pytest.param(OWN, ConnectionError(), PERMANENT, id="its own permanent before a default"),
@@ -85,7 +76,7 @@ ONLY_GONE = RetryPolicy(transient=(Gone,), permanent=(Busy,))
         pytest.param(RetryPolicy(permanent=(PermanentError,)), Torn(), PERMANENT, id="of two kinds its own"),
     ],
 )
-def test_the_policys_own_and_most_specific_class_decides(
+def test_of_the_policys_classes_and_defaults_the_most_specific_decides(
     policy: RetryPolicy, error: Exception, kind: FailureKind
 ) -> None:
     assert classify(error, policy) is kind

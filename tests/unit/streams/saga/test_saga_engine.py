@@ -15,6 +15,7 @@ from travel import (
     JourneyReply,
     JourneyTransition,
     JourneyWanted,
+    OfJourney,
     Pay,
     SendTickets,
     begun,
@@ -26,7 +27,6 @@ from streams.model.choreography import WiringWarning, choreography, on
 from streams.model.codecs import json_without_schema
 from streams.model.handlers import Service
 from streams.model.layout import Layout
-from streams.model.message import Message
 from streams.model.outcome import Outcome
 from streams.model.table import Table
 from streams.saga.definition import saga
@@ -89,12 +89,6 @@ def test_the_outcome_has_row_command_deadline_and_transitions() -> None:
     assert timer.message == reply(outcome="timed_out", reason="no reply within 30 s")
 
 
-def test_a_deadline_goes_to_the_reply_topic_under_its_key() -> None:
-    (timer,) = journey(WANTED, None, clock=CLOCK).timers
-    assert timer.message.TOPIC == JourneyReply.TOPIC
-    assert timer.message.key == WANTED.key
-
-
 def test_a_reply_cancels_the_deadline() -> None:
     assert journey(reply(), started(), clock=CLOCK).cancel == ["train"]
 
@@ -104,17 +98,12 @@ def test_a_saga_starts_once() -> None:
     assert again == Outcome({}, note="saga journey:j-1 was started before")
 
 
-class JourneyDoubled(Message, frozen=True, kw_only=True):
+class JourneyDoubled(OfJourney, frozen=True, kw_only=True):
     """The sender gets the reason: its journey is another one already."""
 
     TOPIC: ClassVar[str] = "travel.journey.doubled.v1"
-    journey: str
     cents: int
     reason: str
-
-    @property
-    def key(self) -> str:
-        return self.journey
 
 
 OTHER = msgspec.structs.replace(WANTED, cents=1)

@@ -10,6 +10,14 @@ from streams.saga.messages import Command, Repair, Reply, SagaTransition
 from streams.testing.sagas import SagaUnderTest, given_saga, success
 
 
+class OfJourney(Message, frozen=True, kw_only=True):
+    journey: str
+
+    @property
+    def key(self) -> str:
+        return self.journey
+
+
 class JourneyReply(Reply, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "travel.saga.replies"
 
@@ -22,15 +30,10 @@ class JourneyRepair(Repair, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "travel.saga.repairs"
 
 
-class JourneyWanted(Message, frozen=True, kw_only=True):
+class JourneyWanted(OfJourney, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "travel.journey.wanted.v1"
-    journey: str
     cents: int
     insured: bool = False
-
-    @property
-    def key(self) -> str:
-        return self.journey
 
 
 class JourneyCommand(Command, frozen=True, kw_only=True):
@@ -73,24 +76,14 @@ class SendTickets(JourneyCommand, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "tickets.commands.send"
 
 
-class JourneyBooked(Message, frozen=True, kw_only=True):
+class JourneyBooked(OfJourney, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "travel.journey.booked.v1"
-    journey: str
     seat: int
 
-    @property
-    def key(self) -> str:
-        return self.journey
 
-
-class JourneyOff(Message, frozen=True, kw_only=True):
+class JourneyOff(OfJourney, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "travel.journey.off.v1"
-    journey: str
     reason: str
-
-    @property
-    def key(self) -> str:
-        return self.journey
 
 
 class Seat(msgspec.Struct, frozen=True):
