@@ -1,10 +1,10 @@
 """What tests of pages share: a worker with all lanes, two that share them, and who looks at their pages."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 import pytest
 from structlog.testing import capture_logs
-from web_workers import Browser, FakeWorker, make_application, owned_by
+from web_workers import Browser, FakeWorker, make_application, owned_by, owner_of
 
 from streams.model.application import Application
 from streams.saga.views import ChoreographedSaga
@@ -83,6 +83,12 @@ def second(two: Two) -> FakeWorker:
 @pytest.fixture
 def both(two: Two) -> tuple[FakeWorker, FakeWorker]:
     return two[:2]
+
+
+@pytest.fixture
+def put(both: tuple[FakeWorker, FakeWorker]) -> Callable[..., str]:
+    """Writes a letter of a key to whoever has its lane; returns its id."""
+    return lambda key, *of, **changes: owner_of(key, *both).put_letter(key, *of, **changes)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from scrapes import PAGE, on_the_page
-from web_workers import NOW, PARCELS, FakeWorker
+from web_workers import NOW, PARCELS, FakeWorker, handler_shown
 
 from agents.worker import CHOREOGRAPHIES
 from streams.lane.held_up import Held, HeldUpPartitions
@@ -24,7 +24,6 @@ from streams.retry.queue import Reason
 from streams.saga.views import ChoreographedSaga, SagaView
 from streams.units import DAY
 from streams.web.metrics.metrics import WorkerMetrics
-from streams.web.overview.flow_answers import HandlerPart, HandlerShown
 from streams.web.overview.stopped_handlers import stopped_handlers
 from streams.web.sagas.indexes import followed_tables
 
@@ -234,15 +233,7 @@ def test_a_saga_names_the_nearest_stopped_handler(steps, pending, stopped, found
         saga=SimpleNamespace(pending=pending, waits_for=()),
     )
     handlers = [
-        HandlerShown(
-            handler=each.name,
-            topics=[],
-            numbers=HandlerPart(
-                handler=each.name, paused=2 if each.name in stopped else 0, pause="By ann: strike"
-            ),
-            p50=None,
-            p95=None,
-        )
+        handler_shown(each.name, paused=2 if each.name in stopped else 0, pause="By ann: strike")
         for each in WIRING.handlers()
     ]
     app: Any = SimpleNamespace(wiring=WIRING)

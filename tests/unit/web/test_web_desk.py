@@ -13,16 +13,13 @@ from streams.model.operations import (
     Done,
     HandlerDone,
     HandlerPause,
-    Operation,
     PauseState,
-    decode_operation,
     encode_done,
 )
 from streams.retry.queue import Reason
 from streams.staging.keys import prefix_of
 from streams.testing.log import FakeRecord
 from streams.web.site.letter_pages import differences
-from tests.waiting import eventually_async
 
 LETTERS = "/dead-letters"
 AUDIT = f"{LETTERS}/audit"
@@ -33,17 +30,6 @@ HOSTILE = "</textarea><script>alert(1)</script>"
 @pytest.fixture
 def app():
     return make_application(edit_dead_letters=True)
-
-
-@pytest.fixture
-def put(both):
-    """Writes a letter of a key to whoever has its lane; returns its id."""
-    return lambda key, **options: owner_of(key, *both).put_letter(key, **options)
-
-
-def only_asked(worker: FakeWorker) -> Operation:
-    ((_, message),) = worker.asked
-    return decode_operation(message.value)
 
 
 async def test_groups_and_letters_of_all_workers_are_on_one_page(first, one, put):
@@ -93,7 +79,7 @@ async def test_a_letter_is_shown_and_replayed_by_a_form(first, one, put):
     said = ("ValueError: no stamp", "post.note", "ce_id", "Nothing yet", "&#34;k1&#34;")
     await one.shows(f"{LETTERS}/{ident}", *said)
     status, there, _ = await one.send(f"{LETTERS}/{ident}", operation="replay", key="k1", **REASON)
-    operation = only_asked(first)
+    (operation,) = first.operations
     assert (status, there) == (
         303,
         f"/dead-letters/{ident}?asked=replay&key=k1&job={operation.job}",
@@ -123,7 +109,7 @@ async def test_an_edit_is_shown_and_sent_once_it_is_confirmed(first, one, put):
     assert '<li class="add"><span>  "id": "k2"' in unescape(page)
     assert first.asked == []
     status, there, _ = await one.send(path, message='{"id": "k2"}', confirmed="1", **REASON)
-    operation = only_asked(first)
+    (operation,) = first.operations
     assert (status, there) == (303, f"/dead-letters/{ident}?asked=edit&key=k1&job={operation.job}")
     assert operation.value == b'{"id":"k2"}'
 
@@ -141,7 +127,7 @@ async def test_a_replay_ends_in_a_result(both, one, put, state, note, expected):
     owner = owner_of("k1", *both)
     ident = put("k1", why="no stamp", state=LetterState("dead" if state == "gone" else state), replays=1)
     await one.send(f"{LETTERS}/{ident}", operation="replay", key="k1", **REASON)
-    operation = only_asked(both[0])
+    (operation,) = both[0].operations
     owner.settle(operation, note)
     if state == "gone":
         owner.lanes[owner.lane("k1")].store.drop("dead_letters")
@@ -171,15 +157,7 @@ async def test_a_message_that_nobody_can_read_is_written_anew(first, one, put):
     _, _, page = await one.send(path, message='{"id": "k1"}')
     assert '<li class="add"><span>  "id": "k1"' in unescape(page)
     assert (await one.send(path, message='{"id": "k1"}', confirmed="1", **REASON))[0] == 303
-    assert only_asked(first).value == b'{"id":"k1"}'
-
-
-async def ended(browser: Browser, path: str) -> str:
-    async def ends() -> bool:
-        return (await browser.json(f"/api{path}"))[1]["state"] != "running"
-
-    await eventually_async(ends, "the job ends", every=0)
-    return (await browser.page(path))[1]
+    assert [each.value for each in first.operations] == [b'{"id":"k1"}']
 
 
 async def test_many_are_counted_before_anything_is_done_with_them(first, one, put):
@@ -188,15 +166,14 @@ async def test_many_are_counted_before_anything_is_done_with_them(first, one, pu
     path = f"{LETTERS}/letters"
     status, there, _ = await one.send(path, operation="discard", error_type="ValueError", **REASON)
     assert status == 303
-    page = await ended(one, there)
+    await one.ended(f"/api{there}")
+    page = await one.shows(there, "Discard 9 letters")
     assert first.asked == []
-    assert "Discard 9 letters" in page
     hidden = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page))
     status, there, _ = await one.send_raw(path, **hidden, confirmed="1")
     assert status == 303
-    page = await ended(one, there)
-    assert "9 operations sent" in page
-    assert "ann: mended" in page
+    await one.ended(f"/api{there}")
+    await one.shows(there, "9 operations sent", "ann: mended")
     assert len(first.asked) == 9
     assert (await one.page(f"{LETTERS}/jobs"))[1].count("done</span>") == 2
 

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from web_workers import NOW, Browser, FakeStandby, FakeWorker
+from web_workers import NOW, Browser, FakeStandby, FakeWorker, handler_shown, in_vain
 
 from streams.errors import ClusterUnavailable
 from streams.lane.state import LaneState
@@ -20,7 +20,6 @@ from streams.web.overview import flow
 from streams.web.overview.flow import merge, overview_of, shown
 from streams.web.overview.flow_answers import (
     HandlerPart,
-    HandlerShown,
     LaneCounts,
     NamedSaga,
     ServiceShown,
@@ -257,17 +256,13 @@ async def silent(*_):
     await asyncio.Event().wait()
 
 
-async def gone(*_):
-    raise Problem(502, "owner_unreachable", "...")
-
-
-async def refuses(*_):
-    raise Problem(502, "owner_refused", "it wants another token")
-
-
 @pytest.mark.parametrize(
     ("ask", "why"),
-    [(silent, "no answer in 0.02 s"), (gone, "it cannot be reached"), (refuses, "it wants another token")],
+    [
+        (silent, "no answer in 0.02 s"),
+        (in_vain(Problem(502, "owner_unreachable", "...")), "it cannot be reached"),
+        (in_vain(Problem(502, "owner_refused", "it wants another token")), "it wants another token"),
+    ],
 )
 async def test_a_worker_that_does_not_answer_is_shown(worker, monkeypatch, ask, why):
     monkeypatch.setattr(flow, "PATIENCE", 0.02)
@@ -374,21 +369,10 @@ def topic(name: str, senders: list[str], takers: list[str], rate: float = 0.0) -
 
 
 def test_services_are_in_columns_in_the_order_of_the_messages(worker):
-    names, given = ["a", "b", "c", "d"], HandlerPart(handler="b.h", waiting={"retry": 2}, letters=1)
+    numbers = {"b": {"waiting": {"retry": 2}, "letters": 1}}
     services = [
-        ServiceShown(
-            service=name,
-            handlers=[
-                HandlerShown(
-                    handler=f"{name}.h",
-                    topics=["t"],
-                    numbers=given if name == "b" else HandlerPart(handler=name),
-                    p50=None,
-                    p95=None,
-                )
-            ],
-        )
-        for name in names
+        ServiceShown(service=name, handlers=[handler_shown(f"{name}.h", "t", **numbers.get(name, {}))])
+        for name in "abcd"
     ]
     topics = [
         topic("in", [], ["a"], 9.0), topic("ab", ["a"], ["b", "d"], 3.0), topic("bc", ["b"], ["c"], 2.0),

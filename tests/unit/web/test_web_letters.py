@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 from typer.testing import CliRunner
-from web_workers import NOW, Browser, FakeWorker, ParcelSeen, make_application, owner_of
+from web_workers import NOW, Browser, FakeWorker, ParcelSeen, make_application
 
 from agents.messages import StockReserved
 from streams.claims.claim import claim_of, with_claim
 from streams.cli.main import app as steadfaust
 from streams.dead_letters.row import LetterState
-from streams.model.operations import LetterCommand, Operation, decode_operation
+from streams.model.operations import LetterCommand
 from streams.web.letters import jobs as jobs_module
 from streams.web.letters import letters as letters_module
 from streams.web.letters.letter_answers import Ask
@@ -25,12 +25,6 @@ KEYS = [f"k{n}" for n in range(30)]
 LETTERS = "/api/dead-letters"
 ONE_LETTER = ["AAAAAWFi"]
 REPLAY = {"operation": "replay", "who": "ann", "why": "mended"}
-
-
-@pytest.fixture
-def put(both):
-    """Writes a letter of a key to whoever has its lane; returns its id."""
-    return lambda key, i=0, **changes: owner_of(key, *both).put_letter(key, i, **changes)
 
 
 @pytest.fixture
@@ -46,20 +40,6 @@ async def start(browser: Browser, **more: Any) -> tuple[int, Any]:
     """Start a job for all letters, as fast as it can unless told otherwise."""
     body = {**REPLAY, "matching": {"service": "post"}, "rate": 5000, **more}
     return await browser.ask(f"{LETTERS}/operations", body)
-
-
-async def ended(browser: Browser, job: str) -> Any:
-    path = f"{LETTERS}/jobs/{job}"
-
-    async def ends() -> bool:
-        return (await browser.json(path))[1]["state"] != "running"
-
-    await eventually_async(ends, "the job ends", every=0)
-    return (await browser.json(path))[1]
-
-
-def asked_of(*workers: FakeWorker) -> list[Operation]:
-    return [decode_operation(post.value) for worker in workers for _, post in worker.asked]
 
 
 @pytest.mark.parametrize("limit", ["1", "7", "500"])
@@ -177,7 +157,7 @@ async def test_named_letters_are_asked_for_each_in_its_partition(first, one, ids
     status, job = await one.ask(f"{LETTERS}/operations", {**REPLAY, "letters": [ids["k1"], ids["k2"]]})
     assert (status, job["state"], job["asked"]) == (200, "done", 2)
     assert [to.partition for to, _ in first.asked] == [first.partition("k1"), first.partition("k2")]
-    asked = asked_of(first)
+    asked = first.operations
     assert [operation.letter for operation in asked] == [ids["k1"], ids["k2"]]
     assert {(operation.kind, operation.who, operation.why) for operation in asked} == {
         (LetterCommand.REPLAY, "ann", "mended")
@@ -189,18 +169,18 @@ async def test_a_job_asks_in_the_order_of_each_key(first, one, put, ids):
         put("k4", i)
     put("k5", 9, state=LetterState.PARKED)
     _, started = await start(one, matching={"handler": "post.note"})
-    job = await ended(one, started["job"])
+    job = await one.ended(f"{LETTERS}/jobs/{started['job']}")
     assert (job["state"], job["matched"], job["asked"], job["looked"]) == ("done", 33, 33, 34)
     assert (job["lane"], job["lanes"]) == (4, 4)
     assert sum(group["count"] for group in job["groups"]) == 33
     letters = {letter["id"]: letter for letter in await listed(one)}
-    of_k4 = [letters[o.letter]["offset"] for o in asked_of(first) if letters[o.letter]["key"] == "k4"]
+    of_k4 = [letters[o.letter]["offset"] for o in first.operations if letters[o.letter]["key"] == "k4"]
     assert of_k4 == [0, 1, 2, 3]
 
 
 async def test_a_dry_run_counts_by_group_and_asks_for_nothing(first, one, ids):
     _, started = await start(one, dry_run=True)
-    job = await ended(one, started["job"])
+    job = await one.ended(f"{LETTERS}/jobs/{started['job']}")
     assert (job["matched"], job["asked"], job["groups"][0]["count"]) == (30, 0, 30)
     assert first.asked == []
 
@@ -241,7 +221,7 @@ async def test_a_stopped_job_goes_on_elsewhere_with_the_same_ids(first, second, 
     before = {post.key: dict(post.headers)["ce_id"] for _, post in first.asked}
     assert len(before) == 2
     await start(other, job="mend-1")
-    assert (await ended(other, "mend-1"))["asked"] == len(ids)
+    assert (await other.ended(f"{LETTERS}/jobs/mend-1"))["asked"] == len(ids)
     after = {post.key: dict(post.headers)["ce_id"] for _, post in second.asked}
     assert before.items() <= after.items()
     assert len(set(after.values())) == len(ids)
@@ -265,7 +245,7 @@ async def test_a_job_that_meets_an_error_says_so(second, one, ids, monkeypatch):
     for lane in second.lanes.values():
         lane.store = None
     _, started = await start(one)
-    job = await ended(one, started["job"])
+    job = await one.ended(f"{LETTERS}/jobs/{started['job']}")
     assert job["state"] == "failed"
     assert "lane 2" in job["error"]
 
@@ -303,7 +283,7 @@ async def test_an_edit_goes_with_its_content_where_enabled():
         status, answer = await browser.ask(f"{LETTERS}/operations", {**body, "message": {"id": 1}})
         assert (status, answer["error"]) == (400, "bad_message")
         assert (await browser.json(f"{LETTERS}/jobs"))[1]["jobs"][-1]["state"] == "failed"
-    raw, encoded = asked_of(worker)
+    raw, encoded = worker.operations
     assert raw.value == b"{}"
     assert (encoded.value, encoded.fingerprint) == (b'{"id":"k1"}', b"0" * 16)
 

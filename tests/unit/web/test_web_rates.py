@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from test_web_sagas import VISITS, make_application, put_saga
-from web_workers import NOW, Browser, FakeWorker
+from web_workers import NOW, Browser, FakeWorker, in_vain
 
 from streams.staging.measures import DURATIONS, Distribution, HandlerMeasures
 from streams.web.base.owner import ASKED_BY
@@ -211,9 +211,7 @@ async def test_the_page_of_sagas_draws_what_was_counted(monkeypatch):
 
 
 async def test_workers_that_do_not_tell_are_named():
-    async def refused(*_):
-        raise Problem(404, "not_found", "there is nothing there")
-
+    refused = in_vain(Problem(404, "not_found", "there is nothing there"))
     worker = FakeWorker.with_lanes(0, 1)
     worker.owns({0: worker.url, 1: worker.url, 2: "http://127.0.0.1:2"})
     own = CountsAnswer(kinds={"sagas": counted({0: {0: {"started": 1}}})})

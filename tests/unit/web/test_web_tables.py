@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from test_web_row_changes import CHANGELOG, version
 from test_web_timeline import HOSTILE
-from web_workers import NOW, Browser, FakeStandby, FakeWorker, owner_of
+from web_workers import NOW, Browser, FakeStandby, FakeWorker, in_vain, owner_of
 
 from streams.errors import StoreBroken
 from streams.lane.state import LaneState
@@ -39,8 +39,7 @@ def short_patience(monkeypatch):
     monkeypatch.setattr(standby_rows, "PATIENCE", 0.01)
 
 
-async def silent(*_: Any) -> Any:
-    raise Problem(502, "owner_unreachable", "it cannot be reached: refused")
+silent = in_vain(Problem(502, "owner_unreachable", "it cannot be reached: refused"))
 
 
 # -- sizes ------------------------------------------------------------------------------------------------
@@ -312,10 +311,7 @@ async def test_a_slow_owner_is_waited_for_without_a_copy(short_patience):
 
 async def test_a_copy_that_cannot_be_read_is_none():
     worker, _ = with_a_copy()
-
-    async def broken(*_: Any) -> str:
-        raise StoreBroken("a file is damaged")
-
+    broken = in_vain(StoreBroken("a file is damaged"))
     with pytest.raises(Problem, match="cannot be reached"):
         await or_standby(worker, 2, silent, broken, broken)
 
@@ -328,9 +324,6 @@ async def test_people_cannot_ask_for_a_copy_as_workers_do(browser, worker, path)
 
 async def test_standbys_are_not_asked_what_has_no_answer_anywhere():
     worker, _ = with_a_copy()
-
-    async def refused() -> str:
-        raise Problem(404, "no_row", "there is no such row")
-
+    refused = in_vain(Problem(404, "no_row", "there is no such row"))
     with pytest.raises(Problem, match="no such row"):
         await or_standby(worker, 2, refused, a_copy, a_copy)

@@ -25,7 +25,7 @@ from streams.model.codecs import encode_row, json_without_schema
 from streams.model.handlers import Service
 from streams.model.layout import Layout
 from streams.model.message import Message, Row
-from streams.model.operations import Operation
+from streams.model.operations import Operation, decode_operation
 from streams.model.outcome import nothing
 from streams.model.row_keys import row_key
 from streams.model.table import Table
@@ -52,11 +52,13 @@ from streams.web.base.scans import Question, Scan
 from streams.web.base.windows import LogRange, ReadPage, ReadPart, TopicFacts, Window, page_of
 from streams.web.letters.jobs import operation_id, source_of
 from streams.web.metrics.metrics import WorkerMetrics
+from streams.web.overview.flow_answers import HandlerPart, HandlerShown
 from streams.web.overview.samples import Sampler
 from streams.web.sagas.indexes import followed_tables, index_of
 from streams.web.sagas.row_index import catch_up
 from streams.web.site.routes import site
 from streams.web.site.site import Site
+from tests.waiting import eventually_async
 
 NOW = 1_800_000_000.0
 MANY_KEYS = [f"k{n}" for n in range(100)]
@@ -254,6 +256,11 @@ class FakeWorker:
     async def operate(self, posts: Sequence[tuple[TP, Outgoing]]) -> None:
         self.asked.extend(posts)
 
+    @property
+    def operations(self) -> list[Operation]:
+        """Those on letters that it was asked for."""
+        return [decode_operation(post.value) for _, post in self.asked]
+
     def put_letter(self, key: str, i: int = 0, *, why: str = "no", **changes: Any) -> str:
         """Write a dead letter to the lane of its key; returns its id."""
         partition = self.partition(key)
@@ -339,6 +346,20 @@ class FakeWorker:
 
 def owner_of(key: str, *workers: FakeWorker) -> FakeWorker:
     return next(worker for worker in workers if worker.keys_here([key]))
+
+
+def in_vain(error: Exception) -> Any:
+    """Asks another worker, and meets this error."""
+
+    async def ask(*_: object) -> Any:
+        raise error
+
+    return ask
+
+
+def handler_shown(handler: str, *topics: str, **numbers: Any) -> HandlerShown:
+    part = HandlerPart(handler=handler, **numbers)
+    return HandlerShown(handler=handler, topics=[*topics], numbers=part, p50=None, p95=None)
 
 
 def owned_by(*workers: FakeWorker) -> dict[int, str]:
@@ -464,6 +485,15 @@ class Browser:
         status, answer = await self.json(path, **options)
         assert status == 200, answer
         return answer
+
+    async def ended(self, path: str) -> Any:
+        """What the job there has come to, once it runs no more."""
+
+        async def ends() -> bool:
+            return (await self.found(path))["state"] != "running"
+
+        await eventually_async(ends, "the job ends", every=0)
+        return await self.found(path)
 
     async def send(self, path: str, **fields: str) -> tuple[int, str, str]:
         """Send a form as the page at `path` would: status, where it leads, what it shows."""
