@@ -76,15 +76,19 @@ class Post:
         self.ends[tp] += 1
         return sent
 
-    def release(self, order_id: str, skus: list[str], cause: SentMessage) -> None:
-        released = []
+    def give_back(self, order_id: str, skus: list[str], cause: SentMessage) -> SentMessage | None:
+        """Ask for each of these pieces; the last answer, which leads on."""
+        answer = None
         for sku in skus:
             command = self.send(ReleaseLine, sku, cause)
-            released.append(self.send(LineReleased, order_id, command))
+            answer = self.send(LineReleased, order_id, command)
             for topic in (ReleaseLine.TOPIC, LineReleased.TOPIC):
                 self.compensations[topic, f"{sku} in {order_id}"] += 1
-        if released:
-            self.send(StockReleased, order_id, released[-1])
+        return answer
+
+    def release(self, order_id: str, skus: list[str], cause: SentMessage) -> None:
+        if (last := self.give_back(order_id, skus, cause)) is not None:
+            self.send(StockReleased, order_id, last)
             self.compensations[StockReleased.TOPIC, order_id] += 1
 
     def spoil(self, poison: Poison) -> None:

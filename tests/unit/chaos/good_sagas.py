@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 from agents.commands import CancelOrder, ConfirmOrder, OrderSagaReply
 from agents.messages import (
     LineRefused,
-    LineReleased,
     LineReserved,
     OrderCancelled,
     OrderConfirmed,
-    ReleaseLine,
     ReservationSettled,
     ReserveLine,
     ShipLine,
@@ -132,13 +130,8 @@ class GoodSaga:
         return settled
 
     def _release(self, skus: list[str], cause: SentMessage) -> SentMessage | None:
-        released = []
-        for sku in skus:
-            command = self.post.send(ReleaseLine, sku, cause)
-            released.append(self.post.send(LineReleased, self.order_id, command))
-            for topic in (ReleaseLine.TOPIC, LineReleased.TOPIC):
-                self.post.compensations[topic, f"{sku} in {self.order_id}"] += 1
-        return self._settled(released[-1]) if released else None
+        last = self.post.give_back(self.order_id, skus, cause)
+        return last and self._settled(last)
 
     def _undo(self, step: StepRecord) -> None:
         command = self._ask(step, step.undo)

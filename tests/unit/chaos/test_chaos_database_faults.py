@@ -163,6 +163,11 @@ def planned(kind: FaultKind, which: int = 0) -> Planned:
     return Planned(at=0.0, kind=kind, seconds=0.1, which=which)
 
 
+async def fails(ground: Any, kind: FaultKind, told: str) -> None:
+    with pytest.raises(ChaosFailed, match=told):
+        await perform(planned(kind), ground)
+
+
 @pytest.mark.parametrize(
     ("kind", "which", "target"),
     [
@@ -205,8 +210,7 @@ async def test_a_killed_postgresql_has_recovered(ground: Any, monkeypatch: pytes
 async def test_a_postgresql_without_end_or_recovery_was_not_killed(ground: Any) -> None:
     shut_down = "LOG:  database system was shut down\n"
     for ground.stack.says, ground.stack.ends in ((shut_down, True), (RECOVERED, False)):
-        with pytest.raises(ChaosFailed, match="was not seen to end and to recover"):
-            await perform(planned(FaultKind.KILL_POSTGRES), ground)
+        await fails(ground, FaultKind.KILL_POSTGRES, "was not seen to end and to recover")
 
 
 async def test_a_frozen_relay_continues_after_the_other_took_over(ground: Any) -> None:
@@ -231,13 +235,10 @@ async def test_a_locked_row_is_waited_for_by_name(ground: Any) -> None:
 @pytest.mark.usefixtures("impatient")
 async def test_a_silence_that_nobody_met_did_not_happen(ground: Any) -> None:
     ground.network.held = 0
-    with pytest.raises(ChaosFailed, match="nothing was on its way to PostgreSQL"):
-        await perform(planned(FaultKind.SILENT_POSTGRES), ground)
+    await fails(ground, FaultKind.SILENT_POSTGRES, "nothing was on its way to PostgreSQL")
     ground.edge.tells = False
-    with pytest.raises(ChaosFailed, match="cuts its silent connection"):
-        await perform(planned(FaultKind.SILENT_POSTGRES), ground)
-    with pytest.raises(ChaosFailed, match="a relay waits for pid 4711"):
-        await perform(planned(FaultKind.LOCK_OUTBOX), ground)
+    await fails(ground, FaultKind.SILENT_POSTGRES, "cuts its silent connection")
+    await fails(ground, FaultKind.LOCK_OUTBOX, "a relay waits for pid 4711")
 
 
 @pytest.mark.usefixtures("impatient")
@@ -245,8 +246,7 @@ async def test_a_silence_that_nobody_met_did_not_happen(ground: Any) -> None:
 async def test_a_relay_whose_shards_stay_was_not_hit(ground: Any, kind: FaultKind) -> None:
     relay = ground.edge.named("relay-0")
     ground.edge.heirs = False
-    with pytest.raises(ChaosFailed, match="one relay has all shards"):
-        await perform(planned(kind), ground)
+    await fails(ground, kind, "one relay has all shards")
     if kind is FaultKind.FREEZE_RELAY:
         assert psutil.Process(relay.pid).status() != psutil.STATUS_STOPPED
 
@@ -254,16 +254,13 @@ async def test_a_relay_whose_shards_stay_was_not_hit(ground: Any, kind: FaultKin
 @pytest.mark.parametrize("kind", sorted(OF_DATABASE - {FaultKind.FREEZE_RELAY}))
 async def test_an_edge_that_does_not_publish_again_has_not_healed(ground: Any, kind: FaultKind) -> None:
     ground.edge.publishes = False
-    with pytest.raises(ChaosFailed, match="the outbox is published up to 17"):
-        await perform(planned(kind), ground)
+    await fails(ground, kind, "the outbox is published up to 17")
 
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("kind", [FaultKind.KILL_API, FaultKind.KILL_POSTGRES])
 async def test_a_silent_edge_has_not_healed(ground: Any, kind: FaultKind) -> None:
     ground.edge.answers = False
-    with pytest.raises(ChaosFailed, match="the projection writes"):
-        await perform(planned(kind), ground)
+    await fails(ground, kind, "the projection writes")
     ground.load.goes_on = False
-    with pytest.raises(ChaosFailed, match="each orders API accepts an order"):
-        await perform(planned(kind), ground)
+    await fails(ground, kind, "each orders API accepts an order")
