@@ -50,9 +50,13 @@ def test_a_price_of_more_than_64_bits_is_undecodable(cents: int) -> None:
         codec("long").decode(varint(cents), None)
 
 
-@pytest.mark.parametrize("cents", [LONG - 1, -LONG, INT, 0, -1])
-def test_every_price_of_64_bits_is_itself(cents: int) -> None:
-    assert codec("long").decode(varint(cents), None) == Price(cents)
+@pytest.mark.parametrize(
+    ("kind", "cents"),
+    [*(("long", cents) for cents in (LONG - 1, -LONG, INT, 0, -1)), ("int", INT - 1), ("int", -INT)],
+)
+def test_every_price_within_its_bits_is_itself(kind: str, cents: int) -> None:
+    assert codec(kind).encode(Price(cents)) == varint(cents)
+    assert codec(kind).decode(varint(cents), None) == Price(cents)
 
 
 @pytest.mark.parametrize("padding", [1, 8])
@@ -70,13 +74,7 @@ def test_more_than_32_bits_are_neither_read_nor_written(cents: int) -> None:
         codec("int").encode(Price(cents))
 
 
-@pytest.mark.parametrize("cents", [INT - 1, -INT])
-def test_an_int_of_32_bits_is_itself(cents: int) -> None:
-    ints = codec("int")
-    assert ints.decode(ints.encode(Price(cents)), None) == Price(cents)
-
-
-@pytest.mark.parametrize("cents", [LONG, 1 << 70, -(1 << 80), "\ud800", None, b"1"])
+@pytest.mark.parametrize("cents", [LONG, -LONG - 1, 1 << 70, 10**400, "\ud800", None, b"1"])
 def test_what_does_not_fit_is_a_permanent_error(cents: Any) -> None:
     with pytest.raises(Unencodable) as raised:
         codec("long").encode(Price(cents))
