@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from streams.local import Stack, local_stack
 from streams.staging import loops
@@ -57,3 +58,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One broker for the whole session; tests keep apart by topic and group names of their own."""
     with local_stack(tmp_path_factory.mktemp("kafka")) as stack:
         yield stack
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Tracebacks of what breaks on purpose are drawn for seconds."""
+    with capture_logs():
+        yield

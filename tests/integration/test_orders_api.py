@@ -1,11 +1,10 @@
 """The orders API on a real PostgreSQL: what is answered, and what is in the tables then."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from agents.api.orders import Orders
 from agents.commands import OrderSubmitted
@@ -21,11 +20,7 @@ from tests.waiting import eventually_async
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Tracebacks of what breaks on purpose are drawn for seconds."""
-    with capture_logs():
-        yield
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """What every HTTP interface has: problem answers, request ids, limits, health, a page of its description."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
 
 import httpx
@@ -56,11 +56,7 @@ async def away() -> None:
     raise TransientError("broker b1 at 10.0.0.1 does not answer")
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Tracebacks of what breaks on purpose are drawn for seconds."""
-    with capture_logs():
-        yield
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def client_of(app: Any, limit: RateLimit, **options: Any) -> httpx.AsyncClient:

@@ -1,7 +1,7 @@
 """Requests that no handler should have to think about, and what each address answers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import httpx
@@ -43,10 +43,7 @@ async def take_back(name: FromPath[str]) -> Response[str]:
     return Response(name)
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    with capture_logs():
-        yield
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture

@@ -106,13 +106,6 @@ def test_a_directory_of_an_older_version_keeps_its_identity(tmp_path: Path, writ
     copy.release()
 
 
-def test_an_older_version_reads_the_identity_of_a_newer(tmp_path: Path) -> None:
-    for _ in range(2):
-        slot = take_slot(tmp_path)
-        assert (tmp_path / "place").read_text() == slot.place
-        slot.release()
-
-
 @pytest.mark.parametrize("left", ["place", "place.inode"])
 def test_an_identity_is_whole_after_any_crash(tmp_path: Path, left: str) -> None:
     """Either file may be missing: it was made in two steps, or an older version has renewed it."""

@@ -242,14 +242,6 @@ def test_too_large_a_row_loses_history_trace_and_value() -> None:
     assert decode_letter(encode_letter(letter, 400)).omitted == letter.size
 
 
-def test_too_large_a_record_is_named_and_not_kept() -> None:
-    letter = new_letter(
-        record(value=b"v" * 30_000), ValueError("x"), handler="", attempts=0, now_ms=7, limit=20_000
-    )
-    assert letter.value is None
-    assert letter.omitted > 30_000
-
-
 def test_its_place_is_where_the_applications_own_code_was() -> None:
     def outer() -> Any:
         return msgspec.json.decode(b"{") if False else int("no number")

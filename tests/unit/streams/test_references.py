@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from letters_kept import Kept
 
 from streams.claims.claim import claim_of, with_claim
@@ -71,22 +72,18 @@ def test_what_a_letter_refers_to_is_named_while_kept() -> None:
     assert house.named == 0
 
 
-def test_letters_that_nobody_named_are_looked_at_in_bounded_steps() -> None:
+@pytest.mark.parametrize(
+    ("letters", "size", "most"),
+    [(3 * STEP, 0, STEP), (10, LETTERS_BYTES // 4, 4)],
+    ids=["small ones", "of large ones fewer"],
+)
+def test_letters_that_nobody_named_are_looked_at_in_bounded_steps(letters: int, size: int, most: int) -> None:
     house = House()
-    for i in range(3 * STEP):
-        house.commit(house.letters.set(a_letter(i)))
-    house.pass_to(0.1 * DAY)
-    assert house.named == 3 * STEP
-    assert max(house.steps) == STEP
-
-
-def test_of_large_letters_fewer_are_looked_at_a_step() -> None:
-    house, size = House(), LETTERS_BYTES // 4
-    for i in range(10):
+    for i in range(letters):
         house.commit(house.letters.set(a_letter(i, size=size)))
     house.pass_to(0.1 * DAY)
-    assert house.named == 10
-    assert max(house.steps) == 4
+    assert house.named == letters
+    assert max(house.steps) == most
 
 
 def test_a_letter_that_expires_first_is_left_alone() -> None:

@@ -1,9 +1,8 @@
 """What tests of pages share: a worker with all lanes, two that share them, and who looks at their pages."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
-from structlog.testing import capture_logs
 from web_workers import Browser, FakeWorker, make_application, owned_by, owner_of
 
 from streams.model.application import Application
@@ -18,14 +17,7 @@ Two = tuple[FakeWorker, FakeWorker, Browser, Browser]
 
 
 @pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Tracebacks of what breaks on purpose are drawn for seconds."""
-    with capture_logs():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _a_machine_may_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+def _a_machine_may_be_slow(monkeypatch: pytest.MonkeyPatch, quiet: None) -> None:
     """Nobody is given up for taking a second, unless a test says so."""
     for module, name in (
         (claims, "PATIENCE"),
