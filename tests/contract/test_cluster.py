@@ -214,10 +214,12 @@ def out(*values: bytes) -> list[Outgoing]:
     return [Outgoing(b"key", value, []) for value in values]
 
 
-async def opened(owner: Any, name: str, batches: Mapping[TP, Sequence[Outgoing]]) -> Any:
-    producer = await owner(name)
+async def opened(owner: Any, name: str = "", batches: Mapping[TP, Sequence[Outgoing]] | None = None) -> Any:
+    """A producer with a transaction open, and these records in it."""
+    producer = await owner(name or unique("id"))
     await producer.begin()
-    await producer.send(batches)
+    if batches:
+        await producer.send(batches)
     return producer
 
 
@@ -332,7 +334,7 @@ async def test_two_starts_at_once_leave_one_owner_that_works(world: World, reade
 
 
 async def test_open_records_are_hidden_until_the_commit(owner: Any, reader: Reader, tp: TP) -> None:
-    producer = await opened(owner, unique("id"), {tp: out(b"1", b"2")})
+    producer = await opened(owner, batches={tp: out(b"1", b"2")})
     await reader.assign({tp: 0})
     assert await reader.fetch(max_records=10, timeout=0.3) == []
     assert reader.position(tp) == 0
@@ -345,7 +347,7 @@ async def test_open_records_are_hidden_until_the_commit(owner: Any, reader: Read
 @pytest.mark.parametrize("step", ["send", "commit"])
 async def test_a_transaction_past_its_timeout_is_fenced(world: World, owner: Any, step: str, tp: TP) -> None:
     await world.hasten(0.5)
-    producer = await opened(owner, unique("id"), {tp: out(b"aborted")})
+    producer = await opened(owner, batches={tp: out(b"aborted")})
     reader = await world.cluster.reader()
     try:
         await reader.assign({tp: 0})
@@ -425,8 +427,7 @@ async def test_committed_positions_move_only_with_the_commit(world: World, owner
     topic, target, group = await world.topic(2), TP(await world.topic(), 0), unique("group")
     moved, other = TP(topic, 0), TP(topic, 1)
     name = unique("id")
-    producer = await owner(name)
-    await producer.begin()
+    producer = await opened(owner, name)
     await producer.send({target: out(b"1")})
     await producer.send_offsets({moved: 5}, group)
     assert await world.cluster.committed(group, [moved, other]) == {}
@@ -441,8 +442,7 @@ async def test_positions_of_many_partitions_are_committed_without_records(world:
     topic, group = await world.topic(16), unique("group")
     positions = {TP(topic, i): i * 10 for i in range(16)}
     name = unique("id")
-    producer = await owner(name)
-    await producer.begin()
+    producer = await opened(owner, name)
     await producer.send_offsets(positions, group)
     await producer.commit()
     await owner(name)
@@ -472,7 +472,7 @@ async def test_an_empty_transaction_commits_and_writes_nothing(world: World, own
 
 
 async def test_end_offsets_count_records_of_an_open_transaction(world: World, owner: Any, tp: TP) -> None:
-    await opened(owner, unique("id"), {tp: out(b"1", b"2", b"3")})
+    await opened(owner, batches={tp: out(b"1", b"2", b"3")})
     assert await world.cluster.end_offsets([tp]) == {tp: 3}
     assert await world.cluster.begin_offsets([tp]) == {tp: 0}
     assert await world.cluster.end_offsets([]) == {}
@@ -503,8 +503,7 @@ async def test_keys_tombstones_headers_and_times_arrive_as_sent(owner: Any, read
 
 
 async def test_an_oversized_record_is_too_large_and_nothing_is_sent(world: World, owner: Any, tp: TP) -> None:
-    producer = await owner(unique("id"))
-    await producer.begin()
+    producer = await opened(owner)
     with pytest.raises(TooLarge, match=tp.topic):
         await producer.send({tp: [*out(b"small"), Outgoing(b"key", b"x" * (1 << 20), [])]})
     assert await world.cluster.end_offsets([tp]) == {tp: 0}
@@ -613,8 +612,7 @@ async def test_an_unknown_topic_is_named_within_a_bound(world: World, reader: Re
 
 async def test_a_producer_names_an_unknown_partition_within_a_bound(world: World, owner: Any) -> None:
     too_few = TP(await world.topic(), 5)
-    producer = await owner(unique("id"))
-    await producer.begin()
+    producer = await opened(owner)
     with pytest.raises(TopicMismatch, match=rf"{too_few.topic}\[5\]"):
         await producer.send({too_few: out(b"1")})
 
@@ -711,8 +709,7 @@ async def test_a_topic_refuses_a_byte_more_than_its_limit(
     size = record_size(*record)
     enough, too_small = [TP(await world.topic(limit=limit), 0) for limit in (size, size - 1)]
     await write(await owner(unique("id")), {enough: [record]})
-    producer = await owner(unique("id"))
-    await producer.begin()
+    producer = await opened(owner)
     with pytest.raises(RecordRefused, match="MessageSizeTooLarge") as told:
         await producer.send({too_small: [record]})
     assert (told.value.limit, told.value.topic) == (size - 1, too_small.topic)
@@ -799,8 +796,7 @@ async def test_a_busy_partition_is_not_held_up_by_idle_ones(patient: tuple[World
 async def test_groups_have_no_position_in_a_topic_made_anew(world: World, owner: Any) -> None:
     tp, other, group = TP(await world.topic(), 0), await world.topic(), unique("group")
     await world.produce(tp, [b"1", b"2"])
-    producer = await owner(unique("id"))
-    await producer.begin()
+    producer = await opened(owner)
     await producer.send_offsets({tp: 2}, group)
     await producer.commit()
     before = await world.cluster.identity([tp.topic, other, "never-made"])
@@ -819,8 +815,7 @@ async def test_groups_have_no_position_in_a_topic_made_anew(world: World, owner:
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "made anew"])
 async def test_positions_under_way_go_with_their_topic(world: World, owner: Any, again: bool) -> None:
     (tp, other), group = await tps(world, 2), unique("group")
-    producer = await owner(unique("id"))
-    await producer.begin()
+    producer = await opened(owner)
     await producer.send_offsets({tp: 2, other: 3}, group)
     await (world.recreate if again else world.delete)(tp.topic)
     await producer.commit()
@@ -835,8 +830,7 @@ async def test_no_position_is_added_in_a_topic_that_is_gone(world: World, owner:
     await world.hasten(2.0)
     (tp, other), group = await tps(world, 2), unique("group")
     await world.delete(tp.topic)
-    producer = await owner(unique("id"))
-    await producer.begin()
+    producer = await opened(owner)
     with pytest.raises((Fenced, OutcomeUnknown)):  # asked again until the transaction times out
         await producer.send_offsets({tp: 2, other: 3}, group)
     assert await world.cluster.committed(group, [tp, other]) == {}

@@ -216,7 +216,7 @@ async def test_what_cannot_be_read_stands_in_its_place(ground: Ground, tp: TP) -
     assert (damaged.offset, bool(damaged.why)) == (2, True)
 
 
-async def test_a_page_says_that_it_was_bounded(
+async def test_a_bounded_page_says_so_and_has_the_newest(
     ground: Ground, tp: TP, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await ground.write(tp, range(2_000))
@@ -228,16 +228,9 @@ async def test_a_page_says_that_it_was_bounded(
     assert (first, behind) == (0, len(seen.records))
     following = await ground.page(tp, places={tp: behind}, backwards=False, limit=1_000)
     assert numbers(following)[0] == behind
-
-
-async def test_a_page_of_too_much_has_the_newest(
-    ground: Ground, tp: TP, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await ground.write(tp, range(2_000))
-    monkeypatch.setattr(browsing, "MOST_BYTES", 100)
-    seen = await ground.page(tp, limit=1_000)
-    assert "no more bytes" in seen.stopped
-    assert (numbers(seen), seen.spans[tp]) == ([1999], (1999, 2000))
+    newest = await ground.page(tp, limit=1_000)
+    assert "no more bytes" in newest.stopped
+    assert (numbers(newest), newest.spans[tp]) == ([1999], (1999, 2000))
 
 
 async def test_a_page_leaves_nothing_behind_that_reads_on(ground: Ground, tp: TP) -> None:

@@ -50,9 +50,7 @@ class Step:
         return self._complete == self.step
 
 
-@pytest.fixture
-def postgres_url(orders_url: str) -> str:
-    return orders_url
+pytestmark = pytest.mark.usefixtures("orders_url")
 
 
 @asynccontextmanager

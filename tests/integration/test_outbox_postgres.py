@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 
-import asyncpg
 import pytest
 
 from streams.postgres import Connection, Database, Outbox
@@ -71,12 +70,3 @@ async def test_a_relay_that_sleeps_is_told_once_however_many_publish(
     await eventually_async(lambda: "end" in told, "the last notification")
     await ear.close()
     assert told == ["told", "told", "end"]
-
-
-async def test_a_topic_that_kafka_does_not_allow_is_no_row(connection: Connection) -> None:
-    with pytest.raises(asyncpg.CheckViolationError):
-        await connection.execute(
-            "INSERT INTO outbox (id, aggregate_type, aggregate_id, event_type, topic, payload, ce_source,"
-            " ce_time, ce_correlationid, schema_fingerprint)"
-            " VALUES ('1', 'a', 'a', 'e', 'no topic', '', 's', 't', 'c', 'f')"
-        )

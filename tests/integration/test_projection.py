@@ -12,10 +12,7 @@ from streams.postgres import Database
 from tests.integration.told_orders import cancelled, confirmed, order, told
 from tests.waiting import BOUND
 
-
-@pytest.fixture
-def postgres_url(orders_url: str) -> str:
-    return orders_url
+pytestmark = pytest.mark.usefixtures("orders_url")
 
 
 @pytest.fixture

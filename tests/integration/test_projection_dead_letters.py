@@ -28,9 +28,7 @@ TOPIC = OrderConfirmed.TOPIC
 LETTERS = dead_letter_topic(TOPIC)
 
 
-@pytest.fixture
-def postgres_url(orders_url: str) -> str:
-    return orders_url
+pytestmark = pytest.mark.usefixtures("orders_url")
 
 
 @pytest.fixture
