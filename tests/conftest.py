@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from streams.environment import PREFIX
 from streams.local import Stack, local_stack
 from streams.staging import loops
 from tests import effort, report
@@ -58,6 +59,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One broker for the whole session; tests keep apart by topic and group names of their own."""
     with local_stack(tmp_path_factory.mktemp("kafka")) as stack:
         yield stack
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings of whoever runs the tests are none of theirs."""
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture

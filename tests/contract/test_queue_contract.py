@@ -257,7 +257,10 @@ async def test_a_failed_job_holds_later_ones_of_its_key(in_order: World) -> None
     assert (world.seen[-3:], await world.listed()) == (["a", "b", "c"], [])
 
 
-async def test_a_marked_job_holds_its_key_until_it_is_retried(in_order: World) -> None:
+@pytest.mark.parametrize(("decision", "handled"), [("retry", ["a", "b"]), ("discard", ["b"])])
+async def test_a_marked_job_holds_its_key_until_somebody_decides(
+    in_order: World, decision: str, handled: list[str]
+) -> None:
     world = in_order
     world.fails["a"] = PermanentError("no such street")
     await world.put(parcel("a"), parcel("b"))
@@ -265,20 +268,8 @@ async def test_a_marked_job_holds_its_key_until_it_is_retried(in_order: World) -
     assert [each[0] for each in await world.listed()] == ["a", "b"]
     world.fails.clear()
     world.seen.clear()
-    failed = await world.failed()
-    assert await world.retry(*failed, 99_999) == failed
+    decide, failed = getattr(world, decision), await world.failed()
+    assert await decide(*failed, 99_999) == failed
+    assert await decide(*failed) == []
     await world.work()
-    assert (world.seen, await world.listed()) == (["a", "b"], [])
-
-
-async def test_a_marked_job_holds_its_key_until_it_is_discarded(in_order: World) -> None:
-    world = in_order
-    world.fails["a"] = PermanentError("no such street")
-    await world.put(parcel("a"), parcel("b"), parcel("c"))
-    await world.work()
-    world.seen.clear()
-    failed = await world.failed()
-    assert await world.discard(*failed) == failed
-    assert await world.discard(*failed) == []
-    await world.work()
-    assert (world.seen, await world.listed()) == (["b", "c"], [])
+    assert (world.seen, await world.listed()) == (handled, [])

@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -93,9 +92,9 @@ def test_ports_in_a_row_are_all_free() -> None:
         assert free_ports(3) > first + 1
 
 
-def test_workers_find_the_demos_own_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("STEADFAUST_")]:
-        monkeypatch.delenv(name)
+def test_workers_find_the_demos_own_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unset: None
+) -> None:
     monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "elsewhere:9092")
     monkeypatch.setenv("STEADFAUST_GATEWAY_URL", "http://elsewhere/")
     monkeypatch.setenv("STEADFAUST_LANES", "4")

@@ -48,16 +48,6 @@ def histories(draw: st.DrawFn) -> tuple[int, int, dict[str, Member]]:
 
 
 @given(histories())
-def test_every_lane_has_one_owner_and_the_load_is_even(history: tuple[int, int, dict[str, Member]]) -> None:
-    lanes, standbys, members = history
-    given = assign(members, standbys)
-    assert given.keys() == members.keys()
-    assert sorted(lane for own in given.values() for lane in own.active) == list(range(lanes))
-    loads = [len(own.active) for own in given.values()]
-    assert max(loads) - min(loads) <= 1
-
-
-@given(histories())
 def test_followers_are_others_than_the_owner_and_even(
     history: tuple[int, int, dict[str, Member]],
 ) -> None:
@@ -217,10 +207,11 @@ def test_everyone_is_told_who_owns_what() -> None:
     assert given["a"].owners == {lane: f"http://{name}" for lane, name in owners(given).items()}
 
 
-@given(histories(), st.sets(st.sampled_from([f"w{n}" for n in range(8)])))
+@given(histories(), st.just(set()) | st.sets(st.sampled_from([f"w{n}" for n in range(8)])))
 def test_a_member_that_cannot_commit_gets_no_lanes_from_others(
     history: tuple[int, int, dict[str, Member]], unfit: set[str]
 ) -> None:
+    """And every lane has one owner, of those that can; their load is even."""
     lanes, standbys, members = history
     members = {name: msgspec.structs.replace(each, unfit=name in unfit) for name, each in members.items()}
     given = assign(members, standbys)

@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -113,11 +112,7 @@ def test_no_slot_left_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Monkey
 # -- settings -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(autouse=True)
-def clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
-        if name.startswith("STEADFAUST_"):
-            monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("unset")
 
 
 def test_defaults_fit_together() -> None:

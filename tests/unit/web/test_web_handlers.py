@@ -24,12 +24,7 @@ NOTE = "post.note"
 ASK = {"operation": "pause", "who": "ann", "why": "the post is on strike"}
 
 
-@pytest.fixture
-def two(two):
-    for worker in two[:2]:
-        for lane in worker.lanes:
-            worker.gate(lane, minimum=1, failure_rate=0.1)
-    return two
+pytestmark = pytest.mark.usefixtures("gated")
 
 
 def paused(

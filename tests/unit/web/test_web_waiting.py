@@ -28,12 +28,7 @@ WAITING = "/api/waiting"
 NOTE = "post.note"
 
 
-@pytest.fixture
-def two(two):
-    for worker in two[:2]:
-        for lane in worker.lanes:
-            worker.gate(lane, minimum=1, failure_rate=0.1)
-    return two
+pytestmark = pytest.mark.usefixtures("gated")
 
 
 async def listed(browser: Browser, **query: str) -> list[Any]:
