@@ -21,19 +21,22 @@ LARGE = 2 * THRESHOLD
 # -- turns ------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_past_its_deadline_is_not_fetched(world: World) -> None:
+@pytest.mark.parametrize("size", [LARGE, 0])
+async def test_a_message_past_its_deadline_is_not_fetched_nor_tried(world: World, size: int) -> None:
     parcels = await begun(world, retry=RetryPolicy(immediate=0, delays=(1.0,)))
     parcels.work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
     await parcels.post("a", 0)
-    text = "a-1:".ljust(LARGE, "x")
+    text = "a-1:".ljust(size, "x")
     await world.post(expiring(await parcels.made("a", 1, text), world.clock.now() + 0.5))
     await parcels.post("a", 2)
     lane = await world.open()
     await world.until(lambda: ("a", 2) in parcels.work.hooks.calls)
     assert parcels.blobs.requests["get"] == 0
+    assert ("a", 1) not in parcels.work.hooks.calls
     await parcels.finish(lane)
     (letter,) = await letters_of(world, parcels.work)
-    assert (letter["ce_id"], letter["dlq-error-type"]) == (b"a-1", b"MessageExpired")
+    told = [letter[name] for name in ("ce_id", "dlq-error-type", "dlq-handler")]
+    assert told == [b"a-1", b"MessageExpired", b"bench.keep"]
 
 
 async def test_what_waited_is_fetched_in_turn_among_new_ones(fake: FakeWorld) -> None:

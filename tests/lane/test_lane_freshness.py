@@ -109,8 +109,8 @@ def two_days_pass(fake: FakeWorld) -> None:
     compact(fake, 0)
 
 
-async def with_events(fake: FakeWorld, keys: Iterable[str]) -> Running:
-    await fake.start(work := counting(fake.name), partitions=1)
+async def with_events(fake: FakeWorld, keys: Iterable[str], **options: Any) -> Running:
+    await fake.start(work := counting(fake.name), partitions=1, **options)
     lane = await fake.open()
     await fake.post(*(fake.event(work, key, i) for i, key in enumerate(keys)))
     await fake.settled(work.source)
@@ -205,15 +205,6 @@ async def test_dropping_stale_index_entries_makes_no_copy_seem_current(fake: Fak
     assert lane.lane.store.current_at() == was_current
 
 
-async def test_an_idle_owner_stays_current(fake: FakeWorld) -> None:
-    await fake.start(work := counting(fake.name), delete_retention=80.0)
-    lane = await fake.open()
-    await fake.post(fake.event(work, "a", 1))
-    await fake.settled(work.source)
-    await fake.clock.advance(300)
-    assert lane.lane.store.current_at() > fake.clock.now() - 20
-
-
 async def test_what_a_lagging_standby_writes_makes_it_no_more_current(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,11 +269,11 @@ async def test_a_far_standby_rests_only_while_a_lane_opens(
     await ended(fake, standby, task)
 
 
-async def test_a_standby_of_a_busy_lane_stays_current(fake: FakeWorld) -> None:
-    """It is never at the end, but at where the end was a while ago."""
+async def test_a_busy_lane_s_standby_and_idle_owners_stay_current(fake: FakeWorld) -> None:
+    """The standby is never at the end, but at where the end was a while ago."""
     await fake.start(work := counting(fake.name), partitions=1, delete_retention=80.0)
     standby, _, task = follow(fake, elsewhere := fake.stores())
-    await fake.open()
+    lane = await fake.open()
     for i in range(60):
         await fake.post(fake.event(work, "a", i))
         await fake.clock.advance(5)
@@ -290,19 +281,26 @@ async def test_a_standby_of_a_busy_lane_stays_current(fake: FakeWorld) -> None:
     store = elsewhere.open(0)
     assert store.current_at() > fake.clock.now() - 40
     store.close()
+    await fake.clock.advance(300)
+    assert lane.lane.store.current_at() > fake.clock.now() - 20
 
 
-@pytest.mark.parametrize(("seconds", "kept"), [(-DAY, False), (-3600.0, True)], ids=["a day", "an hour"])
-async def test_a_clock_set_back_far_makes_a_copy_untrusted(
-    fake: FakeWorld, seconds: float, kept: bool
+@pytest.mark.parametrize(
+    ("seconds", "retention", "kept"),
+    [(-DAY, DAY, False), (-3600.0, DAY, True), (1.6, 3.0, False), (1.6, 3600.0, True)],
+    ids=["clock set back a day", "an hour", "too old for kept deletions", "recent"],
+)
+async def test_a_store_too_old_or_of_another_time_is_rebuilt(
+    fake: FakeWorld, seconds: float, retention: float, kept: bool
 ) -> None:
-    lane = await with_events(fake, "a")
+    lane = await with_events(fake, "a", delete_retention=retention)
     await lane.stop()
     store = fake.machine.open(0)
     store.apply([Write("counts", b"\0\0bogus", b"\0" * 8 + b'{"n":99}')], {})
+    fake.clock.set(store.current_at() + seconds)
     store.close()
-    fake.clock.set(fake.clock.now() + seconds)
     lane = await fake.open()
+    assert (lane.lane.recovered == 0) is kept
     assert (lane.lane.store.get("counts", b"\0\0bogus") is not None) is kept
 
 

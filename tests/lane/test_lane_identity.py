@@ -88,35 +88,22 @@ async def test_a_source_made_anew_goes_on_when_accepted(world: World, longer: bo
     await check_store(world)
 
 
-async def test_rows_are_not_mixed_with_a_changelog_made_anew(world: World) -> None:
-    work = await has_counted(world)
-    changelog = world.app.layout.changelog("counts")
-    await world.recreate(changelog)
-    await refused(world, changelog)
-    store = world.machine.open(0)
-    assert len(list(store.scan("counts"))) == 4  # the last who has them
-    store.close()
-    await refused(world, changelog, stores=world.stores())
-    await accept(world.app.layout, world.cluster, changelog, [0])
+async def test_a_store_keeps_rows_until_each_changelog_is_accepted(world: World) -> None:
+    work = await counter(world, tallied=True, partitions=1)
+    await handled(world, work, some(world, work, range(3)))
+    logs = {table: world.app.layout.changelog(table) for table in ("counts", "tallies")}
+    for changelog in logs.values():
+        await world.recreate(changelog)
+    for table, changelog in logs.items():
+        await refused(world, rf"accept --topic {changelog}`")
+        await refused(world, changelog, stores=world.stores())
+        store = world.machine.open(0)
+        assert len(list(store.scan(table))) == 4, "the last who has them"
+        store.close()
+        await accept(world.app.layout, world.cluster, changelog, [0])
     await handled(world, work, some(world, work, range(3, 4)))
-    assert await counts(world) == dict.fromkeys("abcd", 1)
+    assert await counts(world) == await counts(world, "tallies") == dict.fromkeys("abcd", 1)
     await check_store(world)
-
-
-async def test_a_store_keeps_rows_until_each_changelog_is_accepted(fake: FakeWorld) -> None:
-    work = await counter(fake, tallied=True, partitions=1)
-    await handled(fake, work, some(fake, work, range(3)))
-    counts_log, tallies_log = (fake.app.layout.changelog(table) for table in ("counts", "tallies"))
-    for changelog in (counts_log, tallies_log):
-        await fake.recreate(changelog)
-    await accept(fake.app.layout, fake.cluster, counts_log, [0])
-    await refused(fake, rf"accept --topic {tallies_log}`")
-    store = fake.machine.open(0)
-    assert len(list(store.scan("tallies"))) == 4
-    store.close()
-    await accept(fake.app.layout, fake.cluster, tallies_log, [0])
-    await handled(fake, work, some(fake, work, range(3, 4)))
-    assert await counts(fake, "tallies") == dict.fromkeys("abcd", 1)
 
 
 async def test_accepting_one_topic_says_nothing_of_the_others(fake: FakeWorld) -> None:
@@ -188,17 +175,22 @@ async def test_no_old_store_goes_with_a_lane_changelog_made_anew(fake: FakeWorld
 
 async def test_a_lost_lane_changelog_is_made_up_from_the_group(world: World) -> None:
     work = await counter(world, partitions=1)
-    events = some(world, work, range(3), "a")
+    events = some(world, work, range(4), "a")
     await handled(world, work, events)
+    await world.set_group({TP(work.source, 0): 2})
+    with pytest.raises(PositionLost, match="stands at 2, the changelog at 4"):
+        await world.lane().ended()
+    (accepted,) = await accept(world.app.layout, world.cluster, work.source, [0], At.RECORDED)
+    assert accepted.position == 4
     changelog = world.app.layout.changelog(LANE)
     await world.recreate(changelog)
     await refused(world, "created again")
     await accept(world.app.layout, world.cluster, changelog, [0])
-    with pytest.raises(PositionLost, match="stands at 3, the changelog at None"):
+    with pytest.raises(PositionLost, match="stands at 4, the changelog at None"):
         await world.lane().ended()
     for source in world.app.sources:
         await accept(world.app.layout, world.cluster, source, [0], At.GROUP)
-    more = some(world, work, range(3, 5), "a")
+    more = some(world, work, range(4, 6), "a")
     await handled(world, work, more)
     await check(world, work, events + more)
     await check_store(world)
@@ -247,20 +239,6 @@ async def test_a_topic_that_a_deploy_adds_begins_at_its_beginning(world: World) 
     await stopped(world, lane, work.source, work.output)
     assert await counts(world, "settled") == {"a": 2}
     assert not any(each.problem for each in await standings(world.app.layout, world.cluster))
-
-
-async def test_a_group_that_was_reset_is_put_back_by_command(world: World) -> None:
-    work = await counter(world, partitions=1)
-    events = some(world, work, range(4), "a")
-    await handled(world, work, events)
-    await world.set_group({TP(work.source, 0): 2})
-    with pytest.raises(PositionLost, match="stands at 2, the changelog at 4"):
-        await world.lane().ended()
-    (accepted,) = await accept(world.app.layout, world.cluster, work.source, [0], At.RECORDED)
-    assert accepted.position == 4
-    more = some(world, work, range(4, 6), "a")
-    await handled(world, work, more)
-    await check(world, work, events + more)
 
 
 @pytest.mark.landing

@@ -39,19 +39,6 @@ async def come(world: World, work: Workload, lane: Running, *events: Post) -> No
     await settled(world, work, lane)
 
 
-async def test_one_id_may_name_different_commands(fake: FakeWorld) -> None:
-    await retrying_counter(fake, tallied=True)
-    lane = await fake.open()
-    for handler in (COUNT, "bench.tally"):
-        await asked(fake, HandlerCommand.PAUSE, handler, operation_id="deploy-42")
-    await asked(fake, HandlerCommand.RESUME, operation_id="deploy-42")
-    assert (len(await states(fake)), len(await states(fake, "bench.tally"))) == (0, 2)
-    await asked(fake, HandlerCommand.PAUSE, operation_id="deploy-42")
-    assert await states(fake) == {}, "the same id again does nothing"
-    assert lane.lane.counters.duplicates == 2
-    await lane.stop()
-
-
 async def test_what_comes_for_a_paused_handler_waits(world: World) -> None:
     work, lane = await paused(world, tallied=True)
     events = some(world, work, range(4))
@@ -72,19 +59,6 @@ async def test_what_comes_for_a_paused_handler_waits(world: World) -> None:
         *[("pause", "paused")] * 2,
         *[("resume", "running, it was paused")] * 2,
     ]
-
-
-async def test_a_resume_rewrites_no_row_of_what_waits(fake: FakeWorld) -> None:
-    work, lane = await paused(fake)
-    await come(fake, work, lane, *some(fake, work, range(1)))
-    await asked(fake, HandlerCommand.RESUME)
-    await fake.until(lambda: len(work.hooks.calls) == len(KEYS))
-    await settled(fake, work, lane)
-    changelog = fake.app.layout.changelog("lane")
-    queues = [record for record in (await fake.records(changelog)) if record.key[:1] == b"q"]
-    assert [record.value for record in queues].count(None) == len(KEYS)
-    assert len(queues) == 2 * len(KEYS), "each begins and ends"
-    await lane.stop()
 
 
 SETTLED = (HandlerCommand.PAUSE, HandlerCommand.RESUME, HandlerCommand.DRAIN)
@@ -164,7 +138,7 @@ async def test_a_pause_holds_in_lanes_of_another_count(fake: FakeWorld) -> None:
 
 
 async def test_a_command_that_comes_twice_is_settled_once(fake: FakeWorld) -> None:
-    await retrying_counter(fake)
+    await retrying_counter(fake, tallied=True)
     lane = await fake.open()
     await asked(fake, HandlerCommand.PAUSE, operation_id="first")
     await asked(fake, HandlerCommand.PAUSE, operation_id="first")
@@ -173,9 +147,11 @@ async def test_a_command_that_comes_twice_is_settled_once(fake: FakeWorld) -> No
     await fake.until(lambda: not lane.lane.backlog)
     assert {pause.who for pause in lane.lane.gates[COUNT].pauses.values()} == {"ann"}
     assert [how for _, _, how in await told(fake)] == ["paused"] * 2 + ["already paused"] * 2
-    await asked(fake, HandlerCommand.RESUME)
+    await asked(fake, HandlerCommand.RESUME, operation_id="first")
+    await asked(fake, HandlerCommand.PAUSE, "bench.tally", operation_id="first")
     await asked(fake, HandlerCommand.PAUSE, operation_id="first")
     assert await states(fake) == {}, "the first one is an old command"
+    assert (len(await states(fake, "bench.tally")), lane.lane.counters.duplicates) == (2, 4)
     await lane.stop()
     await check_store(fake)
 
@@ -247,6 +223,10 @@ async def test_nobody_looks_at_what_waits_for_a_paused_handler(fake: FakeWorld) 
     await fake.until(lambda: len(work.hooks.calls) == len(KEYS))
     assert QUEUES_BY_DUE in looked
     await finish(fake, work, lane, events)
+    changelog = fake.app.layout.changelog("lane")
+    queues = [record for record in (await fake.records(changelog)) if record.key[:1] == b"q"]
+    assert [record.value for record in queues].count(None) == len(KEYS)
+    assert len(queues) == 2 * len(KEYS), "each begins and ends: a resume rewrites none"
 
 
 async def test_more_than_may_wait_of_a_key_become_dead_letters(fake: FakeWorld) -> None:

@@ -77,7 +77,8 @@ async def test_a_message_over_a_lowered_limit_is_buried_alone(
     message = headers["dlq-error-message"].decode()
     assert topic in message
     assert "2000" in message
-    more = some(fake, work, range(6, 9))
+    lowered(fake, topic, 20_000)
+    more = [fake.event(work, "d", 5, message_id="d-5-again"), *some(fake, work, range(6, 9))]
     await fake.post(*more)
     await fake.settled(work.source)
     await host.stop()
@@ -106,22 +107,6 @@ async def test_a_refused_record_of_added_partitions_is_buried(fake: FakeWorld, f
     await check_store(fake)
 
 
-async def test_a_refused_message_is_handled_under_a_raised_limit(fake: FakeWorld) -> None:
-    work = await counter(fake, max_batch=1)
-    work.hooks.passed = lambda event: "x" * LARGE
-    lowered(fake, work.output, 2_000)
-    lane = await fake.open()
-    await fake.post(event := fake.event(work, "a", 1))
-    await fake.settled(work.source)
-    assert lane.lane.counters.dead_letters == 1
-    lowered(fake, work.output, 20_000)
-    again = fake.event(work, "a", 1, message_id="a-1-again")
-    await fake.post(again)
-    await stopped(fake, lane, work.source)
-    assert ids(await fake.records(work.output)) == ["a-1-again"]
-    assert event != again
-
-
 async def test_a_letter_that_is_refused_too_goes_without_its_value(fake: FakeWorld) -> None:
     work = await counter(fake, max_batch=1)
     work.hooks.passed = lambda event: "x" * LARGE if event.i == 1 else ""
@@ -139,28 +124,21 @@ async def test_a_letter_that_is_refused_too_goes_without_its_value(fake: FakeWor
     assert ids(await fake.records(work.output)) == [dict(good.headers)["ce_id"].decode()]
 
 
-@pytest.mark.parametrize("refusals", [1, 2, 4])
-async def test_no_message_is_buried_for_positions_that_are_refused(fake: FakeWorld, refusals: int) -> None:
+@pytest.mark.parametrize(
+    ("max_batch", "limit", "refusals", "says"),
+    [*((4, 10, n, "") for n in (1, 2, 4)), (1, 70, 1, "raise the limit")],
+)
+async def test_no_message_is_buried_for_positions_that_are_refused(
+    fake: FakeWorld, max_batch: int, limit: int, refusals: int, says: str
+) -> None:
     """However soon the limit is raised."""
-    work = await counter(fake, max_batch=4)
-    lowered(fake, fake.app.layout.changelog("lane"), 10)
+    work = await counter(fake, max_batch=max_batch)
+    lowered(fake, fake.app.layout.changelog("lane"), limit)
     fake.cluster.refused = 0
     lane = fake.lane()
     await fake.post(*(events := some(fake, work, range(2))))
-    await fake.until(lambda: fake.cluster.refused >= refusals)
+    await fake.until(lambda: fake.cluster.refused >= refusals and says in lane.lane.trouble)
     lowered(fake, fake.app.layout.changelog("lane"), 20_000)
     await stopped(fake, lane, work.source)
     assert await fake.records(f"{work.source}.dlq") == []
-    await check(fake, work, events)
-
-
-async def test_where_no_message_is_to_blame_the_lane_waits(fake: FakeWorld) -> None:
-    work = await counter(fake, max_batch=1)
-    lowered(fake, fake.app.layout.changelog("lane"), 70)
-    lane = fake.lane()
-    await fake.post(*(events := some(fake, work, range(2))))
-    await fake.until(lambda: "raise the limit" in lane.lane.trouble)
-    assert fake.cluster.visible(f"{work.source}.dlq") == []
-    lowered(fake, fake.app.layout.changelog("lane"), 20_000)
-    await stopped(fake, lane, work.source)
     await check(fake, work, events)

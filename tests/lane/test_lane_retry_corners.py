@@ -9,7 +9,6 @@ from lane_failing import (
     HOLDING,
     LATER,
     Failing,
-    expiring,
     finish,
     letters_of,
     nothing_waits,
@@ -255,20 +254,14 @@ async def test_near_the_limit_a_message_waits_or_is_dead(world: World, size: int
 # -- deadlines --------------------------------------------------------------------------------------------
 
 
-async def test_a_message_past_its_deadline_is_never_tried(world: World) -> None:
-    work, failing = await failing_counter(world, {("a", 0): 1}, retry=RetryPolicy(immediate=0, delays=(1.0,)))
-    now = world.clock.now()
-    events = some(world, work, range(3), "a")
-    lane = await opened(world, events[0], expiring(events[1], now + 0.5), events[2])
-    await finished(world, work, lane, [events[0], events[2]], lambda: bool(failing.of("a", 2)))
-    assert failing.of("a", 1) == []
-    (letter,) = await letters_of(world, work)
-    assert (letter["ce_id"], letter["dlq-handler"]) == (b"a-1", b"bench.count")
-    assert letter["dlq-error-type"] == b"MessageExpired"
+async def test_what_waits_for_a_dropped_handler_waits_for_its_return(fake: FakeWorld) -> None:
+    errors = [TransientError("the other handler is busy, too")]
 
+    async def ask(*_: object) -> None:
+        if errors:
+            raise errors.pop()
 
-async def test_what_waits_of_a_dropped_topic_waits_for_its_return(fake: FakeWorld) -> None:
-    work, without = deployed(fake.name, 1, 2), deployed(fake.name, 2)
+    work, without = deployed(fake.name, 1, 2, tallied=(1,), ask=ask), deployed(fake.name, 2)
     await started(fake, work, retry=LATER)
     work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
     lane = await opened(fake, fake.event(work, "a", 0))
@@ -284,23 +277,7 @@ async def test_what_waits_of_a_dropped_topic_waits_for_its_return(fake: FakeWorl
     await cleared(fake, lane, lambda: len(work.hooks.calls) == 3)
     assert work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)]
     assert await counts(fake) == {"a": 2, "b": 1}
-
-
-async def test_what_waits_for_a_handler_waits_until_its_return(fake: FakeWorld) -> None:
-    work, without = counting(fake.name, tallied=True), counting(fake.name)
-    await started(fake, work, retry=LATER)
-    work.hooks.before_tally = Failing(fake, {("a", 0): 1}, TransientError("busy"))
-    lane = await opened(fake, fake.event(work, "a", 0))
-    await stopped_empty(fake, work, lane)
-    lane = await fake.open(app=fake.cut_into(without, lanes=1))
-    await pass_time(fake, 3.0)
-    assert (lane.lane.state, lane.lane.reopened) == ("open", 0)
-    await lane.stop()
-    lane = await fake.open()
-    await pass_time(fake, 1.0)
-    await lane.stop()
     assert await counts(fake, "tallies") == {"a": 1}
-    await nothing_waits(fake)
 
 
 async def test_what_a_newer_version_cannot_decode_is_dead(fake: FakeWorld) -> None:

@@ -82,18 +82,6 @@ async def test_a_message_of_an_unknown_schema_waits_alone(world: World) -> None:
     assert len(await world.records(work.output)) == 11
 
 
-async def test_json_by_its_fingerprint_is_handled_beside_avro(world: World) -> None:
-    work, _ = await begun(world)
-    here = keys(world, 1)[0]
-    posts = [world.event(work, here, i) for i in range(3)]
-    posts[1] = written_as(posts[1], "0" * 16, JsonCodec(work.made).encode(work.made(k=here, i=1)))
-    posts.insert(2, written_as(world.event(work, here, 9), "0" * 16, b'{"k": 7}'))
-    await opened(world, *posts)
-    await world.until(lambda: work.hooks.calls == [(here, i) for i in range(3)])
-    await world.until_at({TP(work.source, 0): 4})
-    assert len(await dead_letters(world, work.source)) == 1
-
-
 async def test_what_waits_survives_retention_and_loss_of_the_disk(world: World) -> None:
     work, _ = unannounced = await begun(world)
     key = keys(world, 1)[0]
@@ -208,9 +196,12 @@ async def test_it_expires_at_its_deadline_as_any_message(fake: FakeWorld) -> Non
     assert await died_of(fake, work) == ["MessageExpired"]
 
 
-@pytest.mark.parametrize("paused_first", [False, True])
+@pytest.mark.parametrize(
+    ("command", "paused_first"),
+    [(HandlerCommand.PAUSE, False), (HandlerCommand.PAUSE, True), (HandlerCommand.DRAIN, False)],
+)
 async def test_a_paused_handler_s_messages_are_read_after_the_resume(
-    fake: FakeWorld, *, paused_first: bool
+    fake: FakeWorld, command: HandlerCommand, *, paused_first: bool
 ) -> None:
     work, _ = unannounced = await begun(fake)
     lane = await fake.open()
@@ -218,7 +209,8 @@ async def test_a_paused_handler_s_messages_are_read_after_the_resume(
     if not paused_first:
         await fake.post(post)
         await waits(fake, lane, 1)
-    await asked(fake, HandlerCommand.PAUSE)
+    await asked(fake, command)
+    await fake.until(lambda: len(lane.lane.gates["bench.count"].shut) == fake.app.layout.partitions)
     if paused_first:
         await fake.post(post)
         await fake.settled(work.source)
@@ -227,20 +219,6 @@ async def test_a_paused_handler_s_messages_are_read_after_the_resume(
     assert work.hooks.calls == []
     await asked(fake, HandlerCommand.RESUME)
     await cleared(fake, lane, lambda: work.hooks.calls == [("a", 0)])
-
-
-async def test_a_drain_does_not_wait_for_schemas(fake: FakeWorld) -> None:
-    work, _ = unannounced = await begun(fake)
-    lane = await fake.open()
-    await fake.post(newer(fake.event(work, "a", 0), "a", 0))
-    await waits(fake, lane, 1)
-    await asked(fake, HandlerCommand.DRAIN)
-    gate = lane.lane.gates["bench.count"]
-    await fake.until(lambda: len(gate.shut) == fake.app.layout.partitions)
-    await asked(fake, HandlerCommand.RESUME)
-    unannounced.announce()
-    await fake.until(lambda: work.hooks.calls == [("a", 0)] and not lane.lane.backlog)
-    await lane.stop()
 
 
 async def test_a_replay_passes_what_waits_for_a_schema(fake: FakeWorld) -> None:
@@ -274,15 +252,18 @@ async def test_fingerprints_that_somebody_makes_up_harm_nobody(fake: FakeWorld) 
     await nothing_waits(fake)
 
 
-async def test_older_and_newer_writers_are_read_by_our_schema(world: World) -> None:
+async def test_older_newer_and_json_writers_are_read_by_our_schema(world: World) -> None:
     work, schemas = counting(world.name), Schemas()
     await world.start(work, codecs=avro_codecs(schemas))
     schemas.add(MADE_NEWER)
     schemas.add(MADE_OLDER)
     post = world.event(work, "a", 7)
     older = written_as(world.event(work, "a", 0), fingerprint_of(MADE_OLDER), b"\x02a")
-    await handled(world, work, [post, newer(world.event(work, "a", 3), "a", 3), older])
-    assert work.hooks.calls == [("a", 7), ("a", 3), ("a", 0)]
+    json = written_as(world.event(work, "a", 1), "0" * 16, JsonCodec(work.made).encode(work.made(k="a", i=1)))
+    bad = written_as(world.event(work, "a", 9), "0" * 16, b'{"k": 7}')
+    await handled(world, work, [post, newer(world.event(work, "a", 3), "a", 3), bad, json, older])
+    assert work.hooks.calls == [("a", 7), ("a", 3), ("a", 1), ("a", 0)]
+    assert len(await dead_letters(world, work.source)) == 1
 
 
 @pytest.mark.parametrize("fingerprint", [b"garbage", b"\xff\xfe", b"0123456789abcdef0", b"0123456789abcdeg"])

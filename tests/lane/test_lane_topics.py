@@ -193,6 +193,13 @@ async def test_added_partitions_go_on_from_the_group_without_lane_changelog(fake
             assert [(each.partition, each.position) for each in accepted] == [(0, 3), (1, 2), (2, 0)]
     await handled(fake, work, astray(fake, some(fake, work, range(2, 4), "a"), 2))
     assert await counts(fake) == {"a": 4}
+    fake.cluster.delete_topic(work.source)
+    fake.cluster.create_topic(work.source, 1)
+    await accept(fake.app.layout, fake.cluster, work.source, [0])
+    await handled(fake, work, some(fake, work, range(4, 6), "a"))
+    await fake.add_partitions(work.source, 2)  # the others are forgotten
+    await handled(fake, work, astray(fake, some(fake, work, range(6, 8), "a"), 1))
+    assert await counts(fake) == {"a": 8}
 
 
 async def test_a_changelog_deleted_during_the_opening_keeps_the_lane_shut(
@@ -214,19 +221,6 @@ async def test_a_changelog_deleted_during_the_opening_keeps_the_lane_shut(
     assert isinstance(lane.lane.error, TopicGone)
     assert gone in str(lane.lane.error)
     await lane.stop()
-
-
-async def test_a_topic_made_again_with_fewer_partitions_forgets_the_others(fake: FakeWorld) -> None:
-    work = await counter(fake, partitions=1)
-    await fake.add_partitions(work.source, 2)
-    await handled(fake, work, astray(fake, some(fake, work, range(2), "a"), 1))
-    fake.cluster.delete_topic(work.source)
-    fake.cluster.create_topic(work.source, 1)
-    await accept(fake.app.layout, fake.cluster, work.source, [0])
-    await handled(fake, work, some(fake, work, range(2, 4), "a"))
-    await fake.add_partitions(work.source, 2)
-    await handled(fake, work, astray(fake, some(fake, work, range(4, 6), "a"), 1))
-    assert await counts(fake) == {"a": 6}
 
 
 async def test_hostile_records_of_an_added_partition_stop_no_lane(fake: FakeWorld) -> None:
@@ -319,7 +313,7 @@ async def test_a_log_that_begins_late_is_told_with_numbers(fake: FakeWorld) -> N
     assert lane.lane.measures.topics.late == {}
 
 
-async def test_a_first_start_takes_the_partitions_of_its_sources(world: World) -> None:
+async def test_a_worker_starts_beside_added_partitions(world: World) -> None:
     if world.is_fake:
         pytest.skip("the fake has no topics to describe")
     work = await counter(world, partitions=1)
@@ -331,14 +325,7 @@ async def test_a_first_start_takes_the_partitions_of_its_sources(world: World) -
     async with KafkaTopics(world.bootstrap) as topics:
         assert not await topics.describe([app.layout.changelog(LANE), app.layout.operations])
     app.layout = made
-
-
-async def test_a_worker_starts_beside_added_partitions(world: World) -> None:
-    if world.is_fake:
-        pytest.skip("the fake has no topics to describe")
-    work = await counter(world, partitions=1)
-    await world.add_partitions(work.source, 2)
-    await ensure_topics(world.app, world.bootstrap, replication=1)
-    await world.add_partitions(world.app.layout.operations, 2)
+    await ensure_topics(app, world.bootstrap, replication=1)
+    await world.add_partitions(app.layout.operations, 2)
     with pytest.raises(TopicMismatch, match="operations has 2 partitions"):
-        await ensure_topics(world.app, world.bootstrap, replication=1)
+        await ensure_topics(app, world.bootstrap, replication=1)

@@ -113,9 +113,12 @@ async def handled(
 
 async def test_a_span_says_who_handled_which_message(world: World, traces: Traced) -> None:
     work = await counter(world)
-    event = with_trace(world.event(work, "a", 0), SAMPLED)
-    await handled(world, work, event, traced=traces)
-    (span,) = traces.spans()
+    event = with_trace(world.event(work, "a", 0), SAMPLED, b"vendor=1")
+    longest = with_trace(world.event(work, "a", 1), SAMPLED, b"v" * 513)
+    unrecorded = with_trace(world.event(work, "a", 2), UNSAMPLED, b"vendor=1")
+    await handled(world, work, event, longest, unrecorded, traced=traces)
+    span, other = traces.spans()
+    assert dict(span.context.trace_state) == {"vendor": "1"}
     assert (trace_of(span), parent_of(span), span.parent.is_remote) == (TRACE, CALLER, True)
     assert (span.kind, span.name) == (SpanKind.CONSUMER, f"bench.count {work.source}")
     assert (span.status.status_code, span.end_time >= span.start_time) == (StatusCode.UNSET, True)
@@ -138,8 +141,10 @@ async def test_a_span_says_who_handled_which_message(world: World, traces: Trace
         "steadfaust.outcome": "succeeded",
         "steadfaust.transaction": "committed",
     }
-    (sent,) = await world.records(work.output)
-    assert header_of(sent) == f"00-{TRACE}-{id_of(span)}-01"
+    sent = await world.records(work.output)
+    recorded = [f"00-{TRACE}-{id_of(each)}-01" for each in (span, other)]
+    assert [header_of(record) for record in sent] == [*recorded, UNSAMPLED.decode()]
+    assert [dict(record.headers).get("tracestate") for record in sent] == [b"vendor=1", None, b"vendor=1"]
 
 
 async def test_all_tries_are_spans_of_one_trace(world: World, traces: Traced) -> None:
@@ -297,29 +302,6 @@ async def test_a_message_without_a_trace_begins_one(fake: FakeWorld, traces: Tra
     counted = [span for span in of_a if told(span, "outcome") == ("succeeded",)]
     assert parent_of(settled) in {id_of(span) for span in counted if handler_of(span) == "bench.count"}
     assert all(span.parent is None for span in of_a if span is not settled)
-
-
-async def test_what_a_caller_does_not_record_is_not_recorded(world: World, traces: Traced) -> None:
-    work = await counter(world)
-    event = with_trace(world.event(work, "a", 0), UNSAMPLED, b"vendor=1")
-    await handled(world, work, event, traced=traces)
-    assert traces.spans() == []
-    (sent,) = await world.records(work.output)
-    assert header_of(sent) == UNSAMPLED.decode()
-    assert dict(sent.headers)["tracestate"] == b"vendor=1"
-
-
-async def test_a_callers_notes_go_along_with_its_trace(fake: FakeWorld, traces: Traced) -> None:
-    work = await counter(fake)
-    events = [
-        with_trace(fake.event(work, "a", 0), SAMPLED, b"vendor=1"),
-        with_trace(fake.event(work, "a", 1), SAMPLED, b"v" * 513),
-    ]
-    await handled(fake, work, *events, traced=traces)
-    first, _ = traces.spans()
-    assert dict(first.context.trace_state) == {"vendor": "1"}
-    sent = [dict(record.headers).get("tracestate") for record in await fake.records(work.output)]
-    assert sent == [b"vendor=1", None]
 
 
 async def test_a_part_is_recorded_and_the_rest_unmarked(fake: FakeWorld) -> None:
