@@ -90,8 +90,9 @@ async def test_letters_are_discarded_restored_and_edited_by_id(fake: FakeWorld, 
             ],
             1,
         ):
-            assert (await desk.run(word, ident, "--why", why)).exit_code == 0
-            await quiet(fake, lane, operations=n)
+            asked = await desk.run(word, ident, ident, "--why", why, "--timeout", "1")
+            assert asked.exit_code == 0, asked.output
+            await quiet(fake, lane, operations=n)  # a letter named twice is asked about once
             assert (await letters(fake))[0].state is state
         shown = await desk.run("show", ident)
         assert "discard (a test order): discarded" in shown.stdout
@@ -101,14 +102,6 @@ async def test_letters_are_discarded_restored_and_edited_by_id(fake: FakeWorld, 
         assert edited.exit_code == 0, edited.output
         await quiet(fake, lane, replayed=1)
         assert (await desk.run("show", ident)).exit_code == REFUSED
-
-
-async def test_a_letter_named_twice_is_asked_about_once(fake: FakeWorld) -> None:
-    async with a_desk(fake) as (desk, lane, _):
-        ident = (await letter_ids(fake))[0]
-        told = await desk.run("discard", ident, ident, "--why", "a test order", "--timeout", "1")
-        assert told.exit_code == 0, told.output
-        await quiet(fake, lane, operations=1)
 
 
 async def test_replays_for_a_handler_that_is_gone_are_discarded(fake: FakeWorld) -> None:

@@ -93,28 +93,21 @@ async def test_an_open_transaction_is_named_until_it_ends(world: World) -> None:
     assert watch.longest() == 0
 
 
-async def test_a_lane_that_cannot_ask_whose_it_is_asks_again(fake: FakeWorld) -> None:
+async def test_only_long_transactions_of_others_are_asked_about_again(fake: FakeWorld) -> None:
     work = await retrying_counter(fake)
     (first,) = some(fake, work, range(1), "a")
     lane = await opened(fake, first)
     await all_counted(fake, lane, 1)
-    watch = lane.lane.measures.held_up
-    async with left_open(fake, TP(first.topic, first.partition)):
+    watch, tp = lane.lane.measures.held_up, TP(first.topic, first.partition)
+    with capture_logs() as logs:
+        for _ in range(4):
+            async with left_open(fake, tp):
+                await fake.passes(SAID_AFTER / 2, real=0)
+            await fake.passes(2, real=0)
+    assert [line for line in logs if line["event"] == "partition_held_up"] == []
+    async with left_open(fake, tp):
         fake.cluster.inject(Fault.UNAVAILABLE)
         await fake.until(lambda: any(held.by for held in watch.partitions.values()))
         assert fake.cluster.happened[Fault.UNAVAILABLE] == 1
     await fake.until(lambda: not watch.partitions)
     await finish(fake, work, lane, [first])
-
-
-async def test_short_transactions_of_others_are_not_said(fake: FakeWorld) -> None:
-    work = await retrying_counter(fake)
-    (first,) = some(fake, work, range(1), "a")
-    lane = await opened(fake, first)
-    await all_counted(fake, lane, 1)
-    with capture_logs() as logs:
-        for _ in range(4):
-            async with left_open(fake, TP(first.topic, first.partition)):
-                await fake.passes(SAID_AFTER / 2, real=0)
-            await fake.passes(2, real=0)
-    assert [line for line in logs if line["event"] == "partition_held_up"] == []
