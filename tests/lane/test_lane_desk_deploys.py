@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from lane_checker import check_store, counts
 from lane_desk import Broken, letter_ids, letters, operated, operation, order_of
-from lane_failing import HOLDING, LATER, expiring, finish, nothing_waits, pass_time, settled, started
+from lane_failing import HOLDING, LATER, expiring, finish, nothing_waits, pass_time, started
 from lane_pausing import asked
 from lane_workloads import Workload, asking, counting, deployed
 from lane_worlds import FakeWorld, Post
-from test_lane_desk import REPLAY, gives_up, quiet, replayed
+from test_lane_desk import REPLAY, gives_up, quiet
 
 from streams.dead_letters.row import LetterState
 from streams.errors import PermanentError, TransientError
@@ -158,37 +158,6 @@ async def test_a_replay_past_its_deadline_has_all_its_tries(fake: FakeWorld) -> 
     await finish(fake, work, lane, [event])
     assert lane.lane.counters.dead_letters == 1
     assert await letters(fake) == []
-
-
-async def test_a_replay_runs_before_what_its_handler_no_longer_takes(fake: FakeWorld) -> None:
-    work, without = deployed(fake.name, 1, 2), deployed(fake.name, 2)
-    await started(fake, work, retry=LATER)
-
-    def before(event: Any) -> None:
-        raise TransientError("not yet") if event.i else PermanentError("there is a bug")
-
-    work.hooks.before = before
-    await fake.post(fake.event(without, "a", 0))
-    lane = await fake.open()
-    await fake.settled(without.source)
-    await fake.post(fake.event(work, "a", 1))
-    await fake.until(lambda: lane.lane.counters.retries == 1)
-    await settled(fake, work, lane)
-    await lane.stop()
-    work.hooks.before = lambda _: None
-    lane = await fake.open(app=fake.cut_into(without, lanes=1))
-    await pass_time(fake, 1.0)
-    assert without.hooks.calls == []
-    await replayed(fake, lane, *await letter_ids(fake))
-    assert without.hooks.calls == [("a", 0)]
-    await lane.stop()
-    lane = await fake.open()
-    await fake.until(lambda: work.hooks.calls[-1] == ("a", 1) and len(work.hooks.calls) == 3)
-    await quiet(fake, lane)
-    await lane.stop()
-    assert await counts(fake) == {"a": 2}
-    assert await letters(fake) == []
-    await nothing_waits(fake)
 
 
 async def test_replays_that_wait_are_bounded_in_bytes_too(fake: FakeWorld) -> None:

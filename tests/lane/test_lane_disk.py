@@ -1,15 +1,10 @@
 """A full or failing disk stops a lane for as long as that lasts, and costs nothing."""
 
-from typing import Any
-
-import pytest
 from lane_checker import check, check_store
 from lane_hosts import host_of, opened
 from lane_scenes import counter, handled, some, stopped
 from lane_worlds import FakeWorld
 from structlog.testing import capture_logs
-
-from streams.errors import StoreBroken, StoreUnavailable
 
 FULL = "the disk is full"
 Fatal = list[BaseException]
@@ -72,28 +67,6 @@ async def test_a_standby_on_a_full_disk_waits_and_says_why(fake: FakeWorld, fata
     await fake.until(lambda: standby.store is not None)
     assert (standby.trouble, fatal) == ("", [])
     await host.stop()
-
-
-@pytest.mark.parametrize("error", [StoreUnavailable, StoreBroken])
-async def test_a_row_that_cannot_be_read_blames_no_message(fake: FakeWorld, error: type[Exception]) -> None:
-    work = await counter(fake)
-    await handled(fake, work, events := some(fake, work, range(2)))
-    lane = await fake.open()
-    store: Any = lane.lane.store
-    asked = []
-
-    def fails(*_: object) -> None:
-        asked.append(True)
-        raise error("the disk fails: injected")
-
-    store.get = fails
-    await fake.post(*(more := some(fake, work, range(2, 4))))
-    await fake.until(lambda: asked)
-    if error is StoreBroken:
-        del store.get
-    await stopped(fake, lane, work.source)
-    assert lane.lane.counters.dead_letters == lane.lane.counters.retries == 0
-    await check(fake, work, events + more)
 
 
 async def test_a_damaged_store_on_a_full_disk_is_wiped_later(fake: FakeWorld) -> None:

@@ -68,26 +68,6 @@ async def test_letters_of_both_topics_of_a_name_stay_apart(fake: FakeWorld) -> N
     await check_store(fake)
 
 
-@pytest.mark.parametrize("longer", [False, True], ids=["shorter than before", "longer than before"])
-async def test_a_source_made_anew_goes_on_when_accepted(world: World, longer: bool) -> None:
-    work = await counter(world, partitions=1)
-    await handled(world, work, some(world, work, range(5), "a"))
-    await world.recreate(work.source)
-    new = [world.event(work, "a", 10 + i) for i in range(8 if longer else 3)]
-    await world.post(*new)
-    await refused(world, rf"created again since.*{work.source} .*positions accept --topic {work.source}")
-    (standing,) = await standings(world.app.layout, world.cluster, [work.source])
-    assert (standing.problem, standing.recorded, standing.end) == ("created again", 5, len(new))
-    (dry,) = await accept(world.app.layout, world.cluster, work.source, [0], dry_run=True)
-    await refused(world, "created again")
-    (accepted,) = await accept(world.app.layout, world.cluster, work.source, [0])
-    assert accepted == dry
-    assert (accepted.before, accepted.position) == (5, 0)
-    await handled(world, work, [])
-    assert await counts(world) == {"a": 5 + len(new)}
-    await check_store(world)
-
-
 async def test_a_store_keeps_rows_until_each_changelog_is_accepted(world: World) -> None:
     work = await counter(world, tallied=True, partitions=1)
     await handled(world, work, some(world, work, range(3)))

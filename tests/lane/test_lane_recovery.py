@@ -2,11 +2,10 @@
 
 import pytest
 from lane_checker import check, check_store, counts
-from lane_scenes import counter, handled, opened, some, stopped, until_so
+from lane_scenes import counter, handled, opened, some, stopped
 from lane_workloads import Workload
 from lane_worlds import FakeWorld, Post, World
 
-import streams.lane.commit
 from streams.errors import PositionLost, StoreBroken
 from streams.lane.standby import Standby
 from streams.ports import TP, Ports, Write
@@ -152,28 +151,6 @@ async def test_messages_deleted_before_they_were_handled_are_noticed(world: Worl
     await world.truncate(TP(work.source, 0), 10)
     with pytest.raises(PositionLost, match="handled up to 8, but the log now begins at 10: 2 messages"):
         await world.lane().ended()
-
-
-async def test_a_topic_that_ends_in_a_marker_may_be_emptied(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streams.lane.commit, "IDLE_COMMIT", 0.2)
-    work = await counter(world, settled=True, partitions=1)
-    lane = await opened(world, *(world.event(work, "a", i) for i in range(3)))
-    output = TP(work.output, 0)
-    await world.until(lambda: lane.handled == 6)
-    end = 0
-
-    async def is_past_its_marker() -> bool:  # what is handled is not committed yet
-        nonlocal end
-        end = (await world.cluster.end_offsets([output]))[output]
-        return end > 3 and (await world.cluster.committed(world.name, [output])).get(output) == end
-
-    await until_so(world, is_past_its_marker)
-    await lane.stop()
-    await world.truncate(output, end)
-    await handled(world, work, [world.event(work, "a", 9)])
-    assert await counts(world) == {"a": 4}
 
 
 async def test_positions_are_kept_by_topic_and_partition(world: World) -> None:

@@ -72,33 +72,6 @@ async def test_a_delay_begins_when_the_attempt_ends(fake: FakeWorld) -> None:
     assert 0.3 <= begun[1] - ended[0] < 0.5
 
 
-async def test_a_breaker_opened_under_a_head_lets_the_next_run(fake: FakeWorld) -> None:
-    world, answered = fake, asyncio.Event()
-    fails = {("a", 0): 1, ("b", 0): 1}
-
-    async def ask(key: str, i: int) -> None:
-        if fails.get((key, i)):
-            fails[key, i] -= 1
-            raise TransientError("busy")
-        if (key, i) == ("a", 0):
-            await answered.wait()
-
-    work = asking(world.name, ask)
-    breaker = BreakerPolicy(minimum=2, failure_rate=1.0, open_for=1.0, max_open_for=1.0)
-    await started(world, work, retry=LATER, breaker=breaker)
-    events = [world.event(work, "a", 0), world.event(work, "a", 1), world.event(work, "b", 0)]
-    lane = await opened(world, *events[:2])
-    await world.until(lambda: work.hooks.calls.count(("a", 0)) == 2)
-    await world.post(events[2])
-    await world.until(lambda: ("b", 0) in work.hooks.calls)
-    await pass_time(world, 1.2)
-    answered.set()
-    ended = world.clock.now()
-    await world.until(lambda: ("a", 1) in work.hooks.calls)
-    assert world.clock.now() - ended < 0.3
-    await finished(world, work, lane, events, lambda: len(work.hooks.calls) == 5)
-
-
 # -- ordering keys ----------------------------------------------------------------------------------------
 
 
