@@ -73,6 +73,9 @@ class CommitOrder:
         #: What is handled above positions, where there is anything; and where the last of it ended that came.
         self._ahead: dict[TP, Ahead] = {}
         self._ahead_to: dict[TP, int] = {}
+        #: To where positions have moved over that, while records from before there are still to be taken: a
+        #: lane that opens reads from its position on, and commits before it has taken all that was read.
+        self._reached: dict[TP, int] = {}
         #: Partition numbers in which something has finished that was not looked at since.
         self._finished_in: set[int] = set()
         self._queues: dict[int, deque[Entry]] = {}
@@ -122,6 +125,8 @@ class CommitOrder:
         its own when the lane is idle: a log that was cut up to here has lost nothing.
         """
         newest = self._newest.get(tp)
+        if offset <= self._reached.get(tp, 0):
+            return  # the position is further
         if newest is not None and not newest.in_commit:
             newest.next_offset = offset
         elif newest is not None and newest.ahead and self._is_held_up(tp):
@@ -154,10 +159,13 @@ class CommitOrder:
 
     def skip_committed(self, batch: Batch) -> Batch:
         """Return a batch without the records that were handled ahead of the position."""
-        ahead = self._ahead.get(batch.tp)
-        if ahead is None:
+        ahead, reached = self._ahead.get(batch.tp), self._reached.get(batch.tp, 0)
+        if ahead is None and not reached:
             return batch
-        records = [record for record in batch.records if record.offset not in ahead]
+        if batch.next_offset > reached:
+            self._reached.pop(batch.tp, None)  # what comes after it is above
+        ahead = ahead or Ahead()
+        records = [each for each in batch.records if each.offset >= reached and each.offset not in ahead]
         return Batch(batch.tp, records, batch.next_offset)
 
     @property
@@ -217,7 +225,7 @@ class CommitOrder:
     def _reach(self, staged: Staged, tp: TP) -> bytes:
         """Move a position over what was handled ahead of it. Returns how it is kept."""
         ahead = self._ahead[tp]
-        offset = staged.offsets[tp] = ahead.reached(staged.offsets[tp])
+        offset = staged.offsets[tp] = self._reached[tp] = ahead.reached(staged.offsets[tp])
         if not ahead:
             del self._ahead[tp]
             self._ahead_to.pop(tp, None)

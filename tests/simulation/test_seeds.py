@@ -65,6 +65,7 @@ FOUND = {
     5123: "a handler was paused between its gate's answer and an attempt that takes time",
     887: "a stray reply and an expired command named the same saga, and the judge counted one",
     235508: "a worker that was refused was to start again by a task of its own, and ended that, too",
+    21517: "a position passed what was handled ahead of it, before the lane had taken that, and it was again",
     8551: "a commit under way left a position in a topic that was deleted and made again twice",
 }
 

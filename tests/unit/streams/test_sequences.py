@@ -107,6 +107,7 @@ STEP = st.one_of(
     st.tuples(st.just("finish"), st.integers(0, 9)),
     st.tuples(st.just("commit"), st.sampled_from([1, 2, 1000])),
     st.tuples(st.just("crash")),
+    st.tuples(st.just("crash, and a commit with the first record"), st.sampled_from([ORDERS, PAID])),
 )
 LOG = st.dictionaries(st.integers(0, 14), st.sampled_from([b"a", b"b", b"c"]), max_size=9)
 
@@ -124,8 +125,13 @@ def test_each_message_is_committed_once_and_each_key_in_order(orders, paid, max_
             case "commit", limit:
                 could, messages = lane.sequences.has_finished(), lane.commit(limit)
                 assert could == bool(messages)
-            case _:
+            case ("crash",):
                 lane.open()
+            case _, tp:
+                lane.open()
+                lane.read(tp, 1)
+                lane.finish(0)
+                lane.commit()
         for tp, data in lane.kept.items():
             stands, log = decode_position(data), lane.logs[tp]
             below = {offset for offset in log if offset < stands.offset}
@@ -164,6 +170,24 @@ def test_what_holds_up_a_position_holds_up_no_other_key():
     lane.finish(0)
     assert lane.commit() == 1
     assert lane.kept == {ORDERS: b"4"}
+
+
+def test_what_was_handled_ahead_is_passed_over_behind_its_position():
+    """After a crash it is read again, and the position moves over it before the lane takes it."""
+    lane = slow_first(3)
+    lane.commit()
+    lane.open()
+    lane.read(ORDERS, 1)
+    lane.finish(0)
+    lane.commit()
+    assert lane.kept == {ORDERS: b"4"}
+    lane.read(ORDERS, 1)
+    lane.read(ORDERS, 2)
+    assert (lane.entries, lane.commit()) == ([], 0)
+    assert lane.kept == {ORDERS: b"4"}, "the position does not go back"
+    lane.read(ORDERS)
+    lane.commit()
+    assert lane.kept == {ORDERS: b"5"}
 
 
 def test_nothing_is_committed_further_ahead_than_allowed():
