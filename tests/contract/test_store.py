@@ -4,7 +4,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -20,7 +20,6 @@ CLOG = TP("app-orders-changelog", LANE)
 INBOX = TP("app-inbox-changelog", LANE)
 OTHER = TP("app-orders-changelog", LANE + 4)
 
-Damage = Callable[[], None]
 Kept = MemoryStores | RocksStores
 
 

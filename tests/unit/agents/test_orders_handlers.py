@@ -67,6 +67,7 @@ def test_an_order_placed_again_stays_what_it_was() -> None:
 def test_an_order_heard_of_first_elsewhere_is_begun() -> None:
     """Its own message was tried again, while what it led to elsewhere went on."""
     noted = orders.note(StockReserved(order=ORDER), None, envelope=NOON).rows["tracked"]
+    assert noted.order == ORDER
     confirmed = orders.confirm(ShipmentScheduled(order=ORDER), noted, envelope=NOON).rows["tracked"]
     for tracked in (noted, confirmed):
         outcome = opened(WITH_FILES, tracked)
@@ -134,11 +135,6 @@ def test_a_cancelled_order_notes_its_own_failure() -> None:
     again = orders.cancel(event, tracked, envelope=NOON)
     assert does_nothing(again)
     assert not orders.cancel(event, PENDING.confirmed(), envelope=NOON).rows
-
-
-def test_an_event_that_overtakes_the_order_begins_it() -> None:
-    outcome = orders.note(StockReserved(order=ORDER), None, envelope=NOON)
-    assert outcome.rows["tracked"].order == ORDER
 
 
 CALL_OFF = RequestCancellation(order_id=ORDER.order_id)

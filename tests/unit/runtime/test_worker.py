@@ -110,9 +110,6 @@ def melt(rung: Rung) -> Outcome:
     return nothing("")
 
 
-ROUTES = ["taken", "row", "sent"]
-
-
 @pytest.mark.parametrize("codecs", [None, lambda _: json_without_schema], ids=["Avro", "JSON"])
 @pytest.mark.parametrize(
     "route", [on(Cast, take), on(Rung, tune), on(Rung, melt)], ids=["taken", "row", "sent"]

@@ -80,17 +80,6 @@ def test_a_command_leads_to_a_state_or_changes_nothing(case: Case) -> None:
         assert settled.pause == before, "who asked first, and when, stays"
 
 
-@given(st.lists(st.sampled_from(list(HandlerCommand)), max_size=8), st.sampled_from(list(HandlerCommand)))
-def test_a_command_that_is_repeated_changes_nothing(
-    commands: list[HandlerCommand], last: HandlerCommand
-) -> None:
-    pause: HandlerPause | None = None
-    for number, kind in enumerate([*commands, last]):
-        pause = decide_pause(pause, asks(kind), now_ms=number).pause
-    again = decide_pause(pause, asks(last), now_ms=NOW)
-    assert (again.pause, again.changed) == (pause, False)
-
-
 def test_a_drained_handler_holds_and_remembers_who_asked() -> None:
     after = drained(row(DRAINING), NOW)
     assert after == HandlerPause(DRAINED, "bob", "earlier", NOW)

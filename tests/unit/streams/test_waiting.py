@@ -31,7 +31,6 @@ WRITES = Writes(100.0)
 HANDLERS = st.sampled_from([b"bench.count", b"bench.counts", b"b"])
 KEYS = st.binary(max_size=4) | st.sampled_from([b"\0", b"a\0", b"a\0b"])
 TIMES = st.integers(0, 2**53)
-SIZES = st.integers(0, 99)
 
 
 def queue(due_ms: int, reason: Reason = Reason.RETRY) -> WaitingQueue:

@@ -35,7 +35,6 @@ EXPRESSION = re.compile(
 )
 TOTALS: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "min": min}
 COMPARES = {">": operator.gt, "<": operator.lt}
-BEFORE, AFTER = "before", "after"
 
 
 def rules() -> dict[str, dict[str, Any]]:
