@@ -1,10 +1,13 @@
 """A full or failing disk stops a lane for as long as that lasts, and costs nothing."""
 
+import pytest
 from lane_checker import check, check_store
 from lane_hosts import host_of, opened
 from lane_scenes import counter, handled, some, stopped
 from lane_worlds import FakeWorld
 from structlog.testing import capture_logs
+
+from streams.errors import StoreBroken
 
 FULL = "the disk is full"
 Fatal = list[BaseException]
@@ -73,6 +76,8 @@ async def test_a_damaged_store_on_a_full_disk_is_wiped_later(fake: FakeWorld) ->
     work = await counter(fake)
     await handled(fake, work, events := some(fake, work, range(2)))
     fake.machine.damage(0)
+    with pytest.raises(StoreBroken):
+        fake.machine.open(0)
     lane = fake.lane()
     fake.machine.trouble = FULL
     await fake.until(lambda: fake.machine.refused > 3)

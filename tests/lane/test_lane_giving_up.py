@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
 from lane_failing import finish, started
-from lane_hosts import host_of, of_lane
+from lane_hosts import host_of, of_lane, opened
 from lane_pausing import some
 from lane_workloads import Workload, asking, avro_codecs, counting, reminding
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 from test_lane_dead_letters import handled
-from test_lane_host import Fatal, hosting
+from test_lane_host import Fatal
 from test_lane_timers import asking_for
 
 import streams.policy.reopening
@@ -115,14 +115,22 @@ async def test_an_outage_however_long_quarantines_nobody_but_is_seen(
     await check(fake, work, events)
 
 
-async def test_a_lane_is_stuck_after_work_has_waited_long(fake: FakeWorld, fatal: Fatal) -> None:
+async def test_a_lane_that_cannot_open_or_work_is_stuck(fake: FakeWorld, fatal: Fatal) -> None:
     go_on = asyncio.Event()
 
     async def ask(key: str, i: int) -> None:
         await go_on.wait()
 
     await fake.start(work := asking(fake.name, ask))
-    host = await hosting(fake, fatal, {0})
+    host = host_of(fake, fatal)
+    host.assign({0}, set(), fake.app.sources)
+    host.membership_unsure()
+    await fake.clock.advance(STUCK_AFTER - 1)
+    assert host.stuck() == []
+    await fake.clock.advance(2)
+    assert host.stuck() == [host.lanes[0]]
+    host.assign({0}, set(), fake.app.sources)
+    await opened(fake, host)
     await fake.clock.advance(3 * STUCK_AFTER)
     assert host.stuck() == []
     await fake.post(fake.event(work, "a", 1))
@@ -133,17 +141,6 @@ async def test_a_lane_is_stuck_after_work_has_waited_long(fake: FakeWorld, fatal
     go_on.set()
     await fake.settled(work.source)
     assert host.stuck() == []
-
-
-async def test_a_lane_that_cannot_open_is_stuck_without_work(fake: FakeWorld, fatal: Fatal) -> None:
-    await fake.start(counting(fake.name))
-    host = host_of(fake, fatal)
-    host.assign({0}, set(), fake.app.sources)
-    host.membership_unsure()
-    await fake.clock.advance(STUCK_AFTER - 1)
-    assert host.stuck() == []
-    await fake.clock.advance(2)
-    assert host.stuck() == [host.lanes[0]]
 
 
 BREAKER = BreakerPolicy(minimum=5, open_for=1.0, max_open_for=1.0, probes=2)

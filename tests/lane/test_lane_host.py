@@ -201,6 +201,9 @@ async def test_a_lane_that_somebody_cancels_is_not_fatal(fake: FakeWorld, fatal:
     host._tasks[host.lanes[0]].cancel()
     await host.stop()
     assert fatal == []
+    host.assign({0}, set(), fake.app.sources)
+    assert host.lanes == {}, "what is assigned after the stop does not start"
+    fake.machine.open(0).close()
 
 
 async def test_a_lane_without_its_position_ends_alone_and_may_return(world: World, fatal: Fatal) -> None:
@@ -249,12 +252,3 @@ async def test_nothing_else_waits_for_a_hand_over(fake: FakeWorld, fatal: Fatal)
     assert leaving.commits == 1
     await host.stop()
     assert fatal == []
-
-
-async def test_what_is_assigned_after_the_stop_does_not_start(fake: FakeWorld, fatal: Fatal) -> None:
-    await fake.start(counting(fake.name))
-    host = host_of(fake, fatal)
-    await host.stop()
-    host.assign({0}, set(), fake.app.sources)
-    assert host.lanes == {}
-    fake.machine.open(0).close()

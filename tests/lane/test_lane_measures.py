@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import structlog
 from lane_checker import dead_letters
-from lane_failing import all_counted, finish, started
+from lane_failing import all_counted, finish
 from lane_scenes import failing_counter, finished, opened, retrying_asker, retrying_counter, some, stopped
-from lane_workloads import counting
 from lane_worlds import FakeWorld, World
 from structlog.testing import LogCapture
 
@@ -68,6 +67,7 @@ async def test_a_lane_knows_how_far_it_is_behind(fake: FakeWorld) -> None:
     await fake.until(lambda: len(asked) == 2)
     await fake.passes(5, real=0)
     assert measures.lag == 10
+    assert [gate.measures for gate in lane.lane.gates.values()] == [None], "none were given"
     assert measures.intake.taken_by_topic.total() + measures.intake.not_taken.total() == 10
     assert 5 <= measures.oldest_age(fake.clock.now()) < 60
     answered.set()
@@ -87,12 +87,6 @@ async def test_attempts_are_measured_by_outcome_and_retries_by_tier(world: World
     assert measured.succeeded.total > 0 < measured.failed.total
     assert dict(measured.retries) == {0: 2, 1: 1, 2: 1}
     assert dict(measured.failures) == {("transient", "TryAgain"): 2, ("transient", "Later"): 2}
-
-
-async def test_without_measures_no_handler_is_measured(fake: FakeWorld) -> None:
-    await started(fake, counting(fake.name))
-    lane = await fake.open()
-    assert [gate.measures for gate in lane.lane.gates.values()] == [None]
 
 
 log = structlog.get_logger(__name__)

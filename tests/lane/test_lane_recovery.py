@@ -53,17 +53,6 @@ async def test_a_store_behind_the_changelogs_beginning_is_rebuilt(fake: FakeWorl
     await lane.stop()
 
 
-async def test_a_broken_store_is_removed_and_rebuilt(fake: FakeWorld) -> None:
-    await has_counted(fake, range(2))
-    fake.machine.damage(0)
-    with pytest.raises(StoreBroken):
-        fake.machine.open(0)
-    lane = await fake.open()
-    assert lane.lane.recovered > 0
-    await lane.stop()
-    await check_store(fake)
-
-
 async def test_a_store_that_breaks_while_the_lane_runs_is_rebuilt(fake: FakeWorld) -> None:
     work, events = await has_counted(fake, range(2))
     lane = await fake.open()

@@ -258,27 +258,20 @@ async def test_a_timer_that_rings_late_names_its_object_at_once(fake: FakeWorld)
     await again.stop()
 
 
-async def test_what_is_sent_on_is_named_at_once(fake: FakeWorld) -> None:
-    parcels = await begun(fake)
-    post = await parcels.made("a", 0, "x" * LARGE)
-    await fake.post(post._replace(partition=1 - post.partition))
-    fake.faults.kill_at("committed")
-    await fake.lane().killed()
-    assert len(await fake.records(parcels.work.source)) == 2
-    assert len(await parcels.named()) == 1
-
-
 class Unannounced(JsonCodec[Any]):
     def require(self, fingerprint: bytes | None) -> None:
         if fingerprint == b"f" * 16:
             raise UnknownSchema("f" * 16)
 
 
-async def test_what_waits_for_its_schema_is_named_at_once(fake: FakeWorld) -> None:
+async def test_what_is_sent_on_or_awaits_its_schema_is_named(fake: FakeWorld) -> None:
+    """At once."""
     parcels = await begun(fake, codecs=lambda kind, _: Unannounced(kind))
-    post = await parcels.made("a", 0, "x" * LARGE)
-    await fake.post(post._replace(headers=[*post.headers, ("schema-fingerprint", b"f" * 16)]))
+    astray, post = [await parcels.made("a", number, "x" * LARGE) for number in range(2)]
+    waits = post._replace(headers=[*post.headers, ("schema-fingerprint", b"f" * 16)])
+    await fake.post(astray._replace(partition=1 - astray.partition), waits)
     fake.faults.kill_at("committed")
     await fake.lane().killed()
-    assert len(await latest(fake, "lane")) >= 2, "it waits"
-    assert len(await parcels.named()) == 1
+    assert len(await fake.records(parcels.work.source)) == 3
+    assert len(await latest(fake, "lane")) >= 2, "one waits"
+    assert len(await parcels.named()) == 2

@@ -40,18 +40,6 @@ def due_entries(lane: Running) -> int:
 
 
 async def test_the_probes_of_a_long_outage_bury_no_message(fake: FakeWorld) -> None:
-    work = await retrying_counter(fake, breaker=QUICK_BREAKER)
-    work.hooks.before = outage = Outage()
-    events = [fake.event(work, f"k{n}", 0) for n in range(10)]
-    lane = await opened(fake, *events)
-    await pass_time(fake, 120.0)
-    assert len(work.hooks.calls) > 60
-    assert await dead_letters(fake, work.source) == []
-    outage.down = False
-    await finished(fake, work, lane, events, lambda: len(fake.cluster.visible(work.output)) == 10)
-
-
-async def test_probes_take_none_of_a_message_s_tries(fake: FakeWorld) -> None:
     world, outage, refused = fake, Outage(), [TransientError("busy")]
 
     def before(event: Any) -> None:
@@ -65,7 +53,9 @@ async def test_probes_take_none_of_a_message_s_tries(fake: FakeWorld) -> None:
     work.hooks.before = before
     events = [world.event(work, f"k{n}", 0) for n in range(10)]
     lane = await opened(world, *events)
-    await pass_time(world, 60.0)
+    await pass_time(world, 120.0)
+    assert len(work.hooks.calls) > 60
+    assert await dead_letters(world, work.source) == []
     outage.down = False
     await world.until(lambda: len(world.cluster.visible(work.output)) == 10)
     assert refused == []
