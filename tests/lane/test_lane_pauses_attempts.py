@@ -3,24 +3,22 @@
 import asyncio
 from collections.abc import Sequence
 
-from lane_checker import counts, dead_letters
+from lane_checker import counts
 from lane_desk import Broken, order_of
-from lane_failing import LATER, Failing, finish, pass_time, settled, started
+from lane_failing import LATER, Failing, finish, pass_time, settled
 from lane_pausing import COUNT, KEYS, asked, commanded, some
 from lane_scenes import (
-    Outage,
     finished,
     opened,
     operated_on,
     retrying_asker,
     retrying_counter,
 )
-from lane_workloads import Workload, counting
+from lane_workloads import Workload
 from lane_worlds import FakeWorld, Post, Running
 
 from streams.errors import TransientError
 from streams.model.operations import HandlerCommand, LetterCommand
-from streams.policy.breaker import BreakerPolicy, BreakerState
 from streams.policy.retry import RetryPolicy
 
 
@@ -116,29 +114,6 @@ async def test_a_pause_takes_effect_though_all_slots_are_taken(fake: FakeWorld) 
     await settled(fake, work, lane)
     assert len(work.hooks.calls) <= 2
     await resumed(fake, work, lane, events, calls=len(KEYS))
-
-
-async def test_a_breaker_keeps_its_state_while_its_handler_is_paused(fake: FakeWorld) -> None:
-    work = counting(fake.name)
-    breaker = BreakerPolicy(minimum=4, open_for=20.0, max_open_for=20.0, probes=2)
-    await started(fake, work, breaker=breaker)
-    work.hooks.before = outage = Outage()
-    events = some(fake, work, range(2))
-    lane = await opened(fake, *events)
-    await fake.until(lambda: lane.lane.gates[COUNT].breaker.state is BreakerState.OPEN)
-    await settled(fake, work, lane)
-    await asked(fake, HandlerCommand.PAUSE)
-    tried = len(work.hooks.calls)
-    await pass_time(fake, 60.0)
-    assert len(work.hooks.calls) == tried, "no probe either"
-    assert lane.lane.gates[COUNT].breaker.state is BreakerState.OPEN
-    outage.down = False
-    await asked(fake, HandlerCommand.RESUME)
-    await fake.until(lambda: len(set(work.hooks.calls)) == len(events))
-    await fake.until(lambda: not lane.lane.gates[COUNT].queues)
-    assert lane.lane.gates[COUNT].breaker.state is BreakerState.CLOSED
-    await finish(fake, work, lane, events)
-    assert await dead_letters(fake, work.source) == []
 
 
 async def test_a_replay_waits_for_the_resume_and_is_first_then(fake: FakeWorld) -> None:

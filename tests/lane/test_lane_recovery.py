@@ -177,30 +177,6 @@ async def test_a_standby_follows_and_who_takes_over_recovers_little(world: World
     await check_store(world, stores=elsewhere)
 
 
-async def test_the_number_of_lanes_may_change_between_runs(world: World) -> None:
-    work = await counter(world, partitions=4, lanes=4)
-    events = some(world, work, range(3))
-    await world.post(*events)
-    lanes = [await world.open(n) for n in range(4)]
-    await world.settled(work.source)
-    for lane in lanes:
-        await lane.stop()
-    fewer = world.cut_into(work, lanes=2)
-    assert fewer.layout.lanes == 2
-    more = some(world, work, range(3, 5))
-    await world.post(*events, *more)
-    elsewhere = world.stores()
-    lanes = [await world.open(n, app=fewer, stores=elsewhere) for n in range(2)]
-    await world.until(lambda: sum(lane.lane.counters.duplicates for lane in lanes) == len(events))
-    await world.settled(work.source)
-    for lane in lanes:
-        await lane.stop()
-    await check(world, work, events + more)
-    world.app = fewer
-    for n in range(2):
-        await check_store(world, n, elsewhere)
-
-
 @pytest.mark.landing
 async def test_a_lane_overtaken_while_it_recovers_opens_again(world: World) -> None:
     work = await counter(world)
