@@ -244,15 +244,6 @@ async def test_an_edited_message_is_new_and_may_be_edited_again(world: World) ->
         assert edit["result"] == f"edited and replaying as {latter}, it was {former}"
 
 
-async def test_editing_is_refused_unless_it_is_enabled(world: World) -> None:
-    lane, _, events, ident = await with_a_letter(world, counting(world.name))
-    await operated(world, lane, operation(world, LetterCommand.EDIT, ident, value=b'{"k":"a","i":7}'))
-    await lane.stop()
-    (letter,) = await letters(world)
-    assert letter.value == events[1].value
-    assert letter.history[-1].result.startswith("refused: editing is off")
-
-
 async def test_an_unread_message_is_taken_anew_by_all_its_handlers(world: World) -> None:
     await started(world, work := counting(world.name, tallied=True), edit_dead_letters=True)
     before, bad, after = (world.event(work, "a", i) for i in range(3))
@@ -422,13 +413,17 @@ async def test_a_letter_that_is_being_replayed_does_not_expire(fake: FakeWorld) 
 
 
 async def test_what_is_no_operation_or_names_no_letter_changes_nothing(world: World) -> None:
-    lane, _, _, ident = await with_a_letter(world, counting(world.name))
+    lane, _, events, ident = await with_a_letter(world, counting(world.name))
     good = operation(world, LetterCommand.DISCARD, ident)
     stray = good._replace(partition=1 - good.partition)
     missing = operation(world, REPLAY, ident[:-6] + "AAAAAA")
     await world.post(good._replace(value=b"{"), good._replace(headers=[]), good._replace(value=None), stray)
     await operated(world, lane, missing)
     assert (await letters(world))[0].history == []
+    await operated(world, lane, operation(world, LetterCommand.EDIT, ident, value=b'{"k":"a","i":7}'))
+    (letter,) = await letters(world)
+    assert letter.value == events[1].value
+    assert letter.history[-1].result.startswith("refused: editing is off")
     await operated(world, lane, good)
     assert (await letters(world))[0].state is LetterState.DISCARDED
     assert lane.lane.reopened == 0

@@ -123,24 +123,6 @@ async def test_replays_for_a_handler_that_is_gone_are_discarded(fake: FakeWorld)
     assert states == {gone: LetterState.DISCARDED, stays: LetterState.REPLAYING}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("replay", "-w", "service=bench", "--yes"),
-        ("discard", "x", "--why", "so"),
-        ("replay", "--why", "all of them"),
-        ("replay", "-w", "colour=red", "--why", "so"),
-        ("edit", "AAAAAWFi", "--why", "so"),
-    ],
-)
-async def test_what_cannot_be_done_is_an_error_that_changes_nothing(
-    fake: FakeWorld, words: tuple[str, ...]
-) -> None:
-    async with a_desk(fake) as (desk, lane, _):
-        assert (await desk.run(*words)).exit_code in (1, 2)
-        assert lane.lane.counters.operations == 0
-
-
 async def test_no_worker_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("STEADFAUST_VAR", str(tmp_path))
     result = await asyncio.to_thread(CliRunner().invoke, app, ["dlq", "list"])
@@ -193,14 +175,23 @@ async def test_a_replay_that_fails_again_or_waits_says_so(fake: FakeWorld) -> No
         assert "replaying" not in (await desk.run("list")).stdout
 
 
-async def test_a_command_says_when_a_lane_has_not_answered(
+async def test_what_cannot_be_done_or_answered_is_an_error(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def operate(_: Pages, __: Any) -> None:
         """Kafka has it, and the lane has not read it yet."""
 
-    monkeypatch.setattr(Pages, "operate", operate)
-    async with a_desk(fake) as (desk, _, _):
+    async with a_desk(fake) as (desk, lane, _):
+        for words in (
+            ("replay", "-w", "service=bench", "--yes"),
+            ("discard", "x", "--why", "so"),
+            ("replay", "--why", "all of them"),
+            ("replay", "-w", "colour=red", "--why", "so"),
+            ("edit", "AAAAAWFi", "--why", "so"),
+        ):
+            assert (await desk.run(*words)).exit_code in (1, 2), words
+        assert lane.lane.counters.operations == 0
+        monkeypatch.setattr(Pages, "operate", operate)
         ident = (await letter_ids(fake))[0]
         late = await desk.run("replay", ident, "--why", "as told", "--timeout", "0.1", "--job", "j1")
         assert late.exit_code == UNFINISHED

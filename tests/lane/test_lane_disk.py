@@ -2,7 +2,7 @@
 
 import pytest
 from lane_checker import check, check_store
-from lane_hosts import host_of, opened
+from lane_hosts import host_of, of_lane, opened
 from lane_scenes import counter, handled, some, stopped
 from lane_worlds import FakeWorld
 from structlog.testing import capture_logs
@@ -43,33 +43,22 @@ async def test_a_full_disk_costs_no_rebuild(fake: FakeWorld, fatal: Fatal) -> No
     await check_store(fake)
 
 
-async def test_a_lane_waits_where_the_disk_is_full_at_first(fake: FakeWorld, fatal: Fatal) -> None:
-    work = await counter(fake)
+async def test_lane_and_standby_wait_where_the_disk_is_full(fake: FakeWorld, fatal: Fatal) -> None:
+    work = await counter(fake, lanes=2)
     fake.machine.trouble = FULL
     host = host_of(fake, fatal)
-    host.assign({0}, set(), fake.app.sources)
-    await fake.post(*(events := some(fake, work, range(2))))
-    await fake.until(lambda: fake.machine.refused > 3)
+    host.assign({0}, {1}, fake.app.sources)
+    standby = host.standbys[1]
+    await fake.post(*(events := of_lane(fake, some(fake, work, range(2)), 0)))
+    await fake.until(lambda: fake.machine.refused > 6 and standby.trouble.startswith(FULL))
     assert fatal == []
     fake.machine.trouble = ""
+    await fake.until(lambda: standby.store is not None)
+    assert standby.trouble == ""
     await fake.settled(work.source)
     await host.stop()
     assert fatal == []
     await check(fake, work, events)
-
-
-async def test_a_standby_on_a_full_disk_waits_and_says_why(fake: FakeWorld, fatal: Fatal) -> None:
-    await counter(fake)
-    fake.machine.trouble = FULL
-    host = host_of(fake, fatal)
-    host.assign(set(), {0}, fake.app.sources)
-    standby = host.standbys[0]
-    await fake.until(lambda: fake.machine.refused > 3)
-    assert standby.trouble.startswith(FULL)
-    fake.machine.trouble = ""
-    await fake.until(lambda: standby.store is not None)
-    assert (standby.trouble, fatal) == ("", [])
-    await host.stop()
 
 
 async def test_a_damaged_store_on_a_full_disk_is_wiped_later(fake: FakeWorld) -> None:

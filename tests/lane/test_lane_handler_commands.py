@@ -89,20 +89,15 @@ async def test_a_drain_outlives_the_command_that_waits_for_it(fake: FakeWorld) -
 
 async def test_a_lane_that_does_not_answer_is_named(fake: FakeWorld) -> None:
     async with an_operator(fake) as (operator, lane, _):
+        asked = await operator.run("resume", COUNT, "--why", "so", "--no-wait")
+        assert (asked.exit_code, "of 2 partitions" in asked.stdout) == (0, True), "where it holds already"
+        await fake.settled(fake.app.layout.operations)
         await lane.stop()
         result = await operator.run("pause", COUNT, "--why", "so", "--timeout", "0.1")
         assert result.exit_code == UNFINISHED
         assert "holds in 0 of 2 partitions: unknown" in result.stdout
         assert "lane 0 has not answered: lane 0 is closed" in result.stderr
         lane = await fake.open()
-        await fake.until(lambda: len(lane.lane.gates[COUNT].shut) == 2)
-
-
-async def test_without_waiting_it_says_where_it_holds_already(fake: FakeWorld) -> None:
-    async with an_operator(fake) as (operator, lane, _):
-        result = await operator.run("pause", COUNT, "--why", "so", "--no-wait")
-        assert result.exit_code == 0
-        assert "of 2 partitions" in result.stdout
         await fake.until(lambda: len(lane.lane.gates[COUNT].shut) == 2)
 
 

@@ -151,6 +151,8 @@ async def test_no_old_store_goes_with_a_lane_changelog_made_anew(fake: FakeWorld
     fake.cluster.recreate_topic(fake.app.layout.changelog(LANE))
     fake.cluster.forget_group(fake.name)
     await refused(fake, "the local store means nothing in it")
+    await fake._start()
+    await refused(fake, "this is another cluster.*Check STEADFAUST_BOOTSTRAP")
 
 
 async def test_a_lost_lane_changelog_is_made_up_from_the_group(world: World) -> None:
@@ -174,12 +176,6 @@ async def test_a_lost_lane_changelog_is_made_up_from_the_group(world: World) -> 
     await handled(world, work, more)
     await check(world, work, events + more)
     await check_store(world)
-
-
-async def test_another_cluster_under_the_same_name_is_noticed(fake: FakeWorld) -> None:
-    await has_counted(fake)
-    await fake._start()
-    await refused(fake, "this is another cluster.*Check STEADFAUST_BOOTSTRAP")
 
 
 async def test_messages_deleted_before_the_first_one_was_handled_are_noticed(

@@ -320,6 +320,10 @@ async def left_by_a_former_version(world: FakeWorld) -> Relay:
 
 @pytest.mark.parametrize("kills", [0, 1])
 async def test_marks_of_a_version_without_recorded_producers_count(fake: FakeWorld, kills: int) -> None:
+    async def former() -> list[bytes]:
+        rows = await latest(fake, LANE)
+        return [value for (_, key), value in rows.items() if key == PRODUCERS + FORMER]
+
     work = await left_by_a_former_version(fake)
     (name,) = [name for name in fake.cluster._producers if "lane-0-of-1" in name]
     for _ in range(kills):
@@ -328,8 +332,10 @@ async def test_marks_of_a_version_without_recorded_producers_count(fake: FakeWor
         await fake.lane().killed()
     fake.cluster.use_up_epochs(name)
     await finish(fake, work, range(4))
+    assert bool(await former()) is (kills == 0)
     await fake.post(*some(fake, work, range(4, 5), KEYS))
     await finish(fake, work, range(5))
+    assert await former() == [], "nothing is left of former marks once read"
 
 
 async def test_such_marks_count_under_another_number_of_lanes(fake: FakeWorld) -> None:
@@ -338,19 +344,6 @@ async def test_such_marks_count_under_another_number_of_lanes(fake: FakeWorld) -
     other = await fake.open(1)
     await finish(fake, work, range(4))
     await other.stop()
-
-
-async def test_nothing_is_left_of_former_marks_once_read(fake: FakeWorld) -> None:
-    async def former() -> list[bytes]:
-        rows = await latest(fake, LANE)
-        return [value for (_, key), value in rows.items() if key == PRODUCERS + FORMER]
-
-    work = await left_by_a_former_version(fake)
-    await finish(fake, work, range(4))
-    assert await former() != []
-    await fake.post(*some(fake, work, range(4, 5), KEYS))
-    await finish(fake, work, range(5))
-    assert await former() == []
 
 
 @pytest.mark.parametrize("later", [0.0, 1.0], ids=["at once", "by a timer"])

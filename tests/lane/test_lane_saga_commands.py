@@ -205,7 +205,23 @@ async def test_steps_are_skipped_and_done_and_sagas_called_off(
     assert not work.printer.printed
 
 
-async def test_what_is_refused_says_so_and_changes_nothing(operator: CommandLine) -> None:
+#: What cannot be asked, and what is said of it.
+WRONG = {
+    ("retry", "trip:e", *WHY): "trip:e is started: it waits for no operator",
+    ("retry", "trip:z", *WHY): "there is no saga trip:z",
+    ("retry", "tirp:a", *WHY): "there are trip:...",
+    ("show", "trip:z"): "there is no saga trip:z",
+    ("cancel", "trip:e", "--why", " "): "who asks, and why",
+    ("list", "--status", "faild"): "use started, completing",
+}
+
+
+async def test_what_is_refused_says_so_and_changes_nothing(fake: FakeWorld, operator: CommandLine) -> None:
+    for words, says in WRONG.items():
+        result = await operator.run(*words)
+        assert result.exit_code == 1
+        assert says in str(result.exception)
+    assert await fake.records(TripRepair.TOPIC) == []
     result = await operator.run("cancel", "trip:a", *WHY)
     assert result.exit_code == REFUSED
     assert "cancel refused: trip:a cannot go back: ticket may have been done" in result.stdout
@@ -216,26 +232,6 @@ async def test_what_is_refused_says_so_and_changes_nothing(operator: CommandLine
     assert shown["saga"]["status"] == "failed"
     assert (await operator.run("list", "--older-than", "soon")).exit_code == 2
     assert (await operator.run("retry", "trip:a")).exit_code == 2, "a reason is needed"
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("retry", "trip:e", *WHY), "trip:e is started: it waits for no operator"),
-        (("retry", "trip:z", *WHY), "there is no saga trip:z"),
-        (("retry", "tirp:a", *WHY), "there are trip:..."),
-        (("show", "trip:z"), "there is no saga trip:z"),
-        (("cancel", "trip:e", "--why", " "), "who asks, and why"),
-        (("list", "--status", "faild"), "use started, completing"),
-    ],
-)
-async def test_what_cannot_be_asked_is_an_error(
-    fake: FakeWorld, operator: CommandLine, words: tuple[str, ...], says: str
-) -> None:
-    result = await operator.run(*words)
-    assert result.exit_code == 1
-    assert says in str(result.exception)
-    assert await fake.records(TripRepair.TOPIC) == []
 
 
 async def test_one_that_does_not_wait_says_where_to_look(

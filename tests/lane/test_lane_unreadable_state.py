@@ -37,17 +37,21 @@ async def goes_on(world: FakeWorld, work: Any, running: Running, keys: str = "bc
 
 @pytest.mark.parametrize("value", GARBAGE, ids=range(4))
 async def test_a_queue_that_cannot_be_read_stops_its_key(fake: FakeWorld, value: bytes) -> None:
+    """A timer harms none."""
     work = await counter(fake)
     name = b"q" + queue_name(COUNT, b"a")
     await fake.post(kept(fake, LANE, name, value and time_key(0) + time_key(1) + value))
+    timer = TIMER + timer_name(COUNT, b"c", "later")
+    await fake.post(kept(fake, LANE, timer, time_key(1) + value, of="c"))
     running = await fake.open()
+    await fake.clock.sleep(5)
     await fake.post(*(fake.event(work, "a", i) for i in range(2)))
     await goes_on(fake, work, running)
     if value:
         found = await letters(fake)
         assert [each.error_type for each in found] == ["RowUnreadable"] * 2
         assert (await latest(fake, LANE))[fake.app.layout.partition_of(b"a"), name].endswith(value)
-        assert len(running.lane.unreadable.texts()) == 1
+    assert len(running.lane.unreadable.texts()) == 2
 
 
 @pytest.mark.parametrize("value", [*GARBAGE, None], ids=range(5))
@@ -69,17 +73,6 @@ async def test_a_waiting_message_that_cannot_be_read_stops_its_key(
     assert len(running.lane.unreadable.texts()) == 1
     assert len([each for each in logs if each["event"] == "row_unreadable"]) == 1
     assert not await letters(fake)
-
-
-@pytest.mark.parametrize("value", GARBAGE, ids=range(4))
-async def test_a_timer_that_cannot_be_read_harms_no_other(fake: FakeWorld, value: bytes) -> None:
-    work = await counter(fake)
-    name = TIMER + timer_name(COUNT, b"a", "later")
-    await fake.post(kept(fake, LANE, name, time_key(1) + value))
-    running = await fake.open()
-    await fake.clock.sleep(5)
-    await goes_on(fake, work, running, "abc")
-    assert len(running.lane.unreadable.texts()) == 1
 
 
 @pytest.mark.parametrize("value", GARBAGE, ids=range(4))

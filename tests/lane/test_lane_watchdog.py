@@ -8,7 +8,7 @@ import pytest
 from lane_hosts import host_of, opened
 from lane_pausing import some
 from lane_scenes import counter
-from lane_workloads import asking, counting
+from lane_workloads import asking
 from lane_worlds import FakeWorld, World
 from structlog.testing import capture_logs
 
@@ -82,12 +82,6 @@ async def test_a_lane_whose_transaction_hangs_stands_at_it(
     assert of_watchdog(logs)[0]["stands_at"] == "a transaction"
     go_on.set()
     await fake.settled(work.source)
-
-
-async def test_a_host_that_has_stopped_watches_no_more(fake: FakeWorld, fatal: list[BaseException]) -> None:
-    await fake.start(counting(fake.name))
-    host = host_of(fake, fatal)
-    host.assign({0}, set(), fake.app.sources)
     assert "watchdog" in {task.get_name() for task in asyncio.all_tasks()}
     await host.stop()
     await fake.until(lambda: "watchdog" not in {task.get_name() for task in asyncio.all_tasks()})
