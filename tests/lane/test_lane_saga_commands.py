@@ -181,13 +181,20 @@ async def test_sagas_are_listed_and_shown_with_their_timeline(fake: FakeWorld, o
     assert [step["status"] for step in plain["steps"]] == ["completed", "failed"]
 
 
-async def test_a_failed_saga_is_retried_to_its_end(fake: FakeWorld, operator: CommandLine, work: Any) -> None:
+async def test_a_failed_saga_is_retried_to_its_end(
+    fake: FakeWorld, operator: CommandLine, work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     retried = await operator.run("retry", "trip:a", *WHY)
     assert retried.exit_code == 0, retried.output
     assert "failed -> started: ticket retried: paper is in (ann)" in retried.stdout
-    statuses = {**dict.fromkeys("bcd", "failed"), "a": "completed", "e": "started"}
+    asked = await operator.run("retry", "trip:b", "--no-wait", *WHY)
+    assert (asked.exit_code, "steadfaust saga show trip:b" in asked.stdout) == (0, True)
+    statuses = {**dict.fromkeys("cd", "failed"), **dict.fromkeys("ab", "completed"), "e": "started"}
     await until_they_stand(fake, statuses)
-    assert work.printer.printed == {"trip:a:ticket": 1}
+    assert work.printer.printed == {"trip:a:ticket": 1, "trip:b:ticket": 1}
+    monkeypatch.setattr(Pages, "operate", _to_nobody)
+    lost = await operator.run("retry", "trip:c", "--timeout", "0.1", *WHY)
+    assert (lost.exit_code, "steadfaust saga show trip:c" in lost.stdout) == (UNFINISHED, True)
 
 
 async def test_steps_are_skipped_and_done_and_sagas_called_off(
@@ -232,16 +239,6 @@ async def test_what_is_refused_says_so_and_changes_nothing(fake: FakeWorld, oper
     assert shown["saga"]["status"] == "failed"
     assert (await operator.run("list", "--older-than", "soon")).exit_code == 2
     assert (await operator.run("retry", "trip:a")).exit_code == 2, "a reason is needed"
-
-
-async def test_one_that_does_not_wait_says_where_to_look(
-    operator: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = await operator.run("retry", "trip:a", "--no-wait", *WHY)
-    assert (asked.exit_code, "steadfaust saga show trip:a" in asked.stdout) == (0, True)
-    monkeypatch.setattr(Pages, "operate", _to_nobody)
-    lost = await operator.run("retry", "trip:b", "--timeout", "0.1", *WHY)
-    assert (lost.exit_code, "steadfaust saga show trip:b" in lost.stdout) == (UNFINISHED, True)
 
 
 async def _to_nobody(self: Any, posts: Any) -> None:

@@ -165,21 +165,6 @@ async def test_added_partitions_are_read_on_after_a_restart(world: World) -> Non
     assert not any(each.problem for each in found.values())
 
 
-async def test_what_was_deleted_of_an_added_partition_stops_its_lane(fake: FakeWorld) -> None:
-    work = await counter(fake, partitions=2)
-    await fake.add_partitions(work.source, 3)
-    late = some(fake, work, range(2))
-    await handled(fake, work, astray(fake, late, 2))
-    await fake.post(*astray(fake, some(fake, work, range(2, 3)), 2))
-    fake.cluster.truncate(TP(work.source, 2), 10)
-    with pytest.raises(PositionLost, match=r"partition 2: handled up to 8, but the log now begins at 10"):
-        await fake.lane().ended()
-    accepted = await accept(fake.app.layout, fake.cluster, work.source, [0])
-    assert [(each.partition, each.before, each.position) for each in accepted][1:] == [(2, 8, 10)]
-    await handled(fake, work, [])
-    assert sum((await counts(fake)).values()) == 10
-
-
 async def test_added_partitions_go_on_from_the_group_without_lane_changelog(fake: FakeWorld) -> None:
     work = await counter(fake, partitions=1)
     await fake.add_partitions(work.source, 3)
@@ -200,6 +185,14 @@ async def test_added_partitions_go_on_from_the_group_without_lane_changelog(fake
     await fake.add_partitions(work.source, 2)  # the others are forgotten
     await handled(fake, work, astray(fake, some(fake, work, range(6, 8), "a"), 1))
     assert await counts(fake) == {"a": 8}
+    await fake.post(*astray(fake, some(fake, work, range(8, 10), "a"), 1))
+    fake.cluster.truncate(TP(work.source, 1), 3)
+    with pytest.raises(PositionLost, match=r"partition 1: handled up to 2, but the log now begins at 3"):
+        await fake.lane().ended()
+    accepted = await accept(fake.app.layout, fake.cluster, work.source, [0])
+    assert [(each.partition, each.before, each.position) for each in accepted][1:] == [(1, 2, 3)]
+    await handled(fake, work, [])
+    assert await counts(fake) == {"a": 9}
 
 
 async def test_a_changelog_deleted_during_the_opening_keeps_the_lane_shut(
