@@ -66,6 +66,7 @@ FOUND = {
     887: "a stray reply and an expired command named the same saga, and the judge counted one",
     235508: "a worker that was refused was to start again by a task of its own, and ended that, too",
     21517: "a position passed what was handled ahead of it, before the lane had taken that, and it was again",
+    53582: "a topic took next to nothing twice at once, and the run left it so",
     8551: "a commit under way left a position in a topic that was deleted and made again twice",
 }
 

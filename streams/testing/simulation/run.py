@@ -416,8 +416,8 @@ class Run:
     def do_limit(self, topic: str, seconds: float) -> None:
         """A topic takes next to nothing."""
         if topic in self.cluster.limits:
-            was, self.cluster.limits[topic] = self.cluster.limits[topic], 10
-            self.later(seconds, self.cluster.limits.__setitem__, topic, was)
+            self.cluster.limits[topic] = 10
+            self.later(seconds, self.cluster.limits.__setitem__, topic, self.limits[topic])
 
     def do_heal(self) -> None:
         """Messages that failed for a while succeed from now on."""
