@@ -104,13 +104,6 @@ async def test_a_source_without_a_value_is_an_empty_one(world: World) -> None:
     await finish(world, work, lane, [post])
 
 
-async def test_a_key_too_long_for_a_row_is_buried(world: World) -> None:
-    await world.start(work := counting(world.name), max_message_bytes=900_000)
-    bad = world.event(work, "k" * 70_000, 1)
-    letter = await beside_good_ones(world, work, bad)
-    assert (letter.key, letter.value) == (bad.key, bad.value)
-
-
 def failing(error: Exception, when: int) -> Callable[[Any], None]:
     def before(event: Any) -> None:
         if event.i == when:

@@ -37,7 +37,9 @@ async def with_an_unknown_outcome(fake: FakeWorld, fatal: Fatal) -> tuple[LaneHo
 @pytest.mark.landing
 async def test_lanes_that_stay_go_on_and_the_others_move(world: World, fatal: Fatal) -> None:
     await world.start(work := counting(world.name), partitions=4, lanes=4)
-    one, other = await hosting(world, fatal, {0, 1, 2, 3}), host_of(world, fatal, stores=world.stores())
+    other = host_of(world, fatal, stores=world.stores())
+    other.assign(set(), {0, 1, 2, 3}, world.app.sources)  # a standby that is promoted hands over its store
+    one = await hosting(world, fatal, {0, 1, 2, 3})
     await world.post(*some(world, work, range(3)))
     await world.settled(work.source)
     staying = {number: one.lanes[number] for number in (0, 1)}
@@ -66,25 +68,6 @@ async def test_an_application_without_handlers_has_no_lanes(fake: FakeWorld, fat
     await host.settled()
     assert (host.lanes, host.standbys, fatal) == ({}, {}, [])
     await host.stop()
-
-
-async def test_a_standby_that_is_promoted_hands_over_its_store(world: World, fatal: Fatal) -> None:
-    await world.start(work := counting(world.name))
-    follower = host_of(world, fatal, stores=world.stores())
-    follower.assign(set(), {0}, world.app.sources)
-    await world.post(*(events := some(world, work, range(3))))
-    owner = await hosting(world, fatal, {0})
-    await world.settled(work.source)
-    owner.assign(set(), {0}, world.app.sources)
-    await owner.settled()
-    follower.assign({0}, set(), world.app.sources)
-    await opened(world, follower)
-    await world.post(*(more := some(world, work, range(3, 4))))
-    await world.settled(work.source)
-    await follower.stop()
-    await owner.stop()
-    assert fatal == []
-    await check(world, work, events + more)
 
 
 async def test_a_lane_is_made_anew_when_its_topics_change(fake: FakeWorld, fatal: Fatal) -> None:

@@ -170,25 +170,18 @@ async def test_messages_that_can_never_succeed_say_nothing_of_the_outside(fake: 
     await check(fake, work, [good])
 
 
-async def test_a_message_still_expires_in_an_outage(fake: FakeWorld) -> None:
-    work, outside = await in_outage(fake, **SHORT)
+@pytest.mark.parametrize("immediate", [0, 2])
+async def test_a_message_still_expires_in_an_outage(fake: FakeWorld, immediate: int) -> None:
+    retry = RetryPolicy(immediate=immediate, delays=(0.3, 0.5))
+    work, outside = await in_outage(fake, **{**SHORT, "retry": retry})
     lane = await opened(fake, expiring(fake.event(work, "a", 0), fake.clock.now() + 10.0))
     await pass_time(fake, 9.0)
     assert await dead_letters(fake, work.source) == []
     await pass_time(fake, 2.0)
-    await lane.stop()
-    (letter,) = await letters_of(fake, work)
-    assert letter["ce_id"] == b"a-0"
-    assert len(outside.calls) > 10
-
-
-@pytest.mark.parametrize("immediate", [0, 2])
-async def test_what_an_outage_puts_off_is_shown_once(fake: FakeWorld, immediate: int) -> None:
-    retry = RetryPolicy(immediate=immediate, delays=(0.3, 0.5))
-    work, _ = await in_outage(fake, **{**SHORT, "retry": retry})
-    lane = await opened(fake, fake.event(work, "a", 0))
-    await pass_time(fake, 10.0)
     await stopped(fake, lane, work.source)
+    (letter,) = await letters_of(fake, work)
+    assert letter["ce_id"] == b"a-0", "it still expires"
+    assert len(outside.calls) > 10
     shown = [len(await fake.records(f"{work.source}.retry-{tier}")) for tier in (1, 2)]
     assert shown == [1, 0]
 

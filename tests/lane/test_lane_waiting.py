@@ -129,6 +129,7 @@ async def test_another_owner_runs_what_was_under_way_and_no_more(
     await world.until_at({TP(work.source, 0): "ab".index(slow)})
     assert len(await world.records(work.output)) == 3, "committed before slower keys, no position is past one"
     await lane.stop()
+    assert outside.waiting == set(), "it lets go of what is under way"
     world.machine.destroy(0)
     lane = await world.open()
     await world.until(lambda: outside.asked.count((slow, 0)) == 2)
@@ -162,13 +163,3 @@ async def test_an_async_handler_may_give_a_message_up(world: World, outside: Out
     (letter,) = await dead_letters(world, work.source)
     assert letter.key == b"b"
     assert outside.asked.count(("b", 0)) == 1
-
-
-async def test_a_stopped_lane_lets_go_of_messages_under_way(world: World, outside: Outside) -> None:
-    work, events, lane = await under_way(world, outside, "abc")
-    await lane.stop()
-    assert outside.waiting == set()
-    outside.let_all()
-    lane = await world.open()
-    await stopped(world, lane, work.source)
-    await check(world, work, events)
