@@ -115,11 +115,7 @@ class World:
         """The same application with another number of lanes, or of another deploy."""
         layout = Layout(self.name, self.app.layout.partitions, lanes)
         return Application(
-            layout,
-            workload.wiring,
-            codecs,
-            resources=workload.resources,
-            lane_options=self.app.lane_options,
+            layout, workload.wiring, codecs, resources=workload.resources, lane_options=self.app.lane_options
         )
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -154,13 +150,7 @@ class World:
     ) -> Running:
         """A lane that has begun to run, on this world's machine and with its faults unless told otherwise."""
         ports = Ports(self.cluster, stores or self.machine, self.clock, faults or self.faults)
-        lane = Lane(
-            app or self.app,
-            number,
-            ports,
-            shared_by(app or self.app, ports, **more),
-            topics,
-        )
+        lane = Lane(app or self.app, number, ports, shared_by(app or self.app, ports, **more), topics)
         self.running.append(Running(lane, self))
         return self.running[-1]
 

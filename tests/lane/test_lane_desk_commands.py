@@ -84,10 +84,7 @@ async def test_letters_are_discarded_restored_and_edited_by_id(fake: FakeWorld, 
     async with a_desk(fake, edit_dead_letters=True) as (desk, lane, _):
         ident = (await letter_ids(fake))[0]
         for n, (word, why, state) in enumerate(
-            [
-                ("discard", "a test order", LetterState.DISCARDED),
-                ("restore", "it was not", LetterState.DEAD),
-            ],
+            [("discard", "a test order", LetterState.DISCARDED), ("restore", "it was not", LetterState.DEAD)],
             1,
         ):
             asked = await desk.run(word, ident, ident, "--why", why, "--timeout", "1")

@@ -6,14 +6,7 @@ from typing import Any
 import pytest
 from lane_checker import check_store
 from lane_desk import Broken, order_of
-from lane_failing import (
-    HOLDING,
-    Failing,
-    finish,
-    pass_time,
-    settled,
-    started,
-)
+from lane_failing import HOLDING, Failing, finish, pass_time, settled, started
 from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some, states, told
 from lane_workloads import Workload, asking, counting, deployed
 from lane_worlds import FakeWorld, Post, World

@@ -10,13 +10,7 @@ from lane_workloads import Workload
 from lane_worlds import FakeWorld, World
 
 import streams.lane.commit
-from streams.errors import (
-    ChangelogDamaged,
-    ClusterUnavailable,
-    LayoutMismatch,
-    PositionLost,
-    TopicRecreated,
-)
+from streams.errors import ChangelogDamaged, ClusterUnavailable, LayoutMismatch, PositionLost, TopicRecreated
 from streams.lane.housekeeping import HOUSEKEEPING
 from streams.lane.standby import Standby
 from streams.model.layout import LANE

@@ -7,13 +7,7 @@ from lane_checker import counts
 from lane_desk import Broken, order_of
 from lane_failing import LATER, Failing, finish, pass_time, settled
 from lane_pausing import COUNT, KEYS, asked, commanded, some
-from lane_scenes import (
-    finished,
-    opened,
-    operated_on,
-    retrying_asker,
-    retrying_counter,
-)
+from lane_scenes import finished, opened, operated_on, retrying_asker, retrying_counter
 from lane_workloads import Workload
 from lane_worlds import FakeWorld, Post, Running
 

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from lane_commands import Pages, command_line
 from lane_sagas import (
-    TRIPS,
     GiveMoneyBack,
     LeaveSeat,
     PrintTicket,
@@ -21,14 +20,14 @@ from lane_sagas import (
     TripWanted,
     trips,
 )
-from lane_scenes import opened, post, rows_of, stopped
+from lane_scenes import opened, post, stopped
 from lane_worlds import FakeWorld
+from test_lane_sagas import rows
 
 from streams.model.layout import dead_letter_topic
 from streams.ports import Record
 from streams.saga.definition import Saga, saga
 from streams.saga.outline import Outline
-from streams.saga.state import SagaRow
 from streams.web.overview.health import not_yet
 
 #: A timeout over all that a test does, in seconds.
@@ -77,10 +76,6 @@ def success_of(sent: Record) -> TripReply:
     data = msgspec.json.encode(Place(7)) if command["step"] == "seat" else b""
     names = {name: command[name] for name in ("saga_id", "step", "command_id")}
     return TripReply(**names, outcome="success", data=data)
-
-
-async def rows(world: FakeWorld) -> dict[str, SagaRow]:
-    return await rows_of(world, TRIPS)
 
 
 async def statuses(world: FakeWorld) -> set[str]:
