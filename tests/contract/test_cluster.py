@@ -45,9 +45,7 @@ FOREVER = 600.0
 OURS: Producer = "newest"
 ALL = get_args(Producer)
 #: Why the others run in `make verify` alone.
-OTHERS = {
-    "v1": "the first version: integration/test_transaction_levels.py speaks it to an older cluster",
-}
+OTHERS = {"v1": "the first version: integration/test_transaction_levels.py speaks it to an older cluster"}
 
 
 def marks_of(producer: Producer) -> list[pytest.MarkDecorator]:

@@ -45,9 +45,5 @@ def test_ceilings_fall_and_never_rise() -> None:
     source = Path(words.__file__).read_text()
     fallen = lowered(source, {"docs": CEILINGS["docs"] - 1, "streams": CEILINGS["streams"] + 1, "new": 7})
     numbers = dict(re.findall(r'^    "([\w./]+)": (\d+),$', fallen, flags=re.MULTILINE))
-    assert numbers == {
-        "docs": str(CEILINGS["docs"] - 1),
-        "streams": str(CEILINGS["streams"]),
-        "new": "0",
-    }
+    assert numbers == {"docs": str(CEILINGS["docs"] - 1), "streams": str(CEILINGS["streams"]), "new": "0"}
     assert fallen.split("CEILINGS")[0] == source.split("CEILINGS")[0]

@@ -35,10 +35,7 @@ def test_a_table_has_the_medians_of_each_peer() -> None:
     found = {"lane": rates(30_000, 50_000, 40_000), "faust_at_least_once": rates(3000, 1000, 2000)}
     for table in section(PEERS, {Format.JSON: found, Format.AVRO: found}, FULL).tables:
         medians = [row[:2] for row in table.rows]
-        assert medians == [
-            ["the lane", "40,000"],
-            ["stock Faust (no inbox)", "2,000"],
-        ]
+        assert medians == [["the lane", "40,000"], ["stock Faust (no inbox)", "2,000"]]
 
 
 def test_a_peer_on_two_cores_does_less_with_each() -> None:

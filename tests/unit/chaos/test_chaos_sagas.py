@@ -178,9 +178,7 @@ def settle_as(order_id: str, how: str) -> Spoil:
             id="a saga that tells of another end",
         ),
         case(
-            lambda e: e.sagas.by_order.update(stranger=of(e)),
-            {RECORDED, PARTS},
-            id="a saga without an order",
+            lambda e: e.sagas.by_order.update(stranger=of(e)), {RECORDED, PARTS}, id="a saga without an order"
         ),
         case(lambda e: e.sagas.by_order.pop(CONFIRMED), {RECORDED, PARTS, LED}, id="an order without a saga"),
         case(row(CONFIRMED, status="completing"), {PARTS}, id="a saga that is not over"),

@@ -48,9 +48,7 @@ def histories(draw: st.DrawFn) -> tuple[int, int, dict[str, Member]]:
 
 
 @given(histories())
-def test_followers_are_others_than_the_owner_and_even(
-    history: tuple[int, int, dict[str, Member]],
-) -> None:
+def test_followers_are_others_than_the_owner_and_even(history: tuple[int, int, dict[str, Member]]) -> None:
     lanes, standbys, members = history
     given = assign(members, standbys)
     followers = Counter(lane for own in given.values() for lane in own.standby)

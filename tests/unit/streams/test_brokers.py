@@ -28,9 +28,7 @@ def settings(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Settings:
     return Settings.read_or_exit()
 
 
-def test_brokers_are_in_the_clear_by_default(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_brokers_are_in_the_clear_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = settings(monkeypatch).brokers()
     assert brokers == Brokers("kafka.example:9093") == Brokers.of("kafka.example:9093")
     assert KafkaOptions(request_timeout=1).connection(brokers) == {
@@ -93,10 +91,7 @@ def test_no_text_of_the_settings_has_a_password(monkeypatch: pytest.MonkeyPatch)
         ({**USER, "SASL_PASSWORD_FILE": "secret"}, "are both set"),
         ({"SASL_PASSWORD_FILE": "/nowhere/secret"}, "cannot be read: No such file"),
         ({"SASL_PASSWORD_FILE": "/dev/null"}, "which is empty"),
-        (
-            {"SECURITY_PROTOCOL": "SSL", "SSL_KEY_FILE": "key.pem"},
-            "set STEADFAUST_SSL_CERTIFICATE_FILE",
-        ),
+        ({"SECURITY_PROTOCOL": "SSL", "SSL_KEY_FILE": "key.pem"}, "set STEADFAUST_SSL_CERTIFICATE_FILE"),
         ({"SECURITY_PROTOCOL": "TLS", **USER}, "'SASL_SSL'"),
     ],
 )

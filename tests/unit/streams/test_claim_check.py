@@ -133,8 +133,7 @@ def test_a_malformed_reference_is_permanent_and_names_its_header(name: str, valu
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["", "/x", ".", "../x", "../../x", "../../../etc/passwd", "a/../b", "x" * 256],
+    "name", ["", "/x", ".", "../x", "../../x", "../../../etc/passwd", "a/../b", "x" * 256]
 )
 def test_a_name_that_can_be_no_object_is_permanent(name: str) -> None:
     with pytest.raises(BadReference, match="can be no object") as raised:

@@ -55,9 +55,7 @@ async def enters(cluster: Troubled, cuts: Cuts) -> None:
     await cuts.enter(0, FakeCluster.transactions(cluster, "own"), await cluster.reader())
 
 
-async def test_a_long_log_is_read_to_its_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_long_log_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WAITS", 3)
     cluster = Troubled(*[4] * 20, 2)
     await enters(cluster, Cuts(TWO, cluster))

@@ -131,9 +131,7 @@ class Taken(NamedTuple):
     value: bytes = b"value"
 
 
-def test_long_turns_are_counted_and_told_of_every_ten_seconds(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_long_turns_are_counted_and_told_of_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(streams.lane.attempt, "perf_counter", lambda: now)
     counters = Counters()

@@ -217,9 +217,7 @@ def test_a_transaction_has_a_bound_in_bytes() -> None:
 
 
 @given(st.lists(st.tuples(NAMES, st.binary(min_size=8, max_size=300_000)), max_size=8))
-def test_packed_ids_are_all_there_in_bounded_records(
-    entries: list[tuple[bytes, bytes]],
-) -> None:
+def test_packed_ids_are_all_there_in_bounded_records(entries: list[tuple[bytes, bytes]]) -> None:
     records = list(pack_ids(entries))
     assert [pair for record in records for pair in _ids_of(record)] == entries
     largest = max((len(key) + len(value) for key, value in entries), default=0)

@@ -181,12 +181,7 @@ async def test_a_wrong_token_logs_nobody_in(near, token, monkeypatch):
     "there",
     [
         *("//shop.example", "http://shop.example", "/\\shop.example", "javascript:1"),
-        *(
-            "/\t/shop.example",
-            "/\n/shop.example",
-            "\t//shop.example",
-            "/a\r\nSet-Cookie: a=b",
-        ),
+        *("/\t/shop.example", "/\n/shop.example", "\t//shop.example", "/a\r\nSet-Cookie: a=b"),
     ],
 )
 async def test_a_login_leads_nowhere_but_to_the_worker(near, there):

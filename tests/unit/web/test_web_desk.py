@@ -9,13 +9,7 @@ import pytest
 from web_workers import NOW, Browser, FakeWorker, ParcelSeen, make_application, owner_of
 
 from streams.dead_letters.row import LetterState
-from streams.model.operations import (
-    Done,
-    HandlerDone,
-    HandlerPause,
-    PauseState,
-    encode_done,
-)
+from streams.model.operations import Done, HandlerDone, HandlerPause, PauseState, encode_done
 from streams.retry.queue import Reason
 from streams.staging.keys import prefix_of
 from streams.testing.log import FakeRecord
@@ -80,10 +74,7 @@ async def test_a_letter_is_shown_and_replayed_by_a_form(first, one, put):
     await one.shows(f"{LETTERS}/{ident}", *said)
     status, there, _ = await one.send(f"{LETTERS}/{ident}", operation="replay", key="k1", **REASON)
     (operation,) = first.operations
-    assert (status, there) == (
-        303,
-        f"/dead-letters/{ident}?asked=replay&key=k1&job={operation.job}",
-    )
+    assert (status, there) == (303, f"/dead-letters/{ident}?asked=replay&key=k1&job={operation.job}")
     assert (operation.letter, operation.who, operation.why) == (ident, "ann", "mended")
     assert first.asked[0][0].partition == first.partition("k1")
     assert "replay is requested" in (await one.page(there))[1]

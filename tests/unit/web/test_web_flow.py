@@ -100,12 +100,7 @@ def counts(**of) -> dict[str, list[LaneCounts]]:
             True,
         ),
         (handler(paused=3), "s.h is paused in 3 partitions: its messages wait", "/handlers/s.h", True),
-        (
-            handler(breakers=1),
-            "s.h fails, and its messages wait",
-            "/handlers/s.h",
-            False,
-        ),
+        (handler(breakers=1), "s.h fails, and its messages wait", "/handlers/s.h", False),
         (counts(sagas={"failed": 1}), "1 saga needs a decision", "/sagas?status=failed", True),
         (counts(stalled=2), "2 sagas should have ended by now", "/sagas?stalled=1", False),
         (

@@ -227,10 +227,7 @@ async def test_a_worker_is_degraded_while_a_breaker_is_open(browser, worker):
 
 @pytest.mark.parametrize(
     ("age", "expected"),
-    [
-        (59, []),
-        (61, ["lane 1 is behind: its oldest message was written 61 s ago, and 70 wait"]),
-    ],
+    [(59, []), (61, ["lane 1 is behind: its oldest message was written 61 s ago, and 70 wait"])],
 )
 async def test_a_worker_is_degraded_while_a_lane_is_behind(browser, worker, age, expected):
     worker.lanes[1].measures.intake = SimpleNamespace(lag=70, oldest=int((NOW - age) * 1000))

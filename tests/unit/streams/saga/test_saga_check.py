@@ -100,10 +100,7 @@ Changed = dict[str, Any]
             {"steps": [TAKE.replace("Take", "Pack"), PACK, SHIP]},
             "step take asks shop.pack in place of shop.take",
         ),
-        (
-            {"steps": PIVOTS},
-            "step pack is the pivot",
-        ),
+        ({"steps": PIVOTS}, "step pack is the pivot"),
         ({"steps": [TOGETHER, SHIP]}, "the groups of steps that are made together have changed"),
         ({"steps": [TAKE, PACK, SHIP], "more": ', forgets=["note"]'}, "it forgets note in place of nothing"),
         (
