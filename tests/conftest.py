@@ -63,13 +63,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings of whoever runs the tests are none of theirs."""
+    """Hide the settings in the environment of the person who runs the tests."""
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         monkeypatch.delenv(name)
 
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """Tracebacks of what breaks on purpose are drawn for seconds."""
+    """Keep the log from the output: to draw the tracebacks of expected errors takes seconds."""
     with capture_logs():
         yield

@@ -42,7 +42,7 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
 
 @pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.stack)])
 def url_or_memory(request: pytest.FixtureRequest) -> str:
-    """Of a database; empty: in memory, which must not wait for a server."""
+    """The URL of a database; empty for the fake in memory, which starts no server."""
     return request.getfixturevalue("postgres_url") if request.param == "postgres" else ""
 
 

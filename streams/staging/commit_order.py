@@ -73,8 +73,8 @@ class CommitOrder:
         #: What is handled above positions, where there is anything; and where the last of it ended that came.
         self._ahead: dict[TP, Ahead] = {}
         self._ahead_to: dict[TP, int] = {}
-        #: To where positions have moved over that, while records from before there are still to be taken: a
-        #: lane that opens reads from its position on, and commits before it has taken all that was read.
+        #: The offsets to which positions have moved over that, until the lane has taken the records before
+        #: them. After opening, it has read those again, and may commit before it has taken them all.
         self._reached: dict[TP, int] = {}
         #: Partition numbers in which something has finished that was not looked at since.
         self._finished_in: set[int] = set()
@@ -126,7 +126,7 @@ class CommitOrder:
         """
         newest = self._newest.get(tp)
         if offset <= self._reached.get(tp, 0):
-            return  # the position is further
+            return  # the position is there already
         if newest is not None and not newest.in_commit:
             newest.next_offset = offset
         elif newest is not None and newest.ahead and self._is_held_up(tp):

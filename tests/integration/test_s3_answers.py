@@ -43,7 +43,7 @@ def error(status: int, code: str, asked: list[str]) -> Answer:
     ],
 )  # fmt: skip
 async def test_a_refusal_that_is_not_about_the_object_is_transient(status: int, code: str) -> None:
-    """And is not tried again here."""
+    """The client does not try it again: that is for the lane."""
     asked: list[str] = []
     async with s3_that(error(status, code, asked)) as blobs:
         with pytest.raises(BlobsUnavailable, match=rf"cannot read {NAME} in bucket gifts of http.*{code}"):

@@ -113,7 +113,7 @@ async def test_a_looped_message_that_fails_is_tried_as_any_other(fake: FakeWorld
 
 
 async def test_a_looped_dead_letter_says_its_place_and_holds_nothing(fake: FakeWorld) -> None:
-    """Nor does what nobody can read."""
+    """A looped message that nobody can read holds nothing up either."""
     work = await relayed(fake, partitions=1)
 
     def fail(number: int) -> None:

@@ -242,7 +242,7 @@ async def test_the_row_of_a_timer_outlives_its_ringing(fake: FakeWorld) -> None:
 
 
 async def test_a_timer_that_rings_late_names_its_object_at_once(fake: FakeWorld) -> None:
-    """Its row may be gone by then, and whoever reads the message may be long in coming."""
+    """The row of the object may be gone by then, and it may take long until the message is read."""
     work = Ringing(fake, after=DAY)
     await work.late(fake)
     late = fake.clock.now()
@@ -265,7 +265,7 @@ class Unannounced(JsonCodec[Any]):
 
 
 async def test_what_is_sent_on_or_awaits_its_schema_is_named(fake: FakeWorld) -> None:
-    """At once."""
+    """In the transaction that takes it, so that a crash after that loses no name."""
     parcels = await begun(fake, codecs=lambda kind, _: Unannounced(kind))
     astray, post = [await parcels.made("a", number, "x" * LARGE) for number in range(2)]
     waits = post._replace(headers=[*post.headers, ("schema-fingerprint", b"f" * 16)])

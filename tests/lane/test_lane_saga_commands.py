@@ -212,7 +212,7 @@ async def test_steps_are_skipped_and_done_and_sagas_called_off(
     assert not work.printer.printed
 
 
-#: What cannot be asked, and what is said of it.
+#: Commands that are refused, each with a part of the error.
 WRONG = {
     ("retry", "trip:e", *WHY): "trip:e is started: it waits for no operator",
     ("retry", "trip:z", *WHY): "there is no saga trip:z",

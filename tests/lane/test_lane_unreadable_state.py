@@ -37,7 +37,7 @@ async def goes_on(world: FakeWorld, work: Any, running: Running, keys: str = "bc
 
 @pytest.mark.parametrize("value", GARBAGE, ids=range(4))
 async def test_a_queue_that_cannot_be_read_stops_its_key(fake: FakeWorld, value: bytes) -> None:
-    """A timer harms none."""
+    """A timer that cannot be read stops no key."""
     work = await counter(fake)
     name = b"q" + queue_name(COUNT, b"a")
     await fake.post(kept(fake, LANE, name, value and time_key(0) + time_key(1) + value))

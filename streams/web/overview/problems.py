@@ -186,7 +186,7 @@ def _since(saga: NamedSaga) -> str:
 
 def _of_first(saga: NamedSaga | None, count: int, warned: Warned) -> Warned:
     """The warning with the only saga, or the oldest of several, and why it does not go on."""
-    if saga is None:  # it was counted, and has gone on since then
+    if saga is None:  # it has gone on since it was counted
         return warned
     why = shorten(saga.why, _WIDTH, placeholder=" …")
     if count > 1:

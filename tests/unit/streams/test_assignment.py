@@ -117,7 +117,7 @@ def test_of_two_claims_to_a_lane_the_newer_generation_wins() -> None:
 
 
 def test_a_topic_that_not_every_member_knows_waits() -> None:
-    """Each is told for whom."""
+    """Each member is told which others the topic waits for."""
     knowing = Member(partitions=4, lanes=2, topics=("old", "new"), url="http://a")
     ignorant = Member(partitions=4, lanes=2, topics=("old",), url="http://b")
     given = assign({"a": knowing, "b": ignorant}, 0)
@@ -209,7 +209,7 @@ def test_everyone_is_told_who_owns_what() -> None:
 def test_a_member_that_cannot_commit_gets_no_lanes_from_others(
     history: tuple[int, int, dict[str, Member]], unfit: set[str]
 ) -> None:
-    """And every lane has one owner, of those that can; their load is even."""
+    """Every lane has one owner among the members that can commit, and their load is even."""
     lanes, standbys, members = history
     members = {name: msgspec.structs.replace(each, unfit=name in unfit) for name, each in members.items()}
     given = assign(members, standbys)

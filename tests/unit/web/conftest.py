@@ -79,7 +79,7 @@ def both(two: Two) -> tuple[FakeWorker, FakeWorker]:
 
 @pytest.fixture
 def gated(both: tuple[FakeWorker, FakeWorker]) -> None:
-    """A handler stands at each lane, whose breaker opens at its first failure."""
+    """Each lane has a handler whose circuit breaker opens at the first failure."""
     for worker in both:
         for lane in worker.lanes:
             worker.gate(lane, minimum=1, failure_rate=0.1)
@@ -87,7 +87,7 @@ def gated(both: tuple[FakeWorker, FakeWorker]) -> None:
 
 @pytest.fixture
 def put(both: tuple[FakeWorker, FakeWorker]) -> Callable[..., str]:
-    """Writes a letter of a key to whoever has its lane; returns its id."""
+    """Put a dead letter of a key on the worker that has its lane; returns its id."""
     return lambda key, *of, **changes: owner_of(key, *both).put_letter(key, *of, **changes)
 
 

@@ -88,7 +88,7 @@ async def not_ready(browser):
 
 
 async def warned(browser):
-    """Of what it warns although it is ready."""
+    """The warnings of a worker that is ready all the same."""
     status, health = await browser.json("/health/ready")
     assert (status, health["reasons"]) == (200, [])
     assert health["status"] == ("degraded" if health["warnings"] else "ready")

@@ -258,7 +258,7 @@ class FakeWorker:
 
     @property
     def operations(self) -> list[Operation]:
-        """Those on letters that it was asked for."""
+        """The operations on dead letters that were requested of this worker."""
         return [decode_operation(post.value) for _, post in self.asked]
 
     def put_letter(self, key: str, i: int = 0, *, why: str = "no", **changes: Any) -> str:
@@ -349,7 +349,7 @@ def owner_of(key: str, *workers: FakeWorker) -> FakeWorker:
 
 
 def in_vain(error: Exception) -> Any:
-    """Asks another worker, and meets this error."""
+    """Stands for a question to another worker that fails with this error."""
 
     async def ask(*_: object) -> Any:
         raise error
@@ -487,7 +487,7 @@ class Browser:
         return answer
 
     async def ended(self, path: str) -> Any:
-        """What the job there has come to, once it runs no more."""
+        """The state of the job there when it has ended."""
 
         async def ends() -> bool:
             return (await self.found(path))["state"] != "running"
