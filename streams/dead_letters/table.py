@@ -21,7 +21,7 @@ from streams.dead_letters.row import (
     new_letter,
 )
 from streams.errors import text_of
-from streams.model.application import BoundRoute
+from streams.model.bound import BoundRoute
 from streams.model.envelope import CORRELATION, ID, rfc3339
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import Done, Operation, encode_done

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from streams.claims.claim import DATAREF
 from streams.errors import PermanentError, UnknownSchema, Unreadable
-from streams.model.application import BoundRoute
+from streams.model.bound import BoundRoute
 from streams.model.envelope import SOURCE, Envelope
 from streams.ports import Batch, Damaged, Record
 from streams.retry.waiting import Waiting

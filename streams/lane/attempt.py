@@ -22,7 +22,7 @@ import structlog
 from streams.errors import HandlerFailed, StoreFailed, TransientError, Undecodable, UnknownSchema
 from streams.lane.spans import LaneSpans
 from streams.logs import handling
-from streams.model.application import BoundHandler, BoundTable
+from streams.model.bound import BoundHandler, BoundTable
 from streams.model.codecs import decode_row
 from streams.model.row_keys import row_key
 from streams.ports import Clock

@@ -9,7 +9,7 @@ import structlog
 
 from streams.dead_letters.row import Letter, parse_id
 from streams.errors import PermanentError, Undecodable, UnknownSchema
-from streams.model.application import BoundHandler, BoundRoute, BoundTable
+from streams.model.bound import BoundHandler, BoundRoute, BoundTable
 from streams.model.codecs import decode_row
 from streams.model.envelope import RECORD_OVERHEAD, SOURCE, Envelope, rfc3339
 from streams.model.operations import (

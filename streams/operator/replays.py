@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from streams.dead_letters.row import Letter, LetterState
 from streams.errors import RowUnreadable
-from streams.model.application import BoundHandler
+from streams.model.bound import BoundHandler
 from streams.ports import Record
 from streams.retry.decisions import queues_of
 from streams.retry.queue import (

@@ -22,7 +22,7 @@ from streams.errors import (
     SchemaNeverAnnounced,
     UnknownSchema,
 )
-from streams.model.application import BoundHandler
+from streams.model.bound import BoundHandler
 from streams.model.envelope import rfc3339
 from streams.policy.breaker import BreakerState
 from streams.policy.retry import (

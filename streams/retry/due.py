@@ -12,7 +12,7 @@ from contextlib import closing
 import structlog
 
 from streams.errors import MessageExpired, PermanentError, RowUnreadable, UnknownSchema
-from streams.model.application import BoundHandler
+from streams.model.bound import BoundHandler
 from streams.model.envelope import Envelope
 from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason, WaitingQueue, handler_of, index_prefix

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from streams.errors import PermanentError, UnknownSchema
-from streams.model.application import BoundRoute
+from streams.model.bound import BoundRoute
 
 #: Between looks whether schemas have been announced, in seconds.
 LOOK = 1.0

@@ -11,7 +11,7 @@ import structlog
 
 from streams.dead_letters.table import DeadLetters
 from streams.errors import QueueFull, RowUnreadable, TooLarge, UnknownSchema
-from streams.model.application import BoundHandler
+from streams.model.bound import BoundHandler
 from streams.model.envelope import FINGERPRINT, RECORD_OVERHEAD
 from streams.policy.breaker import BreakerState
 from streams.retry.gate import HandlerGate

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from streams.errors import PermanentError, UnknownSchema
-from streams.model.application import BoundHandler, BoundRoute
+from streams.model.bound import BoundHandler, BoundRoute
 from streams.model.envelope import Envelope
 from streams.model.operations import Command
 from streams.policy.breaker import NO_PERMIT

@@ -9,7 +9,7 @@ import structlog
 
 from streams.claims.claim import VALUE, with_claim
 from streams.errors import TooLarge, Unencodable, WiringError
-from streams.model.application import BoundHandler, BoundMessage, BoundTable
+from streams.model.bound import BoundHandler, BoundMessage, BoundTable
 from streams.model.codecs import encode_row
 from streams.model.envelope import (
     CAUSATION,

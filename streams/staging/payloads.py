@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import DATAREF, PREFIX, BadReference, Claim, claim_in
 from streams.errors import BlobsUnavailable, KeyMismatch, MissingHeader, TooLarge
-from streams.model.application import BoundRoute
+from streams.model.bound import BoundRoute
 from streams.model.envelope import Envelope
 from streams.model.layout import CLAIMS
 from streams.model.message import Message

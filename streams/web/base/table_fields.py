@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from streams.errors import Undecodable, UnknownSchema
-from streams.model.application import Application, BoundTable
+from streams.model.application import Application
+from streams.model.bound import BoundTable
 from streams.model.codecs import FINGERPRINT_SIZE, decode_row
 from streams.model.envelope import rfc3339
 from streams.model.layout import CLAIMS, INBOX, LANE
