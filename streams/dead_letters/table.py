@@ -90,8 +90,7 @@ class DeadLetters:
         name, tries = arrival.handler.name, arrival.attempts
         self.write(arrival.entry, arrival.route, arrival.record, error, name, now, tries, holds=holds)
         if arrival.inbox_key is not None:
-            mark = inbox_entry(arrival.inbox_key, int(now * 1000), b"dead letter")
-            self.staging.put(arrival.entry, [mark])
+            arrival.entry.ids.append(inbox_entry(arrival.inbox_key, int(now * 1000), b"dead letter"))
 
     @staticmethod
     def mirror(arrival: Arrival, error: Exception, tier: int, due: float) -> None:

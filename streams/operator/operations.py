@@ -102,7 +102,7 @@ class Operations:
     def _mark_done(self, entry: Entry, pending: PendingOperation, result: str, now: float) -> None:
         """The operation is settled, and never again."""
         self._staging.counters.operations += 1
-        self._staging.put(entry, [inbox_entry(pending.inbox_key, int(now * 1000), result.encode()[:200])])
+        entry.ids.append(inbox_entry(pending.inbox_key, int(now * 1000), result.encode()[:200]))
 
     def _log_operation(
         self,

@@ -125,12 +125,12 @@ class Waiting:
         changes = [set_queue(name_in(local), after)]
         if not is_head or is_dead:
             changes.append(set_message(name_in(local), number, message))
-        if arrival.inbox_key is not None and not is_dead:  # a dead letter has its own entry
-            changes.append(inbox_entry(arrival.inbox_key, int(now * 1000), b"waits"))
         why_not = self._full(arrival.handler, reason, queue, after) or self.too_large(changes)
         if why_not is not None and not is_head:
             return why_not
         self.staging.put(arrival.entry, changes)
+        if arrival.inbox_key is not None and not is_dead:  # a dead letter has its own entry
+            arrival.entry.ids.append(inbox_entry(arrival.inbox_key, int(now * 1000), b"waits"))
         gate.add(local)
         if is_head:
             gate.running.discard(local)

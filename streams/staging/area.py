@@ -29,6 +29,7 @@ class StagingArea:
         refusals: messages that the broker refuses, over all its openings.
         order: the entries that are not committed, and which of them may be.
         unreadable: stored rows that cannot be read.
+        claimed: local keys of the inbox for messages that were taken and are not committed.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class StagingArea:
         ids_bytes = min(IDS_BYTES, options.max_message_bytes // 2)
         self.order = CommitOrder(app.layout, ids_bytes, options.max_ahead)
         self.unreadable = UnreadableRows()
+        self.claimed: set[bytes] = set()
         self._bucket = "" if app.claims is None else app.claims.bucket
         self._rows: dict[str, dict[bytes, Change]] = {}
         #: The newest changes before those of a trial, while there is one: see `begin_trial`.
@@ -65,7 +67,7 @@ class StagingArea:
         return iter(self._rows.get(table, {}).items())
 
     def __len__(self) -> int:
-        return sum(map(len, self._rows.values()))
+        return len(self.claimed) + sum(map(len, self._rows.values()))
 
     # -- stage ------------------------------------------------------------------------------------------
 
@@ -80,11 +82,11 @@ class StagingArea:
         """Add changes to an entry, and let later reads see them."""
         prefix = entry.prefix
         for change in changes:
-            local = prefix + change.key
+            local = change.local = prefix + change.key
             if self._before is not None:
                 self._before.append((local, change.table, self.get(change.table, local)))
             self.show(local, change)
-            entry.changes.append((local, change))
+            entry.changes.append(change)
 
     def append(
         self,
@@ -167,6 +169,9 @@ class StagingArea:
 
     def forget(self, staged: Staged) -> None:
         """Drop the staged rows of a transaction that the store has now, where no newer change has come."""
+        for prefix, pairs in staged.ids.items():
+            for key, _ in pairs:
+                self.claimed.discard(prefix + key)
         for table, changes in staged.changes.items():
             rows = self._rows.get(table, {})  # source positions are staged, but never read back
             for key, change in changes.items():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from streams.model.layout import INBOX, Layout
 from streams.ports import TP, Headers, Outgoing, Write
-from streams.staging.changes import IDS_BYTES, Change, Writes, pack_ids
+from streams.staging.changes import IDS_BYTES, Change, Pair, Writes, pack_ids
 from streams.staging.entry import Entry
 from streams.staging.keys import PARTITION
 
@@ -26,6 +26,7 @@ class Staged:
         records: what it sends, by partition.
         offsets: the positions of sources.
         changes: what the store is to write after it, by table and local key.
+        ids: entries of the inbox, by the prefix of their partition in local keys.
         messages: how many entries it has.
         handled: the same, with the messages that were handled in them.
         last: the entry that was added last.
@@ -34,6 +35,7 @@ class Staged:
     records: dict[TP, list[Outgoing]] = field(default_factory=dict)
     offsets: dict[TP, int] = field(default_factory=dict)
     changes: dict[str, dict[bytes, Change]] = field(default_factory=dict)
+    ids: dict[bytes, list[Pair]] = field(default_factory=dict)
     messages: int = 0
     handled: int = 0
     last: Entry | None = None
@@ -41,11 +43,16 @@ class Staged:
     def add(self, entry: Entry) -> None:
         """Add what an entry decided."""
         records = self.records
-        for local, change in entry.changes:
+        for change in entry.changes:
             changes = self.changes.get(change.table)
             if changes is None:
                 changes = self.changes[change.table] = {}
-            changes[local] = change
+            changes[change.local] = change
+        if entry.ids:
+            pairs = self.ids.get(entry.prefix)
+            if pairs is None:
+                pairs = self.ids[entry.prefix] = []
+            pairs += entry.ids
         for tp, outgoing in entry.sends:
             queue = records.get(tp)
             if queue is None:
@@ -70,9 +77,6 @@ class Changelogs:
 
     def add(self, table: str, changes: Mapping[bytes, Change], records: dict[TP, list[Outgoing]]) -> None:
         """Add the changelog records of a table's changes."""
-        if table == INBOX:
-            self._log_ids(changes, records)
-            return
         queues: dict[bytes, list[Outgoing]] = {}
         for local, change in changes.items():
             queue = queues.get(local[:PARTITION])
@@ -80,11 +84,9 @@ class Changelogs:
                 queue = queues[local[:PARTITION]] = records[self._partition(table, local[:PARTITION])] = []
             queue.append(_outgoing((change.key, change.value, NO_HEADERS)))
 
-    def _log_ids(self, changes: Mapping[bytes, Change], records: dict[TP, list[Outgoing]]) -> None:
-        entries: dict[bytes, list[tuple[bytes, bytes]]] = {}
-        for local, change in changes.items():
-            entries.setdefault(local[:PARTITION], []).append((change.key, change.value or b""))
-        for prefix, pairs in entries.items():
+    def add_ids(self, ids: Mapping[bytes, list[Pair]], records: dict[TP, list[Outgoing]]) -> None:
+        """Add those of entries of the inbox, by the prefix of their partition."""
+        for prefix, pairs in ids.items():
             records[self._partition(INBOX, prefix)] = [
                 Outgoing(None, value, NO_HEADERS) for value in pack_ids(pairs, self._ids_bytes)
             ]
@@ -97,7 +99,11 @@ class Changelogs:
         return tp
 
 
-def writes_of(staged: Staged, writes: Writes) -> Iterator[Write]:
+def writes_of(staged: Staged, writes: Writes) -> list[Write]:
     """The store's writes for a committed transaction, made as recovery would make them."""
+    made: list[Write] = []
     for table, changes in staged.changes.items():
-        yield from writes.local(table, [(key, change.value) for key, change in changes.items()])
+        made += writes.local(table, [(key, change.value) for key, change in changes.items()])
+    for prefix, pairs in staged.ids.items():
+        made += writes.ids(prefix, pairs)
+    return made

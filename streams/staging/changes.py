@@ -25,7 +25,6 @@ from streams.staging.keys import (
     TIME,
     TIMER,
     WAITING,
-    after_time,
     prefix_of,
     split_local_lane_key,
     time_in,
@@ -63,13 +62,22 @@ _encode_ids = msgspec.msgpack.Encoder().encode
 _decode_ids = msgspec.msgpack.Decoder(list[Pair]).decode
 
 
-class Change(msgspec.Struct, frozen=True):
-    """One changelog record to be: `value` None deletes. `row` is the decoded value, kept for later reads."""
+class Change:
+    """One changelog record to be: `value` None deletes.
 
-    table: str
-    key: bytes
-    value: bytes | None
-    row: Any = None
+    Attributes:
+        row: the decoded value, kept for later reads.
+        local: its local key, once it is staged.
+    """
+
+    __slots__ = ("key", "local", "row", "table", "value")
+
+    def __init__(self, table: str, key: bytes, value: bytes | None, row: Any = None) -> None:
+        self.table = table
+        self.key = key
+        self.value = value
+        self.row = row
+        self.local = b""
 
 
 def pack_ids(entries: Iterable[Pair], at_once: int = IDS_BYTES) -> Iterator[bytes]:
@@ -124,18 +132,17 @@ class Writes:
         prefix = prefix_of(partition)
         if table == INBOX:
             try:
-                records = [pair for _, value in records if value is not None for pair in _decode_ids(value)]
+                pairs = [pair for _, value in records if value is not None for pair in _decode_ids(value)]
             except ValueError as error:  # what has been handled is not known then
                 raise ChangelogDamaged(
                     f"a record of the changelog of the inbox, partition {partition}, cannot be read: {error}."
                     ' See docs/operating.md, "A changelog is damaged".'
                 ) from error
+            return iter(self.ids(prefix, pairs))
         return self.local(table, [(prefix + key, value) for key, value in records])
 
     def local(self, table: str, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
         """The writes for changes whose keys are local already."""
-        if table == INBOX:
-            return self._inbox(changes)
         if table == LANE:
             return (write for key, value in changes for write in self._lane(key, value))
         if table == DEAD_LETTERS:
@@ -146,11 +153,16 @@ class Writes:
             writes += [_write((CHANGED, mark + write[1], b"")) for write in writes]
         return iter(writes)
 
-    def _inbox(self, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
-        for key, value in changes:
-            if value is not None:
-                table = self.inbox_table(time_in(value))
-                yield _write((table, key, after_time(value)))
+    def ids(self, prefix: bytes, pairs: Iterable[Pair]) -> list[Write]:
+        """The writes for entries of the inbox; `prefix` is that of their partition in local keys."""
+        writes: list[Write] = []
+        table, last = "", b""
+        for key, value in pairs:
+            time = value[:TIME]
+            if time != last:  # many have the same
+                table, last = self.inbox_table(time_in(time)), time
+            writes.append(_write((table, prefix + key, value[TIME:])))
+        return writes
 
     def _letters(self, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
         mark = self._marks.get(DEAD_LETTERS)

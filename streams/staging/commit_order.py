@@ -220,6 +220,7 @@ class CommitOrder:
             changes[prefix_of(self._layout.home_of(tp.partition)) + key] = Change(LANE, key, value)
         for table, changes in staged.changes.items():
             self._changelogs.add(table, changes, staged.records)
+        self._changelogs.add_ids(staged.ids, staged.records)
         return staged
 
     def _reach(self, staged: Staged, tp: TP) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any
 
 from streams.ports import TP, Outgoing, Record
 from streams.records.writing import PackedHeaders
-from streams.staging.changes import Change
+from streams.staging.changes import Change, Pair
 from streams.staging.keys import prefix_of
 from streams.staging.loops import Sent
 
@@ -39,6 +39,7 @@ class Entry:
         "counted",
         "done",
         "head",
+        "ids",
         "in_commit",
         "key",
         "looped",
@@ -83,8 +84,9 @@ class Entry:
         self.timestamp = 0
         #: Bytes that its sequence counts for it.
         self.counted = 0
-        #: Each with its local key, which several steps need.
-        self.changes: list[tuple[bytes, Change]] = []
+        self.changes: list[Change] = []
+        #: Its entries of the inbox: with each key the time, in milliseconds, and a note.
+        self.ids: list[Pair] = []
         self.sends: list[tuple[TP, Outgoing]] = []
         #: Those of them that its lane may handle before it has read them, until it has tried.
         self.looped: list[Sent] | None = None
@@ -102,8 +104,10 @@ class Entry:
     def weight(self) -> int:
         """Bytes that it and what it decided take in memory, about."""
         size = self.size + ENTRY_BYTES
-        for local, change in self.changes:
-            size += CHANGE_BYTES + len(local) + len(change.value or b"")
+        for change in self.changes:
+            size += CHANGE_BYTES + len(change.local) + len(change.value or b"")
+        for key, value in self.ids:
+            size += CHANGE_BYTES + len(key) + len(value)
         for _, outgoing in self.sends:
             size += SEND_BYTES + len(outgoing.key or b"") + len(outgoing.value or b"")
             size += _headers_size(outgoing.headers)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 from streams.errors import SettingsError
-from streams.model.layout import INBOX
 from streams.ports import Store
 from streams.staging.area import StagingArea
-from streams.staging.changes import Change, Writes
+from streams.staging.changes import Pair, Writes
+from streams.staging.keys import time_key
 from streams.units import DAY
 
 #: Buckets are this much shorter than the retention: an id is kept at least its retention, at most 1.5 times.
@@ -34,9 +34,9 @@ def check_retention(*, inbox: float, dead_letters: float, longest_retry: float) 
         )
 
 
-def inbox_entry(key: bytes, now_ms: int, note: bytes) -> Change:
-    """The change that marks a message as handled; `note` is the outcome's, for people."""
-    return Change(INBOX, key, now_ms.to_bytes(8, "big") + note)
+def inbox_entry(key: bytes, now_ms: int, note: bytes) -> Pair:
+    """The entry that marks a message as handled, for `Entry.ids`; `note` is the outcome's, for people."""
+    return key, time_key(now_ms) + note
 
 
 def source_prefix(handler: bytes, source: bytes) -> bytes:
@@ -70,12 +70,12 @@ class Inbox:
         """Tell which messages are new, by their inbox keys, and mark these, so that none is new again.
         `prefix` is that of their partition in local keys.
         """
-        local = [prefix + key for key in keys]
+        local, claimed = [prefix + key for key in keys], staging.claimed
         new = []
-        for key, own, seen in zip(keys, local, self.seen(local, now), strict=True):
-            is_new = not seen and staging.get(INBOX, own) is None
+        for own, seen in zip(local, self.seen(local, now), strict=True):
+            is_new = not seen and own not in claimed
             if is_new:
-                staging.show(own, Change(INBOX, key, b""))
+                claimed.add(own)
             new.append(is_new)
         return new
 

@@ -35,7 +35,7 @@ from streams.ports import TP, Outgoing
 from streams.records.writing import PackedHeaders, sized
 from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival
-from streams.staging.changes import Change
+from streams.staging.changes import Change, Pair
 from streams.staging.entry import Entry
 from streams.staging.inbox import inbox_entry
 from streams.staging.loops import Loops, Sent
@@ -128,14 +128,16 @@ class Outcomes:
         for change in changes:
             if (size := len(change.key) + len(change.value or b"")) > self._limit:
                 raise self._too_large(handler, f"a row of {change.table}", size)
+        ids: list[Pair] = []
         if inbox_key is not None:
-            changes.append(inbox_entry(inbox_key, int(now * 1000), outcome.note.encode()[:200]))
+            ids = [inbox_entry(inbox_key, int(now * 1000), outcome.note.encode()[:200])]
         if uploads:
-            return Prepared(changes, sends, uploads)
+            return Prepared(changes, ids, sends, uploads)
         if sent := self._own(sends, len(entry.sends)):
             entry.looped = [*(entry.looped or ()), *sent]
         self.staging.put(entry, changes)
-        entry.sends.extend(sends)
+        entry.ids += ids
+        entry.sends += sends
         return None
 
     def _warn_unheard(self, handler: BoundHandler, message: Message) -> None:
@@ -173,7 +175,8 @@ class Outcomes:
         names = [reference(upload.claim.name, upload.needed) for upload in prepared.uploads]
         staged = [(name, self.staging.get(CLAIMS, entry.prefix + name.key)) for name in names]
         self.staging.put(entry, [*prepared.changes, *names])
-        entry.sends.extend(prepared.sends)
+        entry.ids += prepared.ids
+        entry.sends += prepared.sends
         self._own(prepared.sends, 0)  # only now: after an upload that fails the handler decides anew
         return [name for name, change in staged if change is not None and change.value is None]
 

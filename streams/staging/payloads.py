@@ -20,7 +20,7 @@ from streams.model.message import Message
 from streams.model.row_keys import MAX_KEY_BYTES
 from streams.ports import TP, Outgoing, Record
 from streams.staging.arrival import Arrival
-from streams.staging.changes import Change
+from streams.staging.changes import Change, Pair
 
 
 class NeedsUpload(Exception):
@@ -49,6 +49,7 @@ class Prepared(NamedTuple):
     """An outcome, encoded and checked, which may be staged once its payloads are written."""
 
     changes: list[Change]
+    ids: list[Pair]
     sends: list[tuple[TP, Outgoing]]
     uploads: tuple[Upload, ...]
 
