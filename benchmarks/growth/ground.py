@@ -121,7 +121,7 @@ class GrowthGround:
         (handler,) = self.app.routes[self.topic].handlers
         retention = self.app.lane_options.inbox_retention
         inbox = Inbox(MemoryStores().open(0), Writes(bucket_length(retention)), retention)
-        value = inbox_entry(b"", int(time.time() * 1000), b"").value or b""
+        _, value = inbox_entry(b"", int(time.time() * 1000), b"")
         for partition in range(self.layout.partitions):
             mine = range(partition, number, self.layout.partitions)
             entries = ((inbox.key(handler.name_bytes, _CLIENT, b"before-%d" % i), value) for i in mine)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from streams.claims.claim import DATAREF
 from streams.errors import PermanentError, UnknownSchema, Unreadable
-from streams.model.bound import BoundRoute
+from streams.model.bound import BoundHandler, BoundRoute
 from streams.model.envelope import SOURCE, Envelope
 from streams.ports import Batch, Damaged, Record
 from streams.retry.waiting import Waiting
@@ -36,39 +36,39 @@ class MessageAdmission:
         """Take records in order, while there is room for those that run in the background. Returns what is
         to be dispatched, and how many records were taken. `now` in epoch seconds.
         """
-        records = batch.records
-        route = self._app.routes[batch.tp.topic]
+        tp, records, end = batch
+        topic, partition = tp
+        route = self._app.routes[topic]
         self._free = room
         most = min(len(records), room) if route.is_async else len(records)
+        home = self._app.layout.home_of(partition)
         arrivals: list[Arrival] = []
-        taken = 0
-        while taken < most and self._take(batch, taken, route, arrivals, now):
-            taken += 1
+        for taken in range(most):
+            record = records[taken]
+            next_offset = records[taken + 1].offset if taken + 1 < len(records) else end
+            entry = Entry(home, tp, next_offset, size_of(record), record.key or b"", record.offset)
+            entry.timestamp = record.timestamp
+            if home != partition:
+                self._take_from_added(entry, route, record, now)
+            elif not self._take(entry, route, record, arrivals, now):
+                most = taken
+                break
         if route.inbox:
-            self._check_inbox(batch.tp.partition, arrivals, now)
-        return arrivals, taken
+            self._check_inbox(partition, arrivals, now)
+        return arrivals, most
 
     def _take(
-        self, batch: Batch, number: int, route: BoundRoute, arrivals: list[Arrival], now: float
+        self, entry: Entry, route: BoundRoute, record: Record, arrivals: list[Arrival], now: float
     ) -> bool:
         """Give a record its place in the order; False when its payload is to be fetched, and it has to wait
         for others.
         """
-        record = batch.records[number]
-        after = number + 1
-        next_offset = batch.next_offset if after == len(batch.records) else batch.records[after].offset
-        partition = self._app.layout.home_of(batch.tp.partition)
-        entry = Entry(partition, batch.tp, next_offset, size_of(record), record.key or b"", record.offset)
-        entry.timestamp = record.timestamp
-        if partition != batch.tp.partition:
-            self._take_from_added(entry, route, record, now)
-            return True
         try:
             if self.staging.refusals and (refused := self.staging.refusals.of(entry)) is not None:
                 raise refused
             envelope = checked(record)
-            home = self._app.layout.partition_of(record.key or b"") if route.outside else record.partition
-            if home != record.partition:
+            home = self._app.layout.partition_of(entry.key or b"") if route.outside else entry.partition
+            if home != entry.partition:
                 self.staging.forward(entry, record, home, now)
                 entry.done = True
             elif not record.value and envelope.headers.get(DATAREF) is not None:
@@ -122,18 +122,18 @@ class MessageAdmission:
 
         The inbox record is committed with what a handler decides.
         """
-        pairs = [
-            (arrival, handler, self._inbox.key(handler.name_bytes, source, arrival.envelope.id_bytes))
-            for arrival in arrivals
-            for source in (arrival.envelope.headers.get(SOURCE) or b"",)
-            for handler in arrival.route.handlers
-        ]
-        keys = [key for _, _, key in pairs]
-        new = self._inbox.take(self.staging, prefix_of(partition), keys, now)
+        keys: list[bytes] = []
         for arrival in arrivals:
-            arrival.handlers = ()
-        for (arrival, handler, key), is_new in zip(pairs, new, strict=True):
-            if is_new:
-                arrival.handlers = (*arrival.handlers, (handler, key))
-            else:
-                self.staging.counters.duplicates += 1
+            source, own_id = arrival.envelope.headers.get(SOURCE) or b"", arrival.envelope.id_bytes
+            keys += [self._inbox.key(each.name_bytes, source, own_id) for each in arrival.route.handlers]
+        new = self._inbox.take(self.staging, prefix_of(partition), keys, now)
+        at = 0
+        for arrival in arrivals:
+            handlers: list[tuple[BoundHandler, bytes | None]] = []
+            for handler in arrival.route.handlers:
+                if new[at]:
+                    handlers.append((handler, keys[at]))
+                else:
+                    self.staging.counters.duplicates += 1
+                at += 1
+            arrival.handlers = handlers

@@ -197,7 +197,7 @@ def call(staging: StagingArea, arrival: Arrival, handler: BoundHandler) -> Any:
     """
     rows: list[Any] = []
     if handler.rows:
-        base = arrival.entry.prefix + row_key(arrival.record.key or b"")
+        base = arrival.entry.prefix + row_key(arrival.key)
         for _, table, subkey, any_row in handler.rows:
             if any_row:
                 rows.append(partial(_read_sub, staging, table, base))
@@ -252,7 +252,7 @@ class Turns:
             "handler_held_loop",
             handler=handler,
             seconds=round(seconds, 3),
-            key_bytes=len(arrival.record.key or b""),
+            key_bytes=len(arrival.key),
             message_bytes=len(arrival.record.value or b""),
             action="nothing else of the worker ran meanwhile: split its work over several messages",
         )

@@ -67,7 +67,7 @@ class Dispatch:
 
     def dispatch(self, arrival: Arrival, now: float) -> None:
         """Run a message, or let it wait for its key. Raises HandlerFailed."""
-        key = arrival.record.key or b""
+        key = arrival.key
         if key in self._in_flight:
             self._in_flight[key].append(arrival)
             return

@@ -11,6 +11,7 @@ import uuid_utils
 
 from streams.errors import HeaderTooLong, MissingHeader, PermanentError, Unreadable
 from streams.ports import Damaged, Headers, Record
+from streams.records.writing import header_bytes, sized
 
 ID = "ce_id"
 TYPE = "ce_type"
@@ -46,6 +47,11 @@ _MAX_TRACESTATE = 512
 _MAX_TIME = 64
 
 _SPEC = (SPEC_VERSION, b"1.0")
+#: The same and the name behind it, as records have them; and other names.
+_PACKED_SPEC = header_bytes(*_SPEC) + sized(CORRELATION.encode())
+_PACKED_CAUSATION, _PACKED_STATE, _PACKED_TRACE = (
+    sized(name.encode()) for name in (CAUSATION, TRACESTATE, TRACEPARENT)
+)
 #: What a batch takes before its records, in bytes.
 _BATCH = 61
 
@@ -140,19 +146,59 @@ class Envelope:
         except ValueError:
             return None
 
-    def caused(self, traceparent: bytes | None = None) -> list[tuple[str, bytes]]:
+    def caused(self, traceparent: bytes | None = None) -> Caused:
         """The headers that every message sent in answer to this one shares. `traceparent` is that of the span
         which sends it; None: it is passed on as it came, so that a caller's trace is not cut.
         """
         get = self.headers.get
-        headers = [_SPEC, (CORRELATION, get(CORRELATION) or self.id_bytes), (CAUSATION, self.id_bytes)]
         trace = get(TRACEPARENT) if traceparent is None else traceparent
-        if trace is not None and len(trace) <= _MAX_TRACEPARENT:
-            state = get(TRACESTATE)
-            if state is not None and len(state) <= _MAX_TRACESTATE:
-                headers.append((TRACESTATE, state))
-            headers.append((TRACEPARENT, trace))
+        if trace is not None and len(trace) > _MAX_TRACEPARENT:
+            trace = None
+        state = None if trace is None else get(TRACESTATE)
+        if state is not None and len(state) > _MAX_TRACESTATE:
+            state = None
+        return Caused(get(CORRELATION) or self.id_bytes, self.id_bytes, trace, state)
+
+
+class Caused:
+    """The headers that all messages share which have one cause.
+
+    Attributes:
+        number, size: how many they are, and how many bytes of them come from outside.
+    """
+
+    __slots__ = ("_causation", "_correlation", "_packed", "_state", "_trace", "number", "size")
+
+    def __init__(
+        self, correlation: bytes, causation: bytes, trace: bytes | None, state: bytes | None
+    ) -> None:
+        self._correlation = correlation
+        self._causation = causation
+        self._trace = trace
+        self._state = state
+        self._packed = b""
+        self.number = 3 + (trace is not None) + (state is not None)
+        self.size = len(correlation) + len(causation) + len(trace or b"") + len(state or b"")
+
+    def pairs(self) -> list[tuple[str, bytes]]:
+        """Each with its name."""
+        headers = [_SPEC, (CORRELATION, self._correlation), (CAUSATION, self._causation)]
+        if self._state is not None:
+            headers.append((TRACESTATE, self._state))
+        if self._trace is not None:
+            headers.append((TRACEPARENT, self._trace))
         return headers
+
+    def packed(self) -> bytes:
+        """The same as Kafka's records have them."""
+        if not self._packed:
+            parts = [_PACKED_SPEC, sized(self._correlation), _PACKED_CAUSATION, sized(self._causation)]
+            if self._state is not None:
+                parts += (_PACKED_STATE, sized(self._state))
+            if self._trace is not None:
+                parts += (_PACKED_TRACE, sized(self._trace))
+            self._packed = b"".join(parts)
+        return self._packed
 
 
 def _no_id(record: Record) -> PermanentError:

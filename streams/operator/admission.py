@@ -96,7 +96,7 @@ class OperationAdmission:
             operation, envelope.id_bytes, inbox_key, self._operations.perform
         )
         if not isinstance(operation, HandlerOperation):  # that is about all keys
-            entry.key = arrival.record.key or b""
+            entry.key = arrival.key
         return arrival
 
     def _understood(self, record: Record) -> Command:

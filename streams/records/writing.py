@@ -45,8 +45,9 @@ def header_bytes(name: str, value: bytes | None) -> bytes:
 class PackedHeaders:
     """Headers as they are written, after their number; a sequence of names with values for who looks."""
 
-    def __init__(self, number: int, data: bytes) -> None:
-        self.data = _varint(number) + data
+    def __init__(self, number: int, parts: Sequence[bytes]) -> None:
+        """`parts` are one after the other those headers, of which there are so many."""
+        self.data = _varint(number) + b"".join(parts)
 
     def __len__(self) -> int:
         return len(read_headers(self.data, 0, len(self.data)))

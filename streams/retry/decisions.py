@@ -79,7 +79,7 @@ def queues_of(arrival: Arrival, handler: BoundHandler) -> tuple[bytes, bytes]:
     """The local keys of the queues in which a message may wait: of its message key alone, and of its ordering
     key. Both are one where the handler orders by nothing else, or the message cannot be read yet.
     """
-    prefix, name, key = arrival.entry.prefix, handler.name_bytes, arrival.record.key or b""
+    prefix, name, key = arrival.entry.prefix, handler.name_bytes, arrival.key
     order = b""
     if handler.order_by is not None and arrival.message is not None:
         try:

@@ -158,7 +158,7 @@ class HandlerGate:
         a delay in seconds.
         """
         text = f"{type(error).__name__}: {text_of(error)}"
-        key = arrival.record.key or b""
+        key = arrival.key
         self.failures.append(Failure(now, key, error_text(error), decision))
         if self.measures is not None:
             self.measures.failures[kind, decision] += 1

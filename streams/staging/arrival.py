@@ -61,6 +61,7 @@ class Arrival:
         "error",
         "handlers",
         "is_replay",
+        "key",
         "message",
         "number",
         "operation",
@@ -86,6 +87,7 @@ class Arrival:
         self.entry = entry
         self.route = route
         self.record = record
+        self.key = record.key or b""
         self.envelope = envelope
         #: None while its payload has not been fetched, and of what no handler may see.
         self.message = message
@@ -136,7 +138,7 @@ class Arrival:
 
     def log_ids(self) -> dict[str, str]:
         """The ids that name the message in the log; see `streams.logs`."""
-        key = (self.record.key or b"").decode("utf-8", "replace")
+        key = self.key.decode("utf-8", "replace")
         ids = {
             "message_id": self.envelope.id,
             "correlation_id": self.envelope.correlation_id,

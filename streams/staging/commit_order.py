@@ -7,7 +7,7 @@ earlier one. Other keys, and other partition numbers, do not wait (docs/adr/0044
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 from streams.model.layout import LANE, Layout
 from streams.ports import TP, Batch
@@ -209,8 +209,7 @@ class CommitOrder:
             staged.changes[LANE], self._first = self._first, {}
         self._oldest_in_commit = self._oldest_head()
         before = self.backlog_bytes
-        for entry in self._finished(staged, limit, max_bytes):
-            staged.add(entry)
+        self._add_finished(staged, limit, max_bytes)
         self.backlog -= staged.messages
         self.in_commit, self.in_commit_bytes = staged.messages, before - self.backlog_bytes
         for tp, offset in staged.offsets.items():
@@ -257,7 +256,7 @@ class CommitOrder:
         """Their bytes."""
         return self.backlog_bytes + self.in_commit_bytes
 
-    def _finished(self, staged: Staged, limit: int, max_bytes: int) -> Iterator[Entry]:
+    def _add_finished(self, staged: Staged, limit: int, max_bytes: int) -> None:
         for partition in list(self._queues):
             if limit <= 0 or max_bytes <= 0:
                 return
@@ -267,14 +266,14 @@ class CommitOrder:
                 limit -= entry.messages
                 max_bytes -= entry.counted
                 self.backlog_bytes -= entry.counted
-                yield entry
+                staged.add(entry)
             if queue and partition in self._finished_in:
                 free = self._free(staged, partition, limit, max_bytes)
                 for entry in free:
                     limit -= entry.messages
                     max_bytes -= entry.counted
                     self.backlog_bytes -= entry.counted
-                    yield entry
+                    staged.add(entry)
 
     def _free(self, staged: Staged, partition: int, limit: int, max_bytes: int) -> list[Entry]:
         """Take out what nothing of its key holds up, from behind what holds up the partition number."""

@@ -13,7 +13,6 @@ Times are epoch milliseconds, numbers big-endian, so that bytes sort as they do.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 from streams.ports import TP
@@ -45,10 +44,12 @@ class QueueEntry(NamedTuple):
     local_name: bytes
 
 
-@cache
+_PREFIXES = [number.to_bytes(PARTITION, "big") for number in range(1024)]
+
+
 def prefix_of(partition: int) -> bytes:
     """The prefix of a partition's local keys: its rows lie together."""
-    return partition.to_bytes(PARTITION, "big")
+    return _PREFIXES[partition] if 0 <= partition < 1024 else partition.to_bytes(PARTITION, "big")
 
 
 def store_key(partition: int, key: bytes) -> bytes:

@@ -12,17 +12,13 @@ from streams.errors import TooLarge, Unencodable, WiringError
 from streams.model.bound import BoundHandler, BoundMessage, BoundTable
 from streams.model.codecs import encode_row
 from streams.model.envelope import (
-    CAUSATION,
-    CORRELATION,
     EXPIRY,
     ID,
     RECORD_OVERHEAD,
-    SPEC_VERSION,
     SUBJECT,
     TIME,
-    TRACEPARENT,
-    TRACESTATE,
     WITHIN,
+    Caused,
     derived_id,
     headers_size,
     rfc3339,
@@ -32,7 +28,7 @@ from streams.model.message import Message
 from streams.model.outcome import Outcome
 from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing
-from streams.records.writing import PackedHeaders, sized
+from streams.records.writing import PackedHeaders, header_bytes, sized
 from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival
 from streams.staging.changes import Change, Pair
@@ -46,8 +42,6 @@ log = structlog.get_logger(__name__)
 
 #: Names of headers as they are written.
 _ID, _SUBJECT, _TIME = (sized(name.encode()) for name in (ID, SUBJECT, TIME))
-_CAUSED = (SPEC_VERSION, CORRELATION, CAUSATION, TRACESTATE, TRACEPARENT, EXPIRY, WITHIN)
-_NAMES = {name: sized(name.encode()) for name in _CAUSED}
 #: What a text that is no Unicode, or a time that is none, leads to.
 _NOT_DATA = (ArithmeticError, ValueError, OSError)
 
@@ -97,7 +91,7 @@ class Outcomes:
         now: float,
         uploads: Uploads,
     ) -> Prepared | None:
-        entry, key = arrival.entry, arrival.record.key or b""
+        entry, key = arrival.entry, arrival.key
         changes: list[Change] = []
         for parameter, row in outcome.rows.items():
             changes += self._of(handler, parameter, row, arrival)
@@ -183,7 +177,7 @@ class Outcomes:
     def _of(self, handler: BoundHandler, name: str, row: Any, arrival: Arrival) -> Sequence[Change]:
         """Return the changes that an outcome makes under the name of a row."""
         table, subkey, any_row = handler.table_of(name)
-        key = arrival.record.key or b""
+        key = arrival.key
         if any_row:
             base = row_key(key)
             return [self._change(table, base + sub.encode(), one) for sub, one in row.items()]
@@ -205,7 +199,7 @@ class Outcomes:
         handler: BoundHandler,
         message: Any,
         arrival: Arrival,
-        caused: Sequence[tuple[str, bytes]],
+        caused: Caused,
         index: int,
         now: float,
         uploads: Uploads,
@@ -220,24 +214,25 @@ class Outcomes:
         key = message.key.encode()
         value = bound.codec.encode(message)
         own_id = derived_id(arrival.envelope.identity, handler.name_bytes, index)
-        more = list(caused)
+        more: list[tuple[str, bytes]] = []
         if bound.expires and (until := getattr(message, bound.expires)):
             more.append((EXPIRY, rfc3339(until).encode()))
         if bound.within and (seconds := getattr(message, bound.within)):
             more.append((WITHIN, b"%g" % seconds))
         headers: Any
         if needed or (self._loops is not None and bound.topic in self._loops.topics):
-            headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time_of(now)), *bound.headers, *more]
+            headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time_of(now)), *bound.headers]
+            headers += [*caused.pairs(), *more]
         else:  # this lane does not read them
             parts = [_ID, sized(own_id), _SUBJECT, sized(key), _TIME, sized(self._time_of(now)), bound.packed]
+            parts.append(caused.packed())
             for name, data in more:
-                parts += (_NAMES[name], sized(data))
-            headers = PackedHeaders(3 + len(bound.headers) + len(more), b"".join(parts))
+                parts.append(header_bytes(name, data))
+            headers = PackedHeaders(3 + len(bound.headers) + caused.number + len(more), parts)
         # Summed up exactly only when it could matter. Of the headers, what came from outside can be large.
-        outside = len(caused[1][1]) + len(caused[2][1]) + len(caused[-1][1])
         size = 2 * len(key) + len(value)  # the key is a header, too
         outgoing = Outgoing(key, value, headers)
-        if size + outside > self._small or bound.binary:
+        if size + caused.size > self._small or bound.binary:
             outgoing, uploads = self._fitted(handler, bound, message, outgoing, uploads, max(now, needed))
         if bound.logged:
             level, event, fields = message.log_line()

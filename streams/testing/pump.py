@@ -239,7 +239,7 @@ class _Pump:
     def _answer_headers(self, handler: AnyHandler, envelope: Envelope, index: int) -> Headers:
         own_id = derived_id(envelope.identity, handler.name.encode(), index)
         time = rfc3339(self._now()).encode()
-        return [(ID, own_id), (SOURCE, handler.service.encode()), (TIME, time), *envelope.caused()]
+        return [(ID, own_id), (SOURCE, handler.service.encode()), (TIME, time), *envelope.caused().pairs()]
 
     def _post(self, message: Message, headers: Headers) -> None:
         self.world.messages.append(message)

@@ -185,10 +185,10 @@ class RocksStore:
         batch = WriteBatch(raw_mode=True)
         put, delete, handles = batch.put, batch.delete, self._handles
         try:
+            last, handle = "", None
             for table, key, value in writes:
-                handle = handles.get(table)
-                if handle is None:
-                    handle = self._create(table)
+                if table is not last:  # most come table by table
+                    last, handle = table, handles.get(table) or self._create(table)
                 if value is None:
                     delete(key, handle)
                 else:

@@ -36,7 +36,7 @@ timers = st.builds(lambda name, due: set_timer(name, due, "bell", RING), KEYS, T
 pauses = st.builds(set_pause, st.sampled_from("ab"), st.none() | PAUSES)
 #: A message is handled once: of an inbox entry there is no second version.
 entries = st.lists(st.tuples(KEYS, TIMES), unique_by=lambda entry: entry[0]).map(
-    lambda found: [inbox_entry(key, time, b"note") for key, time in found]
+    lambda found: [Change("inbox", *inbox_entry(key, time, b"note")) for key, time in found]
 )
 changes = st.tuples(st.lists(rows | positions | timers | pauses, max_size=20), entries).map(
     lambda both: both[0] + both[1]

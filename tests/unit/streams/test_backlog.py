@@ -73,7 +73,9 @@ def test_bytes_of_all_together_are_bounded_too() -> None:
 def test_what_a_message_decides_counts_with_its_objects() -> None:
     lane = holding(1)
     (entry,) = lane._queues[0]
-    entry.changes.append((b"\0\0key", Change("rows", b"key", b"value")))
+    change = Change("rows", b"key", b"value")
+    change.local = b"\0\0key"
+    entry.changes.append(change)
     entry.sends.append((TP("sent", 0), Outgoing(b"key", b"value", [("name", b"value")])))
     lane.finished(entry)
     data = 1 + len(b"\0\0key" + b"value") + len(b"key" + b"value" + b"name" + b"value")

@@ -20,7 +20,7 @@ RECORDS = st.lists(st.builds(Outgoing, DATA, DATA, HEADERS), min_size=1, max_siz
 
 
 def packed(headers: Any) -> Any:
-    return PackedHeaders(len(headers), b"".join(header_bytes(*each) for each in headers))
+    return PackedHeaders(len(headers), [header_bytes(*each) for each in headers])
 
 
 @given(RECORDS, st.sampled_from([1, 100, 5000, 1 << 20]))

@@ -111,15 +111,15 @@ def test_a_reference_needed_again_is_written_after_its_removal() -> None:
     claims = [claim_of("ours", "parcel", name, b"large") for name in ("going", "staying", "new")]
     going, staying, _ = (reference(claim.name, 1.0) for claim in claims)
     kept.staging.put(Entry(1, None, 0), [Change(CLAIMS, going.key, None), staying])
-    prepared = Prepared([], [], tuple(Upload(claim, b"large", 9.0) for claim in claims))
+    prepared = Prepared([], [], [], tuple(Upload(claim, b"large", 9.0) for claim in claims))
     entry = Entry(1, None, 0)
     again = kept.outcomes.put_prepared(entry, prepared)
-    assert again == [reference(claims[0].name, 9.0)]
-    assert [change.value for _, change in entry.changes] == [reference("", 9.0).value] * 3
+    assert [(change.key, change.value) for change in again] == [(going.key, reference("", 9.0).value)]
+    assert [change.value for change in entry.changes] == [reference("", 9.0).value] * 3
 
 
 async def test_references_being_removed_are_written_behind_the_outcome() -> None:
-    prepared, removed = Prepared([], [], ()), [reference("events/parcel/1", 9.0)]
+    prepared, removed = Prepared([], [], [], ()), [reference("events/parcel/1", 9.0)]
     behind: list[tuple[int, Any]] = []
 
     async def ask() -> None: ...

@@ -11,7 +11,7 @@ from streams.model.layout import INBOX, LANE, Layout
 from streams.model.row_keys import MAX_KEY_BYTES, row_key, split_row_key
 from streams.ports import TP, Outgoing
 from streams.staging.changelog import writes_of
-from streams.staging.changes import IDS_BYTES, POSITIONS, TIMERS_BY_DUE, Change, Writes, pack_ids
+from streams.staging.changes import IDS_BYTES, POSITIONS, TIMERS_BY_DUE, Change, Pair, Writes, pack_ids
 from streams.staging.commit_order import CommitOrder
 from streams.staging.entry import ENTRY_BYTES, Entry
 from streams.staging.inbox import DAY, Inbox, bucket_length, check_retention, inbox_entry
@@ -65,27 +65,31 @@ def _in_lane(kind: bytes, values: st.SearchStrategy[bytes | None]) -> st.SearchS
 TIMES = st.integers(0, 2_000).map(lambda ms: ms.to_bytes(8, "big"))
 CHANGES = st.one_of(
     st.builds(Change, st.just("rows"), NAMES, st.none() | NAMES, st.none()),
-    st.builds(Change, st.just(INBOX), NAMES, st.builds(lambda t, v: t + v, TIMES, NAMES), st.none()),
     _in_lane(TIMER, st.none() | TIMES.map(lambda t: t + b"m")),
     _in_lane(POSITION, st.integers(0, 9).map(b"%d".__mod__)),
     _in_lane(HANDLER, st.none() | NAMES),
 )
+IDS = st.lists(st.tuples(NAMES, st.builds(lambda t, v: t + v, TIMES, NAMES)), max_size=2)
+Decided = tuple[int, list[Change], list[Pair]]
+STEPS = st.tuples(st.integers(0, 2), st.lists(CHANGES, max_size=4), IDS)
 
 
-def staged_of(sequences: CommitOrder, steps: list[tuple[int, list[Change]]]) -> list[Entry]:
+def staged_of(sequences: CommitOrder, steps: list[Decided]) -> list[Entry]:
     entries = []
-    for offset, (partition, changes) in enumerate(steps):
+    for offset, (partition, changes, ids) in enumerate(steps):
         entry = Entry(partition, TP("source", partition), offset + 1)
-        entry.changes = [(store_key(partition, change.key), change) for change in changes]
+        for change in changes:
+            change.local = store_key(partition, change.key)
+        entry.changes, entry.ids = changes, ids
         entry.done = True
         sequences.add(entry)
         entries.append(entry)
     return entries
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.lists(CHANGES, max_size=4)), max_size=12), st.integers(1, 12))
+@given(st.lists(STEPS, max_size=12), st.integers(1, 12))
 def test_a_store_written_live_equals_one_rebuilt_from_the_changelogs(
-    steps: list[tuple[int, list[Change]]], limit: int
+    steps: list[Decided], limit: int
 ) -> None:
     layout = Layout("app", 3, 1)
     sequences = CommitOrder(layout)
@@ -104,7 +108,7 @@ def test_a_store_written_live_equals_one_rebuilt_from_the_changelogs(
         pairs = [(record.key or b"", record.value) for record in records]
         rebuilt.apply(WRITES.of(table, tp.partition, pairs), {})
     assert _content(live) == _content(rebuilt)
-    positions = {partition: offset + 1 for offset, (partition, _) in enumerate(steps)}
+    positions = {partition: offset + 1 for offset, (partition, _, _) in enumerate(steps)}
     for partition, position in positions.items():
         assert live.get(POSITIONS, store_key(partition, b"source")) == b"%d" % position
 
@@ -130,7 +134,7 @@ def test_what_markers_move_a_position_over_is_recorded(staged: bool) -> None:
 
 def test_partitions_take_turns_when_transactions_are_small() -> None:
     sequences = CommitOrder(Layout("app", 2, 1))
-    staged_of(sequences, [(0, []), (0, []), (0, []), (0, []), (1, []), (1, [])])
+    staged_of(sequences, [(0, [], []), (0, [], []), (0, [], []), (0, [], []), (1, [], []), (1, [], [])])
     turns = [next(iter(sequences.take(1).offsets)).partition for _ in range(4)]
     assert set(turns) == {0, 1}
 
@@ -138,10 +142,10 @@ def test_partitions_take_turns_when_transactions_are_small() -> None:
 def test_a_newer_change_stays_staged_after_the_older_one() -> None:
     staging = staging_over(MemoryStores().open(0))
     older, newer, other = Change("t", b"k", b"1"), Change("t", b"k", b"2"), Change("t", b"o", b"3")
-    first, second = staged_of(staging.order, [(0, [older, other]), (0, [newer])])
+    first, second = staged_of(staging.order, [(0, [older, other], []), (0, [newer], [])])
     for entry in (first, second):
-        for local, change in entry.changes:
-            staging.show(local, change)
+        for change in entry.changes:
+            staging.show(change.local, change)
     staging.forget(staging.order.take(1))
     assert staging.get("t", store_key(0, b"k")) is newer
     assert staging.get("t", store_key(0, b"o")) is None
@@ -154,7 +158,7 @@ def test_a_newer_change_stays_staged_after_the_older_one() -> None:
 
 def remember(of: MemoryStore, key: bytes, at: float) -> None:
     entry = inbox_entry(key, int(at * 1000), b"note")
-    records = [(b"", value) for value in pack_ids([(entry.key, entry.value or b"")])]
+    records = [(b"", value) for value in pack_ids([entry])]
     of.apply(WRITES.of(INBOX, 1, records), {})
 
 

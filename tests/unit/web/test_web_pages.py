@@ -355,7 +355,7 @@ async def test_inbox_entries_are_shown_by_message_id(browser, worker):
     store = worker.lanes[1].store
     key = Inbox(store, writes, 1.0).key(b"post.note", b"test", b"m-1")
     entry = inbox_entry(key, 86400_000 * 3, b"seen")
-    (record,) = pack_ids([(entry.key, entry.value)])
+    (record,) = pack_ids([entry])
     store.apply(writes.of("inbox", 1, [(b"", record)]), {})
     shown = await row(browser, "_inbox-00000003")
     assert (shown["key"], shown["value"]["note"], shown["lane"]) == ("m-1", "seen", 1)
