@@ -20,14 +20,17 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 
 from streams.ports import TP, OwnRecord
-from streams.records.batches import MAX_HEADERS, Make, Plain, damaged_batch, opened, read_batch, walk
+from streams.records.batches import Make, Plain, damaged_batch, opened, read_batch, walk
 from streams.records.heads import Head, end_of, head_of, split, uncompressed
+from streams.records.sound import SoundRecords
 from streams.units import MIB
 
 log = structlog.get_logger(__name__)
 
 #: Records of more bytes in one batch are read by `walk`, which bounds what a record's headers take in memory.
 _MAX_FAST = MIB
+#: Records that are made at once: each call takes time, and what the reader has not taken memory.
+_AT_ONCE = 64
 
 
 @dataclass(slots=True)
@@ -144,8 +147,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
     def _sound(self, head: Head, raw: bytes, end: int, isolation: Isolation) -> Iterator[Any]:
         """The records of a batch with the right checksum: aiokafka's, up to what it cannot read.
 
-        One by one, when the reader takes them: in memory a record takes several times its bytes. Each when
-        the one after it was read, too, since what is behind the last one tells whether that is whole.
+        A few at once, when the reader takes them: in memory a record takes several times its bytes.
         """
         is_own = head.is_transactional and (
             head.producer_id in isolation.trusted or head.base < isolation.below.get(self._place, 0)
@@ -166,27 +168,11 @@ class IsolatingRecords(fetcher.PartitionRecords):
             yield from self._from_here(walk(self._place, head, body, end - 1, make))
             return
         del body  # while records wait for the reader, one copy of them is enough
-        topic, partition = self._place
-        before, most = head.base - 1, end - head.records
-        last = None
-        while True:
-            try:
-                record = next(records, None)
-            except Exception:  # noqa: BLE001 - as above
-                break
-            if last is not None and before >= self.next_fetch_offset:
-                self.next_fetch_offset = before + 1
-                # Not aiokafka's `ConsumerRecord`: it takes more time, and twice the memory.
-                key, value, headers = last.key, last.value, tuple(last.headers)
-                yield make(topic, partition, before, last.timestamp, key, value, headers)
-            if record is None:
-                return
-            # Whether `walk` would find the same: a client chooses offsets within its batch, and brokers do
-            # not look at those that are not compressed.
-            if not before < record.offset <= most or len(record.headers) > MAX_HEADERS:
-                break
-            before, most, last = record.offset, most + 1, record
-        yield from self._from_here(read_batch(self._place, raw, isolation.limit, end, make))
+        sound = SoundRecords(records, self._place, head.base, end - head.records, is_own)
+        while found := sound.take(_AT_ONCE):
+            yield from self._from_here(iter(found))
+        if sound.is_odd:
+            yield from self._from_here(read_batch(self._place, raw, isolation.limit, end, make))
 
     def _from_here(self, records: Iterator[Any]) -> Iterator[Any]:
         """The records that were not read before."""

@@ -136,7 +136,7 @@ def test_long_turns_are_counted_and_told_of_every_ten_seconds(monkeypatch: pytes
     monkeypatch.setattr(streams.lane.attempt, "perf_counter", lambda: now)
     counters = Counters()
     turns = Turns(counters)
-    taken: Any = SimpleNamespace(record=Taken())
+    taken: Any = SimpleNamespace(record=Taken(), key=b"k")
     with capture_logs() as logs:
         for at, seconds in ((100.0, 0.4), (110.0, 0.6), (119.0, 0.6), (121.0, 0.6)):
             now = at
