@@ -22,7 +22,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from streams.ports import TP, OwnRecord
 from streams.records.batches import Make, Plain, damaged_batch, opened, read_batch, walk
 from streams.records.heads import Head, end_of, head_of, split, uncompressed
-from streams.records.sound import SoundRecords
+from streams.runtime.kafka.sound_records import SoundRecords
 from streams.units import MIB
 
 log = structlog.get_logger(__name__)
