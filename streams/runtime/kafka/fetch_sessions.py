@@ -10,6 +10,7 @@ first answer is an error.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from math import inf
@@ -135,6 +136,9 @@ _UNKNOWN = -1
 Wanted = tuple[int, int]
 #: Of topics that are read by name.
 NO_IDS: Mapping[str, bytes] = {}
+#: Bytes of an answer that brings little, and how long a reader rests after one at most, in seconds.
+_LITTLE = 64 << 10
+_LONGEST_REST = 0.02
 
 
 class FetchSession:
@@ -252,8 +256,9 @@ class Sessions:
         self._names: dict[bytes, str] = {}
         #: Topics that were unknown to a broker in its last answer.
         self.unknown: set[str] = set()
-        #: When each broker has answered last, by the monotonic clock.
+        #: When each broker has answered last, by the monotonic clock, and how many bytes of records came.
         self._answered: dict[int | None, float] = {}
+        self._brought: dict[int, int] = {}
 
     def begin(self, topic_ids: Mapping[str, bytes]) -> None:
         """From now on other partitions are read, of topics with these ids."""
@@ -273,6 +278,8 @@ class Sessions:
         if type(request) is not FetchRequest:
             return await self._send(node_id, request, **more)
         session, names = self.of[node_id], self._names
+        if (rest := self._rest(node_id)) > 0:
+            await asyncio.sleep(rest)
         try:
             response = await self._send(node_id, SessionFetch(request, session, self._ids), **more)
         except BaseException:  # also where it was cancelled: the broker may have got it
@@ -283,13 +290,24 @@ class Sessions:
             session.answered(response.session_id, response.error_code)
         if response.API_VERSION >= BY_ID:
             name_topics(response, names)
-        self._look(response.topics)
+        self._brought[node_id] = self._look(response.topics)
         return response
 
-    def _look(self, topics: Iterable[tuple[str, Iterable[tuple[Any, ...]]]]) -> None:
-        """Whether the broker has the topics that it answers for."""
+    def _rest(self, node_id: int) -> float:
+        """Seconds until a broker is asked again: as long as the reader was busy with its last answer, if that
+        brought little. A transaction ends in one partition after the other: what comes meanwhile comes at once.
+        """
+        if not 0 < self._brought.get(node_id, 0) < _LITTLE:
+            return 0.0
+        return min(monotonic() - self._answered[node_id], _LONGEST_REST)
+
+    def _look(self, topics: Iterable[tuple[str, Iterable[tuple[Any, ...]]]]) -> int:
+        """Whether the broker has the topics that it answers for. Returns the bytes of records that came."""
+        brought = 0
         for topic, partitions in topics:
+            brought += sum(len(records) for *_, records in partitions)
             if any(error in UNKNOWN for _, error, *_ in partitions):
                 self.unknown.add(topic)
             else:
                 self.unknown.discard(topic)
+        return brought

@@ -51,6 +51,8 @@ class KafkaReader:
         self._sessions = Sessions(self._consumer._client.send)
         self._consumer._client.send = self._sessions.send
         self._fetcher: Any = None
+        #: Leaders of what is read, as they were when it was fetched last.
+        self._leaders: set[int | None] = set()
         self._states: list[tuple[TP, Any]] = []
         self._positions: dict[TP, int] = {}
 
@@ -72,6 +74,19 @@ class KafkaReader:
         # broker for `fetch_wait`: a busy partition then makes no progress. All are fetched again together
         # instead, once all are drained, which also bounds what lies here undrained to one fetch.
         self._fetcher._prefetch_backoff = 3600.0
+        self._actions, self._fetcher._get_actions_per_node = self._fetcher._get_actions_per_node, self._look
+
+    def _look(self, assignment: Any) -> Any:
+        """What the fetcher is to do now. It looks at each partition for that, and again whenever anything
+        happens. While each leader has a fetch under way, or records of its last one are not drained, there is
+        nothing to be found.
+        """
+        fetcher, leader = self._fetcher, self._consumer._client.cluster.leader_for_partition
+        busy = fetcher._in_flight | {leader(tp) for tp in fetcher._records}
+        if busy and busy >= self._leaders:
+            return [], {}, fetcher._fetcher_timeout, False, []
+        self._leaders = {leader(tp) for tp in assignment.tps}
+        return self._actions(assignment)
 
     async def assign(self, positions: Mapping[TP, int], topic_ids: Mapping[str, str] = NO_IDS) -> None:
         """Read exactly these partitions, each from its position; replaces what was assigned before. With the
