@@ -107,6 +107,10 @@ class IsolatingRecords(fetcher.PartitionRecords):
             self._place = TP(*tp)
             self._records_iterator = self._isolated(records.data, check_crcs)
 
+    def __iter__(self) -> Iterator[Any]:
+        """aiokafka's calls a function for each record."""
+        return self._records_iterator
+
     def _isolated(self, data: bytes, isolation: Isolation) -> Iterator[Any]:
         for raw, after in split(data):
             head = head_of(raw)
