@@ -295,7 +295,7 @@ class Sessions:
 
     def _rest(self, node_id: int) -> float:
         """Seconds until a broker is asked again: as long as the reader was busy with its last answer, if that
-        brought little. A transaction ends in one partition after the other: what comes meanwhile comes at once.
+        brought little. A transaction ends in one partition after the other; the others come together then.
         """
         if not 0 < self._brought.get(node_id, 0) < _LITTLE:
             return 0.0

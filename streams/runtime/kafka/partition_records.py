@@ -108,7 +108,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
             self._records_iterator = self._isolated(records.data, check_crcs)
 
     def __iter__(self) -> Iterator[Any]:
-        """aiokafka's calls a function for each record."""
+        """Aiokafka's calls a function for each record."""
         return self._records_iterator
 
     def _isolated(self, data: bytes, isolation: Isolation) -> Iterator[Any]:
