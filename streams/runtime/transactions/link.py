@@ -25,20 +25,10 @@ _LOST = (KafkaConnectionError, RequestTimedOutError)
 
 
 class Coordinator(NamedTuple):
-    """The kind of coordinator: of a transactional id, or of a group."""
+    """Keeps the transactions of a transactional id, or the positions of a group."""
 
     kind: CoordinationType
     key: str
-
-    @classmethod
-    def of_transactions(cls, transactional_id: str) -> Coordinator:
-        """The one that keeps the transactions of an id."""
-        return cls(CoordinationType.TRANSACTION, transactional_id)
-
-    @classmethod
-    def of_group(cls, group: str) -> Coordinator:
-        """The one that keeps a group's positions."""
-        return cls(CoordinationType.GROUP, group)
 
 
 class BrokerLink:

@@ -6,12 +6,15 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import structlog
+from aiokafka.client import CoordinationType
 from aiokafka.errors import (
     IncompatibleBrokerVersion,
+    InvalidTimestampError,
     InvalidTxnState,
     KafkaError,
     LeaderNotAvailableError,
@@ -19,6 +22,7 @@ from aiokafka.errors import (
 )
 
 from streams.brokers import Bootstrap
+from streams.errors import Fenced, OutcomeUnknown, SteadfaustError
 from streams.ports import TP, Outgoing
 from streams.runtime.kafka.clients import KafkaOptions, require_partitions
 from streams.runtime.transactions import requests
@@ -27,9 +31,8 @@ from streams.runtime.transactions.codes import FENCED, error_of, moved, passes, 
 from streams.runtime.transactions.limits import BatchLimits
 from streams.runtime.transactions.link import BrokerLink, Coordinator
 from streams.runtime.transactions.questions import describe_limit, describe_transaction
-from streams.runtime.transactions.refusals import clock_wrong, is_of_the_clock, is_too_large, too_large
-from streams.runtime.transactions.requests import V1, Owner, TransactionProtocol, WrittenBatch
-from streams.runtime.transactions.steps import Steps
+from streams.runtime.transactions.refusals import TOO_LARGE, clock_wrong, refusal_of, too_large
+from streams.runtime.transactions.requests import V1, Owner, WrittenBatch
 
 log = structlog.get_logger(__name__)
 
@@ -41,9 +44,9 @@ EXPLAINED_WITHIN = 2.0
 _NOBODY = WrittenBatch(LeaderNotAvailableError.errno, -1, "no leader can be reached")
 
 
-class TransactionalProducer(Steps):
-    """A transactional producer with a fixed id. After the first exception it is of no more use: every
-    later call raises the same kind, and `discard` lets go of it.
+class TransactionalProducer:
+    """A transactional producer with a fixed id, each step of which is bounded. After the first exception it
+    is of no more use: every later call raises the same kind, and `discard` lets go of it.
 
     At its start it asks which protocol the cluster has (`TransactionProtocol`). A request whose answer was
     lost is not sent again; one that was answered with an error that passes is. Fencing is seen at the first
@@ -61,11 +64,15 @@ class TransactionalProducer(Steps):
         limits: BatchLimits | None = None,
     ) -> None:
         """`limits` are those that all producers of a worker have learnt."""
-        super().__init__(transactional_id, options, closing)
+        self._id = transactional_id
+        self._options = options
+        self._closing = closing
+        self._failure: Fenced | OutcomeUnknown | None = None
         self._starting = starting
-        self._started = False
+        self._started = self._discarded = False
+        self._deadlines: set[asyncio.Timeout] = set()
         self._link = BrokerLink(bootstrap, options)
-        self._coordinator = Coordinator.of_transactions(transactional_id)
+        self._coordinator = Coordinator(CoordinationType.TRANSACTION, transactional_id)
         self._protocol = V1
         self._sequences = ProducerSequences(Owner(transactional_id, -1, -1))
         self._known: set[TP] = set()
@@ -132,40 +139,72 @@ class TransactionalProducer(Steps):
 
     async def discard(self) -> None:
         """Let go without ending the transaction: neither abort nor commit. Closes in the background."""
-        if self._started and not self._discarded:
-            self._link.cut()
-            self._let_go(self._link.close())
+        if not self._started or self._discarded:
+            return
+        self._link.cut()
+        self._discarded = True
+        if self._failure is None:
+            self._failure = OutcomeUnknown(f"the producer {self._id} was discarded: start another one")
+        loop = asyncio.get_running_loop()
+        for deadline in self._deadlines:  # of steps that still wait, because one beside them has failed
+            if not deadline.expired():  # it may have just rung, and its step not know it yet
+                deadline.reschedule(loop.time())
+        task = loop.create_task(self._link.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def _running(self) -> None:
-        self._usable()
+        if self._failure is not None:
+            raise type(self._failure)(str(self._failure)) from self._failure
         if not self._started:
             raise RuntimeError(f"the producer {self._id} was not started")
 
-    def _was_fenced(self, error: BaseException) -> bool:
+    async def _step(self, name: str, work: Awaitable[T], timeout: float | None = None) -> T:
+        bound = self._options.step_timeout if timeout is None else timeout
+        try:
+            async with asyncio.timeout(bound) as deadline:
+                self._deadlines.add(deadline)
+                try:
+                    return await work
+                finally:
+                    self._deadlines.discard(deadline)
+        except OutcomeUnknown as error:
+            if self._failure is None:
+                self._failure = error
+            raise
+        except SteadfaustError:
+            raise
+        except Exception as error:  # noqa: BLE001 - aiokafka raises assertions too, and all mean the same here
+            self._fail(name, bound, error)
+
+    def _fail(self, name: str, bound: float, error: Exception) -> NoReturn:
+        if self._discarded and self._failure is not None:
+            raise type(self._failure)(str(self._failure)) from error  # discarded meanwhile
         # With V2 a timeout raises the epoch, too, and the end of what it has aborted is taken for the second
         # try of an end that was answered already: with an abort, so that a commit does not fit.
-        return isinstance(error, FENCED) or (self._protocol.enrols and isinstance(error, InvalidTxnState))
-
-    def _in_the_way(self) -> str:
-        return self._link.trouble
+        if isinstance(error, FENCED) or (self._protocol.enrols and isinstance(error, InvalidTxnState)):
+            why = "another owner started, or its transaction timed out"
+            self._failure = Fenced(f"{self._id} was fenced when it tried to {name}: {why}")
+        elif (refusal := refusal_of(error, f"{self._id} failed to {name}")) is not None:
+            self._failure = refusal
+        else:
+            reason = repr(error)
+            if isinstance(error, TimeoutError):
+                reason = "; ".join(filter(None, (f"no answer within {bound:g} s", self._link.trouble)))
+            self._failure = OutcomeUnknown(
+                f"{self._id} failed to {name} ({reason}): discard it and start another"
+            )
+        raise self._failure from error
 
     async def _initialise(self) -> None:
         link, options = self._link, self._options
         await link.open()
         if options.producer != "v1":
-            self._protocol = await self._ask_protocol()
+            call = requests.protocol_of()
+            with suppress(IncompatibleBrokerVersion):  # it does not know the request
+                self._protocol = await link.ask_coordinator(self._coordinator, call, repeatable=True)
         call = requests.init_producer(self._id, options.transaction_timeout)
         self._sequences.renew(await link.ask_coordinator(self._coordinator, call, repeatable=True))
-
-    async def _ask_protocol(self) -> TransactionProtocol:
-        try:
-            call = requests.protocol_of()
-            found: TransactionProtocol = await self._link.ask_coordinator(
-                self._coordinator, call, repeatable=True
-            )
-        except IncompatibleBrokerVersion:  # it does not know the request
-            return V1
-        return found
 
     async def _begin(self) -> None:
         if self._begun:
@@ -236,11 +275,11 @@ class TransactionalProducer(Steps):
         those that can be explained.
         """
         error = error_of(code)
-        if is_of_the_clock(error):
+        if issubclass(error, InvalidTimestampError):
             call = describe_transaction(self._id)
             started = await self._told(self._link.ask_coordinator(self._coordinator, call))
             raise clock_wrong(self._began - started.at_ms / 1000 if started else None, tp, message)
-        if is_too_large(error):
+        if issubclass(error, TOO_LARGE):
             limit = await self._told(self._link.ask(self._link.leader(tp), describe_limit(tp.topic)))
             raise too_large(tp, size, records, self._limits.refused(tp.topic, size, limit))
 
@@ -265,20 +304,15 @@ class TransactionalProducer(Steps):
         by_leader: defaultdict[int, dict[TP, bytearray]] = defaultdict(dict)
         for tp, batch in batches.items():
             by_leader[self._link.leader(tp)][tp] = batch
-        if len(by_leader) > 1 and batches.keys() <= self._enrolled:
-            return await self._produce_side_by_side(by_leader)
+        asked = (self._ask_leader(leader, some) for leader, some in by_leader.items())
+        answers: Sequence[Mapping[TP, WrittenBatch] | BaseException]
+        if len(by_leader) > 1 and batches.keys() <= self._enrolled:  # side by side
+            # Each answer is waited for: nothing of this step is under way when it has failed.
+            answers = await asyncio.gather(*asked, return_exceptions=True)
+        else:
+            answers = [await each for each in asked]
         found: dict[TP, WrittenBatch] = {}
-        for leader, some in by_leader.items():
-            found |= await self._ask_leader(leader, some)
-        return found
-
-    async def _produce_side_by_side(
-        self, by_leader: Mapping[int, dict[TP, bytearray]]
-    ) -> Mapping[TP, WrittenBatch]:
-        requests = (self._ask_leader(leader, some) for leader, some in by_leader.items())
-        found: dict[TP, WrittenBatch] = {}
-        # Each answer is waited for: nothing of this step is under way when it has failed.
-        for answer in await asyncio.gather(*requests, return_exceptions=True):
+        for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
             found |= answer
@@ -299,15 +333,16 @@ class TransactionalProducer(Steps):
         if not offsets:
             return
         link, owner = self._link, self._sequences.owner
+        keeper = Coordinator(CoordinationType.GROUP, group)
         call = requests.commit_offsets(self._protocol, owner, group, offsets)
         async with self._enrolling:
             if self._protocol.enrols:
-                await link.ask_coordinator(Coordinator.of_group(group), call)
+                await link.ask_coordinator(keeper, call)
             elif group not in self._groups:
                 await link.ask_coordinator(self._coordinator, requests.add_offsets(owner, group))
             self._groups.add(group)
         if not self._protocol.enrols:
-            await link.ask_coordinator(Coordinator.of_group(group), call)
+            await link.ask_coordinator(keeper, call)
 
     async def _commit(self) -> None:
         self._require_begun()

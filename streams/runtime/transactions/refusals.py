@@ -71,9 +71,10 @@ _WAITED: Mapping[type[BaseException], _Mend] = {
     ),
     ThrottlingQuotaExceeded: _Mend("a quota of the cluster is used up", "raise it, or wait"),
 }
-_TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
+#: A batch is larger than its topic takes.
+TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 #: What the broker says about a record: it is the same when its message is handled again.
-_AT_FAULT = (*_TOO_LARGE, InvalidRecord)
+_AT_FAULT = (*TOO_LARGE, InvalidRecord)
 #: All of them.
 REFUSED: tuple[type[BaseException], ...] = (*_WAITED, *_AT_FAULT)
 
@@ -87,16 +88,6 @@ def refusal_of(error: BaseException, during: str) -> OutcomeUnknown | None:
     if isinstance(error, _AT_FAULT):
         return RecordRefused(f"the broker refuses a record ({during}: {error!r})")
     return None
-
-
-def is_too_large(error: type[BaseException]) -> bool:
-    """Whether the broker says that a batch is larger than its topic takes."""
-    return issubclass(error, _TOO_LARGE)
-
-
-def is_of_the_clock(error: type[BaseException]) -> bool:
-    """Whether the broker says that records are of a time that cannot be."""
-    return issubclass(error, InvalidTimestampError)
 
 
 def too_large(tp: TP, size: int, records: int, limit: int) -> OutcomeUnknown:

@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeVar
 
 from streams.ports import TP
 from streams.runtime.transactions.wire import (
-    ABSENT,
     CLASSIC,
     FLEXIBLE,
     ResponseReader,
@@ -166,9 +165,8 @@ def produce(
     """
     form = protocol.form
     topics = _by_topic((tp, (tp.partition, batch)) for tp, batch in batches.items())
-    parts: list[bytes | bytearray] = [form.string(owner.transactional_id)]
-    parts.append(_ACKS.pack(_ALL_REPLICAS, int(timeout * 1000)))
-    parts.append(form.count(len(topics)))
+    head = (form.string(owner.transactional_id), _ACKS.pack(_ALL_REPLICAS, int(timeout * 1000)))
+    parts: list[bytes | bytearray] = [*head, form.count(len(topics))]
     for topic, some in topics.items():
         parts += form.string(topic), form.count(len(some))
         for partition, batch in some:
@@ -203,8 +201,8 @@ def commit_offsets(
     form = protocol.form
     topics = _by_topic((tp, (tp.partition, offset)) for tp, offset in offsets.items())
     parts = [form.string(owner.transactional_id), form.string(group), _IDENTITY.pack(*owner[1:])]
-    if form.flexible:  # of no member of the group: the transactional id is what fences
-        parts += _PARTITION.pack(_NO_GENERATION), form.string(""), ABSENT
+    if form.flexible:  # of no member of the group, and no instance: the transactional id is what fences
+        parts += _PARTITION.pack(_NO_GENERATION), form.string(""), b"\0"
     parts.append(form.count(len(topics)))
     for topic, positions in topics.items():
         parts += form.string(topic), form.count(len(positions))

@@ -45,8 +45,6 @@ class WireFormat:
 
 CLASSIC = WireFormat(flexible=False, tags=b"")
 FLEXIBLE = WireFormat(flexible=True, tags=b"\0")
-#: A text that is absent, in the flexible form.
-ABSENT = b"\0"
 
 
 class ResponseReader:
