@@ -20,7 +20,7 @@ from streams.errors import (
     StoreFailed,
     TopicGone,
 )
-from streams.lane.measures import OFTEN, OFTEN_WITHIN, LaneMeasures
+from streams.lane.measures import OFTEN, OFTEN_WITHIN
 from streams.lane.memory import LaneMemory
 from streams.lane.opening import find_start
 from streams.lane.recovery import mended, open_store, place_of
@@ -34,7 +34,6 @@ from streams.ports import TP, Ports, Reader, Store, Transactions
 from streams.positions.producers import OwnProducers
 from streams.retry.gate import HandlerGate
 from streams.staging.area import StagingArea
-from streams.staging.arrival import Counters
 from streams.staging.changes import Writes
 from streams.staging.inbox import bucket_length
 from streams.staging.unreadable import UnreadableRows
@@ -69,31 +68,13 @@ class Lane:
         self._shared = shared or shared_by(app, ports)
         self._writes = Writes(bucket_length(app.lane_options.inbox_retention), app.followed)
         self._reopening = Reopening(app.lane_options.max_batch, app.lane_options.fenced_pause)
-        self._memory = LaneMemory(number, tuple(app.sources if topics is None else topics), self._reopening)
+        self.number, self.topics = number, tuple(app.sources if topics is None else topics)
+        self._memory = LaneMemory(number, self.topics, self._reopening)
+        self.counters, self.measures = self._memory.counters, self._memory.measures
         self._stopping = self._memory.stopping
         self._disagreed = ""
         self._session: Session | None = None
         self._own: OwnProducers
-
-    @property
-    def number(self) -> int:
-        """The number of the lane in the application."""
-        return self._memory.number
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The topics that it consumes."""
-        return self._memory.topics
-
-    @property
-    def counters(self) -> Counters:
-        """Counts of handled messages."""
-        return self._memory.counters
-
-    @property
-    def measures(self) -> LaneMeasures:
-        """Measurements for metrics."""
-        return self._memory.measures
 
     @property
     def waits_for_machine(self) -> bool:
@@ -121,8 +102,6 @@ class Lane:
         loops = self._session.loops if self._session is not None else None
         return loops.foreign if loops is not None else ()
 
-    # -- life -----------------------------------------------------------------------------------------
-
     async def run(self) -> None:
         """Open, work, and open again after every doubt, until stopped.
 
@@ -135,9 +114,8 @@ class Lane:
             while not self._stopping.is_set():
                 try:
                     if self.store is None:
-                        self.store = open_store(
-                            self._ports.stores, self.number, followed=bool(self._app.followed)
-                        )
+                        stores, followed = self._ports.stores, bool(self._app.followed)
+                        self.store = open_store(stores, self.number, followed=followed)
                     await self._open_and_work()
                 except PositionsDisagree as error:
                     if str(error) == self._disagreed:
@@ -150,7 +128,9 @@ class Lane:
                     await self._back_off(error)
         finally:
             self.state = LaneState.CLOSED
-            self._close_store()
+            store, self.store = self.store, None
+            if store is not None:
+                store.close()
 
     def stop(self) -> None:
         """Ask the lane to end; a commit in flight is let finish. `run` returns when it has."""
@@ -190,19 +170,7 @@ class Lane:
         began = self._clock.now()
         await producer.start()
         await self._shared.cuts.enter(self.number, producer, reader)
-        start = await find_start(
-            self._app,
-            self.number,
-            self.topics,
-            store=self.store,
-            cluster=self._cluster,
-            reader=reader,
-            writes=self._writes,
-            clock=self._clock,
-            faults=self._ports.faults,
-            remaining=self.measures.recovering,
-            standing=self.measures.topics,
-        )
+        start = await find_start(self._app, self._memory, self._ports, self.store, reader, self._writes)
         self.recovered = start.recovered
         self._disagreed = ""
         looped = [tp for tp in start.positions if tp.topic in self._app.looped]
@@ -261,11 +229,6 @@ class Lane:
         if self.trouble:
             log.info("lane_goes_on", lane=self.number, after=self.trouble)
             self.trouble = ""
-
-    def _close_store(self) -> None:
-        store, self.store = self.store, None
-        if store is not None:
-            store.close()
 
     def _committed(self) -> None:
         self.commits += 1

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import structlog
 
 from streams.errors import TopicGone
-from streams.lane.recovery import recover, source_partitions, source_positions
+from streams.lane.memory import LaneMemory
+from streams.lane.recovery import recover, source_positions
 from streams.model.application import Application
-from streams.ports import TP, Clock, Cluster, Faults, Reader, Store
+from streams.ports import TP, Ports, Reader, Store
 from streams.positions.checks import check_topics, first_positions
-from streams.positions.topics import TopicStanding
+from streams.positions.topics import added_partitions
 from streams.staging.changes import Change, Writes
 from streams.staging.position import Range
 
@@ -41,42 +42,23 @@ class Start(NamedTuple):
 
 
 async def find_start(
-    app: Application,
-    lane: int,
-    topics: Collection[str],
-    *,
-    store: Store,
-    cluster: Cluster,
-    reader: Reader,
-    writes: Writes,
-    clock: Clock,
-    faults: Faults,
-    remaining: Callable[[int], None],
-    standing: TopicStanding,
+    app: Application, memory: LaneMemory, ports: Ports, store: Store, reader: Reader, writes: Writes
 ) -> Start:
-    """Recover a lane's store, and learn its positions, after all old owners are fenced. `remaining` is called
-    with how many offsets of changelogs are left to read; how topics stand is left in `standing`.
+    """Recover a lane's store, and learn its positions, after all old owners are fenced. The lane's measures
+    tell how many offsets of changelogs are left to read, and how topics stand.
 
     Raises TopicGone, PositionLost, PositionsDisagree, and what the cluster's answers raise.
     """
-    recovered = await recover(
-        app,
-        lane,
-        store=store,
-        cluster=cluster,
-        reader=reader,
-        writes=writes,
-        clock=clock,
-        faults=faults,
-        remaining=remaining,
-    )
+    lane, topics, cluster, standing = memory.number, memory.topics, ports.cluster, memory.measures.topics
+    recovered = await recover(app, lane, ports, store, reader, writes, memory.measures.recovering)
     # Before the positions: they are then read in the topics that were checked, whatever comes in between.
     identity = await cluster.identity([*topics, *app.changelogs])
-    standing.see(app, topics, identity, clock.now())
+    standing.see(app, topics, identity, ports.clock.now())
     if gone := sorted({*topics, *app.changelogs} - identity.topics.keys()):
         raise TopicGone(gone)
     changes = check_topics(app, lane, store, identity)
-    sources = source_partitions(app, lane, topics, identity)
+    sources = [TP(topic, partition) for topic in topics for partition in app.layout.partitions_of(lane)]
+    sources += added_partitions(app, lane, topics, identity)
     positions, ahead, forgotten = await source_positions(app, sources, store, cluster)
     first = first_positions(app, store, positions)
     standing.began(first)

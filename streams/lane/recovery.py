@@ -6,7 +6,7 @@ read_committed reader: the last stable offset may lie before records that are al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -22,10 +22,9 @@ from streams.errors import (
 from streams.model.application import Application
 from streams.model.layout import INBOX
 from streams.policy.freshness import Freshness, is_too_old
-from streams.ports import TP, Batch, Clock, Cluster, Damaged, Faults, Identity, Reader, Store, Stores, Write
+from streams.ports import TP, Batch, Clock, Cluster, Damaged, Ports, Reader, Store, Stores, Write
 from streams.positions.checks import require_rows, require_same_changelogs
 from streams.positions.identity import Recorded, copy_of, note_of
-from streams.positions.topics import added_partitions
 from streams.staging.changes import POSITIONS, Writes, unfollow
 from streams.staging.keys import position_key
 from streams.staging.position import Range, decode_position
@@ -87,13 +86,14 @@ def restore(store: Store, writes: Writes, tables: Mapping[TP, str], batches: Ite
 
 
 async def start_positions(
-    store: Store, cluster: Cluster, tables: Mapping[TP, str], *, delete_retention: float, clock: Clock
+    app: Application, store: Store, tables: Mapping[TP, str], ports: Ports
 ) -> tuple[dict[TP, int], dict[TP, int], Freshness]:
     """Where each changelog is to be read from, its end, and how fresh the store is, which expects to reach
     these ends. Wipes a store that cannot be trusted; `copy_of` has the ids of the changelogs then.
 
     Raises TopicGone, TopicRecreated, and ChangelogDamaged where rows are deleted that the store lacks.
     """
+    cluster, clock, delete_retention = ports.cluster, ports.clock, app.lane_options.delete_retention
     asked_at = clock.now()
     identity = await cluster.identity({tp.topic for tp in tables})
     if gone := sorted({tp.topic for tp in tables} - identity.topics.keys()):
@@ -104,7 +104,10 @@ async def start_positions(
     current_at = store.current_at()
     ahead = [tp for tp in tables if store.position(tp) > ends[tp]]
     behind = [tp for tp in tables if 0 < store.position(tp) < begins[tp]]
-    too_old = _is_too_old(store, tables, clock.now(), delete_retention)
+    if current_at is None:  # written by an earlier version, with another time
+        too_old = any(store.position(tp) for tp in tables)
+    else:
+        too_old = is_too_old(current_at, clock.now(), delete_retention)
     has = (lambda _: 0) if ahead or behind or too_old else store.position
     # The inbox forgets by retention. Before any wipe: this store may be the last that has the rows.
     cut = {tp: begins[tp] for tp, table in tables.items() if table != INBOX and has(tp) < begins[tp]}
@@ -128,13 +131,6 @@ async def start_positions(
     return {tp: max(store.position(tp), begins[tp]) for tp in tables}, ends, freshness
 
 
-def _is_too_old(store: Store, tables: Iterable[TP], now: float, delete_retention: float) -> bool:
-    current_at = store.current_at()
-    if current_at is None:
-        return any(store.position(tp) for tp in tables)  # written by an earlier version, with another time
-    return is_too_old(current_at, now, delete_retention)
-
-
 async def touch(store: Store, cluster: Cluster, tables: Mapping[TP, str], clock: Clock) -> None:
     """Say that an idle owner's store is current, if it is, so that it is not rebuilt as too old.
 
@@ -149,14 +145,11 @@ async def touch(store: Store, cluster: Cluster, tables: Mapping[TP, str], clock:
 async def recover(
     app: Application,
     lane: int,
-    *,
+    ports: Ports,
     store: Store,
-    cluster: Cluster,
     reader: Reader,
     writes: Writes,
-    clock: Clock,
-    faults: Faults,
-    remaining: Callable[[int], None] = lambda _: None,
+    remaining: Callable[[int], None],
 ) -> int:
     """Bring the store to the end of the lane's changelogs; returns the number of records read.
     `remaining` is called with how many offsets are left.
@@ -164,20 +157,22 @@ async def recover(
     Raises TimeoutError when nothing comes for STALLED seconds, and StoreTooOld when it has taken so long that
     deletions may be missed.
     """
-    tables = changelog_partitions(app, lane)
-    positions, ends, freshness = await start_positions(
-        store, cluster, tables, delete_retention=app.lane_options.delete_retention, clock=clock
-    )
+    clock, tables = ports.clock, changelog_partitions(app, lane)
+    positions, ends, freshness = await start_positions(app, store, tables, ports)
     todo = {tp for tp in tables if positions[tp] < ends[tp]}
     await reader.assign({tp: positions[tp] for tp in todo}, copy_of(store).topics)
     records, moved = 0, clock.now()
     while todo:
         remaining(sum(ends[tp] - reader.position(tp) for tp in todo))
-        batches = await _fetch(reader, lane)
+        try:
+            batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.2)
+        except PositionLost as error:  # retention has moved a changelog's begin meanwhile: begin again
+            cut = f"lane {lane}: a changelog was cut while it was read: {error}"
+            raise ClusterUnavailable(cut) from error
         freshness.check(clock.now())
         records += restore(store, writes, tables, batches)
         if batches:
-            await faults.reach("recovering")
+            await ports.faults.reach("recovering")
         reached = {tp for tp in todo if reader.position(tp) >= ends[tp]}
         todo -= reached
         if batches or reached:
@@ -189,19 +184,6 @@ async def recover(
     freshness.has_reached(at_end.__getitem__)
     store.apply((), at_end, current_at=freshness.current_at)
     return records
-
-
-async def _fetch(reader: Reader, lane: int) -> list[Batch]:
-    try:
-        return await reader.fetch(max_records=FETCH_RECORDS, timeout=0.2)
-    except PositionLost as error:  # retention has moved a changelog's begin meanwhile: begin again
-        raise ClusterUnavailable(f"lane {lane}: a changelog was cut while it was read: {error}") from error
-
-
-def source_partitions(app: Application, lane: int, topics: Collection[str], identity: Identity) -> list[TP]:
-    """The partitions of the topics that a lane consumes, with those that somebody has added."""
-    ours = [TP(topic, partition) for topic in topics for partition in app.layout.partitions_of(lane)]
-    return [*ours, *added_partitions(app, lane, topics, identity)]
 
 
 async def source_positions(

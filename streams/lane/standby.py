@@ -65,9 +65,8 @@ class Standby:
         self.trouble = ""
         self._reader: Reader | None = None
         self._app = app
-        self._cluster = ports.cluster
-        self._stores = ports.stores
-        self._clock = ports.clock
+        self._ports = ports
+        self._cluster, self._clock = ports.cluster, ports.clock
         self._yields = yields
         self._writes = Writes(bucket_length(app.lane_options.inbox_retention), app.followed)
         self._stopping = asyncio.Event()
@@ -106,14 +105,11 @@ class Standby:
 
     async def _follow(self) -> None:
         tables = changelog_partitions(self._app, self.number)
-        store = open_store(self._stores, self.number, followed=bool(self._app.followed))
+        store = open_store(self._ports.stores, self.number, followed=bool(self._app.followed))
         try:
             reader = await self._cluster.reader()
             try:
-                retention = self._app.lane_options.delete_retention
-                positions, ends, freshness = await start_positions(
-                    store, self._cluster, tables, delete_retention=retention, clock=self._clock
-                )
+                positions, ends, freshness = await start_positions(self._app, store, tables, self._ports)
                 await reader.assign(positions, copy_of(store).topics)
                 self.to_copy = (sum(max(0, ends[tp] - positions[tp]) for tp in tables), monotonic())
                 self._reader, self.store = reader, store

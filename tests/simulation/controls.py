@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -155,16 +156,9 @@ def _recovery_first() -> Off:
 
     async def begin(self: Lane, producer: Any, reader: Any) -> Any:
         assert self.store is not None
-        await recovery.recover(
-            self._app,
-            self.number,
-            store=self.store,
-            cluster=Stable(self._cluster),
-            reader=reader,
-            writes=self._writes,
-            clock=self._clock,
-            faults=self._ports.faults,
-        )
+        stable: Any = Stable(self._cluster)
+        ports, remaining = replace(self._ports, cluster=stable), self.measures.recovering
+        await recovery.recover(self._app, self.number, ports, self.store, reader, self._writes, remaining)
         return await real(self, producer, reader)
 
     async def recovered(*_: Any, **__: Any) -> int:

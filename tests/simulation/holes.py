@@ -13,7 +13,7 @@ import msgspec
 
 from streams.claims import checks
 from streams.errors import StoreBroken
-from streams.lane import attempt, cluster_checks, recovery
+from streams.lane import attempt, cluster_checks, opening
 from streams.lane.held_up import HeldUpPartitions
 from streams.lane.loopback import Loopback
 from streams.model.codecs import AvroCodec
@@ -174,7 +174,7 @@ def _unread_partitions() -> Off:
     def none(*_: Any) -> list[TP]:
         return []
 
-    return all_off(off(cluster_checks, "added_partitions", none), off(recovery, "added_partitions", none))()
+    return all_off(off(cluster_checks, "added_partitions", none), off(opening, "added_partitions", none))()
 
 
 def _done_too_late() -> Off:
