@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from streams.lane.attempt import Attempts
 from streams.lane.loopback import Loopback
@@ -59,6 +60,13 @@ class Dispatch:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def step(self, now: float, room: Callable[[], int]) -> bool:
+        """A chore: run heads of queues that are due, and what follows them, `room` messages at most."""
+        with closing(self._due.due(room(), now)) as heads:
+            for arrival in heads:
+                self.dispatch(arrival, now)
+        return self._due.started > 0
 
     def dispatch_all(self, arrivals: Sequence[Arrival], now: float) -> None:
         """Dispatch messages in their order, at `now` (epoch seconds). Raises HandlerFailed."""

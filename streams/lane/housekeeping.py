@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from itertools import islice
 from typing import Protocol
 
 import structlog
 
 from streams.errors import PermanentError, RowUnreadable
-from streams.lane.dispatch import Dispatch
-from streams.retry.due import DueHeads
 from streams.retry.queue import Reason, WaitingQueue
 from streams.retry.waiting import Waiting
 from streams.staging.entry import Entry
@@ -33,34 +30,10 @@ class Chore(Protocol):
         """
 
 
-class Housekeeping:
-    """All chores of a lane, in their order."""
-
-    def __init__(self, chores: Sequence[Chore]) -> None:
-        self._chores = chores
-
-    def step(self, now: float, room: Callable[[], int]) -> bool:
-        """Do a little of each. True when something was staged."""
-        staged = False
-        for chore in self._chores:
-            if chore.step(now, room):
-                staged = True
-        return staged
-
-
-class DueChore:
-    """Heads of queues that are due run again."""
-
-    def __init__(self, due: DueHeads, dispatch: Dispatch) -> None:
-        self._due = due
-        self._dispatch = dispatch
-
-    def step(self, now: float, room: Callable[[], int]) -> bool:
-        """Run what is due, and what follows it, `room` messages at most."""
-        with closing(self._due.due(room(), now)) as heads:
-            for arrival in heads:
-                self._dispatch.dispatch(arrival, now)
-        return self._due.started > 0
+def step_all(chores: Sequence[Chore], now: float, room: Callable[[], int]) -> bool:
+    """Do a little of each chore, in their order. True when something was staged."""
+    staged = [chore.step(now, room) for chore in chores]
+    return any(staged)
 
 
 #: Queues that are looked at for dead letters that hold others: the lane runs nothing else meanwhile.
@@ -76,9 +49,8 @@ def check_holds(waiting: Waiting, now: float) -> bool:
     for name, gate in waiting.gates.items():
         if not waiting.staging.app.handlers[name].retry.hold_while_dead:
             continue
-        looked = islice(gate.queues, MOST_LOOKED_AT)
-        queues = [(local, queue) for local in looked if (queue := waiting.queues.get(local)) is not None]
-        dead = [(local, queue) for local, queue in queues if queue.reason is Reason.DEAD]
+        looked = ((local, waiting.queues.get(local)) for local in islice(gate.queues, MOST_LOOKED_AT))
+        dead = [(local, queue) for local, queue in looked if queue and queue.reason is Reason.DEAD]
         for local, queue in dead:
             written |= _keep_letter(waiting, name, local, queue, now)
         if dead:
@@ -113,12 +85,11 @@ def _keep_letter(waiting: Waiting, handler: str, local: bytes, queue: WaitingQue
 class Throttled:
     """Chores that need no haste, such as dropping what has expired."""
 
-    def __init__(self, *chores: Callable[[float], bool | None], every: float = HOUSEKEEPING) -> None:
-        """Each is called with the time, in epoch seconds, when the lane has opened and `every` seconds. It
+    def __init__(self, *chores: Callable[[float], bool | None]) -> None:
+        """Each is called with the time, in epoch seconds, when the lane has opened and from time to time. It
         returns True when it has staged something.
         """
         self._chores = chores
-        self._every = every
         self._next = 0.0
 
     def step(self, now: float, room: Callable[[], int]) -> bool:
@@ -126,16 +97,12 @@ class Throttled:
         del room  # they need none
         if now < self._next:
             return False
-        self._next = now + self._every
+        self._next = now + HOUSEKEEPING
         staged = [chore(now) for chore in self._chores]
         return any(staged)
 
 
-def inbox_expiry(inbox: Inbox, lane: int) -> Callable[[float], None]:
-    """Drops what is too old in a lane's inbox."""
-
-    def expire(now: float) -> None:
-        if expired := inbox.expire(now):
-            log.info("inbox_expired", lane=lane, buckets=expired)
-
-    return expire
+def expire_inbox(inbox: Inbox, lane: int, now: float) -> None:
+    """Drop what is too old in a lane's inbox."""
+    if expired := inbox.expire(now):
+        log.info("inbox_expired", lane=lane, buckets=expired)

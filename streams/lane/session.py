@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from streams.dead_letters.expiry import Expiry
@@ -22,7 +23,7 @@ from streams.lane.cluster_checks import ClusterChecks
 from streams.lane.commit import Commits
 from streams.lane.dispatch import Dispatch
 from streams.lane.held_up import HeldUpPartitions
-from streams.lane.housekeeping import Chore, DueChore, Housekeeping, Throttled, check_holds, inbox_expiry
+from streams.lane.housekeeping import Chore, Throttled, check_holds, expire_inbox, step_all
 from streams.lane.intake import BacklogLimit, Intake
 from streams.lane.loopback import Loopback
 from streams.lane.memory import LaneMemory
@@ -117,13 +118,11 @@ class Session:
         self._intake = Intake(sources, shared.backlog_limit, admission, operations, dispatch)
         timers = Timers(staging, loops, in_flight, measures.refused_timers)
         self._commits = Commits(staging, timers, spans, memory, ports)
-        throttled = Throttled(
-            inbox_expiry(inbox, memory.number), lambda now: check_holds(waiting, now), due.drop_stale
-        )
-        chores: list[Chore] = [throttled, timers, DueChore(due, dispatch), Drains(waiting), Expiry(letters)]
+        expire = partial(expire_inbox, inbox, memory.number)
+        throttled = Throttled(expire, partial(check_holds, waiting), due.drop_stale)
+        self._chores: list[Chore] = [throttled, timers, dispatch, Drains(waiting), Expiry(letters)]
         if app.claims is not None:
-            chores.append(References(letters, app.claims.bucket))
-        self._housekeeping = Housekeeping(chores)
+            self._chores.append(References(letters, app.claims.bucket))
         self._watch = ClusterChecks(memory, shared.looks, ports, staging, sources)
         self._held_up = HeldUpPartitions(memory.number, sources.reader.held_up, clock)
         self._memory = memory
@@ -185,7 +184,7 @@ class Session:
     async def _do_chores(self, idle: Callable[[], None]) -> None:
         order, clock = self.staging.order, self._ports.clock
         while not self._memory.stopping.is_set():
-            if self._housekeeping.step(clock.now(), lambda: self._limit.room(order, 0)):
+            if step_all(self._chores, clock.now(), lambda: self._limit.room(order, 0)):
                 self._memory.signals.work.set()
             await clock.sleep(TICK)
             if not order.uncommitted:

@@ -9,7 +9,7 @@ from test_breaker import allowed
 from streams.dead_letters.expiry import Expiry
 from streams.dead_letters.row import new_letter
 from streams.errors import PermanentError
-from streams.lane.housekeeping import Housekeeping, Throttled
+from streams.lane.housekeeping import Throttled, step_all
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import HandlerPause, PauseState
 from streams.policy.breaker import NO_PERMIT, BreakerPolicy, BreakerState
@@ -131,13 +131,13 @@ class Taking:
 def test_each_chore_has_the_room_that_is_left(takes: tuple[int, int], staged: bool) -> None:
     left = [10]
     first, second = (Taking(left, takes=each) for each in takes)
-    assert Housekeeping([first, second]).step(0.0, lambda: left[0]) is staged
+    assert step_all([first, second], 0.0, lambda: left[0]) is staged
     assert (first.rooms, second.rooms) == ([10], [10 - takes[0]])
 
 
 def test_what_needs_no_haste_is_done_seldom() -> None:
     done: list[float] = []
-    chore = Throttled(done.append, every=600.0)
+    chore = Throttled(done.append)
     for now in (1000.0, 1000.1, 1599.9, 1600.0, 1601.0, 2200.0):
         assert chore.step(now, lambda: 0) is False
     assert done == [1000.0, 1600.0, 2200.0]
