@@ -12,7 +12,6 @@ from streams.lane.housekeeping import HOUSEKEEPING
 from streams.lane.memory import LaneMemory
 from streams.lane.recovery import changelog_partitions, touch
 from streams.lane.sources import Sources
-from streams.model.application import Application
 from streams.ports import Identity, Ports
 from streams.positions.checks import check_topics
 from streams.positions.topics import TopicLooks, added_partitions
@@ -33,11 +32,10 @@ class ClusterChecks:
         self, memory: LaneMemory, looks: TopicLooks, ports: Ports, staging: StagingArea, sources: Sources
     ) -> None:
         """`looks` are those of the worker."""
-        self._app = staging.app
-        self._lane = memory.number
-        self._topics = memory.topics
-        self._standing = memory.measures.topics
-        self._watched = watched(staging.app, memory.topics)
+        self._app = app = staging.app
+        self._memory = memory
+        #: The topics that the lane reads or writes again and again.
+        self._watched = frozenset((*memory.topics, *app.changelogs, *app.message_codecs))
         self._looks = looks
         self._store = staging.store
         self._sources = sources
@@ -62,18 +60,16 @@ class ClusterChecks:
                 await self._sources.look(self._cluster)
                 await self._touch()
             except ClusterUnavailable as error:
-                log.warning("lane_cannot_ask", lane=self._lane, error=str(error), action="asked again")
+                log.warning(
+                    "lane_cannot_ask", lane=self._memory.number, error=str(error), action="asked again"
+                )
 
     def _compare(self, identity: Identity) -> None:
-        app = self._app
-        self._standing.see(app, self._watched, identity, self._clock.now())
-        check_topics(app, self._lane, self._store, of(identity, [*self._topics, *app.changelogs]))
-        added = [
-            tp
-            for tp in added_partitions(app, self._lane, self._topics, identity)
-            if tp not in self._sources.partitions
-        ]
-        if added:
+        app, lane, topics = self._app, self._memory.number, self._memory.topics
+        self._memory.measures.topics.see(app, self._watched, identity, self._clock.now())
+        check_topics(app, lane, self._store, of(identity, [*topics, *app.changelogs]))
+        found = added_partitions(app, lane, topics, identity)
+        if added := [tp for tp in found if tp not in self._sources.partitions]:
             names = ", ".join(f"{tp.topic}[{tp.partition}]" for tp in added)
             raise PartitionsAdded(f"{names} came to a topic from outside: the lane opens again to read them")
 
@@ -82,14 +78,9 @@ class ClusterChecks:
         interval = min(HOUSEKEEPING, self._app.lane_options.delete_retention / 8)
         now = self._clock.now()
         if now - max(self._store.current_at() or 0.0, self._touched) > interval:
-            tables = changelog_partitions(self._app, self._lane)
+            tables = changelog_partitions(self._app, self._memory.number)
             await touch(self._store, self._cluster, tables, self._clock)
             self._touched = now
-
-
-def watched(app: Application, topics: Collection[str]) -> frozenset[str]:
-    """The topics that a lane reads or writes again and again."""
-    return frozenset((*topics, *app.changelogs, *app.message_codecs))
 
 
 def of(identity: Identity, topics: Collection[str]) -> Identity:

@@ -73,10 +73,7 @@ class Commits:
         self._timers = timers
         self._spans = spans
         self._app = staging.app
-        self._refusals = staging.refusals
-        self._reopening = memory.reopening
-        self._signals = memory.signals
-        self._measures = memory.measures
+        self._memory = memory
         self._clock = ports.clock
         self._faults = ports.faults
         self._idle_until: float | None = None
@@ -88,28 +85,28 @@ class Commits:
 
         Raises what `commit` does, and what a handler in the background has failed with.
         """
-        self._signals.work.clear()
-        if self._signals.error is not None:
-            raise self._signals.error
+        signals, limit = self._memory.signals, self._memory.reopening.limit
+        signals.work.clear()
+        if signals.error is not None:
+            raise signals.error
         order, options = self._staging.order, self._app.lane_options
         if not order.has_finished() and not await self._wait_for_work():
             return False
-        if order.backlog < self._reopening.limit:
+        if order.backlog < limit:
             wait = rest(self._spent, self._clock.now() - self._ended, options.linger)
             if wait > 0:
                 await self._clock.sleep(wait)
         self._idle_until = None
-        staged = order.take(self._reopening.limit, options.max_batch_bytes)
+        staged = order.take(limit, options.max_batch_bytes)
         began = self._clock.now()
         try:
-            with self._measures.transaction(staged.messages):
+            with self._memory.measures.transaction(staged.messages):
                 ends = await commit(producer, staged, self._app.layout.app_id, self._faults)
         except (RecordRefused, TooLarge) as error:
             if isinstance(error, RecordRefused) and self._is_of_the_lane(staged, error):
                 raise Refused(f"{error}. It takes no position of this lane: raise the limit") from error
             raise self._blamed(staged, str(error)) from error
-        if self._refusals:
-            self._refusals.committed()
+        self._memory.refusals.committed()
         self._ended = self._clock.now()
         self._spent = self._ended - began
         self._staging.apply(staged, ends, began)
@@ -134,7 +131,7 @@ class Commits:
         """
         if staged.handled > 1:
             return RecordRefused(why)
-        if staged.last is not None and self._refusals.blame(staged.last, why):
+        if staged.last is not None and self._memory.refusals.blame(staged.last, why):
             return RecordRefused(why)
         return Refused(f"{why}. No message is to blame that could be a dead letter: raise the limit")
 
@@ -151,7 +148,7 @@ class Commits:
             self._idle_until = until if self._idle_until is None else min(until, self._idle_until)
         with suppress(TimeoutError):
             async with asyncio.timeout_at(self._idle_until):
-                await self._signals.work.wait()
+                await self._memory.signals.work.wait()
                 return False
         self._idle_until = None
         return True

@@ -187,7 +187,6 @@ class LaneHost:
             await asyncio.wait((task,), timeout=CLOSE_TIMEOUT)
             if not task.done():
                 self._on_fatal(SteadfaustError(f"{task.get_name()} does not end: the worker stops instead"))
-        group: dict[int, Lane] | dict[int, Standby]
-        group = self.lanes if isinstance(runner, Lane) else self.standbys
-        del group[runner.number]
+        self.lanes.pop(runner.number, None)
+        self.standbys.pop(runner.number, None)
         del self._tasks[runner]

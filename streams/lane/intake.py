@@ -96,15 +96,11 @@ class Intake:
         times = [self._order.oldest, *(records[0].timestamp for records in heads if records)]
         return min((time for time in times if time), default=None)
 
-    @property
-    def _read_ahead(self) -> int:
-        held = (batches for tp, batches in self._batches.items() if tp not in self._sources.held_back)
-        return sum(len(batch.records) for batches in held for batch in batches)
-
     def _room(self) -> int:
         if self._dispatch.room <= 0:
             return 0
-        return self._limit.room(self._order, self._read_ahead)
+        held = (batches for tp, batches in self._batches.items() if tp not in self._sources.held_back)
+        return self._limit.room(self._order, sum(len(batch.records) for batches in held for batch in batches))
 
     def _offer(self, taken: Callable[[], None]) -> bool:
         """Take the fetched batches as far as there is room. False: the turn of this lane is over, and others

@@ -52,23 +52,19 @@ class References:
     def step(self, now: float, room: Callable[[], int]) -> bool:
         """Do a little at `now`, epoch seconds. True when something was staged."""
         del room  # a step has its own bound, and outages must not let rows grow old
-        changes = self._changes(now)
-        for partition, some in changes.items():
-            self._staging.append(partition, some)
-        return bool(changes)
-
-    def _changes(self, now: float) -> dict[int, list[Change]]:
         if now < self._next:
-            return {}
+            return False
         found = next(self._round, None)
         if found is None:
             self._next, self._round = now + PAUSE, self._begin(now)
-            return {}
+            return False
         changes: dict[int, list[Change]] = {}
         for partition, change in found:
             changes.setdefault(partition, []).append(change)
             self._staging.counters.references_removed += change.value is None
-        return changes
+        for partition, some in changes.items():
+            self._staging.append(partition, some)
+        return bool(changes)
 
     def _begin(self, now: float) -> Iterator[list[tuple[int, Change]]]:
         for page in self._pages(MESSAGES):

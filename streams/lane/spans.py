@@ -61,14 +61,16 @@ class LaneSpans:
         attributes = self._attributes(arrival)
         report = partial(self._ended, arrival.entry)
         recorded = context is not None or self._tracer.has_room()
+        links: tuple[TraceContext, ...] = ()
         if again := _replay(record):
             # Days may lie between, and what is done now is another thing than what failed: another trace.
             attributes["steadfaust.replay"] = True
             attributes["steadfaust.replay.of_trace"] = f"{trace_id:032x}"
-            links = () if context is None else (context,)
-            own = trace_id_of(identity + again)
-            return MessageTrace(record.topic, own, None, attributes, report, links=links, recorded=recorded)
-        return MessageTrace(record.topic, trace_id, context, attributes, report, recorded=recorded)
+            links, context = () if context is None else (context,), None
+            trace_id = trace_id_of(identity + again)
+        return MessageTrace(
+            record.topic, trace_id, context, attributes, report, links=links, recorded=recorded
+        )
 
     def _attributes(self, arrival: Arrival) -> dict[str, Attribute]:
         record, envelope = arrival.record, arrival.envelope

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import inf
+from operator import attrgetter
 
 import structlog
 
@@ -55,7 +56,7 @@ class Watchdog:
         self._to_recover = {lane: records for lane, records in left.items() if records}
         reading = {lane for lane, records in self._to_recover.items() if records < before.get(lane, inf)}
         stalled = set(self.stuck()) - reading
-        for lane in _in_order(stalled - self._stalled):
+        for lane in sorted(stalled - self._stalled, key=attrgetter("number")):
             log.error(
                 "lane_stalled",
                 lane=lane.number,
@@ -65,7 +66,7 @@ class Watchdog:
                 stands_at=stands_at(lane.measures, lane.gates.values()),
                 error=None if lane.error is None else repr(lane.error),
             )
-        for lane in _in_order(self._stalled - stalled):
+        for lane in sorted(self._stalled - stalled, key=attrgetter("number")):
             if self._lanes.get(lane.number) is lane:
                 log.info("lane_goes_on", lane=lane.number)
         self._stalled = stalled
@@ -77,7 +78,3 @@ def stands_at(measures: LaneMeasures, gates: Iterable[HandlerGate]) -> str:
         return "a transaction"
     running = {gate.handler: gate.under_way for gate in gates if gate.under_way}
     return ", ".join(f"{handler} ({number} keys)" for handler, number in sorted(running.items()))
-
-
-def _in_order(lanes: Iterable[Lane]) -> list[Lane]:
-    return sorted(lanes, key=lambda lane: lane.number)

@@ -75,8 +75,6 @@ _WAITED: Mapping[type[BaseException], _Mend] = {
 TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 #: What the broker says about a record: it is the same when its message is handled again.
 _AT_FAULT = (*TOO_LARGE, InvalidRecord)
-#: All of them.
-REFUSED: tuple[type[BaseException], ...] = (*_WAITED, *_AT_FAULT)
 
 
 def refusal_of(error: BaseException, during: str) -> OutcomeUnknown | None:
