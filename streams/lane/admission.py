@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from streams.claims.claim import DATAREF
 from streams.errors import PermanentError, UnknownSchema, Unreadable
 from streams.model.bound import BoundHandler, BoundRoute
-from streams.model.envelope import SOURCE, Envelope
+from streams.model.envelope import SOURCE
 from streams.ports import Batch, Damaged, Record
 from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival
@@ -48,9 +48,7 @@ class MessageAdmission:
             next_offset = records[taken + 1].offset if taken + 1 < len(records) else end
             entry = Entry(home, tp, next_offset, size_of(record), record.key or b"", record.offset)
             entry.timestamp = record.timestamp
-            if home != partition:
-                self._take_from_added(entry, route, record, now)
-            elif not self._take(entry, route, record, arrivals, now):
+            if not self._take(entry, route, record, arrivals, now, added=home != partition):
                 most = taken
                 break
         if route.inbox:
@@ -58,23 +56,39 @@ class MessageAdmission:
         return arrivals, most
 
     def _take(
-        self, entry: Entry, route: BoundRoute, record: Record, arrivals: list[Arrival], now: float
+        self,
+        entry: Entry,
+        route: BoundRoute,
+        record: Record,
+        arrivals: list[Arrival],
+        now: float,
+        *,
+        added: bool,
     ) -> bool:
         """Give a record its place in the order; False when its payload is to be fetched, and it has to wait
-        for others.
+        for others. A record of a partition that somebody has `added` goes on as it is to the one of its key,
+        where it is looked at; without a key to the entry's. What cannot go on is a dead letter of that one.
         """
         try:
             if self.staging.refusals and (refused := self.staging.refusals.of(entry)) is not None:
                 raise refused
-            envelope = checked(record)
-            home = self._app.layout.partition_of(entry.key or b"") if route.outside else entry.partition
-            if home != entry.partition:
+            if added:
+                if type(record) is Damaged:
+                    raise Unreadable(record.why)
+                home = entry.partition if record.key is None else self._app.layout.partition_of(record.key)
+            else:
+                envelope = checked(record)
+                home = self._app.layout.partition_of(entry.key or b"") if route.outside else entry.partition
+            if added or home != entry.partition:
                 self.staging.forward(entry, record, home, now)
                 entry.done = True
             elif not record.value and envelope.headers.get(DATAREF) is not None:
                 if self._free <= 0:
                     return False
-                arrivals.append(self._referring(entry, route, record, envelope, now))
+                require_reference(route, envelope)
+                self._free -= 1
+                self.staging.refer(entry, record, now)
+                arrivals.append(Arrival(entry, route, record, envelope, None, now))
             else:
                 message = decoded(route, record, envelope)
                 arrivals.append(Arrival(entry, route, record, envelope, message, now))
@@ -91,31 +105,6 @@ class MessageAdmission:
             self.loops.add_read(record, envelope.id_bytes)
         self.staging.order.add(entry)
         return True
-
-    def _take_from_added(self, entry: Entry, route: BoundRoute, record: Record, now: float) -> None:
-        """A record of a partition that somebody has added goes on as it is to the one of its key, where it is
-        looked at; without a key to the entry's. What cannot go on is a dead letter of that one.
-        """
-        try:
-            if self.staging.refusals and (refused := self.staging.refusals.of(entry)) is not None:
-                raise refused
-            if type(record) is Damaged:
-                raise Unreadable(record.why)
-            home = entry.partition if record.key is None else self._app.layout.partition_of(record.key)
-            self.staging.forward(entry, record, home, now)
-        except PermanentError as error:
-            self._letters.write(entry, route, record, error, "", now)
-        entry.done = True
-        self.staging.order.add(entry)
-
-    def _referring(
-        self, entry: Entry, route: BoundRoute, record: Record, envelope: Envelope, now: float
-    ) -> Arrival:
-        """A message whose payload is fetched when its turn comes."""
-        require_reference(route, envelope)
-        self._free -= 1
-        self.staging.refer(entry, record, now)
-        return Arrival(entry, route, record, envelope, None, now)
 
     def _check_inbox(self, partition: int, arrivals: Sequence[Arrival], now: float) -> None:
         """Drop handlers that have seen the message; claim its id for the others, in memory.

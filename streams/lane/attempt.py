@@ -200,20 +200,16 @@ def call(staging: StagingArea, arrival: Arrival, handler: BoundHandler) -> Any:
         base = arrival.entry.prefix + row_key(arrival.key)
         for _, table, subkey, any_row in handler.rows:
             if any_row:
-                rows.append(partial(_read_sub, staging, table, base))
+                rows.append(partial(_read, staging, table, base))
             else:
-                local = base + subkey(arrival.message).encode() if subkey else base
-                rows.append(_read(staging, table, local))
+                rows.append(_read(staging, table, base, subkey(arrival.message) if subkey else ""))
     if handler.wants_envelope:
         return handler.call(arrival.message, *rows, envelope=arrival.envelope)
     return handler.call(arrival.message, *rows)
 
 
-def _read_sub(staging: StagingArea, table: BoundTable, base: bytes, subkey: str) -> Any:
-    return _read(staging, table, base + subkey.encode())
-
-
-def _read(staging: StagingArea, table: BoundTable, local: bytes) -> Any:
+def _read(staging: StagingArea, table: BoundTable, base: bytes, subkey: str) -> Any:
+    local = base + subkey.encode() if subkey else base
     staged = staging.get(table.name, local)
     if staged is not None:
         return staged.row
@@ -239,23 +235,20 @@ class Turns:
     def ended(self, handler: str, arrival: Arrival, began: float) -> float:
         """A turn of a handler has ended now; returns when that is. `began` as `perf_counter` has it."""
         now = perf_counter()
-        if now - began > HELD:
-            self._log_long_turn(handler, arrival, now, now - began)
-        return now
-
-    def _log_long_turn(self, handler: str, arrival: Arrival, now: float, seconds: float) -> None:
+        if now - began <= HELD:
+            return now
         self._counters.held_loop += 1
-        if now - self._logged.get(handler, -QUIET) < QUIET:
-            return
-        self._logged[handler] = now
-        log.warning(
-            "handler_held_loop",
-            handler=handler,
-            seconds=round(seconds, 3),
-            key_bytes=len(arrival.key),
-            message_bytes=len(arrival.record.value or b""),
-            action="nothing else of the worker ran meanwhile: split its work over several messages",
-        )
+        if now - self._logged.get(handler, -QUIET) >= QUIET:
+            self._logged[handler] = now
+            log.warning(
+                "handler_held_loop",
+                handler=handler,
+                seconds=round(now - began, 3),
+                key_bytes=len(arrival.key),
+                message_bytes=len(arrival.record.value or b""),
+                action="nothing else of the worker ran meanwhile: split its work over several messages",
+            )
+        return now
 
 
 class Timed:

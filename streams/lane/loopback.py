@@ -25,8 +25,6 @@ from streams.tracing.span import Span
 MOST = 32
 #: And for how long, in seconds: the rest is read back, so that others have their turn.
 TURN = 0.05
-#: Of which offset a message is that has none yet.
-UNWRITTEN = -1
 
 
 class LoopedRecord:
@@ -36,7 +34,7 @@ class LoopedRecord:
 
     def __init__(self, tp: TP, outgoing: Outgoing, now: float) -> None:
         self.topic, self.partition = tp
-        self.offset = UNWRITTEN
+        self.offset = -1  # it has none yet
         self.timestamp = int(now * 1000)
         self.key: bytes | None = outgoing.key
         self.value: bytes | None = outgoing.value
@@ -90,7 +88,7 @@ class Loopback:
             record = LoopedRecord(tp, outgoing, now)
             if self._run_handlers(Arrival(entry, route, record, Envelope(record), None, now), now):
                 return True
-        self._loops.add_sent(tp.topic, key, sent.id)
+        self._loops.add(tp.topic, key, sent.id)
         return False
 
     def _run_handlers(self, arrival: Arrival, now: float) -> bool:
@@ -126,5 +124,5 @@ class Loopback:
         """Drop what was staged for a message, and what it sends to this lane."""
         for number, message_id in entry.take_looped():
             tp, outgoing = entry.sends[number]
-            self._loops.remove_sent(tp.topic, outgoing.key or b"", message_id)
+            self._loops.remove(tp.topic, outgoing.key or b"", message_id)
         self._staging.take_back(entry, mark)

@@ -82,7 +82,7 @@ class Timers:
         changes = [remove_timer(due.name), *staging.references(outgoing, now)]
         to = TP(due.topic, staging.app.layout.partition_of(key))
         if loops is not None and due.topic in loops.topics:
-            loops.add_sent(due.topic, key, dict(headers)[ID])
+            loops.add(due.topic, key, dict(headers)[ID])
         staging.append(due.partition, changes, [(to, outgoing)], timer_key(due.name)).timer = due.name
         staging.counters.timers += 1
 

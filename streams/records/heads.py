@@ -90,13 +90,10 @@ def end_of(head: Head, after: int | None) -> int | None:
     it is unknown: offsets must not be passed that may be another batch's.
     """
     end = head.last + 1
-    if end > head.base and (after is None or end <= after) and (after is not None or _agrees(head)):
+    agrees = end <= after if after is not None else head.records == head.last_delta + 1
+    if end > head.base and agrees:
         return end
     return after if after is not None and after > head.base else None
-
-
-def _agrees(head: Head) -> bool:
-    return head.records == head.last_delta + 1
 
 
 def uncompressed(head: Head, body: bytes) -> bytes:

@@ -44,6 +44,15 @@ MESSAGES = "_waiting"
 HANDLERS = "_handlers"
 IDENTITIES = "_identities"
 OWN_PRODUCERS = "_producers"
+_TABLES = {
+    POSITION: POSITIONS,
+    TIMER: TIMERS,
+    QUEUE: QUEUES,
+    WAITING: MESSAGES,
+    HANDLER: HANDLERS,
+    IDENTITY: IDENTITIES,
+    PRODUCERS: OWN_PRODUCERS,
+}
 #: A local note that no changelog has: of which topics the store is a copy.
 COPY_OF = "_copy_of"
 #: Rows that have changed since they were indexed: their tables' names, a zero byte, their local keys; and the
@@ -51,7 +60,6 @@ COPY_OF = "_copy_of"
 CHANGED = "_changed"
 STATUS_OF = "_status_of"
 BY_STATUS = "_by_status"
-
 
 #: A NamedTuple's constructor is a Python function; this one is not, and there is a write for each change.
 _write: Callable[[tuple[str, bytes, bytes | None]], Write] = partial(tuple.__new__, Write)
@@ -175,24 +183,15 @@ class Writes:
 
     def _lane(self, key: bytes, value: bytes | None) -> Iterator[Write]:
         kind, name = split_local_lane_key(key)
-        if kind == POSITION:
-            yield Write(POSITIONS, name, value)
-        elif kind == TIMER:
-            yield Write(TIMERS, name, value)
+        if (table := _TABLES.get(kind)) is None:
+            return
+        yield Write(table, name, value)
+        if kind == TIMER:
             if value is not None:  # a moved or cancelled timer's old entry is found stale when it comes up
                 yield Write(TIMERS_BY_DUE, value[:TIME] + name, b"")
         elif kind == QUEUE:
-            yield Write(QUEUES, name, value)
             if (mark := self._marks.get(QUEUES)) is not None:
                 yield Write(CHANGED, mark + name, b"")
             # As above; a queue without a time is not due by itself.
             if value is not None and any(value[TIME:PLACE]):
                 yield Write(QUEUES_BY_DUE, value[:PLACE] + name, b"")
-        elif kind == WAITING:
-            yield Write(MESSAGES, name, value)
-        elif kind == HANDLER:
-            yield Write(HANDLERS, name, value)
-        elif kind == IDENTITY:
-            yield Write(IDENTITIES, name, value)
-        elif kind == PRODUCERS:
-            yield Write(OWN_PRODUCERS, name, value)

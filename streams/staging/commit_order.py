@@ -41,11 +41,8 @@ class _Look:
         """Whether an entry is done, and nothing of its key stays."""
         if not entry.done or entry.key is None or entry.key in self._keys:
             return False
-        first = None if entry.tp is None else self.first.get(entry.tp)
-        return first is None or self._has_room(entry, first)
-
-    def _has_room(self, entry: Entry, first: int) -> bool:
-        assert entry.tp is not None
+        if entry.tp is None or (first := self.first.get(entry.tp)) is None:
+            return True
         ahead = self._ahead.get(entry.tp)
         return entry.next_offset - first <= self._max_ahead and (ahead is None or len(ahead) < MOST_RANGES)
 
@@ -154,8 +151,7 @@ class CommitOrder:
 
     def record(self, changes: Mapping[bytes, Change]) -> None:
         """Further changes that the next transaction records, as above."""
-        if changes:
-            self._first |= changes
+        self._first |= changes
 
     def skip_committed(self, batch: Batch) -> Batch:
         """Return a batch without the records that were handled ahead of the position."""

@@ -18,8 +18,6 @@ from streams.units import DAY
 
 #: Buckets are this much shorter than the retention: an id is kept at least its retention, at most 1.5 times.
 BUCKETS = 2
-
-
 _BUCKETS = "_inbox-"
 
 
@@ -58,12 +56,10 @@ class Inbox:
         """The changelog key of an entry. Handler and source are hashed, the id stays readable."""
         prefix = self._prefixes.get((handler, source))
         if prefix is None:
-            if (
-                len(self._prefixes) > 10_000
-            ):  # sources are few; a client that invents one for each message is not
+            # Sources are few, unless a client invents one for each message.
+            if len(self._prefixes) > 10_000:
                 self._prefixes.clear()
-            prefix = source_prefix(handler, source)
-            self._prefixes[handler, source] = prefix
+            prefix = self._prefixes[handler, source] = source_prefix(handler, source)
         return prefix + message_id
 
     def take(self, staging: StagingArea, prefix: bytes, keys: Sequence[bytes], now: float) -> list[bool]:

@@ -13,8 +13,6 @@ Times are epoch milliseconds, numbers big-endian, so that bytes sort as they do.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from streams.ports import TP
 
 #: Kinds of lane keys.
@@ -28,20 +26,6 @@ PRODUCERS = b"o"
 
 #: Bytes of a partition, of a time, and of a place.
 PARTITION, TIME, PLACE = 2, 8, 16
-
-
-class LocalLaneKey(NamedTuple):
-    """A local key of the lane's own table, taken apart."""
-
-    kind: bytes
-    local_name: bytes
-
-
-class QueueEntry(NamedTuple):
-    """A queue entry, taken apart."""
-
-    place: bytes
-    local_name: bytes
 
 
 _PREFIXES = [number.to_bytes(PARTITION, "big") for number in range(1024)]
@@ -100,9 +84,9 @@ def local_lane_key(kind: bytes, local_name: bytes) -> bytes:
     return local_name[:PARTITION] + kind + local_name[PARTITION:]
 
 
-def split_local_lane_key(local: bytes) -> LocalLaneKey:
-    """The parts that `local_lane_key` was made of."""
-    return LocalLaneKey(local[PARTITION : PARTITION + 1], local[:PARTITION] + local[PARTITION + 1 :])
+def split_local_lane_key(local: bytes) -> tuple[bytes, bytes]:
+    """The (kind, local name) that `local_lane_key` was made of."""
+    return local[PARTITION : PARTITION + 1], local[:PARTITION] + local[PARTITION + 1 :]
 
 
 def time_key(ms: int) -> bytes:
@@ -120,6 +104,6 @@ def after_time(data: bytes) -> bytes:
     return data[TIME:]
 
 
-def split_queue_entry(entry: bytes) -> QueueEntry:
-    """The parts of a key of the queues' index."""
-    return QueueEntry(entry[:PLACE], entry[PLACE:])
+def split_queue_entry(entry: bytes) -> tuple[bytes, bytes]:
+    """The (place, local name) of a queue entry."""
+    return entry[:PLACE], entry[PLACE:]

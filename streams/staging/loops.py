@@ -61,33 +61,27 @@ class Loops:
         if self._ends and self._ends.get(tp, offset + 1) <= offset:
             del self._ends[tp]
 
-    def add_sent(self, topic: str, key: bytes, message_id: bytes) -> None:
-        """A message is staged that the lane has still to read, and to handle."""
-        self._add(topic, key, message_id)
-
-    def remove_sent(self, topic: str, key: bytes, message_id: bytes) -> None:
-        """It is handled at once, or is not written after all."""
-        self._remove(topic, key, message_id)
-
     def add_read(self, record: Record, message_id: bytes) -> None:
         """A message was read that is still to be handled. Only the lane's own record is one that it wrote."""
         key = record.key or b""
         if isinstance(record, OwnRecord):
-            self._remove(record.topic, key, message_id)
+            self.remove(record.topic, key, message_id)
         elif (tp := TP(record.topic, record.partition)) not in self.foreign:
             self.foreign.add(tp)
             log.warning("foreign_writer", topic=tp.topic, partition=tp.partition, offset=record.offset)
-        self._add(record.topic, key, record.offset)
+        self.add(record.topic, key, record.offset)
 
     def remove_read(self, record: Record) -> None:
         """A message that was read is handled, or waits for a handler."""
-        self._remove(record.topic, record.key or b"", record.offset)
+        self.remove(record.topic, record.key or b"", record.offset)
 
-    def _add(self, topic: str, key: bytes, name: bytes | int) -> None:
+    def add(self, topic: str, key: bytes, name: bytes | int) -> None:
+        """A message is still to be handled: one that is staged, by its id, or was read, by its offset."""
         before = self._before.setdefault((topic, key), {})
         before[name] = before.get(name, 0) + 1
 
-    def _remove(self, topic: str, key: bytes, name: bytes | int) -> None:
+    def remove(self, topic: str, key: bytes, name: bytes | int) -> None:
+        """It is handled, waits for a handler, or is not written after all."""
         before = self._before.get((topic, key))
         if before is None or name not in before:
             return
@@ -100,9 +94,9 @@ class Loops:
 
     def begin(self, tp: TP, key: bytes, message_id: bytes) -> bool:
         """Whether a message that is staged may be handled now; it counts as handled then."""
-        self._remove(tp.topic, key, message_id)
+        self.remove(tp.topic, key, message_id)
         if not self.may_loop(tp, key):
-            self._add(tp.topic, key, message_id)
+            self.add(tp.topic, key, message_id)
             return False
         return True
 

@@ -158,7 +158,7 @@ class Outcomes:
         for number, (tp, outgoing) in enumerate(sends, first):
             if tp.topic in loops.topics:
                 message_id = outgoing.headers[0][1]
-                loops.add_sent(tp.topic, outgoing.key or b"", message_id)
+                loops.add(tp.topic, outgoing.key or b"", message_id)
                 sent.append(Sent(number, message_id))
         return sent
 

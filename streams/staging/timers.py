@@ -81,10 +81,6 @@ def remove_timer(name: bytes) -> Change:
     return Change(LANE, TIMER + name, None)
 
 
-#: Called with the local name of a timer that cannot be read, and the error.
-OnUnreadable = Callable[[bytes, Exception], None]
-
-
 class DueIndex:
     """Looks for timers that are due, each time from where there may be any.
 
@@ -92,7 +88,8 @@ class DueIndex:
     to read over those of 100,000 timers takes some ten milliseconds, and a lane looks ten times a second.
     """
 
-    def __init__(self, on_unreadable: OnUnreadable = lambda *_: None) -> None:
+    def __init__(self, on_unreadable: Callable[[bytes, Exception], None] = lambda *_: None) -> None:
+        """`on_unreadable` is called with the local name of a timer that cannot be read, and the error."""
         self._on_unreadable = on_unreadable
         #: Before this key is no entry of the index.
         self._begin = b""

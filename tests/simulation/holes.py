@@ -155,7 +155,7 @@ def _ids_alone() -> Off:
         add(self, record.topic, record.key or b"", message_id)
 
     def remove_read(self: Loops, record: Record) -> None:
-        self.remove_sent(record.topic, record.key or b"", Envelope(record).id_bytes)
+        self.remove(record.topic, record.key or b"", Envelope(record).id_bytes)
 
     def may_loop(self: Loops, tp: TP, key: bytes) -> bool:
         unread = written.get(get_running_loop(), {}).get(tp, -1) > vars(self).get("read", {}).get(tp, -1)
@@ -163,7 +163,7 @@ def _ids_alone() -> Off:
 
     return all_off(
         off(FakeBroker, "produce", produced),
-        off(Loops, "_add", add),
+        off(Loops, "add", add),
         off(Loops, "add_read", add_read),
         off(Loops, "remove_read", remove_read),
         off(Loops, "may_loop", may_loop),

@@ -44,7 +44,7 @@ def test_a_key_loops_only_when_nothing_is_before_it(data: st.DataObject) -> None
         message_id = data.draw(st.sampled_from([b"1", b"2"]))
         match data.draw(st.sampled_from(["write", "read", "read another's", "handle", "handle again"])):
             case "write":
-                loops.add_sent(TOPIC, KEY, message_id)
+                loops.add(TOPIC, KEY, message_id)
                 written.append(message_id)
             case "read" if written:
                 unhandled.append(record(True, offset := offset + 1))
