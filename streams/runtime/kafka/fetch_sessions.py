@@ -136,9 +136,9 @@ _UNKNOWN = -1
 Wanted = tuple[int, int]
 #: Of topics that are read by name.
 NO_IDS: Mapping[str, bytes] = {}
-#: Bytes of an answer that brings little, and how long a reader rests after one at most, in seconds.
+#: Bytes of an answer that brings little, and how long a reader rests after one, in seconds.
 _LITTLE = 64 << 10
-_LONGEST_REST = 0.02
+_REST, _LONGEST_REST = 0.01, 0.02
 
 
 class FetchSession:
@@ -294,12 +294,13 @@ class Sessions:
         return response
 
     def _rest(self, node_id: int) -> float:
-        """Seconds until a broker is asked again: as long as the reader was busy with its last answer, if that
-        brought little. A transaction ends in one partition after the other; the others come together then.
+        """Seconds until a broker is asked again after an answer that brought little: as long as the reader
+        was busy with it, within bounds. A transaction ends in one partition after the other; the others come
+        together then.
         """
         if not 0 < self._brought.get(node_id, 0) < _LITTLE:
             return 0.0
-        return min(monotonic() - self._answered[node_id], _LONGEST_REST)
+        return min(max(monotonic() - self._answered[node_id], _REST), _LONGEST_REST)
 
     def _look(self, topics: Iterable[tuple[str, Iterable[tuple[Any, ...]]]]) -> int:
         """Whether the broker has the topics that it answers for. Returns the bytes of records that came."""
