@@ -28,7 +28,6 @@ HOT = (
     "lane.loopback",
     "model.avro_bytes",
     "model.bound",
-    "model.codecs",
     "model.envelope",
     "model.layout",
     "model.row_keys",
