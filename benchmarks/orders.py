@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 import msgspec
+import psutil
 
 from agents.commands import OrderSubmitted
 from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderPlaced
@@ -94,23 +95,20 @@ def milliseconds(latency: Latency) -> dict[str, float]:
 
 
 class OrderGround:
-    """Two workers that own all lanes, and stock on the shelves; from `order_ground`, used `async with`.
-
-    Attributes:
-        broker: the process id of the broker.
-    """
+    """Two workers that own all lanes, and stock on the shelves; from `order_ground`, used `async with`."""
 
     def __init__(
         self,
         bootstrap: str,
         settings: OrderSettings,
         workers: Sequence[BenchmarkWorker],
-        broker: int = 0,
+        broker: int,
     ) -> None:
-        self.broker = broker
+        """`broker` is its process id."""
         self._bootstrap = bootstrap
         self._settings = settings
         self._settlements = Settlements(bootstrap)
+        self._broker = psutil.Process(broker)
         self.workers = workers
 
     async def __aenter__(self) -> OrderGround:
@@ -133,16 +131,21 @@ class OrderGround:
         """The most bytes that a worker had."""
         return max(worker.peak for worker in self.workers)
 
+    def cpu_seconds(self) -> tuple[float, float]:
+        """User and system time of the workers so far, and of the broker."""
+        broker = self._broker.cpu_times()
+        return sum(worker.cpu_seconds for worker in self.workers), float(broker.user + broker.system)
+
     async def burst(self, bought: Sequence[Purchase], kind: Begun, pace: Pace) -> str:
         """Begin all of these orders at once, and time them from the first that is sent to the last that is
         settled.
         """
-        before, began = self._cpu(), time.monotonic()
+        (before, _), began = self.cpu_seconds(), time.monotonic()
         async with self._producer() as producer:
             for each in bought:
                 await producer.send(kind(order=order(each)), message_id=f"placed-{each.order_id}")
         ended = await self._settlements.of([each.order_id for each in bought], self.workers)
-        return pace.add(len(bought) / (ended - began), (self._cpu() - before) / len(bought) * 1000)
+        return pace.add(len(bought) / (ended - began), (self.cpu_seconds()[0] - before) / len(bought) * 1000)
 
     async def latency(
         self,
@@ -168,9 +171,6 @@ class OrderGround:
 
     def _producer(self) -> Producer:
         return Producer(self._bootstrap, make_codec, source=SOURCE)
-
-    def _cpu(self) -> float:
-        return sum(worker.cpu_seconds for worker in self.workers)
 
 
 def _paid(ordered: Order, cards: Mapping[str, str]) -> Order:

@@ -11,7 +11,7 @@ from agents.commands import OrderSubmitted
 from benchmarks.latency import Latency
 from benchmarks.orders import Cut, OrderGround, Pace, order_ground
 from benchmarks.sections import Context, NotMeasured
-from benchmarks.workflows.contest import Conducted, Contender, SubmittedOrders, cpu_of
+from benchmarks.workflows.contest import Conducted, Contender, SubmittedOrders
 from demo.evidence import DemoEvidence, gather, quiet
 from demo.purchases import Purchase
 
@@ -26,11 +26,11 @@ class SagaOrders:
 
     async def burst(self, bought: Sequence[Purchase]) -> SubmittedOrders:
         """As the protocol says."""
-        workers, broker = self._cpu()
+        workers, broker = self._ground.cpu_seconds()
         pace = Pace()
         await self._ground.burst(bought, OrderSubmitted, pace)
         await self._quiet()
-        workers_after, broker_after = self._cpu()
+        workers_after, broker_after = self._ground.cpu_seconds()
         seconds = len(bought) / pace.rate
         return SubmittedOrders(
             len(bought), seconds, workers_after - workers, {"Kafka": broker_after - broker}
@@ -51,9 +51,6 @@ class SagaOrders:
         settings = self._ground.settings
         if left := await quiet(settings.brokers(), settings.app_id, within=_QUIET_WITHIN):
             raise NotMeasured(f"messages are left: {left}")
-
-    def _cpu(self) -> tuple[float, float]:
-        return sum(each.cpu_seconds for each in self._ground.workers), cpu_of([self._ground.broker])
 
 
 def saga(cut: Cut) -> Contender:
