@@ -58,8 +58,8 @@ class Cut:
         return f"{self.partitions} partitions, {self.lanes} lanes"
 
 
-#: The default, which can be changed to have eight lanes; and what has twice the room.
-CUTS = (Cut(8, 4), Cut(16, 8))
+#: The default, which can be changed to have eight lanes; and what has a lane for each of these workers.
+CUTS = (Cut(8, 4), Cut(4, 2))
 
 
 class Pace:
