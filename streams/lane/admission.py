@@ -40,7 +40,8 @@ class MessageAdmission:
         topic, partition = tp
         route = self._app.routes[topic]
         self._free = room
-        most = min(len(records), room) if route.is_async else len(records)
+        # The room is below zero while a head that is due lacks a place: places are kept for it.
+        most = min(len(records), max(room, 0)) if route.is_async else len(records)
         home = self._app.layout.home_of(partition)
         arrivals: list[Arrival] = []
         for taken in range(most):

@@ -200,16 +200,20 @@ def call(staging: StagingArea, arrival: Arrival, handler: BoundHandler) -> Any:
         base = arrival.entry.prefix + row_key(arrival.key)
         for _, table, subkey, any_row in handler.rows:
             if any_row:
-                rows.append(partial(_read, staging, table, base))
+                rows.append(partial(_read_sub, staging, table, base))
             else:
-                rows.append(_read(staging, table, base, subkey(arrival.message) if subkey else ""))
+                local = base if subkey is None else base + subkey(arrival.message).encode()
+                rows.append(_read(staging, table, local))
     if handler.wants_envelope:
         return handler.call(arrival.message, *rows, envelope=arrival.envelope)
     return handler.call(arrival.message, *rows)
 
 
-def _read(staging: StagingArea, table: BoundTable, base: bytes, subkey: str) -> Any:
-    local = base + subkey.encode() if subkey else base
+def _read_sub(staging: StagingArea, table: BoundTable, base: bytes, subkey: str) -> Any:
+    return _read(staging, table, base + subkey.encode())
+
+
+def _read(staging: StagingArea, table: BoundTable, local: bytes) -> Any:
     staged = staging.get(table.name, local)
     if staged is not None:
         return staged.row

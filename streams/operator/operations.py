@@ -140,7 +140,7 @@ class Operations:
             arrival.message = unpacked(route, letter.record, arrival.envelope)
         except (PermanentError, UnknownSchema) as error:
             return f"it cannot be read: {error}"
-        arrival.record = letter.record
+        arrival.record, arrival.key = letter.record, letter.record.key or b""
         return replay(self._waiting, arrival, handler, letter, now)
 
     def _take_anew(self, arrival: Arrival, route: BoundRoute, letter: Letter, now: float) -> str:

@@ -164,7 +164,8 @@ class Writes:
     def ids(self, prefix: bytes, pairs: Iterable[Pair]) -> list[Write]:
         """The writes for entries of the inbox; `prefix` is that of their partition in local keys."""
         writes: list[Write] = []
-        table, last = "", b""
+        table = ""
+        last: bytes | None = None
         for key, value in pairs:
             time = value[:TIME]
             if time != last:  # many have the same

@@ -306,7 +306,7 @@ class Sessions:
         """Whether the broker has the topics that it answers for. Returns the bytes of records that came."""
         brought = 0
         for topic, partitions in topics:
-            brought += sum(len(records) for *_, records in partitions)
+            brought += sum(len(records or b"") for *_, records in partitions)
             if any(error in UNKNOWN for _, error, *_ in partitions):
                 self.unknown.add(topic)
             else:
