@@ -14,6 +14,7 @@ import msgspec
 from streams.claims import checks
 from streams.errors import StoreBroken
 from streams.lane import attempt, cluster_checks, opening
+from streams.lane.admission import MessageAdmission
 from streams.lane.held_up import HeldUpPartitions
 from streams.lane.loopback import Loopback
 from streams.model.codecs import AvroCodec
@@ -21,7 +22,7 @@ from streams.model.envelope import Envelope
 from streams.model.outcome import Timer, nothing
 from streams.policy import assignment
 from streams.policy.fitness import Fitness
-from streams.ports import NO_IDS, TP, OwnRecord, Record
+from streams.ports import NO_IDS, TP, Batch, OwnRecord, Record
 from streams.retry import decisions, due
 from streams.saga import engine, participant
 from streams.saga.participant import _Taking
@@ -202,6 +203,16 @@ def _ended_by_a_row() -> Off:
     return patch.object(UnreadableRows, "row", row)
 
 
+def _dropped() -> Off:
+    real = MessageAdmission.take
+
+    def take(self: MessageAdmission, batch: Batch, room: int, now: float) -> Any:
+        arrivals, taken = real(self, batch, room, now)
+        return arrivals, room if room < 0 else taken
+
+    return patch.object(MessageAdmission, "take", take)
+
+
 HOLES: Mapping[str, Control] = {
     "lost-replies": Control("what a participant has answered is not sent to the saga", _lost_replies),
     "late-replies": Control("what a participant has answered is sent to the saga late", _late_replies),
@@ -217,6 +228,7 @@ HOLES: Mapping[str, Control] = {
         "a payload is not compared with what was checked in", off(checks, "verify", lambda *_: None)
     ),
     "passed-over": Control("a position passes by a message that is still under way", _passed_over),
+    "dropped-when-full": Control("a lane drops what it cannot take while it is full", _dropped),
     "stored-rows": Control("a handler is given a row without what is to be committed", _stored_rows),
     "hole-1-unreadable-row": Control(
         "a row that cannot be read is a damaged store", _ended_by_a_row, "no lane_error"

@@ -65,12 +65,16 @@ def plan_of(seed: int) -> Plan:
         subjects = ["errands"]
     if chains.is_thin(seed):
         subjects = []
+    flood = Random(f"{seed} flood")
     if subjects == ["letters"]:  # of other subjects nothing is said yet where a topic is gone
         steps += _topics(seed) + _deploys(seed) + _remade(seed) + _renamed(seed)
     for subject in subjects:
         shape, some = SUBJECTS[subject](rng)
         shapes.append(shape)
         steps += some
+    if subjects[:1] == ["letters"] and flood.random() < 0.3:
+        options["max_in_flight"] = flood.choice((2, 4, 8))
+        steps += _flood(flood)
     if subjects == ["errands"]:
         shapes = [errands.stored(seed, shapes[0])]
     if subjects[:1] == ["sagas"]:
@@ -126,6 +130,16 @@ def _letters(rng: Random) -> tuple[Shape, list[PlanStep]]:
         forged = rng.choice(KEYS), f"forged{rng.randrange(1000)}"
         steps.append(PlanStep(rng.uniform(0.5, 45), "forge", forged))
     return shape, steps
+
+
+def _flood(rng: Random) -> list[PlanStep]:
+    """More letters at once, of more keys, than a lane has places for in the background."""
+    steps, began = [], rng.uniform(0, 40)
+    for number in range(rng.choice((10, 30))):
+        more = {"slow": rng.choice((0.05, 0.3, 1.5)), "fails": rng.choice((0, 0, 0, 1))}
+        at = began + rng.choice((0.0, 0.0, 0.2, 0.5))
+        steps.append(PlanStep(at, "write", (f"flood{number}", f"of{number}", more, False)))
+    return steps
 
 
 SUBJECTS: Mapping[str, Callable[[Random], tuple[Any, list[PlanStep]]]] = {

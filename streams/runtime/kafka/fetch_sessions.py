@@ -294,9 +294,9 @@ class Sessions:
         return response
 
     def _rest(self, node_id: int) -> float:
-        """Seconds until a broker is asked again after an answer that brought little: as long as the reader
-        was busy with it, within bounds. A transaction ends in one partition after the other; the others come
-        together then.
+        """Seconds until the next fetch from a broker whose last answer brought little: as long as the reader
+        was busy with that, within bounds. A transaction ends in one partition after the other; the others
+        come together then.
         """
         if not 0 < self._brought.get(node_id, 0) < _LITTLE:
             return 0.0

@@ -304,13 +304,13 @@ class TransactionalProducer:
         by_leader: defaultdict[int, dict[TP, bytearray]] = defaultdict(dict)
         for tp, batch in batches.items():
             by_leader[self._link.leader(tp)][tp] = batch
-        asked = (self._ask_leader(leader, some) for leader, some in by_leader.items())
+        answers_due = (self._ask_leader(leader, some) for leader, some in by_leader.items())
         answers: Sequence[Mapping[TP, WrittenBatch] | BaseException]
         if len(by_leader) > 1 and batches.keys() <= self._enrolled:  # side by side
             # Each answer is waited for: nothing of this step is under way when it has failed.
-            answers = await asyncio.gather(*asked, return_exceptions=True)
+            answers = await asyncio.gather(*answers_due, return_exceptions=True)
         else:
-            answers = [await each for each in asked]
+            answers = [await each for each in answers_due]
         found: dict[TP, WrittenBatch] = {}
         for answer in answers:
             if isinstance(answer, BaseException):
