@@ -4,6 +4,7 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -81,11 +82,10 @@ async def blobs(world: World) -> AsyncIterator[Blobs]:
 
 
 async def emptied(blobs: Blobs) -> bool:
-    try:
+    with suppress(BlobsUnavailable):
         await blobs.delete([blob.name async for blob in blobs.scan("")])
-    except BlobsUnavailable:
-        return False
-    return True
+        return True
+    return False
 
 
 async def names(blobs: Blobs, prefix: str = "events/", *, older_than: float | None = None) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from itertools import count
 from math import inf
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -65,6 +66,13 @@ def test_the_broker_fetches_what_is_wanted_whatever_is_lost(rounds):
             broker = Broker()
 
 
+class Answer:
+    API_VERSION = 4
+
+    def __init__(self, records: bytes | None = b"") -> None:
+        self.topics = (("t", [(0, 0, records)]),)
+
+
 def whole() -> FetchRequest:
     return FetchRequest(500, 1, 1000, 1, [("t", [(0, 5, 100), (1, 6, 100)]), ("u", [(0, 7, 100)])])
 
@@ -122,10 +130,6 @@ async def test_silence_is_that_of_the_most_silent_broker(monkeypatch: pytest.Mon
     now, refuses = 100.0, False
     monkeypatch.setattr(fetch_sessions, "monotonic", lambda: now)
 
-    class Answer:
-        API_VERSION = 4
-        topics = ()
-
     async def answered(node: int, *_: object) -> Answer:
         if node == 2 and refuses:
             raise NodeNotReadyError
@@ -148,7 +152,6 @@ async def test_silence_is_that_of_the_most_silent_broker(monkeypatch: pytest.Mon
     ("records", "busy", "rests"),
     [
         (None, 0.015, []),  # as some brokers say that there are none
-        (b"", 0.015, []),
         (b"x", 0.001, [0.01]),
         (b"x", 0.015, [0.015]),
         (b"x", 5.0, [0.02]),
@@ -156,27 +159,16 @@ async def test_silence_is_that_of_the_most_silent_broker(monkeypatch: pytest.Mon
     ],
 )
 async def test_a_reader_rests_after_an_answer_that_brought_little(monkeypatch, records, busy, rests):
-    now, rested = 0.0, []
-
-    class Answer:
-        API_VERSION = 4
-        topics = (("t", [(0, 0, records)]),)
-
-    async def answered(*_: object) -> Answer:
-        return Answer()
-
-    async def sleep(seconds: float) -> None:
-        rested.append(seconds)
-
+    now, sleep = 0.0, AsyncMock()
     monkeypatch.setattr(fetch_sessions, "monotonic", lambda: now)
     monkeypatch.setattr(fetch_sessions, "asyncio", SimpleNamespace(sleep=sleep))
-    sessions = Sessions(answered)
+    sessions = Sessions(AsyncMock(return_value=Answer(records)))
     await sessions.send(1, whole())
     now = busy
     await sessions.send(2, whole())  # another broker brought nothing yet
-    assert not rested
+    assert not sleep.await_count
     await sessions.send(1, whole())
-    assert rested == rests
+    assert [each.args[0] for each in sleep.await_args_list] == rests
 
 
 class Reading:
