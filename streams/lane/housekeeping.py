@@ -86,8 +86,8 @@ class Throttled:
     """Chores that need no haste, such as dropping what has expired."""
 
     def __init__(self, *chores: Callable[[float], bool | None]) -> None:
-        """Each is called with the time, in epoch seconds, when the lane has opened and from time to time. It
-        returns True when it has staged something.
+        """Each is called with the time, in epoch seconds, when the lane has opened and then every
+        HOUSEKEEPING seconds. It returns True when it has staged something.
         """
         self._chores = chores
         self._next = 0.0

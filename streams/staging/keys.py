@@ -27,7 +27,7 @@ PRODUCERS = b"o"
 #: Bytes of a partition, of a time, and of a place.
 PARTITION, TIME, PLACE = 2, 8, 16
 
-
+#: Those of the first partitions, made once: each message needs one.
 _PREFIXES = [number.to_bytes(PARTITION, "big") for number in range(1024)]
 
 
