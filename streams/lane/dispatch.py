@@ -63,7 +63,7 @@ class Dispatch:
 
     def step(self, now: float, room: Callable[[], int]) -> bool:
         """A chore: run heads of queues that are due, and what follows them, `room` messages at most."""
-        with closing(self._due.due(room(), now)) as heads:
+        with closing(self._due.due(room, now)) as heads:
             for arrival in heads:
                 self.dispatch(arrival, now)
         return self._due.started > 0

@@ -6,7 +6,7 @@ Handlers come first in turn, and none takes all of the room while others have du
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import closing
 
 import structlog
@@ -54,15 +54,17 @@ class DueHeads:
         self._most = 0
         self._turn = 0
 
-    def due(self, room: int, now: float) -> Generator[Arrival, None, None]:
+    def due(self, room: Callable[[], int], now: float) -> Generator[Arrival, None, None]:
         """Start the heads that are due at `now` (epoch seconds). `room` bounds them and the messages that
         follow them. Dispatch each before the next one is requested.
         """
         self.started = self.reserved = 0
-        self._most = min(room, RETRIES_AT_ONCE)
+        names = [name for name, gate in self._gates.items() if gate.queues or gate.succeeded]
+        if not names:
+            return
+        self._most = min(room(), RETRIES_AT_ONCE)
         self._turn += 1
-        names = list(self._gates)
-        first = self._turn % len(names) if names else 0
+        first = self._turn % len(names)
         for name in (*names[first:], *names[:first]):
             gate = self._gates[name]
             gate.update_breaker(now)
