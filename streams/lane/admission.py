@@ -40,8 +40,7 @@ class MessageAdmission:
         topic, partition = tp
         route = self._app.routes[topic]
         self._free = room
-        # The room is below zero while a head that is due lacks a place: places are kept for it.
-        most = min(len(records), max(room, 0)) if route.is_async else len(records)
+        most = min(len(records), room) if route.is_async else len(records)
         home = self._app.layout.home_of(partition)
         arrivals: list[Arrival] = []
         for taken in range(most):
@@ -84,7 +83,7 @@ class MessageAdmission:
                 self.staging.forward(entry, record, home, now)
                 entry.done = True
             elif not record.value and envelope.headers.get(DATAREF) is not None:
-                if self._free <= 0:
+                if not self._free:
                     return False
                 require_reference(route, envelope)
                 self._free -= 1

@@ -53,7 +53,7 @@ class Dispatch:
     @property
     def room(self) -> int:
         """How many keys more new messages may begin; a part is kept for due heads that found no place."""
-        return self._max_in_flight - self.in_flight - self._due.reserved
+        return max(0, self._max_in_flight - self.in_flight - self._due.reserved)
 
     async def close(self) -> None:
         """Cancel what is under way. Its entry is not finished, so nothing of it is committed."""

@@ -97,7 +97,7 @@ class Intake:
         return min((time for time in times if time), default=None)
 
     def _room(self) -> int:
-        if self._dispatch.room <= 0:
+        if not self._dispatch.room:
             return 0
         held = (batches for tp, batches in self._batches.items() if tp not in self._sources.held_back)
         return self._limit.room(self._order, sum(len(batch.records) for batches in held for batch in batches))
@@ -169,7 +169,7 @@ class Intake:
     def _accept_operations(self, batch: Batch, now: float) -> int:
         """Take operations. One about a handler needs no room: a resume may be what makes room."""
         for taken, record in enumerate(batch.records):
-            if self._dispatch.room <= 0 and not is_about_a_handler(record):
+            if not self._dispatch.room and not is_about_a_handler(record):
                 return taken
             arrival = self._operations.take(batch, record, now)
             if arrival is not None:

@@ -14,7 +14,7 @@ import msgspec
 from streams.claims import checks
 from streams.errors import StoreBroken
 from streams.lane import attempt, cluster_checks, opening
-from streams.lane.admission import MessageAdmission
+from streams.lane.dispatch import Dispatch
 from streams.lane.held_up import HeldUpPartitions
 from streams.lane.loopback import Loopback
 from streams.model.codecs import AvroCodec
@@ -22,7 +22,7 @@ from streams.model.envelope import Envelope
 from streams.model.outcome import Timer, nothing
 from streams.policy import assignment
 from streams.policy.fitness import Fitness
-from streams.ports import NO_IDS, TP, Batch, OwnRecord, Record
+from streams.ports import NO_IDS, TP, OwnRecord, Record
 from streams.retry import decisions, due
 from streams.saga import engine, participant
 from streams.saga.participant import _Taking
@@ -204,13 +204,10 @@ def _ended_by_a_row() -> Off:
 
 
 def _dropped() -> Off:
-    real = MessageAdmission.take
+    def room(self: Dispatch) -> int:
+        return self._max_in_flight - self.in_flight - self._due.reserved
 
-    def take(self: MessageAdmission, batch: Batch, room: int, now: float) -> Any:
-        arrivals, taken = real(self, batch, room, now)
-        return arrivals, room if room < 0 else taken
-
-    return patch.object(MessageAdmission, "take", take)
+    return patch.object(Dispatch, "room", property(room))
 
 
 HOLES: Mapping[str, Control] = {
