@@ -59,14 +59,15 @@ class FakeTransactions:
         """Write every record. Returns for each partition the offset after its last record."""
         self._check_usable()
         wanted = {tp: records for tp, records in batches.items() if records}
-        for tp, records in wanted.items():
-            self._check_sizes(tp, records)
+        sizes = {tp: max(record_size(*record) for record in records) for tp, records in wanted.items()}
+        for tp, size in sizes.items():
+            self._check_size(tp, size)
         for tp in wanted:
             self._broker.log(tp)
         transaction = await self._request("send")
         self._refuse_all()
-        for tp, records in wanted.items():
-            self._refuse_too_large(tp, records)
+        for tp, size in sizes.items():
+            self._refuse_too_large(tp, size)
         transaction.partitions |= wanted.keys()
         refused, torn = self._broker.take(Fault.SEND_REFUSED), self._broker.take(Fault.SEND_TORN)
         ends: dict[TP, int] = {}
@@ -115,11 +116,9 @@ class FakeTransactions:
         if self._failure is None:
             self._failure = OutcomeUnknown(f"the producer {self._id} was discarded: start another one")
 
-    def _check_sizes(self, tp: TP, records: Sequence[Outgoing]) -> None:
-        limit = self._broker.max_batch
-        for size in (record_size(*record) for record in records):
-            if size > limit:
-                raise TooLarge(f"a record for {tp.topic} makes a batch of {size} bytes; {limit} is the most")
+    def _check_size(self, tp: TP, size: int) -> None:
+        if size > (limit := self._broker.max_batch):
+            raise TooLarge(f"a record for {tp.topic} makes a batch of {size} bytes; {limit} is the most")
 
     def _refuse_all(self) -> None:
         """Refuse as the broker does where clocks differ, or a right is taken away."""
@@ -134,21 +133,18 @@ class FakeTransactions:
             self._broker.refused += 1
             raise self._failure
 
-    def _refuse_too_large(self, tp: TP, records: Sequence[Outgoing]) -> None:
+    def _refuse_too_large(self, tp: TP, size: int) -> None:
         """Refuse a batch that its topic does not take: nothing of this send is written."""
         limit = self._broker.limits.get(tp.topic)
-        if limit is None:
-            return
-        for size in (record_size(*record) for record in records):
-            if size > limit:
-                self._failure = RecordRefused(
-                    f"the broker refuses a batch of {size} bytes for {tp.topic}[{tp.partition}], whose"
-                    f" max.message.bytes is {limit} (MessageSizeTooLarge)",
-                    limit=limit,
-                    topic=tp.topic,
-                )
-                self._broker.refused += 1
-                raise self._failure
+        if limit is not None and size > limit:
+            self._failure = RecordRefused(
+                f"the broker refuses a batch of {size} bytes for {tp.topic}[{tp.partition}], whose"
+                f" max.message.bytes is {limit} (MessageSizeTooLarge)",
+                limit=limit,
+                topic=tp.topic,
+            )
+            self._broker.refused += 1
+            raise self._failure
 
     def _check_usable(self) -> None:
         if self._failure is not None:
