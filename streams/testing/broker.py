@@ -35,11 +35,12 @@ class Fault(Enum):
 class ProducerState:
     """A transactional id at the broker."""
 
-    __slots__ = ("began", "epoch", "id", "transaction")
+    __slots__ = ("began", "epoch", "id", "is_used_up", "transaction")
 
     def __init__(self) -> None:
         self.epoch = -1
         self.id = next(_ids)
+        self.is_used_up = False
         self.began = 0.0
         self.transaction: Transaction | None = None
 
@@ -142,8 +143,10 @@ class FakeBroker:
         self.end(producer, TransactionState.ABORTED)
 
     def use_up_epochs(self, transactional_id: str) -> None:
-        """An id gets another producer id with its next transaction, as when its epochs are used up."""
-        self._producers[transactional_id].id = next(_ids)
+        """An id gets another producer id, as the answer to the next end of its transactions says, or to its
+        next start.
+        """
+        self._producers[transactional_id].is_used_up = True
 
     def sweep(self) -> None:
         """Abort what has been open for too long."""
@@ -239,6 +242,8 @@ class FakeBroker:
     def end(self, producer: ProducerState, state: TransactionState) -> None:
         """End the transaction of an id: markers everywhere, and its positions when it is committed."""
         transaction, producer.transaction = producer.transaction, None
+        if producer.is_used_up:
+            producer.id, producer.is_used_up = next(_ids), False
         if transaction is None:
             return
         transaction.state = state
@@ -269,16 +274,22 @@ class FakeBroker:
     def wake(self) -> None:
         """Something may have become readable."""
         self.changes += 1
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        for waiter in self._waiting:  # after those who have changed it, as an answer comes after a request
+            waiter.get_loop().call_soon(_wake, waiter)
 
     async def changed(self, timeout: float) -> None:
         """Wait until something may have become readable, at most `timeout` seconds."""
-        waiter = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
         self._waiting[waiter] = None
+        bell = loop.call_later(timeout, _wake, waiter)
         try:
-            await asyncio.wait([waiter], timeout=timeout)
+            await waiter
         finally:
+            bell.cancel()
             self._waiting.pop(waiter)
-            waiter.cancel()
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
