@@ -15,6 +15,8 @@ from functools import cache
 from hashlib import sha256
 from typing import NamedTuple
 
+import msgspec
+
 from streams.testing.simulation.coverage import Strike, table, unmet
 from streams.testing.simulation.play import run
 from streams.testing.simulation.shrink import shrink
@@ -51,6 +53,7 @@ def main() -> int:
     # Each run wires its applications again. Without this, parsing the same type hints takes a twelfth of it,
     # and looking for garbage among what was imported an eighth.
     vars(typing)["compile"] = cache(compile)
+    msgspec.structs.fields = cache(msgspec.structs.fields)
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
     if os.environ.get("PYTHONHASHSEED") != "0":  # sets have an order then, the same each time
