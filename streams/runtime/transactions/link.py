@@ -14,8 +14,8 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError,
 from streams.brokers import Bootstrap
 from streams.ports import TP
 from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.wire import VersionedRequest
 from streams.runtime.transactions.codes import error_of, moved, passes, pause
-from streams.runtime.transactions.wire import VersionedRequest
 
 _CLOSE_TIMEOUT = 2.0
 #: Seconds until a coordinator is looked for again that is not there, or cannot be reached.

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from streams.runtime.transactions.wire import CLASSIC, FLEXIBLE, ResponseReader, VersionedRequest
+from streams.runtime.kafka.wire import CLASSIC, FLEXIBLE, ResponseReader, VersionedRequest
 
 _DESCRIBE_CONFIGS, _DESCRIBE_TRANSACTIONS = 32, 65
 _TOPIC = 2

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from streams.ports import TP
-from streams.runtime.transactions.wire import (
+from streams.runtime.kafka.wire import (
     CLASSIC,
     FLEXIBLE,
     ResponseReader,

@@ -50,12 +50,12 @@ FLEXIBLE = WireFormat(flexible=True, tags=b"\0")
 class ResponseReader:
     """The body of an answer, read from its beginning to its end."""
 
-    __slots__ = ("_at", "_data", "_flexible")
+    __slots__ = ("_at", "_data", "is_flexible")
 
     def __init__(self, data: bytes, form: WireFormat) -> None:
         self._data = data
         self._at = 0
-        self._flexible = form.flexible
+        self.is_flexible = form.flexible
 
     def take(self, fields: struct.Struct) -> tuple[Any, ...]:
         """Fields of fixed size. Raises struct.error when the answer has ended."""
@@ -65,16 +65,16 @@ class ResponseReader:
 
     def count(self) -> int:
         """The length of an array; negative when it is absent."""
-        return self.varint() - 1 if self._flexible else int(self.take(_INT32)[0])
+        return self.varint() - 1 if self.is_flexible else int(self.take(_INT32)[0])
 
     def string(self) -> str:
         """A text; empty when it is absent."""
-        length = self.varint() - 1 if self._flexible else int(self.take(_INT16)[0])
+        length = self.varint() - 1 if self.is_flexible else int(self.take(_INT16)[0])
         return self.bytes(length).decode() if length > 0 else ""
 
     def tags(self) -> list[tuple[int, bytes]]:
         """The tagged fields that a structure of the flexible form ends in: numbers with what they hold."""
-        if not self._flexible:
+        if not self.is_flexible:
             return []
         return [(self.varint(), self.bytes(self.varint())) for _ in range(self.varint())]
 
