@@ -8,95 +8,44 @@ cancelled for its own end (aiokafka #983), and fetches a part of the partitions 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Mapping
-from itertools import islice
 from math import inf
 from time import monotonic
 from typing import Any
 
-from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, TopicAuthorizationFailedError, for_code
+from aiokafka.errors import (
+    CorruptRecordException,
+    IncompatibleBrokerVersion,
+    KafkaError,
+    LeaderNotAvailableError,
+    NotLeaderForPartitionError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
 
-from streams.ports import TP, Batch, Record
+from streams.ports import TP, Batch
+from streams.runtime.kafka.clients import INTERVAL, ThrottledLines
 from streams.runtime.kafka.fetch_sessions import (
     OUT_OF_RANGE,
     UNKNOWN,
     Answer,
     Bounds,
-    FetchSession,
     Found,
-    fetch,
 )
-from streams.runtime.kafka.partition_records import FetchedRecords, IsolatingRecords, Isolation
+from streams.runtime.kafka.fetch_sources import Leader, Place
+from streams.runtime.kafka.partition_records import FetchedRecords, Isolation
 
 #: Until it is tried again what did not work, in seconds.
 _PAUSE = 0.1
-#: Bytes of an answer that brings little, and how long a reader rests after one, in seconds.
-_LITTLE = 64 << 10
-_REST, _LONGEST_REST = 0.01, 0.02
-_READ_COMMITTED = 1
 #: As brokers number the leader of a partition that has none.
 _NONE = -1
+#: What is not worth a line: another broker leads it, or none, which is looked for.
+_MOVES = {*UNKNOWN, *(each.errno for each in (LeaderNotAvailableError, NotLeaderForPartitionError)), 74, 75}
 
-
-class Place:
-    """How far a partition is read.
-
-    Attributes:
-        position: the offset that the next record is taken from.
-        end, stable: where its log and what is decided of it end, by the last answer; None: none came yet.
-    """
-
-    __slots__ = ("_records", "end", "position", "stable", "tp")
-
-    def __init__(self, tp: TP, position: int) -> None:
-        self.tp = tp
-        self.position = position
-        self.end: int | None = None
-        self.stable: int | None = None
-        self._records: Any = None
-
-    def fill(self, found: Found, isolation: Isolation) -> None:
-        """Have these records read from its position on."""
-        records = FetchedRecords(found.data)
-        self._records = IsolatingRecords(
-            self.tp, records, found.aborted, self.position, None, None, isolation, _READ_COMMITTED
-        )
-
-    def take(self, most: int) -> tuple[list[Record], bool]:
-        """The next records, and whether these were all that came. The position moves with them, and over what
-        a reader does not get to see.
-        """
-        records = list(islice(self._records, most))
-        self.position = self._records.next_fetch_offset
-        return records, len(records) < most
-
-
-class Leader:
-    """What one broker leads of what is read, and the fetches from it."""
-
-    def __init__(self, node: int) -> None:
-        self.node = node
-        #: When it has answered last, by the monotonic clock.
-        self.answered = -inf
-        self.begin()
-
-    def begin(self) -> None:
-        """From here on other partitions are read."""
-        self.places: dict[TP, Place] = {}
-        self.session = FetchSession()
-        #: How many bytes of records have come with the last answer.
-        self.brought = 0
-        self.fetching: asyncio.Task[None] | None = None
-
-    def rest(self) -> float:
-        """Seconds until the next fetch after an answer that brought little: as long as the reader was busy
-        with that, within bounds. A transaction ends in one partition after the other; the others come
-        together then.
-        """
-        if not 0 < self.brought < _LITTLE:
-            return 0.0
-        return min(max(monotonic() - self.answered, _REST), _LONGEST_REST)
+log = logging.getLogger(__name__)
+log.addFilter(ThrottledLines(INTERVAL, logging.LogRecord.getMessage))
 
 
 class Fetcher:
@@ -118,7 +67,9 @@ class Fetcher:
         self._full: dict[TP, Place] = {}
         self._arrived, self._emptied = asyncio.Event(), asyncio.Event()
         self._error: BaseException | None = None
-        self._lost: Place | None = None
+        #: Places that brokers refuse to let us read, for a reason that does not pass, with the code of that.
+        self._refused: dict[TP, int] = {}
+        self._is_open = True
         client.cluster.add_listener(self._lead)
 
     def begin(self, positions: Mapping[TP, int], topic_ids: Mapping[str, bytes]) -> None:
@@ -130,6 +81,7 @@ class Fetcher:
         self._ids = topic_ids if topics <= topic_ids.keys() else None
         self._names = {topic: topic for topic in topics} | {topic_ids[each]: each for each in self._ids or ()}
         self.unknown.clear()
+        self._error = None
         self._lead()
 
     async def end(self) -> None:
@@ -138,7 +90,7 @@ class Fetcher:
         """
         self.places = {}
         self._full.clear()
-        self._error = self._lost = None
+        self._refused.clear()
         begun = (self._seeking, *(leader.fetching for leader in self._leaders.values()))
         tasks = [task for task in begun if task is not None]
         self._seeking = None
@@ -146,8 +98,11 @@ class Fetcher:
             leader.begin()
         for task in tasks:
             task.cancel()
-        if tasks:
+        if not tasks:
+            return
+        try:
             await asyncio.wait(tasks)
+        finally:
             for connection in list(self._client._conns.values()):
                 connection.close()
 
@@ -187,34 +142,35 @@ class Fetcher:
     async def _seek(self) -> None:
         """Look for the leaders of what has none: the metadata's listener hears of them."""
         while any(self._leader_of(tp) == _NONE for tp in self.places):
-            await self._client.force_metadata_update()
+            self._client.force_metadata_update()
             await asyncio.sleep(_PAUSE)
 
     async def _fetch(self, leader: Leader) -> None:
-        """Fetch from a broker while it leads anything. Its connections tell what a fetch fails of."""
+        """Fetch from a broker while it leads anything."""
         while leader.places:
-            while not self._full.keys().isdisjoint(leader.places):
+            if not self._full.keys().isdisjoint(leader.places):
                 self._emptied.clear()
                 await self._emptied.wait()
+                continue
             if (rest := leader.rest()) > 0:
                 await asyncio.sleep(rest)
             wanted = {tp: place.position for tp, place in leader.places.items()}
+            ids = None if leader.by_name else self._ids
             try:
-                answer = await self._client.send(
-                    leader.node, fetch(leader.session, wanted, self._bounds, self._ids)
-                )
+                answer = await self._client.send(leader.node, leader.request(wanted, self._bounds, ids))
             except IncompatibleBrokerVersion:
-                if self._ids is None:
+                if ids is None:
                     raise
-                self._ids = None
+                leader.by_name = True
                 leader.session.reset()
-            except KafkaError:
+            except KafkaError as error:
+                log.warning("A fetch from broker %s failed: %r. It is repeated.", leader.node, error)
                 leader.session.reset()
                 await asyncio.sleep(_PAUSE)
             else:
                 leader.answered = monotonic()
                 if not self._accept(leader, answer, wanted):
-                    await self._client.force_metadata_update()
+                    self._client.force_metadata_update()
                     await asyncio.sleep(_PAUSE)
 
     def _accept(self, leader: Leader, answer: Answer, wanted: Mapping[TP, int]) -> bool:
@@ -222,48 +178,77 @@ class Fetcher:
         leader.session.answered(answer.session_id, answer.error)
         leader.brought = 0
         is_well = not answer.error
+        unknown: set[str] = set()
+        known: set[str] = set()
         for found in answer.found:
             name = self._names.get(found.topic)
             place = None if name is None else self.places.get(TP(name, found.partition))
             if name is None or place is None:
                 continue
-            (self.unknown.add if found.error in UNKNOWN else self.unknown.discard)(name)
-            # Another broker may lead it meanwhile, and have sent it already.
-            if place.tp in self._full or place.position != wanted.get(place.tp):
-                continue
+            (unknown if found.error in UNKNOWN else known).add(name)
             if found.error:
                 is_well = False
-                self._note(place, found.error)
+                if place.position == wanted.get(place.tp):
+                    self._note(leader, place, found.error)
                 continue
+            self._refused.pop(place.tp, None)
             place.end, place.stable = found.end, found.stable
-            if found.data:
+            # Another broker may lead it meanwhile, and have sent it already.
+            if found.data and place.tp not in self._full and place.position == wanted.get(place.tp):
                 leader.brought += len(found.data)
-                place.fill(found, self._isolation)
-                self._full[place.tp] = place
+                is_well &= self._fill(place, found)
+        self.unknown = (self.unknown - known) | unknown
         if self._full:
             self._arrived.set()
         return is_well
 
-    def _note(self, place: Place, code: int) -> None:
-        """Keep for the reader what does not pass."""
-        if code == OUT_OF_RANGE:
-            self._lost = place
+    def _fill(self, place: Place, found: Found) -> bool:
+        records = FetchedRecords(found.data)
+        if records.has_next():
+            place.fill(records, found.aborted, self._isolation)
+            self._full[place.tp] = place
+            return True
+        (topic, number), size = place.tp, len(found.data)
+        why = f"the record batch at offset {place.position} is longer than the {size} bytes that came"
+        self._fail(CorruptRecordException(f"{topic}[{number}]: {why}: it cannot be read"))
+        return False
+
+    def _note(self, leader: Leader, place: Place, code: int) -> None:
+        """Say what is wrong with a partition; what does not pass is kept for the reader."""
+        error, (name, number) = for_code(code), place.tp
+        if code == OUT_OF_RANGE or error is TopicAuthorizationFailedError:
+            self._refused[place.tp] = code
             self._arrived.set()
-        elif for_code(code) is TopicAuthorizationFailedError:
-            self._fail(TopicAuthorizationFailedError(place.tp.topic))
+        elif code not in _MOVES:
+            where = (name, number, place.position, leader.node)
+            log.warning("%s[%s] from offset %s is not fetched from broker %s: %s", *where, error.__name__)
 
     def check(self) -> Place | None:
-        """The place whose offset its log does not have, if there is one. Raises what has ended a fetch."""
+        """A place whose offset its log does not have, if there is one; it is not told again unless the broker
+        says so again. Raises what has ended a fetch, and TopicAuthorizationFailedError.
+        """
         if self._error is not None:
             raise self._error
-        return self._lost
+        if not self._refused:
+            return None
+        tp, code = self._refused.popitem()
+        if code != OUT_OF_RANGE:
+            raise TopicAuthorizationFailedError(tp.topic)
+        return self.places[tp]
 
     def take(self, most: int) -> list[Batch]:
         """What was fetched, `most` records at most."""
         batches: list[Batch] = []
         for tp, place in list(self._full.items()):
             before = place.position
-            records, is_all = place.take(most)
+            try:
+                records, is_all = place.take(most)
+            except Exception:
+                del self._full[tp]
+                self._emptied.set()
+                if batches:  # it is fetched again, and raises then
+                    return batches
+                raise
             if is_all:
                 del self._full[tp]
                 self._emptied.set()
@@ -277,7 +262,7 @@ class Fetcher:
     async def wait(self, seconds: float) -> None:
         """Until something was fetched, or there is something to be raised."""
         self._arrived.clear()
-        if self._full or self._error is not None or self._lost is not None:
+        if self._full or self._refused or self._error is not None:
             return
         try:
             async with asyncio.timeout(seconds):
@@ -297,6 +282,10 @@ class Fetcher:
 
     async def close(self) -> None:
         """End all fetches, and let go of the connections."""
-        self._client.cluster.remove_listener(self._lead)
-        await self.end()
-        await self._client.close()
+        if self._is_open:
+            self._is_open = False
+            self._client.cluster.remove_listener(self._lead)
+        try:
+            await self.end()
+        finally:
+            await self._client.close()

@@ -14,7 +14,8 @@ from streams.errors import ClusterUnavailable, PositionLost
 from streams.ports import NO_IDS, NO_OFFSETS, TP, Batch, HeldUp
 from streams.runtime.kafka.clients import KafkaOptions, ask, close_within, require_partitions
 from streams.runtime.kafka.fetch_sessions import Bounds
-from streams.runtime.kafka.fetcher import Fetcher, Place
+from streams.runtime.kafka.fetch_sources import Place
+from streams.runtime.kafka.fetcher import Fetcher
 from streams.runtime.kafka.log_offsets import STABLE_END, offsets_at
 from streams.runtime.kafka.partition_records import Isolation
 from streams.runtime.kafka.topic_ids import id_bytes
@@ -94,25 +95,27 @@ class KafkaReader:
 
         A batch without records says that a position moved over markers, aborted records or holes. What
         cannot be read is a `Damaged` among the records. Raises PositionLost when a position is no longer in
-        the log, ClusterUnavailable when fetching has ended.
+        the log, TopicAuthorizationFailedError, and CorruptRecordException for what cannot be passed over.
         """
         deadline = monotonic() + timeout
         while True:
-            if (lost := self._fetcher.check()) is not None:
-                raise await self._lost(lost)
+            if (place := self._fetcher.check()) is not None:
+                await self._require(place)
             batches = self._fetcher.take(max_records)
             remaining = deadline - monotonic()
             if batches or remaining <= 0:
                 return batches
             await self._fetcher.wait(remaining)
 
-    async def _lost(self, place: Place) -> PositionLost:
+    async def _require(self, place: Place) -> None:
+        """Raise PositionLost unless the log has the offset nevertheless: a new leader may be late."""
         (topic, partition), offset = place.tp, place.position
         first, end = await self._log_range(place.tp)
-        return PositionLost(
-            f"{topic}[{partition}] is to be read from offset {offset}, but its log holds {first} to {end}: "
-            "records were removed before they were processed, or the topic was created again"
-        )
+        if not first <= offset <= end:
+            raise PositionLost(
+                f"{topic}[{partition}] is to be read from offset {offset}, but its log holds {first} to"
+                f" {end}: records were removed before they were processed, or the topic was created again"
+            )
 
     def position(self, tp: TP) -> int:
         """The offset that the next fetch continues from, moved over markers even when no record came."""
