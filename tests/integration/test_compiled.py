@@ -104,6 +104,17 @@ def test_lanes_work_alike_when_compiled(compiled: dict[str, str]) -> None:
 
 
 @needs_compiler
+@pytest.mark.verify("test_whatever_happens_every_invariant_holds has the same runs on the sources")
+def test_simulated_runs_are_the_same_when_compiled(compiled: dict[str, str]) -> None:
+    runs = ("-m", "tests.simulation", "--seeds", "0:60", "--digests")
+    compiled_ones, others = (
+        python({**environment, "PYTHONHASHSEED": "0"}, *runs) for environment in (compiled, os.environ)
+    )
+    assert compiled_ones.returncode == others.returncode == 0, compiled_ones.stdout + others.stdout
+    assert compiled_ones.stdout.splitlines()[:-1] == others.stdout.splitlines()[:-1]
+
+
+@needs_compiler
 def test_only_changed_sources_are_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Path] = []
     monkeypatch.setattr(compiling, "_compile", lambda target: (calls.append(target), target.mkdir()))

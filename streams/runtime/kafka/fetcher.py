@@ -82,6 +82,7 @@ class Fetcher:
         self._names = {topic: topic for topic in topics} | {topic_ids[each]: each for each in self._ids or ()}
         self.unknown.clear()
         self._error = None
+        self._refused.clear()
         self._lead()
 
     async def end(self) -> None:
@@ -90,7 +91,6 @@ class Fetcher:
         """
         self.places = {}
         self._full.clear()
-        self._refused.clear()
         begun = (self._seeking, *(leader.fetching for leader in self._leaders.values()))
         tasks = [task for task in begun if task is not None]
         self._seeking = None
