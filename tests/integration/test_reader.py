@@ -9,13 +9,11 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 
-from streams.errors import ClusterUnavailable
 from streams.local import Stack
 from streams.ports import TP
 from streams.positions.declared import TopicSpec
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.topics import KafkaTopics
-from tests.waiting import BOUND, eventually_async
 
 _numbers = count()
 
@@ -37,7 +35,8 @@ async def tps(kafka: Stack) -> Topics:
 
 
 @pytest.fixture
-async def reader(kafka: Stack) -> AsyncIterator[Any]:
+async def reader(kafka: Stack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
+    """Closed before what a test has patched is put back."""
     cluster = KafkaCluster(kafka.bootstrap)
     made = await cluster.reader()
     yield made
@@ -45,19 +44,15 @@ async def reader(kafka: Stack) -> AsyncIterator[Any]:
     await cluster.close()
 
 
-async def until_pending(reader: Any) -> None:
-    await eventually_async(lambda: reader._fetcher._pending_tasks, "a fetch is pending", every=0)
-
-
 def failing(reader: Any, patch: pytest.MonkeyPatch, error: Exception) -> asyncio.Event:
-    """Each request of the reader fails; set once one has."""
+    """Each fetch of the reader fails; set once one has."""
     failed = asyncio.Event()
 
     async def fail(*_: object, **__: object) -> None:
         failed.set()
         raise error
 
-    patch.setattr(reader._consumer._client, "send", fail)
+    patch.setattr(reader._client, "send", fail)
     return failed
 
 
@@ -70,73 +65,40 @@ async def values(reader: Any) -> list[bytes]:
 async def test_a_fetch_that_fails_does_not_end_fetching(
     reader: Any, tps: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """aiokafka's fetcher takes a cancelled fetch for its own end, without a word; a fetch that has failed and
-    waits before the next can be cancelled. A lane then stood open and read nothing any more.
-    """
     with monkeypatch.context() as broken:
         failed = failing(reader, broken, KafkaConnectionError("the broker has gone"))
-        await reader.assign({tps.first: 0})
+        await reader.assign({tps.second: 0})
         await failed.wait()
-    await reader.assign({tps.second: 0})
     assert await values(reader) == [b"second"]
 
 
-async def test_a_fetch_that_has_not_begun_does_not_end_fetching(reader: Any, tps: Topics) -> None:
+async def test_other_partitions_are_read_while_a_fetch_is_held(reader: Any, tps: Topics) -> None:
+    """`assign` closes the connection that the broker holds the answer back on."""
     await reader.assign({tps.first: 0})
-    await until_pending(reader)
-    await reader.assign({tps.second: 0})
-    assert await values(reader) == [b"second"]
+    before = set(reader._client._conns.values())
+    assert await reader.fetch(max_records=10, timeout=0.1) == []
+    for tp, expected in ((tps.second, [b"second"]), (tps.first, []), (tps.second, [b"second"])):
+        await reader.assign({tp: 0})
+        assert not expected or await values(reader) == expected
+    assert not any(each.connected() for each in before)
 
 
 @pytest.mark.parametrize("error", [KafkaConnectionError("gone"), RuntimeError("closed")])
 async def test_a_reader_whose_fetch_fails_is_closed(
     reader: Any, tps: Topics, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """aiokafka's `stop` awaits what it has cancelled, so that a fetch ended whoever stopped its consumer
-    (https://github.com/aio-libs/aiokafka/issues/647): a lane that met an error while it was cut off from the
-    brokers ended for good and without a word, as if somebody had cancelled it.
+    """A lane that met an error while it was cut off from the brokers ended for good and without a word. The
+    fixture closes the reader.
     """
     failed = failing(reader, monkeypatch, error)
     await reader.assign({tps.first: 0})
     await failed.wait()
-    await reader.close()
 
 
-async def test_a_reader_whose_fetch_has_not_begun_is_closed(reader: Any, tps: Topics) -> None:
-    await reader.assign({tps.first: 0})
-    await until_pending(reader)
-    await reader.close()
-
-
-async def test_a_reader_closed_while_a_fetch_ends_is_closed(
+async def test_an_unexpected_error_is_raised(
     reader: Any, tps: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fetcher swallows a cancellation that comes while it waits for fetches that it has cancelled itself
-    (https://github.com/aio-libs/aiokafka/issues/983).
-    """
-    fetching, ending = asyncio.Event(), asyncio.Event()
-
-    async def end_slowly(*_: object, **__: object) -> None:
-        fetching.set()
-        try:
-            await asyncio.sleep(BOUND * 2)
-        finally:
-            ending.set()
-            await asyncio.sleep(0.1)
-
-    monkeypatch.setattr(reader._consumer._client, "send", end_slowly)
+    failing(reader, monkeypatch, RuntimeError("broken"))
     await reader.assign({tps.first: 0})
-    await fetching.wait()
-    reader._consumer._subscription.unsubscribe()
-    await ending.wait()
-    # Not under a timeout: what swallows a cancellation would swallow that one too.
-    closing = asyncio.create_task(reader.close())
-    closed, _ = await asyncio.wait([closing], timeout=BOUND)
-    assert closed
-
-
-async def test_a_reader_that_has_stopped_fetching_says_so(reader: Any, tps: Topics) -> None:
-    await reader.assign({tps.first: 0})
-    reader._fetcher._fetch_task.cancel()
-    with pytest.raises(ClusterUnavailable, match="stopped fetching"):
+    with pytest.raises(RuntimeError, match="broken"):
         await values(reader)
