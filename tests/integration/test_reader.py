@@ -1,104 +1,106 @@
-"""The reader on real Kafka: what may befall it between two assignments."""
+"""The reader on real Kafka: sessions, connections that close, and other partitions at any time."""
 
-import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
 from itertools import count
-from typing import Any, NamedTuple
+from math import inf
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError
 
 from streams.local import Stack
 from streams.ports import TP
 from streams.positions.declared import TopicSpec
 from streams.runtime.cluster import KafkaCluster
+from streams.runtime.kafka.fetch_sessions import FetchSession
+from streams.runtime.kafka.reader import KafkaReader
 from streams.runtime.kafka.topics import KafkaTopics
 
-_numbers = count()
+PARTITIONS = 12
+_numbers = count(time.time_ns())
 
 
-class Topics(NamedTuple):
-    first: TP
-    second: TP
+class Reading:
+    def __init__(self, stack: Stack, topic: str, reader: KafkaReader, ids: Mapping[str, str]) -> None:
+        self._stack, self._topic, self._ids = stack, topic, ids
+        self.reader = reader
+        self.read: list[bytes] = []
+
+    @property
+    def session(self) -> FetchSession:
+        (leader,) = self.reader._fetcher._leaders.values()
+        return leader.session
+
+    async def assign(self, partitions: Iterable[int], offset: int = 0) -> None:
+        await self.reader.assign({TP(self._topic, each): offset for each in partitions}, self._ids)
+
+    async def write(self, value: bytes, partition: int = 0) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=self._stack.bootstrap) as producer:
+            await producer.send_and_wait(self._topic, value, partition=partition)
+
+    async def until(self, value: bytes) -> None:
+        while value not in self.read:
+            for batch in await self.reader.fetch(max_records=100, timeout=0.5):
+                self.read += [record.value or b"" for record in batch.records]
 
 
-@pytest.fixture
-async def tps(kafka: Stack) -> Topics:
-    number = next(_numbers)
-    made = Topics(TP(f"reader-{number}-first", 0), TP(f"reader-{number}-second", 0))
+@pytest.fixture(params=["by id", "by name"])
+async def reading(kafka: Stack, request: pytest.FixtureRequest) -> AsyncIterator[Reading]:
+    topic = f"sessions-{next(_numbers)}"
     async with KafkaTopics(kafka.bootstrap) as topics:
-        await topics.create(TopicSpec(tp.topic, 1, 1) for tp in made)
-    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap) as producer:
-        await producer.send_and_wait(made.second.topic, b"second")
-    return made
-
-
-@pytest.fixture
-async def reader(kafka: Stack, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
-    """Closed before what a test has patched is put back."""
+        await topics.create([TopicSpec(topic, PARTITIONS, 1)])
     cluster = KafkaCluster(kafka.bootstrap)
-    made = await cluster.reader()
-    yield made
-    await made.close()
+    reader = await cluster.reader()
+    ids = (await cluster.identity([topic])).topics if request.param == "by id" else {}
+    yield Reading(kafka, topic, reader, ids)
+    await reader.close()
     await cluster.close()
 
 
-def failing(reader: Any, patch: pytest.MonkeyPatch, error: Exception) -> asyncio.Event:
-    """Each fetch of the reader fails; set once one has."""
-    failed = asyncio.Event()
-
-    async def fail(*_: object, **__: object) -> None:
-        failed.set()
-        raise error
-
-    patch.setattr(reader._client, "send", fail)
-    return failed
-
-
-async def values(reader: Any) -> list[bytes]:
-    while not (batches := await reader.fetch(max_records=10, timeout=0.5)):
-        pass
-    return [record.value for batch in batches for record in batch.records]
+async def test_a_real_broker_keeps_the_session(reading: Reading) -> None:
+    await reading.assign(range(PARTITIONS))
+    for number in range(PARTITIONS):
+        await reading.write(b"%d" % number, number)
+        await reading.until(b"%d" % number)
+    assert reading.session.id
+    assert reading.session.incremental >= PARTITIONS - 1  # all but the first request
+    assert len(reading.read) == PARTITIONS
+    assert reading.reader.silence() < inf
 
 
-async def test_a_fetch_that_fails_does_not_end_fetching(
-    reader: Any, tps: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as broken:
-        failed = failing(reader, broken, KafkaConnectionError("the broker has gone"))
-        await reader.assign({tps.second: 0})
-        await failed.wait()
-    assert await values(reader) == [b"second"]
+async def test_a_session_lost_by_the_broker_reads_nothing_twice(reading: Reading) -> None:
+    await reading.assign(range(PARTITIONS))
+    await reading.write(b"before")
+    await reading.until(b"before")
+    lost = reading.session.id
+    reading.session.id = lost + 1
+    await reading.write(b"after", 3)
+    await reading.until(b"after")
+    await reading.write(b"and after that", 4)
+    await reading.until(b"and after that")
+    assert reading.session.id not in (0, lost + 1)
+    assert reading.read == [b"before", b"after", b"and after that"]
 
 
-async def test_other_partitions_are_read_while_a_fetch_is_held(reader: Any, tps: Topics) -> None:
-    """`assign` closes the connection that the broker holds the answer back on."""
-    await reader.assign({tps.first: 0})
-    before = set(reader._client._conns.values())
-    assert await reader.fetch(max_records=10, timeout=0.1) == []
-    for tp, expected in ((tps.second, [b"second"]), (tps.first, []), (tps.second, [b"second"])):
-        await reader.assign({tp: 0})
-        assert not expected or await values(reader) == expected
-    assert not any(each.connected() for each in before)
+async def test_other_partitions_are_read_while_a_fetch_is_held(reading: Reading) -> None:
+    await reading.write(b"first", 1)
+    await reading.assign([0])
+    for _ in range(2):
+        assert await reading.reader.fetch(max_records=10, timeout=0.1) == []
+        held = list(reading.reader._client._conns.values())
+        await reading.assign([1])
+        assert not any(each.connected() for each in held)
+        await reading.until(b"first")
+        assert reading.read == [b"first"]
+        reading.read.clear()
+        await reading.assign([0])
 
 
-@pytest.mark.parametrize("error", [KafkaConnectionError("gone"), RuntimeError("closed")])
-async def test_a_reader_whose_fetch_fails_is_closed(
-    reader: Any, tps: Topics, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
-    """A lane that met an error while it was cut off from the brokers ended for good and without a word. The
-    fixture closes the reader.
-    """
-    failed = failing(reader, monkeypatch, error)
-    await reader.assign({tps.first: 0})
-    await failed.wait()
-
-
-async def test_an_unexpected_error_is_raised(
-    reader: Any, tps: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failing(reader, monkeypatch, RuntimeError("broken"))
-    await reader.assign({tps.first: 0})
-    with pytest.raises(RuntimeError, match="broken"):
-        await values(reader)
+async def test_a_connection_that_closes_does_not_end_reading(reading: Reading) -> None:
+    await reading.assign(range(PARTITIONS))
+    for value in (b"first", b"second"):
+        await reading.write(value)
+        await reading.until(value)
+        for connection in list(reading.reader._client._conns.values()):
+            connection.close()
+    assert reading.read == [b"first", b"second"]

@@ -30,7 +30,7 @@ IDS = {"t": b"t" * 16, "u": b"u" * 16}
 NAMES = {topic_id: topic for topic, topic_id in IDS.items()}
 FIRST, SECOND, THIRD = TPS = TP("t", 0), TP("t", 1), TP("u", 0)
 NODES = 1, 2, 3
-LEADERS: dict[TP, int | None] = dict(zip(TPS, NODES, strict=True))
+LEADERS: dict[TP, int | None] = {FIRST: 1, SECOND: 1, THIRD: 2}
 BOUNDS = Bounds(2000, 50_000, 10_000)
 NOT_LEADER, NO_ACCESS = 6, 29
 #: By version: its form, a partition of a request, and what comes there beside its number and its offset.
@@ -109,15 +109,6 @@ class Log:
         return b"".join(found)[: max(most, len(found[0]) if found and is_first else 0)]
 
 
-class Session:
-    """What a broker remembers of a session (KIP-227)."""
-
-    def __init__(self, version: int) -> None:
-        self.version, self.epoch = version, 0
-        self.offsets: dict[TP, int] = {}
-        self.ends: dict[TP, int] = {}
-
-
 class Broker:
     def __init__(self, world: "World", node: int) -> None:
         self._world, self._node = world, node
@@ -125,7 +116,8 @@ class Broker:
         #: When requests have come, by the loop's time; what becomes of the next ones.
         self.times: list[float] = []
         self.faults: list[str] = []
-        self.sessions: dict[int, Session] = {}
+        #: As KIP-227 has them.
+        self.sessions: dict[int, Any] = {}
         self.keeps, self.has_forgotten = True, False
 
     async def answer(self, version: int, message: bytes, wanted: Mapping[TP, int]) -> bytes:
@@ -134,7 +126,8 @@ class Broker:
         session = self.sessions.get(number)
         if epoch == 0:
             self.has_forgotten = False
-            session, number = Session(version), next(self._world.session_ids) if self.keeps else 0
+            session = SimpleNamespace(version=version, epoch=0, offsets={}, ends={})
+            number = next(self._world.session_ids) if self.keeps else 0
             self.sessions |= {number: session} if self.keeps else {}
         if session is None:
             assert self.has_forgotten
@@ -145,10 +138,10 @@ class Broker:
         session.epoch += 1
         session.offsets = {tp: at for tp, at in session.offsets.items() if tp not in forgotten} | named
         assert session.offsets == wanted
-        if wanted and not any(error or data for error, _, _, data in self._read(session).values()):
+        if wanted and not any(error or data for error, _, _, data in self._read(session.offsets).values()):
             await asyncio.sleep(BOUNDS.wait / 1000)
         found = []
-        for tp, (error, end, aborted, data) in self._read(session).items():
+        for tp, (error, end, aborted, data) in self._read(session.offsets).items():
             if error or data or session.ends.get(tp) != end:
                 found.append((tp, (error, end, aborted, data)))
             session.ends[tp] = end
@@ -156,11 +149,11 @@ class Broker:
                 session.offsets[tp] = session.offsets.pop(tp)
         return encoded(version, 0, number, found)
 
-    def _read(self, session: Session) -> dict[TP, Any]:
+    def _read(self, offsets: Mapping[TP, int]) -> dict[TP, Any]:
         """Partitions, with records as far as they fit in."""
         found: dict[TP, Any] = {}
         left, is_first = self._world.most, True
-        for tp, offset in session.offsets.items():
+        for tp, offset in offsets.items():
             log = self._world.logs[tp]
             error = self._world.errors.get(tp, 0) or NOT_LEADER * (self._world.leaders[tp] != self._node)
             data = b"" if error else log.read(offset, left, is_first=is_first)
@@ -340,9 +333,9 @@ PAUSES = st.sampled_from([0, 0, 0.0015, 0.03, 0.5, 3])
 
 
 @settings(max_examples=examples(400))
-@given(old=st.sets(nodes, max_size=1), events=st.lists(st.tuples(PAUSES, EVENTS), max_size=40))
+@given(st.sets(nodes, max_size=1), st.lists(st.tuples(PAUSES, EVENTS), max_size=40), flags)
 @simulated
-async def test_each_record_comes_once_and_in_order(old: set[int], events: list[Any]) -> None:
+async def test_each_record_comes_once_and_in_order(old: set[int], events: list[Any], returns: bool) -> None:
     async with World() as world:
         for node in old:
             world.brokers[node].version = 12
@@ -351,6 +344,7 @@ async def test_each_record_comes_once_and_in_order(old: set[int], events: list[A
             await asyncio.sleep(pause)
             if (done := getattr(world, name)(*args, **named)) is not None:
                 await done
+        world.leaders |= LEADERS if returns else {}
         await world.read_all()
 
 
@@ -366,7 +360,6 @@ def test_a_request_names_what_has_changed() -> None:
 @simulated
 async def test_records_are_taken_before_more_are_fetched() -> None:
     async with World() as world:
-        world.move(SECOND, 1)
         world.append(FIRST, 4)
         world.append(SECOND, 4)
         await world.begin({FIRST: 0, SECOND: 0})
@@ -392,17 +385,6 @@ async def test_a_late_answer_of_a_former_leader_is_dropped(taken: int) -> None:
         world.take(taken)
         await asyncio.sleep(5)
         assert world.fetcher.places[FIRST].end == 4
-        await world.read_all()
-
-
-@simulated
-async def test_a_leader_that_leads_again_is_read_again() -> None:
-    async with World() as world:
-        await world.begin({FIRST: 0})
-        for leader in (2, 1):
-            world.move(FIRST, leader)
-            await asyncio.sleep(5)
-        world.append(FIRST)
         await world.read_all()
 
 
@@ -449,7 +431,7 @@ async def test_unknown_topics_come_and_go(error: int) -> None:
 async def test_silence_is_that_of_the_most_silent_leader() -> None:
     async with World() as world:
         world.fault(2, *["refused"] * 1000)
-        await world.begin({FIRST: 0, SECOND: 0})
+        await world.begin({FIRST: 0, THIRD: 0})
         await asyncio.sleep(3)
         assert world.fetcher.silence() == inf
         world.fault(2)
@@ -458,9 +440,9 @@ async def test_silence_is_that_of_the_most_silent_leader() -> None:
         world.fault(2, *["refused"] * 1000)
         await asyncio.sleep(9)
         assert 6.9 < world.fetcher.silence() < 9.1
-        world.move(SECOND, -1)
+        world.move(THIRD, -1)
         assert world.fetcher.silence() == inf
-        world.move(SECOND, 1)
+        world.move(THIRD, 1)
         assert world.fetcher.silence() < 2.1
 
 
@@ -497,7 +479,7 @@ async def test_connections_that_wait_for_an_answer_are_closed() -> None:
 async def test_two_older_brokers_are_requested_by_names() -> None:
     async with World() as world:
         world.brokers[1].version = world.brokers[2].version = 12
-        await world.begin({FIRST: 0, SECOND: 0})
+        await world.begin({FIRST: 0, THIRD: 0})
         await world.read_all()
 
 
