@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from itertools import islice
 from math import inf
-from random import shuffle
 from time import monotonic
 from typing import Any
 
 from streams.ports import TP, Record
-from streams.runtime.kafka.fetch_sessions import Bounds, FetchSession, fetch
+from streams.runtime.kafka.fetch_sessions import FetchSession
 from streams.runtime.kafka.partition_records import FetchedRecords, IsolatingRecords, Isolation
-from streams.runtime.kafka.wire import VersionedRequest
 
 #: Bytes of an answer that brings little, and how long a reader rests after one, in seconds.
 _LITTLE = 64 << 10
@@ -84,17 +81,18 @@ class Leader:
         self.brought = 0
         self.fetching: asyncio.Task[None] | None = None
 
-    def request(
-        self, wanted: dict[TP, int], bounds: Bounds, topic_ids: Mapping[str, bytes] | None
-    ) -> VersionedRequest:
-        """The next request. One that names all partitions names them in another order each time: a broker
-        that keeps no session fills its answer from the first ones.
+    def lead(self, places: dict[TP, Place]) -> None:
+        """From now on it leads these. What it has answered before says nothing of one that is new to it."""
+        if not places.keys() <= self.places.keys():
+            self.answered = -inf
+        self.places = places
+
+    def let_others_first(self, tp: TP) -> None:
+        """What has brought something is named last from now on: a broker that keeps no session fills its
+        answer from what is named first.
         """
-        if not self.session.id:
-            mixed = list(wanted.items())
-            shuffle(mixed)
-            wanted = dict(mixed)
-        return fetch(self.session, wanted, bounds, topic_ids)
+        if tp in self.places:
+            self.places[tp] = self.places.pop(tp)
 
     def rest(self) -> float:
         """Seconds until the next fetch after an answer that brought little: as long as the reader was busy

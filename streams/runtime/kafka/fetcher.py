@@ -33,6 +33,7 @@ from streams.runtime.kafka.fetch_sessions import (
     Answer,
     Bounds,
     Found,
+    fetch,
 )
 from streams.runtime.kafka.fetch_sources import Leader, Place
 from streams.runtime.kafka.partition_records import FetchedRecords, Isolation
@@ -112,11 +113,12 @@ class Fetcher:
         for tp, place in self.places.items():
             led[self._leader_of(tp)][tp] = place
         lack = led.pop(_NONE, None)
-        for node, leader in self._leaders.items():
-            leader.places = led.get(node, {})
+        for leader in self._leaders.values():
+            if leader.node not in led:
+                leader.places = {}
         for node, places in led.items():
             leader = self._leaders.setdefault(node, Leader(node))
-            leader.places = places
+            leader.lead(places)
             if leader.fetching is None or leader.fetching.done():
                 leader.fetching = self._task(self._fetch(leader))
         if lack and (self._seeking is None or self._seeking.done()):
@@ -157,7 +159,9 @@ class Fetcher:
             wanted = {tp: place.position for tp, place in leader.places.items()}
             ids = None if leader.by_name else self._ids
             try:
-                answer = await self._client.send(leader.node, leader.request(wanted, self._bounds, ids))
+                answer = await self._client.send(
+                    leader.node, fetch(leader.session, wanted, self._bounds, ids)
+                )
             except IncompatibleBrokerVersion:
                 if ids is None:
                     raise
@@ -168,8 +172,9 @@ class Fetcher:
                 leader.session.reset()
                 await asyncio.sleep(_PAUSE)
             else:
-                leader.answered = monotonic()
-                if not self._accept(leader, answer, wanted):
+                if self._accept(leader, answer, wanted):
+                    leader.answered = monotonic()
+                else:
                     self._client.force_metadata_update()
                     await asyncio.sleep(_PAUSE)
 
@@ -186,16 +191,18 @@ class Fetcher:
             if name is None or place is None:
                 continue
             (unknown if found.error in UNKNOWN else known).add(name)
+            is_well &= not found.error
+            # Another broker may lead it meanwhile, and have sent it already.
+            if place.tp in self._full or place.position != wanted.get(place.tp):
+                continue
             if found.error:
-                is_well = False
-                if place.position == wanted.get(place.tp):
-                    self._note(leader, place, found.error)
+                self._note(leader, place, found.error)
                 continue
             self._refused.pop(place.tp, None)
             place.end, place.stable = found.end, found.stable
-            # Another broker may lead it meanwhile, and have sent it already.
-            if found.data and place.tp not in self._full and place.position == wanted.get(place.tp):
+            if found.data:
                 leader.brought += len(found.data)
+                leader.let_others_first(place.tp)
                 is_well &= self._fill(place, found)
         self.unknown = (self.unknown - known) | unknown
         if self._full:
