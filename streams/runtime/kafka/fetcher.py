@@ -82,8 +82,6 @@ class Fetcher:
         self._ids = topic_ids if topics <= topic_ids.keys() else None
         self._names = {topic: topic for topic in topics} | {topic_ids[each]: each for each in self._ids or ()}
         self.unknown.clear()
-        self._error = None
-        self._refused.clear()
         self._lead()
 
     async def end(self) -> None:
@@ -99,13 +97,14 @@ class Fetcher:
             leader.begin()
         for task in tasks:
             task.cancel()
-        if not tasks:
-            return
-        try:
-            await asyncio.wait(tasks)
-        finally:
-            for connection in list(self._client._conns.values()):
-                connection.close()
+        if tasks:
+            try:
+                await asyncio.wait(tasks)
+            finally:
+                for connection in list(self._client._conns.values()):
+                    connection.close()
+        self._error = None
+        self._refused.clear()
 
     def _lead(self, _: object = None) -> None:
         """Let each partition be fetched from the broker that leads it, as far as that is known now."""
@@ -231,8 +230,8 @@ class Fetcher:
             log.warning("%s[%s] from offset %s is not fetched from broker %s: %s", *where, error.__name__)
 
     def check(self) -> Place | None:
-        """A place whose offset its log does not have, if there is one; it is not told again unless the broker
-        says so again. Raises what has ended a fetch, and TopicAuthorizationFailedError.
+        """A place whose offset its log does not have, if there is one: once for each answer that says so.
+        Raises what has ended a fetch, and TopicAuthorizationFailedError.
         """
         if self._error is not None:
             raise self._error
