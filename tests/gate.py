@@ -118,13 +118,7 @@ def with_table(text: str, run: dict[str, Any]) -> str:
         f"processes on {run['processors']} processors, load {run['load'][0]} before it and "
         f"{run['load'][1]} after, {len(run['flaky'])} flaky."
     )
-    lines = [
-        said,
-        "",
-        "| file | seconds |",
-        "| --- | --- |",
-        *rows,
-    ]
+    lines = [said, "", "| file | seconds |", "| --- | --- |", *rows]
     return "\n".join([before + _BEGIN, "", *lines, "", _END + after])
 
 

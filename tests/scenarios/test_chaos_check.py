@@ -135,9 +135,7 @@ def looked_at(var: Path) -> set[str]:
 
 def by_command(var: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "chaos.check", "--var", str(var), "--json"],
-        capture_output=True,
-        text=True,
+        [sys.executable, "-m", "chaos.check", "--var", str(var), "--json"], capture_output=True, text=True
     )
 
 

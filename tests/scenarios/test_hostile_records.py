@@ -33,16 +33,7 @@ from streams.s3 import S3Blobs, S3Options
 from tests import effort
 from tests.scenarios import hostile_bad, hostile_good  # noqa: F401 - they declare the kinds
 from tests.scenarios.hostile_clients import Clients, Position
-from tests.scenarios.hostile_records import (
-    BUCKET,
-    HANDLERS,
-    KINDS,
-    OPERATIONS,
-    Fate,
-    Thrower,
-    Thrown,
-    thrown,
-)
+from tests.scenarios.hostile_records import BUCKET, HANDLERS, KINDS, OPERATIONS, Fate, Thrower, Thrown, thrown
 from tests.scenarios.world import APP, PARTITIONS, Worker, World
 from tests.waiting import BOUND, eventually
 

@@ -106,9 +106,7 @@ async def test_a_record_is_the_one_that_a_producer_writes(ground: Ground) -> Non
 
 
 @pytest.mark.parametrize("kind", BOTH)
-async def test_each_aggregate_keeps_its_order_with_two_relays(
-    ground: Ground,
-) -> None:
+async def test_each_aggregate_keeps_its_order_with_two_relays(ground: Ground) -> None:
     outbox, half = new_outbox(), len(ground.orders) // 2
     with ground.relay(), ground.relay():
         if ground.kind is POLL:

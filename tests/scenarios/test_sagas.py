@@ -7,10 +7,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from agents.commands import (
-    OrderSagaReply,
-    OrderSagaTransition,
-)
+from agents.commands import OrderSagaReply, OrderSagaTransition
 from agents.order_saga import OrderSaga
 from streams.ports import TP
 from streams.runtime.cluster import KafkaCluster
