@@ -146,8 +146,7 @@ async def test_a_spoiled_message_of_the_largest_size_is_buried(world: World) -> 
     post = world.event(work, "a", 1)
     frame = 120 + sum(len(name) + len(value) + 3 for name, value in post.headers)
     bad = post._replace(value=b"?" * (world.app.lane_options.max_message_bytes - frame))
-    letter = await beside_good_ones(world, work, bad)
-    as_it_came(letter, bad)
+    as_it_came(await beside_good_ones(world, work, bad), bad)
 
 
 @pytest.mark.landing

@@ -31,8 +31,7 @@ async def test_a_question_without_answer_does_not_reopen_a_lane(fake: FakeWorld)
         await fake.until(lambda: lane.handled == 1)
     assert lane.lane.reopened == 0
     assert lane.lane.state == "open"
-    told = [entry for entry in logs if entry["event"] == "lane_cannot_ask"]
-    assert len(told) == 2
+    assert len([entry for entry in logs if entry["event"] == "lane_cannot_ask"]) == 2
 
 
 async def test_timers_ring_while_a_question_waits_for_its_answer(

@@ -183,8 +183,7 @@ async def test_a_message_that_never_ends_gives_others_their_turn(fake: FakeWorld
     lane = await opened(fake, fake.event(work, "a", -100), fake.event(work, "b", 0))
     await fake.until(lambda: work.calls["finish"] == 2)
     await stopped(fake, lane, work.source, work.middle, work.end)
-    found = await seen(fake, "halves")
-    assert found == {"a": list(range(-100, 1)), "b": [0]}
+    assert await seen(fake, "halves") == {"a": list(range(-100, 1)), "b": [0]}
     marks = await marked(fake, work.middle)
     assert marks.count(False) == len(marks) // (MOST + 1)
 

@@ -182,8 +182,7 @@ async def test_a_message_still_expires_in_an_outage(fake: FakeWorld, immediate: 
     (letter,) = await letters_of(fake, work)
     assert letter["ce_id"] == b"a-0", "it still expires"
     assert len(outside.calls) > 10
-    shown = [len(await fake.records(f"{work.source}.retry-{tier}")) for tier in (1, 2)]
-    assert shown == [1, 0]
+    assert [len(await fake.records(f"{work.source}.retry-{tier}")) for tier in (1, 2)] == [1, 0]
 
 
 async def test_a_replay_in_an_outage_comes_back_as_a_letter(fake: FakeWorld) -> None:

@@ -86,8 +86,7 @@ async def test_deleted_rows_and_compacted_changelogs_are_recovered_as_they_are(f
         if table != "inbox":
             fake.cluster.compact(topic, delete_retention=0)
     elsewhere = fake.stores()
-    more = some(fake, work, range(5, 7))
-    await handled(fake, work, more, stores=elsewhere)
+    await handled(fake, work, some(fake, work, range(5, 7)), stores=elsewhere)
     assert await counts(fake) == dict.fromkeys("abcd", 7)
     await check_store(fake, stores=elsewhere)
 
@@ -109,8 +108,7 @@ async def test_an_open_transaction_of_a_lost_owner_misleads_no_recovery(world: W
 @pytest.mark.parametrize("moved", [0, pytest.param(2, marks=pytest.mark.landing), 5])
 async def test_a_group_that_was_reset_is_noticed(world: World, moved: int) -> None:
     work = await counter(world, partitions=1)
-    events = some(world, work, range(4), "a")
-    await handled(world, work, events)
+    await handled(world, work, some(world, work, range(4), "a"))
     await world.set_group({TP(work.source, 0): moved})
     lane = world.lane()
     with pytest.raises(PositionLost, match=rf"stands at {moved}, the changelog at 4"):

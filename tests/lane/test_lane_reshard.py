@@ -179,8 +179,7 @@ async def test_no_lane_of_either_opens_until_it_is_done(fake: FakeWorld) -> None
     with pytest.raises(LayoutMismatch, match="was resharded"):
         await frozen.ended()
     assert frozen.lane.commits == 0
-    lanes = await taken_over(fake, app)
-    for lane in lanes:
+    for lane in await taken_over(fake, app):
         await lane.stop()
     await check(fake, work, events + more)
 

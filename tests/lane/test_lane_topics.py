@@ -272,8 +272,7 @@ async def test_partitions_of_topics_of_our_own_are_an_error(fake: FakeWorld, kin
 
 
 def test_more_partitions_are_fine_of_topics_from_outside_alone() -> None:
-    spec = TopicSpec("t", 3, 1, {})
-    assert differences(spec, partitions=4, replication=1, config={})
+    assert differences(TopicSpec("t", 3, 1, {}), partitions=4, replication=1, config={})
     assert not differences(TopicSpec("t", 3, 1, {}, outside=True), partitions=4, replication=1, config={})
     assert differences(TopicSpec("t", 3, 1, {}, outside=True), partitions=2, replication=1, config={})
 

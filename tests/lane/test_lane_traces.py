@@ -200,8 +200,7 @@ async def test_a_saga_with_its_compensation_is_one_trace(fake: FakeWorld, traces
 
 
 async def test_a_timer_rings_in_the_trace_of_who_set_it(fake: FakeWorld, traces: Traced) -> None:
-    work = trips(fake.clock, participants=False)
-    await fake.start(work)
+    await fake.start(trips(fake.clock, participants=False))
     await fake.post(with_trace(post(fake, TripWanted(k="a", to="home")), SAMPLED))
     lane = await fake.open(tracer=traces.tracer)
     await fake.until(lambda: lane.lane.counters.timers == 1 and lane.handled == 2)

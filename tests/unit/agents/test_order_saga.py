@@ -193,8 +193,7 @@ def test_a_reservation_is_answered_when_all_stock_has(event: Any, outcome: str) 
     assert [line.sku for line in command.send] == ["apple", "pear"]
     answered = stock.answer(event, command.rows["participation"])
     assert reply_of(answered).outcome == outcome
-    again = stock.answer(event, answered.rows["participation"])
-    assert again.send == ()
+    assert stock.answer(event, answered.rows["participation"]).send == ()
 
 
 def test_a_released_reservation_ignores_later_answers() -> None:

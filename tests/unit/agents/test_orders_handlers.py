@@ -120,8 +120,7 @@ def test_an_end_settles_the_order_for_its_reason(settle, event, sent, status) ->
 
 @pytest.mark.parametrize("settled", [PENDING.confirmed(), PENDING.cancelled("because")])
 def test_a_settled_order_is_not_settled_again(settled: TrackedOrder) -> None:
-    outcome = orders.confirm(ShipmentScheduled(order=ORDER), settled, envelope=NOON)
-    assert does_nothing(outcome)
+    assert does_nothing(orders.confirm(ShipmentScheduled(order=ORDER), settled, envelope=NOON))
 
 
 def test_a_cancelled_order_notes_its_own_failure() -> None:
@@ -132,8 +131,7 @@ def test_a_cancelled_order_notes_its_own_failure() -> None:
     tracked = outcome.rows["tracked"]
     assert (tracked.status, tracked.reason) == ("cancelled", "because")
     assert tracked.history == (happened(event, "other"),)
-    again = orders.cancel(event, tracked, envelope=NOON)
-    assert does_nothing(again)
+    assert does_nothing(orders.cancel(event, tracked, envelope=NOON))
     assert not orders.cancel(event, PENDING.confirmed(), envelope=NOON).rows
 
 
@@ -172,8 +170,7 @@ def test_calling_off_a_settled_order_changes_nothing() -> None:
 def test_an_order_called_off_early_is_cancelled_on_arrival(kind) -> None:
     mark = orders.call_off(CALL_OFF, None, None)
     assert (mark.rows, mark.send) == ({"way": OrderWay(cancelled=True)}, ())
-    again = orders.call_off(CALL_OFF, None, mark.rows["way"])
-    assert again.rows == mark.rows
+    assert orders.call_off(CALL_OFF, None, mark.rows["way"]).rows == mark.rows
     came = opened(kind(order=ORDER), None, {"": mark.rows["way"]}.get)
     assert came.send == [OrderCancelled(order=ORDER, reason="cancelled")]
     assert (came.rows["tracked"].status, came.rows["tracked"].reason) == ("cancelled", "cancelled")

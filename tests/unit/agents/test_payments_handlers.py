@@ -34,8 +34,7 @@ async def test_an_order_is_charged_under_its_own_name(event) -> None:
 async def test_a_rerun_charges_once_and_decides_the_same() -> None:
     gateway = FakeGateway()
     first = await payments.capture(RESERVED, None, no_row, gateway=gateway)
-    second = await payments.capture(RESERVED, None, no_row, gateway=gateway)
-    assert first == second
+    assert first == await payments.capture(RESERVED, None, no_row, gateway=gateway)
     assert gateway.total("captured") == 1250
 
 

@@ -25,8 +25,7 @@ def ground(tmp_path: Path) -> GrowthGround:
 
 def test_preloaded_rows_have_different_keys_in_their_partitions(ground: GrowthGround) -> None:
     rows = list(ground._rows(1000))
-    keys = {split_row_key(key)[0] for _, key, _, _ in rows}
-    assert keys == {b"k%d" % i for i in range(1000)}
+    assert {split_row_key(key)[0] for _, key, _, _ in rows} == {b"k%d" % i for i in range(1000)}
     codec = ground.app.tables[COUNTS.name].codec
     for partition, key, value, _ in rows:
         assert partition == partition_of(split_row_key(key)[0], PARTITIONS)

@@ -55,8 +55,7 @@ class Lane:
     def log(self, *changes: Change) -> None:
         for change in changes:
             tp = TP(f"app-{change.table}-changelog", PARTITION)
-            record = Written(*tp, self.ends.get(tp, 0), *logged(change))
-            self.rebuilt.add(change.table, record)
+            self.rebuilt.add(change.table, Written(*tp, self.ends.get(tp, 0), *logged(change)))
             self.ends[tp] = self.ends.get(tp, 0) + 2
 
     def write(self, *changes: Change, behind: Mapping[str, int] | None = None) -> None:

@@ -71,13 +71,11 @@ def test_a_state_without_way_to_a_goal_is_dead() -> None:
 
 def test_what_only_leads_to_dead_ends_is_dead_too() -> None:
     # Both neighbours of (2, 2) are traps: it can still move, and is lost all the same.
-    trace = explore(Board(traps=((3, 2), (2, 3)))).broken[DEAD_END]
-    assert trace.state == (2, 2)
+    assert explore(Board(traps=((3, 2), (2, 3)))).broken[DEAD_END].state == (2, 2)
 
 
 def test_a_goal_behind_a_fault_does_not_count() -> None:
-    space = explore(Board(traps=((1, 2),), wind=True))
-    assert space.broken[DEAD_END].state == (1, 2)
+    assert explore(Board(traps=((1, 2),), wind=True)).broken[DEAD_END].state == (1, 2)
 
 
 def test_circles_that_can_reach_a_goal_are_not_dead() -> None:

@@ -68,8 +68,7 @@ def log_of(worker: DemoWorker) -> str:
 
 
 def test_lanes_are_open_when_all_that_were_assigned_are(start: Start) -> None:
-    workers = opened(start)
-    assert workers.lanes_open() == {0, 1}
+    assert opened(start).lanes_open() == {0, 1}
 
 
 def test_a_death_is_reported_once_with_its_log(start: Start, lines: list[str]) -> None:

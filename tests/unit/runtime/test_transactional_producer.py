@@ -292,8 +292,7 @@ async def test_leaders_are_asked_in_turn_while_they_enrol(
 
 async def test_a_partition_s_batches_follow_each_other(begin: Start) -> None:
     producer, brokers = await begin(V2, max_batch=1000)
-    ends = await producer.send({A: records(5, 400), B: records(1, 400)})
-    assert ends == {A: 5, B: 1}
+    assert await producer.send({A: records(5, 400), B: records(1, 400)}) == {A: 5, B: 1}
     assert brokers.batches == [{A: (70, 0, 0), B: (70, 0, 0)}, {A: (70, 0, 2)}, {A: (70, 0, 4)}]
 
 

@@ -64,15 +64,13 @@ def test_the_answer_does_not_depend_on_the_order_of_members(
     history: tuple[int, int, dict[str, Member]],
 ) -> None:
     _, standbys, members = history
-    backwards = dict(reversed(members.items()))
-    assert assign(backwards, standbys) == assign(members, standbys)
+    assert assign(dict(reversed(members.items())), standbys) == assign(members, standbys)
 
 
 @given(NAMES, st.integers(1, 24), st.integers(0, 2))
 def test_nothing_moves_when_nobody_joins_or_leaves(names: list[str], lanes: int, standbys: int) -> None:
     first = assign({name: member(lanes) for name in names}, standbys)
-    again = assign(rejoined(first, lanes), standbys)
-    assert owners(again) == owners(first)
+    assert owners(assign(rejoined(first, lanes), standbys)) == owners(first)
 
 
 @given(NAMES, st.integers(1, 24))
@@ -96,8 +94,7 @@ def test_who_leaves_gives_away_its_own_lanes_only(names: list[str], lanes: int) 
 
 def test_a_lane_goes_to_who_has_followed_it() -> None:
     before = {f"w{n}": member(6, generation=1) for n in range(3)}
-    first = assign(before, 1)
-    stayed = rejoined(first, 6)
+    stayed = rejoined(assign(before, 1), 6)
     left = stayed.pop("w0")
     warm = {lane: name for name, own in stayed.items() for lane in own.standby}
     after = owners(assign(stayed, 1))
@@ -200,8 +197,7 @@ def test_owners_that_slept_do_not_turn_away_who_replaced_them(slept: int, now: i
 
 def test_everyone_is_told_who_owns_what() -> None:
     given = assign({name: member(4, url=f"http://{name}") for name in "ab"}, 0)
-    told = {msgspec.json.encode(own.owners) for own in given.values()}
-    assert len(told) == 1
+    assert len({msgspec.json.encode(own.owners) for own in given.values()}) == 1
     assert given["a"].owners == {lane: f"http://{name}" for lane, name in owners(given).items()}
 
 

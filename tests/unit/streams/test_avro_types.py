@@ -211,8 +211,7 @@ def test_values_of_any_class_come_back_from_both_avro_libraries(made: tuple[type
     data = codec.encode(value)
     assert codec.decode(data, None) == value
     reader = DatumReader(parse(codec.schema))
-    found = reader.read(BinaryDecoder(BytesIO(data)))
-    assert msgspec.convert(found, kind) == value
+    assert msgspec.convert(reader.read(BinaryDecoder(BytesIO(data))), kind) == value
 
 
 # -- what has no Avro -------------------------------------------------------------------------------------
@@ -283,8 +282,7 @@ def test_a_default_factory_is_no_default_of_the_schema() -> None:
 
 
 def test_without_a_frozen_schema_the_derived_one_is_used() -> None:
-    codec = avro(nothing_frozen, Schemas())(Thing, Thing.TOPIC)
-    assert codec.schema == derived_schema(Thing)
+    assert avro(nothing_frozen, Schemas())(Thing, Thing.TOPIC).schema == derived_schema(Thing)
 
 
 def test_the_frozen_schema_must_have_the_fields_of_the_class() -> None:

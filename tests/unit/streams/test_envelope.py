@@ -152,8 +152,7 @@ def test_a_dead_letter_is_the_record_with_headers_added() -> None:
 def test_a_record_too_large_leaves_its_place_and_size() -> None:
     headers = [("ce_id", b"m" * 2_000)]
     size = record_size(b"k", b"v", headers)
-    whole = letter_of(PermanentError("no"), headers, limit=size - ROOM_FOR_HEADERS)
-    assert whole.value == b"v"
+    assert letter_of(PermanentError("no"), headers, limit=size - ROOM_FOR_HEADERS).value == b"v"
     letter = letter_of(PermanentError("no"), headers, limit=size - ROOM_FOR_HEADERS - 1)
     added = dict(letter.headers)
     assert (letter.key, letter.value) == (b"k", None)

@@ -81,8 +81,7 @@ def test_a_command_leads_to_a_state_or_changes_nothing(case: Case) -> None:
 
 
 def test_a_drained_handler_holds_and_remembers_who_asked() -> None:
-    after = drained(row(DRAINING), NOW)
-    assert after == HandlerPause(DRAINED, "bob", "earlier", NOW)
+    assert drained(row(DRAINING), NOW) == HandlerPause(DRAINED, "bob", "earlier", NOW)
     assert [row(state).holds for state in PauseState] == [True, False, True]
 
 

@@ -145,8 +145,7 @@ def test_what_is_put_off_waits_as_the_longest_late_try() -> None:
 @pytest.mark.parametrize("kind", [PERMANENT, UNKNOWN])
 @pytest.mark.parametrize("attempt", [1, 3, 4, 6])
 def test_only_transient_errors_are_put_off(kind: FailureKind, attempt: int) -> None:
-    away = decided(attempt, kind, away=60.0)
-    assert away == decided(attempt, kind)
+    assert decided(attempt, kind, away=60.0) == decided(attempt, kind)
 
 
 def test_a_message_is_not_put_off_past_its_deadline() -> None:

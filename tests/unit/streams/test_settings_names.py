@@ -87,8 +87,7 @@ def test_every_name_in_the_project_is_declared() -> None:
         path = ROOT / file
         if path == Path(__file__) or path.suffix in (".js", ".png", ".css", ".avsc") or not path.is_file():
             continue
-        text = path.read_text(errors="replace")
-        for name in re.findall(r"\bSTEADFAUST_[A-Z0-9_]+", text):
+        for name in re.findall(r"\bSTEADFAUST_[A-Z0-9_]+", path.read_text(errors="replace")):
             found.setdefault(name, file)
     assert {name: file for name, file in found.items() if name not in declared | NO_NAMES} == {}
 
@@ -146,8 +145,7 @@ def test_clients_get_brokers_without_empty_parts(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_refused_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = refusal(monkeypatch, STEADFAUST_POSTGRES_URL="user:s3cr3t@host/db")
-    assert "s3cr3t" not in line
+    assert "s3cr3t" not in refusal(monkeypatch, STEADFAUST_POSTGRES_URL="user:s3cr3t@host/db")
 
 
 def command(place: Path, **environment: str) -> subprocess.CompletedProcess[str]:

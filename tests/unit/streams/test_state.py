@@ -91,8 +91,7 @@ def staged_of(sequences: CommitOrder, steps: list[Decided]) -> list[Entry]:
 def test_a_store_written_live_equals_one_rebuilt_from_the_changelogs(
     steps: list[Decided], limit: int
 ) -> None:
-    layout = Layout("app", 3, 1)
-    sequences = CommitOrder(layout)
+    sequences = CommitOrder(Layout("app", 3, 1))
     staged_of(sequences, steps)
     live, rebuilt = store(), store()
     logs: dict[TP, list[Outgoing]] = {}

@@ -127,8 +127,7 @@ def test_a_queue_put_off_leaves_a_stale_entry() -> None:
     put(rows, name, queue(1000))
     put(rows, name, queue(5000))
     assert [at for *_, at in due(rows, b"h", 9.0)] == [1000, 5000]
-    stored = rows.get(QUEUES, store_key(0, name))
-    assert read_queue(stored).due_ms == 5000
+    assert read_queue(rows.get(QUEUES, store_key(0, name))).due_ms == 5000
     put(rows, name, None)
     assert rows.get(QUEUES, store_key(0, name)) is None
 

@@ -127,8 +127,7 @@ class Queues(RuleBasedStateMachine):
         assert (self.queue.length, self.queue.bytes) == (len(everything), sum(everything))
         assert self.stored[self.queue.head] == everything[0]
         assert len(self.stored) == len(everything)
-        change = set_queue(b"h\0name", self.queue)
-        assert read_queue(change.value) == self.queue
+        assert read_queue(set_queue(b"h\0name", self.queue).value) == self.queue
 
 
 Queues.TestCase.settings = settings(max_examples=examples(200), stateful_step_count=40)

@@ -57,8 +57,7 @@ def test_the_quick_look_agrees_with_the_thorough_one(flags: bytes) -> None:
 
 def test_vendors_notes_are_kept_up_to_their_length() -> None:
     for size, kept in ((512, "v" * 512), (513, "")):
-        context = parse(HEADER + b"01", b"v" * size)
-        assert context.state == kept
+        assert parse(HEADER + b"01", b"v" * size).state == kept
 
 
 def test_a_message_without_a_trace_has_always_the_same() -> None:

@@ -423,8 +423,7 @@ async def test_a_worker_has_a_page_by_its_slot_and_address(browser, name):
 
 
 async def test_another_workers_page_is_asked_of_it(worker):
-    other = FakeWorker.with_lanes(1, slot=7)
-    async with Browser.of(other) as there, Browser.of(worker) as here:
+    async with Browser.of(FakeWorker.with_lanes(1, slot=7)) as there, Browser.of(worker) as here:
         worker.owns({0: worker.url, 1: there.url})
         for name in ("7", there.url.partition("://")[2]):
             await here.shows(f"/workers/{name}", "worker in slot 7", f'href="/api/workers/{quote(name)}"')
@@ -448,5 +447,4 @@ async def test_a_worker_without_lanes_is_shown_with_what_it_follows(worker):
     answer = await overview_of(worker, RatePoller(worker), {}, ask, LastKnown(worker))
     assert {each.url for each in answer.workers} == {worker.url, OTHER}
     assert {each.grave for each in merge([part(url=OTHER, silent="no answer", owns=[])]).warnings} == {False}
-    page = render("overview_workers.html", answer=answer)
-    assert "It owns no lane, and follows 1." in page
+    assert "It owns no lane, and follows 1." in render("overview_workers.html", answer=answer)

@@ -48,8 +48,7 @@ def test_pages_have_every_row_of_the_worker_exactly_once(keys, subkeys, limit):
 @given(keys=KEYS, prefix=st.text(min_size=1, max_size=2), limit=st.integers(1, 9))
 def test_a_prefix_finds_the_keys_that_begin_with_it(keys, prefix, limit):
     keys |= {prefix + key for key in keys}
-    worker = with_keys(keys)
-    found, _ = all_pages(worker, prefix=prefix, limit=str(limit))
+    found, _ = all_pages(with_keys(keys), prefix=prefix, limit=str(limit))
     assert sorted(key for key, _ in found) == sorted(key for key in keys if key.startswith(prefix))
 
 
@@ -123,5 +122,4 @@ def test_after_a_prefix_is_the_least_other_key(prefix, rest, other):
 
 
 def test_the_last_partition_number_there_is_ends_with_the_table():
-    store = MemoryStores().open(0)
-    assert paging.partition_range(store, 0xFFFF).stop is None
+    assert paging.partition_range(MemoryStores().open(0), 0xFFFF).stop is None

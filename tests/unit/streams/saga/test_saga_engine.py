@@ -153,8 +153,7 @@ def test_what_is_for_an_unknown_saga_is_told_and_counted(asked: type[Any]) -> No
 
 
 def test_what_is_for_another_saga_changes_nothing() -> None:
-    other = reply(saga_id="return:j-1")
-    (report,) = journey(other, started(), clock=CLOCK).send
+    (report,) = journey(reply(saga_id="return:j-1"), started(), clock=CLOCK).send
     assert (report.saga_id, report.detail) == (
         "return:j-1",
         "ignored: it is for another saga: refused of journey:j-1:train:1",

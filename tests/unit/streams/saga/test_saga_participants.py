@@ -65,8 +65,7 @@ def test_a_command_is_done_and_replied_to_with_its_data() -> None:
 
 
 def test_a_refusal_is_a_reply_with_its_reason() -> None:
-    hotel = Hotel(free=0)
-    (reply,) = hotel.take(BOOK).send
+    (reply,) = Hotel(free=0).take(BOOK).send
     assert (reply.outcome, reply.reason, reply.data) == ("refused", "full", b"")
 
 
