@@ -84,9 +84,7 @@ class MemoryWorld(_Handling):
         self.time += seconds
 
     async def listed(self) -> list[tuple[str, str, int]]:
-        return [
-            (self.queue.decode(job, ParcelPacked).parcel, state, job.retry) for state, job in self.memory.jobs
-        ]
+        return [(self.queue.decode(j, ParcelPacked).parcel, state, j.retry) for state, j in self.memory.jobs]
 
     async def failed(self) -> list[int]:
         return [job.id for state, job in self.memory.jobs if state == "failed"]

@@ -116,9 +116,7 @@ class Model:
             held = sorted(self.rows.get(table, {}).items())
             assert list(store.scan(table)) == held
             assert [key for key, _ in store.scan(table, start=low)] == [key for key, _ in held if key >= low]
-            assert list(store.scan(table, start=low, stop=high)) == [
-                each for each in held if low <= each[0] < high
-            ]
+            assert list(store.scan(table, start=low, stop=high)) == [e for e in held if low <= e[0] < high]
             wanted = chance.choices(KEYS, k=9)
             assert store.get_many(table, wanted) == [dict(held).get(key) for key in wanted]
             assert store.get(table, wanted[0]) == dict(held).get(wanted[0])
@@ -298,9 +296,7 @@ def test_memory_does_not_grow_with_tables_or_data(tmp_path: Path) -> None:
         writes = [Write(f"t{t}", b"%d-%d" % (written, k), value) for t in range(tables) for k in range(20)]
         store.apply(writes, {})
         written += len(writes) * len(value)
-        sizes = (
-            table.property_int_value("rocksdb.cur-size-all-mem-tables") for table in store._tables.values()
-        )
+        sizes = (t.property_int_value("rocksdb.cur-size-all-mem-tables") for t in store._tables.values())
         peak = max(peak, sum(sizes))
     assert len(list(store.scan("t7"))) == written / tables / 1000
     assert peak < 2 * tables * buffer + buffer

@@ -11,14 +11,7 @@ from streams.lane.recovery import changelog_partitions
 from streams.model.layout import dead_letter_topic
 from streams.model.row_keys import split_row_key
 from streams.ports import TP, Stores
-from streams.staging.changes import (
-    COPY_OF,
-    DEAD_LETTERS_BY_AGE,
-    POSITIONS,
-    QUEUES_BY_DUE,
-    TIMERS_BY_DUE,
-    Writes,
-)
+from streams.staging import changes
 from streams.staging.inbox import bucket_length
 from streams.staging.keys import position_of
 
@@ -84,7 +77,7 @@ async def check_store(
     """A closed lane's store holds what its changelogs say, no more and no less. Stale entries of the indexes
     of what is due are allowed: they are recognised when they come up.
     """
-    writes = Writes(bucket_length(world.app.lane_options.inbox_retention))
+    writes = changes.Writes(bucket_length(world.app.lane_options.inbox_retention))
     rebuilt: dict[str, dict[bytes, bytes]] = {}
     for tp, table in changelog_partitions(world.app, lane).items():
         pairs = [
@@ -102,13 +95,13 @@ async def check_store(
     finally:
         store.close()
     for table in (rebuilt.keys() | copy.keys()) - {
-        TIMERS_BY_DUE,
-        QUEUES_BY_DUE,
-        DEAD_LETTERS_BY_AGE,
-        COPY_OF,
+        changes.TIMERS_BY_DUE,
+        changes.QUEUES_BY_DUE,
+        changes.DEAD_LETTERS_BY_AGE,
+        changes.COPY_OF,
     }:
         assert copy.get(table, {}) == rebuilt.get(table, {}), table
-    assert may_be_empty or copy.get(POSITIONS), "the store has never been written"
+    assert may_be_empty or copy.get(changes.POSITIONS), "the store has never been written"
 
 
 async def dead_letters(world: World, topic: str) -> list[Any]:

@@ -66,9 +66,7 @@ async def operated(world: World, lane: Any, *posts: Post) -> None:
 
 
 async def operations_log(world: World) -> list[dict[str, Any]]:
-    return [
-        json.loads(record.value or b"") for record in await world.records(world.app.layout.operations_log)
-    ]
+    return [json.loads(r.value or b"") for r in await world.records(world.app.layout.operations_log)]
 
 
 async def results(world: World) -> list[tuple[str, str]]:

@@ -73,7 +73,7 @@ def expiring(post: Post, at: float) -> Post:
     return with_header(post, "ce_expirytime", rfc3339(at).encode())
 
 
-async def all_counted(world: World, lane: Any, n: int) -> None:
+async def all_count(world: World, lane: Any, n: int) -> None:
     await world.until(lambda: lane.lane.counters.handled >= n and not lane.lane.backlog)
 
 

@@ -52,7 +52,7 @@ class TakeMoney(Command, frozen=True, kw_only=True):
     REPLY = TripReply
 
 
-class GiveMoneyBack(Command, frozen=True, kw_only=True):
+class ReturnMoney(Command, frozen=True, kw_only=True):
     TOPIC: ClassVar[str] = "money.commands.give-back"
     SAME_KEY = True
     REPLY = TripReply
@@ -72,7 +72,7 @@ class Seat(Row, frozen=True, kw_only=True):
 Trip = (
     saga("trip", started_by=TripWanted)
     .step("seat", TakeSeat, compensate=LeaveSeat, timeout=30)
-    .step("money", TakeMoney, compensate=GiveMoneyBack, timeout=30)
+    .step("money", TakeMoney, compensate=ReturnMoney, timeout=30)
     .pivot("ticket", PrintTicket, timeout=30)
 )
 
@@ -126,7 +126,7 @@ async def take_money(command: TakeMoney, *, till: Till) -> Answer:
 
 
 @money.compensation()
-async def give_money_back(command: GiveMoneyBack, *, till: Till) -> Answer:
+async def return_money(command: ReturnMoney, *, till: Till) -> Answer:
     if till.empty:
         raise TransientError("empty")
     if command.operation in till.taken:
@@ -155,7 +155,7 @@ def trips(clock: Any, *, participants: bool = True, versions: Sequence[Saga] = (
             on(TakeSeat, take_seat),
             on(LeaveSeat, leave_seat),
             on(TakeMoney, take_money),
-            on(GiveMoneyBack, give_money_back),
+            on(ReturnMoney, return_money),
             on(PrintTicket, print_ticket),
         ]
     till = Till()

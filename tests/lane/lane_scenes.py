@@ -67,7 +67,7 @@ async def failing_counter(
     return work, failing
 
 
-async def retrying_asker(
+async def retried_asker(
     world: World, ask: Ask, *, order_by: Callable[[Any], str] | None = None, **options: Any
 ) -> Workload:
     work = asking(world.name, ask, order_by=order_by)

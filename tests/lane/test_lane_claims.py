@@ -258,9 +258,7 @@ async def test_a_reference_that_does_not_read_is_a_dead_letter(world: World) -> 
     parcels = await begun(world)
     post = await parcels.post("a", 0, LARGE)
     spoiled = {SHA256: b"?", "ce_id": b"a-9"}
-    await world.post(
-        post._replace(headers=[(name, spoiled.get(name, value)) for name, value in post.headers])
-    )
+    await world.post(post._replace(headers=[(name, spoiled.get(name, v)) for name, v in post.headers]))
     assert (await buried(parcels))["dlq-error-type"] == b"BadReference"
     assert [each["text"] for each in await parcels.passed_on()] == parcels.sent["a"]
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from lane_failing import all_counted, finish
+from lane_failing import all_count, finish
 from lane_scenes import opened, post, retrying_counter, some
 from lane_workloads import counting, reminding
 from lane_worlds import FakeWorld, World
@@ -70,7 +70,7 @@ async def test_an_open_transaction_is_named_until_it_ends(world: World) -> None:
     work = await retrying_counter(world)
     first, *behind = some(world, work, range(4), "a")
     lane = await opened(world, first)
-    await all_counted(world, lane, 1)
+    await all_count(world, lane, 1)
     tp = TP(first.topic, first.partition)
     with capture_logs() as logs:
         async with left_open(world, tp):
@@ -96,7 +96,7 @@ async def test_only_long_transactions_of_others_are_asked_about_again(fake: Fake
     work = await retrying_counter(fake)
     (first,) = some(fake, work, range(1), "a")
     lane = await opened(fake, first)
-    await all_counted(fake, lane, 1)
+    await all_count(fake, lane, 1)
     watch, tp = lane.lane.measures.held_up, TP(first.topic, first.partition)
     with capture_logs() as logs:
         for _ in range(4):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import structlog
 from lane_checker import dead_letters
-from lane_failing import all_counted, finish
-from lane_scenes import failing_counter, finished, opened, retrying_asker, retrying_counter, some, stopped
+from lane_failing import all_count, finish
+from lane_scenes import failing_counter, finished, opened, retried_asker, retrying_counter, some, stopped
 from lane_worlds import FakeWorld, World
 from structlog.testing import LogCapture
 
@@ -30,7 +30,7 @@ async def test_a_lane_measures_its_transactions_and_its_recovery(world: World) -
     work = await retrying_counter(world)
     events = some(world, work, range(5), "abc")
     lane = await opened(world, *events)
-    await all_counted(world, lane, len(events))
+    await all_count(world, lane, len(events))
     await world.until(lambda: lane.lane.measures.lag == 0)
     measures = lane.lane.measures
     assert measures.intake.taken_by_topic.total() == len(events)
@@ -60,7 +60,7 @@ async def test_a_lane_knows_how_far_it_is_behind(fake: FakeWorld) -> None:
         asked.append((key, i))
         await answered.wait()
 
-    work = await retrying_asker(fake, ask, max_in_flight=2)
+    work = await retried_asker(fake, ask, max_in_flight=2)
     events = [fake.event(work, f"k{n}", 0) for n in range(10)]
     lane = await opened(fake, *events)
     measures = lane.lane.measures
@@ -122,7 +122,7 @@ async def test_only_what_a_handler_logs_names_its_message(world: World, lines: l
     work.hooks.before = lambda event: log.info("seen", i=event.i)
     events = some(world, work, range(2), "ab")
     lane = await opened(world, *events)
-    await all_counted(world, lane, len(events))
+    await all_count(world, lane, len(events))
     await finish(world, work, lane, events)
     seen = sorted((line["key"], line["i"], line["message_id"]) for line in of(lines, "seen"))
     assert seen == [("a", 0, "a-0"), ("a", 1, "a-1"), ("b", 0, "b-0"), ("b", 1, "b-1")]
@@ -144,10 +144,10 @@ async def test_async_handlers_side_by_side_each_name_their_own_message(
         await asyncio.to_thread(time.sleep, 0.01)  # measures are of real time
         log.info("seen", asked=key)
 
-    work = await retrying_asker(world, ask)
+    work = await retried_asker(world, ask)
     await world.post(*(events := [world.event(work, key, 0) for key in "ab"]))
     lane = await world.open(handlers={next(iter(world.app.handlers)): (measured := HandlerMeasures())})
-    await all_counted(world, lane, len(events))
+    await all_count(world, lane, len(events))
     await finish(world, work, lane, events)
     assert sum(measured.succeeded.counts) == 2
     assert measured.succeeded.total >= 2 * 0.01, "with what it waits for"

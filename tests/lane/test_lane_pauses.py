@@ -6,16 +6,7 @@ from typing import Any
 import pytest
 from lane_checker import check, check_store, counts
 from lane_desk import order_of
-from lane_failing import (
-    LATER,
-    all_counted,
-    finish,
-    letters_of,
-    nothing_waits,
-    pass_time,
-    settled,
-    with_header,
-)
+from lane_failing import LATER, all_count, finish, letters_of, nothing_waits, pass_time, settled, with_header
 from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some, states, told
 from lane_scenes import POINTS, failing_counter, finished, opened, retrying_counter, stopped_empty
 from lane_workloads import Workload, reminding
@@ -50,7 +41,7 @@ async def test_what_comes_for_a_paused_handler_waits(world: World) -> None:
     assert await states(world) == {0: PauseState.PAUSED, 1: PauseState.PAUSED}
 
     await asked(world, HandlerCommand.RESUME)
-    await all_counted(world, lane, 2 * len(events))
+    await all_count(world, lane, 2 * len(events))
     await finish(world, work, lane, events)
     for key in KEYS:
         assert await order_of(world, work, key) == list(range(4))
@@ -172,12 +163,10 @@ async def test_an_unreadable_command_or_one_about_no_handler_changes_nothing(
     with capture_logs() as logs:
         await fake.post(post._replace(value=value))
         await asked(fake, HandlerCommand.PAUSE, "bench.nobody")
-    assert [each["event"] for each in logs if each["event"].endswith("unreadable")] == [
-        "operation_unreadable"
-    ]
+    assert [e["event"] for e in logs if e["event"].endswith("unreadable")] == ["operation_unreadable"]
     assert {how for _, _, how in await told(fake)} == {"refused: there is no handler bench.nobody"}
     await fake.post(*(events := some(fake, work, range(1))))
-    await all_counted(fake, lane, len(events))
+    await all_count(fake, lane, len(events))
     await finish(fake, work, lane, events)
 
 

@@ -7,7 +7,7 @@ from lane_checker import counts
 from lane_desk import Broken, order_of
 from lane_failing import LATER, Failing, finish, pass_time, settled
 from lane_pausing import COUNT, KEYS, asked, commanded, some
-from lane_scenes import finished, opened, operated_on, retrying_asker, retrying_counter
+from lane_scenes import finished, opened, operated_on, retried_asker, retrying_counter
 from lane_workloads import Workload
 from lane_worlds import FakeWorld, Post, Running
 
@@ -58,7 +58,7 @@ async def test_an_attempt_under_way_ends_and_what_fails_then_waits(fake: FakeWor
             if key == "b" and work.hooks.calls.count(("b", 0)) == 1:
                 raise TransientError("busy")
 
-    work = await retrying_asker(fake, ask)
+    work = await retried_asker(fake, ask)
     events = some(fake, work, range(2), "ab")
     lane = await opened(fake, *events)
     await fake.until(lambda: len(work.hooks.calls) == 2)
@@ -81,7 +81,7 @@ async def test_what_stands_behind_a_paused_head_waits_on(fake: FakeWorld) -> Non
             raise TransientError("busy")
         await answered.wait()
 
-    work = await retrying_asker(fake, ask, retry=LATER)
+    work = await retried_asker(fake, ask, retry=LATER)
     events = some(fake, work, range(2), "a")
     lane = await opened(fake, *events)
     await fake.until(lambda: len(work.hooks.calls) == 2)
@@ -100,7 +100,7 @@ async def test_a_pause_takes_effect_though_all_slots_are_taken(fake: FakeWorld) 
     async def ask(key: str, i: int) -> None:
         await answered.wait()
 
-    work = await retrying_asker(fake, ask, max_in_flight=2)
+    work = await retried_asker(fake, ask, max_in_flight=2)
     events = some(fake, work, range(1))
     lane = await opened(fake, *events, *commanded(fake, HandlerCommand.PAUSE))
     await fake.until(lambda: len(lane.lane.gates[COUNT].shut) == 2)

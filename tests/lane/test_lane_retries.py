@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
-from lane_failing import QUICK, Failing, all_counted, finish, nothing_waits, started
+from lane_failing import QUICK, Failing, all_count, finish, nothing_waits, started
 from lane_scenes import (
     Outage,
     failing_counter,
@@ -17,7 +17,7 @@ from lane_scenes import (
     handled,
     opened,
     post,
-    retrying_asker,
+    retried_asker,
     retrying_counter,
     rows_of,
     some,
@@ -41,7 +41,7 @@ async def test_a_message_that_fails_is_tried_twice_more_at_once(world: World) ->
     work, failing = await failing_counter(world, {("a", 1): 2})
     events = some(world, work, range(3), "a")
     lane = await opened(world, *events)
-    await all_counted(world, lane, 3)
+    await all_count(world, lane, 3)
     await finish(world, work, lane, events)
     assert len(failing.of("a", 1)) == 3
     assert lane.lane.counters.retries == 0
@@ -105,7 +105,7 @@ async def test_later_messages_of_the_key_wait_and_others_pass(world: World) -> N
     await world.until(lambda: len([1 for key, _ in work.hooks.calls if key == "b"]) == 20)
     assert not failing.of("a", 3), "others have passed while the key waits"
     await world.until(lambda: bool(failing.of("a", 19)))
-    await all_counted(world, lane, 60)
+    await all_count(world, lane, 60)
     await finish(world, work, lane, events)
     assert list(dict.fromkeys(i for key, i in work.hooks.calls if key == "a")) == list(range(20))
     outputs = [json.loads(r.value or b"")["i"] for r in await world.records(work.output) if r.key == b"a"]
@@ -151,7 +151,7 @@ async def test_an_async_handler_is_tried_again_too(world: World) -> None:
             fails[key, i] -= 1
             raise TimeoutError("no answer")
 
-    work = await retrying_asker(world, ask)
+    work = await retried_asker(world, ask)
     events = some(world, work, range(6), "abc")
     lane = await opened(world, *events)
     await finished(world, work, lane, events, lambda: ("b", 5) in work.hooks.calls)

@@ -17,7 +17,7 @@ from lane_failing import (
     waiting,
     with_header,
 )
-from lane_scenes import cleared, failing_counter, finished, opened, retrying_asker, some, stopped_empty
+from lane_scenes import cleared, failing_counter, finished, opened, retried_asker, some, stopped_empty
 from lane_workloads import asking, counting, deployed
 from lane_worlds import FakeWorld, World
 
@@ -41,7 +41,7 @@ async def test_what_comes_behind_a_busy_head_keeps_its_place(world: World, fails
             await answered.wait()
         done.append(i)
 
-    work = await retrying_asker(world, ask, retry=LATER)
+    work = await retried_asker(world, ask, retry=LATER)
     events = some(world, work, range(3), "a")
     lane = await opened(world, *events[:2])
     await world.until(lambda: work.hooks.calls.count(("a", 0)) == 2)
@@ -65,7 +65,7 @@ async def test_a_delay_begins_when_the_attempt_ends(fake: FakeWorld) -> None:
         if len(begun) == 1:
             raise TransientError("busy")
 
-    work = await retrying_asker(world, ask, retry=LATER)
+    work = await retried_asker(world, ask, retry=LATER)
     event = world.event(work, "a", 0)
     lane = await opened(world, event)
     await finished(world, work, lane, [event], lambda: len(ended) == 2)

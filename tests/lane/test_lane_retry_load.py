@@ -7,16 +7,7 @@ from typing import Any
 import pytest
 from lane_checker import dead_letters
 from lane_failing import LATER, PATIENT, Failing, expiring, finish, pass_time, started
-from lane_scenes import (
-    Outage,
-    failing_counter,
-    finished,
-    opened,
-    post,
-    retrying_asker,
-    retrying_counter,
-    some,
-)
+from lane_scenes import Outage, failing_counter, finished, opened, post, retried_asker, retrying_counter, some
 from lane_workloads import counting
 from lane_worlds import FakeWorld, Running, World
 
@@ -85,7 +76,7 @@ async def test_what_waited_for_an_async_handler_is_soon_done(fake: FakeWorld) ->
         await world.clock.sleep(0.05)
         outage()
 
-    work = await retrying_asker(world, ask, breaker=QUICK_BREAKER, max_in_flight=8)
+    work = await retried_asker(world, ask, breaker=QUICK_BREAKER, max_in_flight=8)
     events = [world.event(work, f"k{n}", 0) for n in range(40)]
     lane = await opened(world, *events)
     await pass_time(world, 10.0)
@@ -104,7 +95,7 @@ async def test_while_a_due_head_lacks_a_place_none_is_lost(fake: FakeWorld) -> N
         if key == "late" and tried.count(key) == 1:
             raise TransientError("busy")
 
-    work = await retrying_asker(world, ask, retry=LATER, max_in_flight=8)
+    work = await retried_asker(world, ask, retry=LATER, max_in_flight=8)
     events = [world.event(work, "late", 0), *(world.event(work, f"k{n}", n) for n in range(400))]
     lane = await opened(world, *events)
     await finished(world, work, lane, events, lambda: lane.handled == 401)
@@ -193,7 +184,7 @@ async def test_a_due_message_has_its_turn_among_full_slots(fake: FakeWorld) -> N
             if len(tries) == 1:
                 raise TransientError("busy")
 
-    work = await retrying_asker(world, ask, retry=LATER, max_in_flight=4)
+    work = await retried_asker(world, ask, retry=LATER, max_in_flight=4)
     await world.post(world.event(work, "bad", 0), *(world.event(work, f"k{n}", 0) for n in range(400)))
     await world.open()
     await world.until(lambda: len(tries) == 2)
@@ -212,7 +203,7 @@ async def test_a_due_message_has_its_turn_among_its_key(fake: FakeWorld) -> None
             if len(tries) == 1:
                 raise TransientError("busy")
 
-    work = await retrying_asker(world, ask, order_by=lambda event: str(event.i), retry=LATER)
+    work = await retried_asker(world, ask, order_by=lambda event: str(event.i), retry=LATER)
     await world.post(world.event(work, "a", 0))
     await world.open()
     for i in range(1, 40):
@@ -261,9 +252,7 @@ async def test_what_is_tried_again_stays_within_the_bound_in_bytes(fake: FakeWor
     await started(world, work, retry=RetryPolicy(immediate=0, delays=(2.0,)), max_backlog_bytes=50_000)
     work.hooks.before = before
     events = [world.event(work, f"k{i % keys}", i) for i in range(100)]
-    padded = [
-        event._replace(value=(event.value or b"")[:-1] + b',"p":"%b"}' % (b"p" * 9000)) for event in events
-    ]
+    padded = [e._replace(value=(e.value or b"")[:-1] + b',"p":"%b"}' % (b"p" * 9000)) for e in events]
     lane = await opened(world, *padded)
     await world.until(lambda: lane.lane.counters.waiting == 100)
     outage.down = False
@@ -291,7 +280,7 @@ async def test_entries_of_what_was_tried_do_not_pile_up(fake: FakeWorld) -> None
             failed.add(key)
             raise TransientError("busy")
 
-    work = await retrying_asker(world, ask, retry=LATER, max_in_flight=4)
+    work = await retried_asker(world, ask, retry=LATER, max_in_flight=4)
     lane = await opened(world, *(world.event(work, f"k{n}", 0) for n in range(300)))
     await world.until(lambda: len(world.cluster.visible(work.output)) > 100)
     done = len(world.cluster.visible(work.output))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from lane_checker import latest
 from lane_pausing import asked
-from lane_sagas import TRIPS, GiveMoneyBack, LeaveSeat, TakeMoney, Trips, TripWanted, trips
+from lane_sagas import TRIPS, LeaveSeat, ReturnMoney, TakeMoney, Trips, TripWanted, trips
 from lane_scenes import opened, post, rows_of, stopped, until_so
 from lane_worlds import FakeWorld, World
 
@@ -274,7 +274,7 @@ async def test_an_outage_past_every_deadline_cancels_nothing(fake: FakeWorld, nt
     ended = await all_ended(fake, len(keys))
     assert {row.status for row in ended.values()} == {"completed"}
     assert len(work.till.taken) == len(keys)
-    assert [*await fake.records(LeaveSeat.TOPIC), *await fake.records(GiveMoneyBack.TOPIC)] == []
+    assert [*await fake.records(LeaveSeat.TOPIC), *await fake.records(ReturnMoney.TOPIC)] == []
 
 
 async def test_a_command_that_has_lain_long_is_tried_again(fake: FakeWorld) -> None:
@@ -334,5 +334,5 @@ async def test_a_thousand_sagas_are_no_storm_of_compensations(fake: FakeWorld) -
     ended = await all_ended(fake, number, every=10)
     assert fake.clock.now() - began > 60
     assert {row.status for row in ended.values()} == {"completed"}
-    assert [*await fake.records(LeaveSeat.TOPIC), *await fake.records(GiveMoneyBack.TOPIC)] == []
+    assert [*await fake.records(LeaveSeat.TOPIC), *await fake.records(ReturnMoney.TOPIC)] == []
     assert len(await fake.records(TakeMoney.TOPIC)) < 2.5 * number

@@ -165,9 +165,7 @@ async def test_sagas_are_listed_and_shown_with_their_timeline(fake: FakeWorld, o
     assert (await operator.run("list", "--stalled")).exit_code == NOTHING
     fake.clock.set(fake.clock.now() + 3600)
     assert len(await operator.lines("list", "--older-than", "60m")) == 5
-    assert [saga["id"] for saga in await operator.lines("list", "--stalled", "--status", "started")] == [
-        "trip:e"
-    ]
+    assert [s["id"] for s in await operator.lines("list", "--stalled", "--status", "started")] == ["trip:e"]
     shown = (await operator.run("show", "trip:a")).stdout
     for expected in (
         "trip:a  orchestrated  failed stalled",

@@ -10,16 +10,7 @@ import httpx
 import msgspec
 import pytest
 from lane_commands import Pages, command_line
-from lane_sagas import (
-    GiveMoneyBack,
-    LeaveSeat,
-    PrintTicket,
-    TakeMoney,
-    TakeSeat,
-    TripReply,
-    TripWanted,
-    trips,
-)
+from lane_sagas import LeaveSeat, PrintTicket, ReturnMoney, TakeMoney, TakeSeat, TripReply, TripWanted, trips
 from lane_scenes import opened, post, stopped
 from lane_worlds import FakeWorld
 from test_lane_sagas import rows
@@ -47,7 +38,7 @@ def by(*steps: str, unchanging: str = "", timeout: float = LONG, reply: Any = No
     """A trip by these steps, of which each but that of a place takes money, and then its ticket."""
     made = saga("trip", started_by=TripWanted)
     for name in steps:
-        taken, given = (TakeSeat, LeaveSeat) if name in ("seat", "place") else (TakeMoney, GiveMoneyBack)
+        taken, given = (TakeSeat, LeaveSeat) if name in ("seat", "place") else (TakeMoney, ReturnMoney)
         undone = {"changes_nothing": True} if name == unchanging else {"compensate": given}
         made = made.step(name, taken, timeout=timeout, reply=reply if name == "seat" else None, **undone)
     return made.pivot("ticket", PrintTicket, timeout=timeout)
@@ -93,9 +84,7 @@ async def in_flight(world: FakeWorld, number: int, *versions: Saga) -> None:
 
 async def answer(world: FakeWorld, kind: type[Any], keys: Sequence[str] | None = None) -> None:
     """Each command of a class that was sent, to one of these keys, was done."""
-    sent = [
-        each for each in await world.records(kind.TOPIC) if keys is None or (each.key or b"").decode() in keys
-    ]
+    sent = [e for e in await world.records(kind.TOPIC) if keys is None or (e.key or b"").decode() in keys]
     await world.post(*[post(world, success_of(each)) for each in sent])
 
 

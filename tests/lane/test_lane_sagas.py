@@ -7,17 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from lane_pausing import asked
-from lane_sagas import (
-    TRIPS,
-    GiveMoneyBack,
-    LeaveSeat,
-    TakeMoney,
-    TakeSeat,
-    Trip,
-    TripReply,
-    TripWanted,
-    trips,
-)
+from lane_sagas import TRIPS, LeaveSeat, ReturnMoney, TakeMoney, TakeSeat, Trip, TripReply, TripWanted, trips
 from lane_scenes import opened, post, rows_of, stopped, until_so
 from lane_worlds import FakeWorld, World
 
@@ -68,7 +58,7 @@ def quick_trip(timeout: float) -> Saga:
     return (
         saga("trip", started_by=TripWanted)
         .step("seat", TakeSeat, compensate=LeaveSeat, timeout=timeout)
-        .step("money", TakeMoney, compensate=GiveMoneyBack, timeout=30)
+        .step("money", TakeMoney, compensate=ReturnMoney, timeout=30)
     )
 
 
@@ -172,16 +162,16 @@ async def test_a_command_without_room_to_wait_is_answered(fake: FakeWorld) -> No
     work = trips(fake.clock)
     await fake.start(work, max_waiting=1)
     lane = await fake.open()
-    await asked(fake, HandlerCommand.PAUSE, "money.give_money_back")
+    await asked(fake, HandlerCommand.PAUSE, "money.return_money")
     await fake.post(post(fake, TripWanted(k="a", to="nowhere")))
-    await fake.until(lambda: lane.lane.gates["money.give_money_back"].queues and not lane.lane.backlog)
+    await fake.until(lambda: lane.lane.gates["money.return_money"].queues and not lane.lane.backlog)
     fake.clock.set(fake.clock.now() + 30)  # the next try, after its deadline, would stand behind the first
     await fake.until(lambda: lane.lane.counters.timers == 2 and not lane.lane.backlog)
     await fake.settled(TripReply.TOPIC)
-    await fake.settled(GiveMoneyBack.TOPIC)
-    await asked(fake, HandlerCommand.RESUME, "money.give_money_back")
+    await fake.settled(ReturnMoney.TOPIC)
+    await asked(fake, HandlerCommand.RESUME, "money.return_money")
     fake.clock.set(fake.clock.now() + 300)
     await ended(fake, lane, {"a": "compensated"})
     assert any(reason.startswith("QueueFull: ") for reason in await replies(fake, "reason"))
     assert work.till.given_back == {"trip:a:money"}
-    assert await fake.records(dead_letter_topic(GiveMoneyBack.TOPIC)) == []
+    assert await fake.records(dead_letter_topic(ReturnMoney.TOPIC)) == []

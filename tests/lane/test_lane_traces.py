@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lane_checker import dead_letters
 from lane_desk import Broken, letter_ids, operated, operation
-from lane_failing import QUICK, all_counted, started
+from lane_failing import QUICK, all_count, started
 from lane_sagas import TripReply, TripWanted, trips
 from lane_scenes import counter, failing_counter, opened, operated_on, retrying_counter, stopped
 from lane_workloads import Workload, asking
@@ -106,7 +106,7 @@ async def handled(
     """Messages that a lane has handled to their end, in so many tries; the lane, ended."""
     lane = await opened(world, *posts, tracer=None if traced is None else traced.tracer)
     await world.until(lambda: len(work.hooks.calls) >= tries)
-    await all_counted(world, lane, len(posts))
+    await all_count(world, lane, len(posts))
     await stopped(world, lane, work.source)
     return lane
 
@@ -191,7 +191,7 @@ async def test_a_saga_with_its_compensation_is_one_trace(fake: FakeWorld, traces
     await ended(fake, lane, {"a": "compensated"})
     spans = traces.spans()
     assert {trace_of(span) for span in spans} == {TRACE}
-    steps = ("seats.take_seat", "money.take_money", "money.give_money_back", "seats.leave_seat")
+    steps = ("seats.take_seat", "money.take_money", "money.return_money", "seats.leave_seat")
     caused = {"caller": {"trips.trip_saga"}, "trips.trip_saga": set(steps)}
     assert tree(spans) == caused | {step: {"trips.trip_saga"} for step in steps}
     tries = [told(span, "attempt", "outcome") for span in spans if handler_of(span) == "money.take_money"]
@@ -242,7 +242,7 @@ async def test_an_edited_message_is_a_replay_too(fake: FakeWorld, traces: Traced
     await fake.settled(work.source)
     (ident,) = await letter_ids(fake)
     await operated(fake, lane, operation(fake, LetterCommand.EDIT, ident, value=event.value))
-    await all_counted(fake, lane, 1)
+    await all_count(fake, lane, 1)
     await lane.stop()
     (span,) = traces.spans()
     assert told(span, "outcome", "replay", "replay.of_trace") == ("succeeded", True, TRACE)
@@ -290,7 +290,7 @@ async def test_a_call_whose_lane_ends_is_told_as_cancelled(fake: FakeWorld, trac
 async def test_a_message_without_a_trace_begins_one(fake: FakeWorld, traces: Traced) -> None:
     work, _ = await failing_counter(fake, {("a", 0): 1}, tallied=True, settled=True)
     lane = await opened(fake, fake.event(work, "a", 0), fake.event(work, "b", 0), tracer=traces.tracer)
-    await all_counted(fake, lane, 4)
+    await all_count(fake, lane, 4)
     await stopped(fake, lane, work.source, work.output)
     of_a = [s for s in traces.spans() if s.attributes["messaging.message.conversation_id"] == "a-0"]
     handlers = sorted(handler_of(span).removeprefix("bench.") for span in of_a)
@@ -308,7 +308,7 @@ async def test_a_part_is_recorded_and_the_rest_unmarked(fake: FakeWorld) -> None
     events = [fake.event(work, f"key-{i}", 0) for i in range(200)]
     async with traced(ratio=0.25) as traces:
         lane = await opened(fake, *events, tracer=traces.tracer)
-        await all_counted(fake, lane, 400)
+        await all_count(fake, lane, 400)
         await stopped(fake, lane, work.source, work.output)
     spans, sent = traces.spans(), await fake.records(work.output)
     recorded = [record for record in sent if header_of(record) is not None]
@@ -322,7 +322,7 @@ async def test_no_more_traces_begin_than_the_limit(fake: FakeWorld, monkeypatch:
     work = await counter(fake, settled=True, partitions=1)
     async with traced(limit=2) as traces:
         lane = await opened(fake, *(fake.event(work, f"key-{i}", 0) for i in range(5)), tracer=traces.tracer)
-        await all_counted(fake, lane, 10)
+        await all_count(fake, lane, 10)
         await stopped(fake, lane, work.source, work.output)
     assert sorted(map(handler_of, traces.spans())) == ["bench.count"] * 2 + ["bench.settle"] * 2
     flags = [header_of(record)[-2:] for record in await fake.records(work.output)]

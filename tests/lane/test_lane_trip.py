@@ -76,9 +76,7 @@ async def way_of(world: FakeWorld, lane: Running, *posts: Post, begins: str) -> 
         await world.post(*posts)
         await world.until(lambda: lane.lane.commits > before)
     # The begin that led to something: lanes look for work all the time.
-    after = next(
-        step for step in picture()[picture().index(begins) + 1 :] if step not in IDLE and step in steps
-    )
+    after = next(s for s in picture()[picture().index(begins) + 1 :] if s not in IDLE and s in steps)
     start = len(steps) - 1 - steps[::-1].index(begins, len(steps) - steps.index(after))
     return [step for step in dict.fromkeys(steps[start:]) if step == begins or step not in IDLE]
 

@@ -119,9 +119,7 @@ async def test_orders_of_ten_thousand_skus_end_while_others_go_on(
     # What other processes hold up is no handler's doing.
     monkeypatch.setattr(attempt, "perf_counter", time.thread_time)
     await start(world, way)
-    lane = await opened(
-        world, *(post(world, StockReceived(sku=sku, units=9)) for sku in SKUS if sku != SHORT)
-    )
+    lane = await opened(world, *(post(world, StockReceived(sku=s, units=9)) for s in SKUS if s != SHORT))
     await world.settled(StockReceived.TOPIC)
     wide = order("wide", *((sku, 1) for sku in SKUS[:-1] if sku != SHORT), (SKUS[0], 2))
     short = order("short", *((sku, 1) for sku in SKUS))

@@ -56,9 +56,7 @@ def test_each_setting_is_one_that_is_documented(name: str) -> None:
         re.findall(r"^\| `([A-Z0-9_]+)`", (ROOT / "docs" / "settings.md").read_text(), re.MULTILINE)
     )
     known = {f"STEADFAUST_{field.upper()}" for field in OrderSettings.model_fields}
-    given = {
-        each for each in SECURED["services"][name].get("environment", {}) if each.startswith("STEADFAUST_")
-    }
+    given = {e for e in SECURED["services"][name].get("environment", {}) if e.startswith("STEADFAUST_")}
     assert {each.removeprefix("STEADFAUST_") for each in given} <= documented
     assert given <= known
 

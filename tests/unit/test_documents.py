@@ -47,9 +47,7 @@ def functions_of(path: Path) -> frozenset[str]:
     """Every function of the file that begins as a test, at the top or in a class there."""
     tree = ast.parse(path.read_text())
     bodies = [tree.body, *(node.body for node in tree.body if isinstance(node, ast.ClassDef))]
-    functions = (
-        node for body in bodies for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
+    functions = (n for body in bodies for n in body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
     return frozenset(node.name for node in functions if node.name.startswith("test_"))
 
 
@@ -145,9 +143,7 @@ def runs_on(promise: str) -> str:
             real = on_real_ones(ROOT / path)
             if real if test is None else test in real:
                 return "real"
-    return (
-        "fake" if any(path.startswith(("tests/lane/", "tests/simulation/")) for path, _ in names) else "none"
-    )
+    return "fake" if any(p.startswith(("tests/lane/", "tests/simulation/")) for p, _ in names) else "none"
 
 
 SAID = {"fake": "(on the fake broker.)", "none": "(without a broker.)"}
@@ -266,9 +262,7 @@ LINE = 160
 
 def long_lines(text: str) -> list[str]:
     """Lines beyond the limit, each with its number."""
-    prose = re.sub(
-        r"^```.*?^```", lambda code: "\n" * code[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE
-    )
+    prose = re.sub(r"^```.*?^```", lambda c: "\n" * c[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
     lines = enumerate(prose.splitlines(), 1)
     return [f"line {number}: {line[:60]}" for number, line in lines if len(line) > LINE]
 

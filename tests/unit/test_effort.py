@@ -44,6 +44,4 @@ def test_examples_are_the_same_each_run_except_in_verify() -> None:
 def test_the_files_that_the_layout_names_are_there() -> None:
     named = re.findall(r"`((?:\w+/)?\w+\.py)", (TESTS / "README.md").read_text())
     assert len(named) > 20
-    assert [
-        name for name in named if not ((TESTS / name).is_file() or (TESTS / "scenarios" / name).is_file())
-    ] == []
+    assert [n for n in named if not ((TESTS / n).is_file() or (TESTS / "scenarios" / n).is_file())] == []

@@ -21,9 +21,7 @@ OBJECTS: list[dict[str, Any]] = [
 ]
 #: Kinds of Kubernetes itself; the others are the Prometheus operator's.
 OWN = [each for each in OBJECTS if "monitoring.coreos.com" not in each["apiVersion"]]
-PODS = {
-    each["metadata"]["name"]: each["spec"]["template"] for each in OWN if "template" in each.get("spec", {})
-}
+PODS = {e["metadata"]["name"]: e["spec"]["template"] for e in OWN if "template" in e.get("spec", {})}
 SERVICES = {each["metadata"]["name"]: each for each in OBJECTS if each["kind"] == "Service"}
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 

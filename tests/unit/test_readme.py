@@ -67,9 +67,7 @@ def test_the_page_has_every_word_of_the_test_language(page: ModuleType) -> None:
     assert {word for word in words | {"now", "entries"} if f".{word}" not in section} == set()
 
 
-EXAMPLES = sorted(
-    path for path in (Path(__file__).parents[2] / "examples").glob("*.py") if path.stem[0] != "_"
-)
+EXAMPLES = sorted(p for p in (Path(__file__).parents[2] / "examples").glob("*.py") if p.stem[0] != "_")
 #: Of text and code, blank ones aside.
 LINES = 80
 

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from shop import NOON, FakeGateway, NoGateway, no_row, order
 
+from agents import messages
 from agents.cancellation import CancellationRefused, RequestCancellation
 from agents.choreographies import calling_off, documents, payment_first, stock_first, stock_keeping
 from agents.commands import (
@@ -23,15 +24,6 @@ from agents.commands import (
 )
 from agents.gateway.cards import ACCEPTED, DECLINED
 from agents.inventory import steps as stock
-from agents.messages import (
-    Attachment,
-    Order,
-    OrderCancelled,
-    OrderConfirmed,
-    OrderPlaced,
-    ReservationSettled,
-    StockReceived,
-)
 from agents.order_saga import OrderSaga, orchestrated, order_saga
 from agents.orders import handlers as orders
 from agents.orders.model import answer
@@ -49,7 +41,7 @@ from tables.shipments import SHIPMENTS, Shipment
 from tables.stock import STOCK
 
 ORDER = order("o-1", ("apple", 2), ("pear", 1))
-EMPTY = Order(order_id="o-1", customer="c-1", lines=(), total_cents=1, card=ACCEPTED, country="US")
+EMPTY = messages.Order(order_id="o-1", customer="c-1", lines=(), total_cents=1, card=ACCEPTED, country="US")
 CLOCK = ManualClock(1000.0)
 
 
@@ -73,7 +65,7 @@ def test_an_order_is_reserved_paid_for_shipped_and_confirmed() -> None:
 
 
 def test_files_are_not_in_the_sagas_row() -> None:
-    gift = Attachment(name="gift.png", content_type="image/png", data=b"p" * 2_000_000)
+    gift = messages.Attachment(name="gift.png", content_type="image/png", data=b"p" * 2_000_000)
     saga = given_saga(OrderSaga).start(OrderSubmitted(order=ORDER, attachments=(gift,)))
     saga.expect_command(ReserveStock, order=ORDER)
     assert len(msgspec.json.encode(saga.row)) < 3000
@@ -140,7 +132,7 @@ def test_only_orders_deliveries_and_operators_come_from_outside() -> None:
     for way in (stock_first, payment_first):
         wiring = choreography(*way.routes.values(), *orchestrated)
         outside = wiring.routes.keys() - wiring.sent.keys()
-        kinds = (OrderPlaced, OrderSubmitted, RequestCancellation, StockReceived)
+        kinds = (messages.OrderPlaced, OrderSubmitted, RequestCancellation, messages.StockReceived)
         assert outside == {kind.TOPIC for kind in kinds}
         outside |= {OrderSagaRepair.TOPIC}  # orders sends it, and so do operators
         assert {topic for topic in wiring.routes if wiring.uses_inbox(topic)} == outside
@@ -184,8 +176,8 @@ def reply_of(outcome: Any) -> OrderSagaReply:
 @pytest.mark.parametrize(
     ("event", "outcome"),
     [
-        (ReservationSettled(order=ORDER, status="reserved"), "success"),
-        (ReservationSettled(order=ORDER, status="refused", reason="out_of_stock"), "refused"),
+        (messages.ReservationSettled(order=ORDER, status="reserved"), "success"),
+        (messages.ReservationSettled(order=ORDER, status="refused", reason="out_of_stock"), "refused"),
     ],
 )
 def test_a_reservation_is_answered_when_all_stock_has(event: Any, outcome: str) -> None:
@@ -201,9 +193,9 @@ def test_a_released_reservation_ignores_later_answers() -> None:
     command, held = ask(ReleaseStock, "reserve_inventory"), rows["reservation"].get
     released = stock.release(command, rows["participation"], rows["tally"], no_row, held, clock=CLOCK)
     assert [line.sku for line in released.send] == ["apple", "pear"]
-    late = ReservationSettled(order=ORDER, status="reserved")
+    late = messages.ReservationSettled(order=ORDER, status="reserved")
     assert stock.answer(late, released.rows["participation"]).send == ()
-    free = ReservationSettled(order=ORDER, status="released")
+    free = messages.ReservationSettled(order=ORDER, status="released")
     assert reply_of(stock.answer(free, released.rows["participation"])).outcome == "success"
 
 
@@ -218,7 +210,7 @@ def test_an_impossible_order_is_cancelled_without_a_saga() -> None:
     command = OrderSubmitted(order=EMPTY)
     assert order_saga(command, None, no_row, clock=CLOCK).note == "it starts no saga: no_lines"
     settled = orders.open(command, None, no_row, envelope=NOON)
-    assert settled.send == [OrderCancelled(order=EMPTY, reason="no_lines")]
+    assert settled.send == [messages.OrderCancelled(order=EMPTY, reason="no_lines")]
 
 
 async def capture(of: Any, gateway: Any) -> Any:
@@ -309,10 +301,10 @@ def test_orders_settle_an_order_as_its_saga_ends() -> None:
     assert orders.open(OrderSubmitted(order=ORDER), opened, no_row, envelope=NOON).rows == {}
     good = orders.settle(ConfirmOrder(order=ORDER), opened, envelope=NOON)
     assert (good.rows["tracked"].status, len(good.rows["tracked"].history)) == ("confirmed", 2)
-    assert good.send == [OrderConfirmed(order=ORDER)]
+    assert good.send == [messages.OrderConfirmed(order=ORDER)]
     bad = orders.settle(CancelOrder(order=ORDER, reason="no"), opened, envelope=NOON)
     assert (bad.rows["tracked"].status, bad.rows["tracked"].reason) == ("cancelled", "no")
-    assert bad.send == [OrderCancelled(order=ORDER, reason="no")]
+    assert bad.send == [messages.OrderCancelled(order=ORDER, reason="no")]
 
 
 def test_an_order_is_settled_once() -> None:

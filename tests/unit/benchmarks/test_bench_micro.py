@@ -7,17 +7,7 @@ from benchmarks.kafka import OutputCheck, Rate
 from benchmarks.micro import FULL, section
 from benchmarks.peers import workload
 from benchmarks.peers.catalog import Peer
-from benchmarks.peers.workload import (
-    COUNTED,
-    KEYS,
-    Format,
-    PeerRun,
-    count_of,
-    decoder,
-    encoder,
-    name_of,
-    run_from_environment,
-)
+from benchmarks.peers.workload import COUNTED, KEYS, Format, PeerRun, count_of, decoder, encoder
 from benchmarks.sections import NotMeasured
 from streams.runtime.faust import loop
 
@@ -55,7 +45,7 @@ def test_a_program_is_told_its_run_by_its_environment(monkeypatch: pytest.Monkey
     run = PeerRun("lane-json-0", "127.0.0.1:1", "made", "counted", "somewhere", Format.AVRO)
     for name, value in run.environment().items():
         monkeypatch.setenv(name, value)
-    assert run_from_environment() == run
+    assert workload.run_from_environment() == run
 
 
 def test_both_formats_give_back_what_was_written() -> None:
@@ -72,7 +62,7 @@ class Came:
 
 def came(i: int, n: int | None = None, key: str | None = None) -> Came:
     """An event as it must come out, but for what is given."""
-    name = name_of(i)
+    name = workload.name_of(i)
     value = {"k": name, "i": i, "n": count_of(i) if n is None else n}
     return Came((key or name).encode(), encoder(Format.JSON, COUNTED)(value))
 

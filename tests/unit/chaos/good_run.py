@@ -222,9 +222,7 @@ def remember_saga(evidence: Evidence, saga: GoodSaga) -> None:
 
 
 def spoiled_how(record: Written) -> str:
-    return next(
-        each.error for each in map(poison, BOUGHT) if each is not None and each.record.value == record.value
-    )
+    return next(e.error for e in map(poison, BOUGHT) if e is not None and e.record.value == record.value)
 
 
 def bury(evidence: Evidence, record: Written, error: str, handler: str = "") -> None:

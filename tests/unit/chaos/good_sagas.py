@@ -5,16 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from agents import messages
 from agents.commands import CancelOrder, ConfirmOrder, OrderSagaReply
-from agents.messages import (
-    LineRefused,
-    LineReserved,
-    OrderCancelled,
-    OrderConfirmed,
-    ReservationSettled,
-    ReserveLine,
-    ShipLine,
-)
 from chaos.evidence.saga_records import STEPS, CommandRecord, Replied, SagaHistory, SagaMessages, StepRecord
 from chaos.judges.saga_ways import LATE, UNCERTAIN
 from schemas import latest
@@ -73,7 +65,7 @@ class GoodSaga:
                 self._undo(step)
         self._tell("", "compensating", "compensated")
         self.post.send(
-            OrderCancelled, self.order_id, self.post.send(CancelOrder, self.order_id, self.handled)
+            messages.OrderCancelled, self.order_id, self.post.send(CancelOrder, self.order_id, self.handled)
         )
         self.status = "compensated"
 
@@ -119,9 +111,13 @@ class GoodSaga:
         return self._reply(cause, command, outcome)
 
     def _reserve(self, command: SentMessage) -> SentMessage:
-        asks = [self.post.send(ReserveLine, sku, command) for sku in self.skus]
+        asks = [self.post.send(messages.ReserveLine, sku, command) for sku in self.skus]
         answers = [
-            self.post.send(LineRefused if each.key in self._scarce else LineReserved, self.order_id, each)
+            self.post.send(
+                messages.LineRefused if each.key in self._scarce else messages.LineReserved,
+                self.order_id,
+                each,
+            )
             for each in asks
         ]
         settled = self._settled(answers[-1])
@@ -146,9 +142,9 @@ class GoodSaga:
 
     def _confirm(self) -> None:
         confirm = self.post.send(ConfirmOrder, self.order_id, self.handled)
-        self.post.send(OrderConfirmed, self.order_id, confirm)
+        self.post.send(messages.OrderConfirmed, self.order_id, confirm)
         for sku in self.skus:
-            self.post.send(ShipLine, sku, confirm)
+            self.post.send(messages.ShipLine, sku, confirm)
 
     def _ask(self, step: StepRecord, kind: type) -> CommandRecord:
         self._attempts[step] += 1
@@ -167,7 +163,7 @@ class GoodSaga:
         return sent
 
     def _settled(self, cause: SentMessage) -> SentMessage:
-        return self.post.send(ReservationSettled, self.order_id, cause)
+        return self.post.send(messages.ReservationSettled, self.order_id, cause)
 
     def _tell(self, step: str, before: str, after: str) -> None:
         self.messages.transitions.append(SagaHistory(len(self.messages.transitions) + 1, step, before, after))

@@ -179,9 +179,7 @@ def tables(**counts: int) -> list[dict[str, dict[bytes, bytes]]]:
 
 
 def notes(order_id: str, *ids: str) -> list[SentMessage]:
-    return [
-        SentMessage(NOTES_TOPIC, 3, offset, order_id, name, "demo", "") for offset, name in enumerate(ids)
-    ]
+    return [SentMessage(NOTES_TOPIC, 3, offset, order_id, n, "demo", "") for offset, n in enumerate(ids)]
 
 
 def test_the_counts_are_read_from_the_table() -> None:

@@ -121,9 +121,7 @@ def test_what_comes_at_a_time_can_be_survived(faults: list[Planned]) -> None:
         assert len(scene) == 1 or not ALONE & kinds
         assert sum(fault.kind in OF_BROKERS for fault in scene) <= 1
         assert all(fault.broker in (None, *range(1, BROKERS + 1)) for fault in scene)
-        hit = [
-            fault.slot for fault in scene if fault.slot is not None and fault.kind is not FaultKind.ADD_WORKER
-        ]
+        hit = [f.slot for f in scene if f.slot is not None and f.kind is not FaultKind.ADD_WORKER]
         assert len(hit) == len(set(hit)) < WORKERS
         of_database = [fault for fault in scene if fault.kind in OF_DATABASE]
         assert len(of_database) <= 1
@@ -153,7 +151,7 @@ def test_a_fault_lasts_as_long_as_its_kind_may(faults: list[Planned]) -> None:
 @given(seeds)
 def test_a_lone_outage_outlasts_every_saga_deadline(seed: int) -> None:
     (scene,) = [
-        scene for scene in scenes(schedule(seed, LONG)) if FaultKind.OUTAGE in {fault.kind for fault in scene}
+        scene for scene in scenes(schedule(seed, LONG)) if FaultKind.OUTAGE in {f.kind for f in scene}
     ]
     (fault,) = scene
     assert fault.slot is None

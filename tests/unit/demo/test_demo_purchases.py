@@ -72,9 +72,7 @@ def test_at_most_one_thing_is_wrong_with_an_order(purchase: Purchase) -> None:
         ExpectedOutcome.OUT_OF_STOCK: bool(scarce),
         ExpectedOutcome.NOWHERE: placed.country == "AQ",
     }
-    assert {kind for kind, applies in wrong.items() if applies} == {outcome(purchase)} - {
-        ExpectedOutcome.CONFIRMED
-    }
+    assert {kind for kind, a in wrong.items() if a} == {outcome(purchase)} - {ExpectedOutcome.CONFIRMED}
     assert placed.card in {ACCEPTED, DECLINED}
 
 

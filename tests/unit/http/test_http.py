@@ -123,9 +123,7 @@ async def test_a_clients_request_id_is_taken_over_and_logged(client: httpx.Async
     with capture_logs() as logs:
         answer = await client.get("/nothing", headers={"X-Request-ID": "shop-17"})
     assert answer.headers["x-request-id"] == "shop-17"
-    assert [(each["path"], each["status"]) for each in logs if each["event"] == "http_request"] == [
-        ("/nothing", 404)
-    ]
+    assert [(e["path"], e["status"]) for e in logs if e["event"] == "http_request"] == [("/nothing", 404)]
 
 
 @pytest.mark.parametrize("bad", ["", "a b", "a" * 129, 'a"b'])

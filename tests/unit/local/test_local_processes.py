@@ -12,20 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streams.local import local_stack, stop
+from streams.local import local_stack, processes, stop
 from streams.local.busy_timeout import BusyTimeout
 from streams.local.errors import BadDeclaration, DiskFull, NotReady, PortTaken, ProcessDied, StackError
 from streams.local.loopback import HOST, http_answers, kafka_answers, reserve
 from streams.local.parts import StackSpec
-from streams.local.processes import (
-    GIVES_WAY_BY,
-    Child,
-    Companion,
-    declared,
-    declared_buckets,
-    declared_databases,
-    why,
-)
+from streams.local.processes import Child, Companion, declared, declared_buckets, declared_databases
 from streams.local.supervisor import supervise
 from tests.waiting import BOUND
 
@@ -134,7 +126,7 @@ async def test_a_program_that_does_not_exist_is_one_line(bank: Bank) -> None:
 def test_the_cause_of_a_death_is_read_from_the_log(tmp_path: Path, log: str, cause: str) -> None:
     path = tmp_path / "broker.log"
     path.write_text(log)
-    assert why(path).startswith(cause)
+    assert processes.why(path).startswith(cause)
 
 
 @pytest.mark.stack
@@ -146,7 +138,7 @@ async def test_a_process_gives_way_with_all_its_threads(bank: Bank) -> None:
     threads = [each.id for each in psutil.Process(child.pid).threads()]
     assert len(threads) == 2
     usual = os.getpriority(os.PRIO_PROCESS, 0)
-    assert {os.getpriority(os.PRIO_PROCESS, each) for each in threads} == {max(usual, GIVES_WAY_BY)}
+    assert {os.getpriority(os.PRIO_PROCESS, each) for each in threads} == {max(usual, processes.GIVES_WAY_BY)}
     await child.stop(grace=BOUND, say=pytest.fail)
     child.give_way()  # it has ended: nothing happens
 

@@ -18,10 +18,7 @@ SPRING = [
     ("kafka_dlt-exception-message", b"Listener failed; no such order"),
     ("kafka_dlt-exception-stacktrace", b"..."),
 ]
-RETRIED = [
-    ("retry_topic-attempts", b"\0\0\0\4"),
-    *((name.replace("dlt-", ""), value) for name, value in SPRING),
-]
+RETRIED = [("retry_topic-attempts", b"\0\0\0\4"), *((name.replace("dlt-", ""), v) for name, v in SPRING)]
 STREAMS = [
     ("__streams.errors.exception", b"java.lang.IllegalStateException: no such order"),
     ("__streams.errors.message", b"no such order"),

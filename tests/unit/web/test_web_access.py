@@ -16,16 +16,7 @@ from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
 from streams.model.personal import masked, personal_fields
 from streams.web.base import access as access_module
-from streams.web.base.access import (
-    AT_ONCE,
-    EVERY,
-    Access,
-    Incoming,
-    LoginThrottle,
-    Role,
-    client_of,
-    network_of,
-)
+from streams.web.base.access import AT_ONCE, EVERY, Access, Incoming, LoginThrottle, Role
 from streams.web.base.loopback import peer_origin
 from streams.web.base.sessions import LASTS, SESSION, EndedSessions, opened
 from streams.web.base.view import Problem
@@ -440,7 +431,7 @@ async def test_what_nobody_sends_to_a_login_may_not_be_large(guarded):
     ],
 )
 def test_only_a_proxy_of_ours_says_who_the_client_is(peer, forwarded, client):
-    assert client_of(peer, forwarded, frozenset({"10.0.0.5", "10.0.0.6"})) == client
+    assert access_module.client_of(peer, forwarded, frozenset({"10.0.0.5", "10.0.0.6"})) == client
 
 
 @pytest.mark.parametrize(
@@ -453,7 +444,7 @@ def test_only_a_proxy_of_ours_says_who_the_client_is(peer, forwarded, client):
     ],
 )
 def test_a_client_is_an_address_or_an_ipv6_network(client, network):
-    assert network_of(client) == network
+    assert access_module.network_of(client) == network
 
 
 @pytest.mark.parametrize(

@@ -124,10 +124,7 @@ async def test_the_timeline_shows_what_a_step_changed(browser, worker):
     there(worker, message("m1"), message("m2", at=10, cause="m1"))
     worker.records += [version(app, "weighed", at=-500), version(app, HOSTILE, at=10)]
     _, found = await browser.json("/api/search?q=k1")
-    assert [(each["step"], each["before"]) for each in found["changes"]] == [
-        (0, None),
-        (1, {"note": "weighed"}),
-    ]
+    assert [(e["step"], e["before"]) for e in found["changes"]] == [(0, None), (1, {"note": "weighed"})]
     _, page = await browser.page("/timeline?q=k1")
     assert "<script>" not in page
     assert "<del>note: " in page
