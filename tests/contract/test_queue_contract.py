@@ -189,10 +189,8 @@ async def test_commands_and_replies_are_kinds_of_their_own(world: World) -> None
         Replied(saga_id="order:17", step="ship", command_id="c-1", outcome="success"),
     )
     await world.work()
-    assert [(job.kind, job.topic) for job in world.jobs] == [
-        ("command", SendParcel.TOPIC),
-        ("reply", Replied.TOPIC),
-    ]
+    found = [(job.kind, job.topic) for job in world.jobs]
+    assert found == [("command", SendParcel.TOPIC), ("reply", Replied.TOPIC)]
     assert world.queue.decode(world.jobs[0], SendParcel).weight == 3
 
 

@@ -79,17 +79,7 @@ def test_a_table_tells_about_how_many_rows_it_has(store: Store) -> None:
     assert store.table_size("stock") == (0, 0)
 
 
-KEYS = (
-    b"",
-    b"\x00",
-    b"a",
-    b"a\x00",
-    b"a\xff",
-    b"b",
-    b"\xff",
-    b"\xff\xff",
-    *(b"%06d" % n for n in range(400)),
-)
+KEYS = (b"", b"\0", b"a", b"a\0", b"a\xff", b"b", b"\xff", b"\xff\xff", *(b"%06d" % n for n in range(400)))
 TABLES = ("orders", "stock", "inbox")
 
 

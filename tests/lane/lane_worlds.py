@@ -91,13 +91,7 @@ class World:
         transaction_timeout: float = 15.0,
         **lane_options: Any,
     ) -> Application:
-        small = {
-            "max_batch": 50,
-            "max_backlog": 200,
-            "max_message_bytes": 20_000,
-            "fenced_pause": 0.1,
-            "hold_back": 0.0,
-        }
+        small = {"max_batch": 50, "max_backlog": 200, "max_message_bytes": 20_000, "fenced_pause": 0.1}
         self.app = Application(
             Layout(self.name, partitions, lanes),
             workload.wiring,

@@ -135,18 +135,14 @@ async def test_a_command_about_a_letter_says_the_lanes_answer(fake: FakeWorld) -
 
         why = ("--why", "as told")
         refused = await desk.run("restore", ident, *why)
-        assert (refused.exit_code, refused.stdout.splitlines()[-1]) == (
-            REFUSED,
-            f"restore of {ident}: refused: it is not discarded",
-        )
+        found = (refused.exit_code, refused.stdout.splitlines()[-1])
+        assert found == (REFUSED, f"restore of {ident}: refused: it is not discarded")
         done = await desk.run("replay", ident, *why)
         assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, f"replay of {ident}: handled")
         await quiet(fake, lane, replayed=1)
         gone = await desk.run("replay", ident, *why)
-        assert (gone.exit_code, gone.stdout.splitlines()[-1]) == (
-            REFUSED,
-            f"replay of {ident}: refused: there is no such letter, or no more",
-        )
+        told = (gone.exit_code, gone.stdout.splitlines()[-1])
+        assert told == (REFUSED, f"replay of {ident}: refused: there is no such letter, or no more")
         both = await desk.run("discard", ident, other, *why)
         assert both.exit_code == REFUSED
         assert f"discard of {other}: discarded" in both.stdout

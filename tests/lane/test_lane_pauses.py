@@ -46,10 +46,8 @@ async def test_what_comes_for_a_paused_handler_waits(world: World) -> None:
     for key in KEYS:
         assert await order_of(world, work, key) == list(range(4))
     assert await states(world) == {}
-    assert [(what, how) for what, _, how in await told(world)] == [
-        *[("pause", "paused")] * 2,
-        *[("resume", "running, it was paused")] * 2,
-    ]
+    found = [(what, how) for what, _, how in await told(world)]
+    assert found == [*[("pause", "paused")] * 2, *[("resume", "running, it was paused")] * 2]
 
 
 SETTLED = (HandlerCommand.PAUSE, HandlerCommand.RESUME, HandlerCommand.DRAIN)

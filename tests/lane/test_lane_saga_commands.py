@@ -151,10 +151,8 @@ def work(stands: tuple[CommandLine, Any]) -> Any:
 
 async def test_sagas_are_listed_and_shown_with_their_timeline(fake: FakeWorld, operator: CommandLine) -> None:
     found = await operator.lines("list")
-    assert {saga["id"]: saga["status"] for saga in found} == {
-        **{f"trip:{key}": "failed" for key in "abcd"},
-        "trip:e": "started",
-    }
+    told = {saga["id"]: saga["status"] for saga in found}
+    assert told == {**{f"trip:{key}": "failed" for key in "abcd"}, "trip:e": "started"}
     advised = (await operator.run("show", "trip:a")).stdout
     for operation in ("retry", "done", "skip"):
         assert f"`steadfaust saga {operation} trip:a ticket --why ...`" in advised
@@ -199,10 +197,8 @@ async def test_steps_are_skipped_and_done_and_sagas_called_off(
     fake: FakeWorld, operator: CommandLine, work: Any
 ) -> None:
     (skipped,) = await operator.lines("skip", "trip:a", "ticket", *WHY)
-    assert (skipped["settled"]["detail"], skipped["saga"]["status"]) == (
-        "ticket skipped: paper is in (ann)",
-        "completed",
-    )
+    found = (skipped["settled"]["detail"], skipped["saga"]["status"])
+    assert found == ("ticket skipped: paper is in (ann)", "completed")
     assert (await operator.run("done", "trip:b", *WHY)).exit_code == 0
     assert (await operator.run("cancel", "trip:e", *WHY)).exit_code == 0
     statuses = {**dict.fromkeys("cd", "failed"), **dict.fromkeys("ab", "completed"), "e": "compensated"}

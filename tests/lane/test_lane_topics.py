@@ -257,11 +257,8 @@ async def test_letters_of_added_partitions_have_rows_of_their_own(fake: FakeWorl
 async def test_partitions_of_topics_of_our_own_are_an_error(fake: FakeWorld, kind: str) -> None:
     work = await counter(fake, partitions=2, settled=True)
     layout = fake.app.layout
-    topic = {
-        "changelog": layout.changelog("counts"),
-        "operations": layout.operations,
-        "own events": work.output,
-    }[kind]
+    of_lanes = {"changelog": layout.changelog("counts"), "operations": layout.operations}
+    topic = of_lanes.get(kind, work.output)
     lane = await fake.open()
     with capture_logs() as logs:
         await fake.add_partitions(topic, 3)

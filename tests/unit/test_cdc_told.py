@@ -109,11 +109,8 @@ def test_each_header_of_the_envelope_has_a_column() -> None:
 
 def test_no_secret_is_in_the_connector_s_settings() -> None:
     settings = connector_settings()
-    assert {settings[f"database.{name}"] for name in ("hostname", "user", "password")} == {
-        "${env:CDC_DATABASE_HOST}",
-        "${env:CDC_DATABASE_USER}",
-        "${env:CDC_DATABASE_PASSWORD}",
-    }
+    found = {settings[f"database.{name}"] for name in ("hostname", "user", "password")}
+    assert found == {"${env:CDC_DATABASE_HOST}", "${env:CDC_DATABASE_USER}", "${env:CDC_DATABASE_PASSWORD}"}
 
 
 @pytest.mark.parametrize(

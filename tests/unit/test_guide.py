@@ -74,14 +74,8 @@ def test_the_guide_adds_a_service_that_passes_its_tests(tmp_path: Path) -> None:
         assert f"`schemas/{frozen}`" in GUIDE
         assert (tmp_path / "schemas" / frozen).is_file()
     tests = tmp_path / "tests" / "unit" / "agents"
-    (tests / "test_loyalty_handlers.py").write_text(
-        code_after("`tests/unit/agents/test_loyalty_handlers.py`")
-    )
+    loyalty = "tests/unit/agents/test_loyalty_handlers.py"
+    (tmp_path / loyalty).write_text(code_after(f"`{loyalty}`"))
     edited(tests / "test_choreographies.py", ("ends = {OrderConfirmed.TOPIC, ", "ends = {"))
-    run(
-        tmp_path,
-        *PYTEST,
-        "tests/unit/agents/test_loyalty_handlers.py",
-        "tests/unit/agents/test_choreographies.py",
-    )
+    run(tmp_path, *PYTEST, loyalty, "tests/unit/agents/test_choreographies.py")
     run(tmp_path, *PYTEST, "tests/unit/schemas", "-k", "loyalty or points")  # the others say nothing of it

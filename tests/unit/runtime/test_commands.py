@@ -118,10 +118,8 @@ async def test_handlers_and_plain_agents_are_listed_together(mixed: ModuleType) 
         {"name": "shop.fill", "topic": "shop.bought.v1", "help": "Fill the basket."},
         {"name": "@visited", "topic": "shop.visited", "help": "Count them."},
     ]
-    assert await listed(commands.tables, mixed.app) == [
-        {"name": "baskets", "help": "<N/A>"},
-        {"name": "visits", "help": "how often they came"},
-    ]
+    found = await listed(commands.tables, mixed.app)
+    assert found == [{"name": "baskets", "help": "<N/A>"}, {"name": "visits", "help": "how often they came"}]
     assert await listed(commands.models, mixed.app, builtins=False) == [
         {"name": "mixed.Basket", "help": "<N/A>"},
         {"name": "mixed.Bought", "help": "Somebody has bought something."},

@@ -17,13 +17,7 @@ from streams.testing.store import MemoryStores
 
 
 def staging_over(store: Store, **options: Any) -> StagingArea:
-    given = {
-        "max_replays": 3,
-        "max_message_bytes": 400_000,
-        "max_ahead": 0,
-        "claim_retention": 0.0,
-        **options,
-    }
+    given = {"max_replays": 3, "max_message_bytes": 400000, "max_ahead": 0, "claim_retention": 0.0, **options}
     app: Any = SimpleNamespace(
         lane_options=SimpleNamespace(**given), layout=Layout("post", 4, 1), claims=None, changelogs=()
     )

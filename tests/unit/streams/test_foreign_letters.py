@@ -49,12 +49,8 @@ def letter_of(headers: Headers) -> ForeignLetter:
 @pytest.mark.parametrize(("form", "added"), [*FORMS.items(), ("spring", RETRIED)])
 def test_a_letter_says_where_it_failed_and_why(form: str, added: list[tuple[str, bytes]]) -> None:
     letter = letter_of([*OWN, *added])
-    assert (letter.form, letter.topic, letter.topic_partition, letter.topic_offset) == (
-        form,
-        "orders",
-        3,
-        1 << 40,
-    )
+    origin = (letter.topic, letter.topic_partition, letter.topic_offset)
+    assert (letter.form, origin) == (form, ("orders", 3, 1 << 40))
     assert letter.error_type == "java.lang.IllegalStateException"
     assert letter.error_message.endswith("no such order")
     assert letter.by == {"spring": "billing", "connect": "sink"}.get(form, "")

@@ -20,11 +20,8 @@ class Handled:
 def test_a_line_has_the_ids_of_what_is_handled() -> None:
     token = HANDLED.set(Handled())
     try:
-        assert add_ids(None, "info", {"event": "charged", "message_id": "own"}) == {
-            "event": "charged",
-            "message_id": "own",
-            "correlation_id": "o-17",
-        }
+        found = add_ids(None, "info", {"event": "charged", "message_id": "own"})
+        assert found == {"event": "charged", "message_id": "own", "correlation_id": "o-17"}
     finally:
         HANDLED.reset(token)
     assert add_ids(None, "info", {"event": "idle"}) == {"event": "idle"}

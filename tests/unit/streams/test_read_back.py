@@ -82,11 +82,8 @@ ZONES = (
     )
 )
 TEXTS = st.text() | st.text(st.characters(categories=["Cs"]) | st.characters())
-NUMBERS = (
-    st.integers()
-    | st.integers(-(2**70), 2**70)
-    | st.sampled_from([2**63, 2**64, 2**53 + 1, -(2**63) - 1, 10**400])
-)
+LARGE = st.sampled_from([2**63, 2**64, 2**53 + 1, -(2**63) - 1, 10**400])
+NUMBERS = st.integers() | st.integers(-(2**70), 2**70) | LARGE
 INNERS = st.builds(Inner, NUMBERS, TEXTS, st.floats() | NUMBERS)
 #: Right and wrong ones alike: a Struct takes them all.
 ANYTHING = st.one_of(

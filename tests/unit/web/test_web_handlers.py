@@ -186,9 +186,7 @@ async def test_a_handlers_page_has_its_failures_and_what_waits_longest(first, se
     key = second.key_in(2, 3)
     second.wait(key, since=NOW - 90)
     handler, _ = await only(one, f"{HANDLERS}/{NOTE}")
-    assert [(each["key"], each["error"]) for each in handler["failures"]] == [
-        ("k0", "OSError: no 0"),
-        ("k1", "OSError: no 1"),
-    ]
+    found = [(each["key"], each["error"]) for each in handler["failures"]]
+    assert found == [("k0", "OSError: no 0"), ("k1", "OSError: no 1")]
     shown = ("OSError: no 1", "95 % within", f'<a href="/search?q={key}">', "90 s")
     await one.shows(f"/handlers/{NOTE}", *shown)

@@ -276,12 +276,8 @@ async def test_the_tables_are_the_applications_and_the_lanes_own(browser, worker
     worker.put_raw("_inbox-00002777", 0, b"h" * 8 + b"id-1", b"")
     worker.put_raw("_timers_by_due", 0, b"index", b"")
     _, answer = await browser.json("/api/tables")
-    assert [(table["name"], table["builtin"]) for table in answer["tables"]] == [
-        ("parcels", False),
-        ("_positions", True),
-        ("_timers", True),
-        ("_inbox-00002777", True),
-    ]
+    found = [(table["name"], table["builtin"]) for table in answer["tables"]]
+    assert found == [("parcels", False), ("_positions", True), ("_timers", True), ("_inbox-00002777", True)]
     parcels = answer["tables"][0]
     assert parcels["about"] == "Parcel: A parcel, weighed"
     assert parcels["changelog"] == "post-parcels-changelog"
@@ -524,10 +520,7 @@ def test_what_is_no_time_is_shown_as_it_is():
 
 
 def test_a_value_is_shown_by_its_fields():
-    value = {
-        "order": {"lines": [{"sku": "a", "units": 2}, {"sku": "b", "units": 1}], "cents": 5},
-        "none": None,
-    }
+    value = {"order": {"lines": [{"sku": "a", "units": 2}, {"sku": "b", "units": 1}], "cents": 5}, "no": None}
     assert previewed(value) == [("lines", "a 2, b 1"), ("cents", "5")]
     assert previewed(value, "cents order.lines nothing") == [("lines", "a 2, b 1"), ("cents", "5")]
     assert previewed("text" * 99) == [("", "text" * 15 + "...")]

@@ -318,10 +318,8 @@ async def test_a_choreographed_saga_is_shown_in_the_same_shape(both, one):
     put(both, GUESTS, "ann", Guest(seen_at=NOW - 5))
     _, shown = await one.json(f"{SAGAS}/visit:ann")
     assert (shown["saga"]["way"], shown["saga"]["pending"]) == ("choreographed", [Ring.TOPIC])
-    assert [(step["name"], step["status"]) for step in shown["steps"]] == [
-        (VisitWanted.TOPIC, "completed"),
-        (Ring.TOPIC, "pending"),
-    ]
+    found = [(step["name"], step["status"]) for step in shown["steps"]]
+    assert found == [(VisitWanted.TOPIC, "completed"), (Ring.TOPIC, "pending")]
     assert shown["operations"] is False
     assert await refused(one, "ann", operation="cancel") == (409, "nobody_conducts")
 
@@ -493,8 +491,6 @@ async def test_a_saga_says_what_of_its_key_waits_and_why(both, one):
     wants = (
         "VisitWanted waits for visits.greet: attempt 1 of 6 failed: OSError: refused; until it is tried again"
     )
-    assert (await one.found(f"{SAGAS}/visit:k1"))["causes"] == [
-        wants,
-        "post.parcel.seen.v1 is a dead letter of post.note: ValueError: unknown card",
-    ]
+    found = (await one.found(f"{SAGAS}/visit:k1"))["causes"]
+    assert found == [wants, "post.parcel.seen.v1 is a dead letter of post.note: ValueError: unknown card"]
     await one.shows("/sagas/visit:k1", wants)

@@ -411,11 +411,8 @@ async def test_a_search_finds_the_keys_that_begin_with_it(first, second, one):
             if worker.lane(key) in worker.lanes:
                 worker.put(key)
     named = (await one.found("/api/search?q=order-"))["named"]
-    assert [(each["kind"], each["name"]) for each in named] == [
-        ("key", "order-1"),
-        ("key", "order-2"),
-        ("key", "order-10"),
-    ]
+    found = [(each["kind"], each["name"]) for each in named]
+    assert found == [("key", "order-1"), ("key", "order-2"), ("key", "order-10")]
     assert (await one.found("/api/search?q=order-1"))["named"] == [], "it is a key itself"
     await one.shows("/search?q=orde", 'href="/search?q=order-2">key order-2')
     assert await one.refusal("/api/keys") == (400, "no_prefix")

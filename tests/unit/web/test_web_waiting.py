@@ -140,10 +140,8 @@ async def test_each_cause_is_said_with_what_ends_it(first, one):
     gate.breaker.record(gate.breaker.acquire(NOW), ok=False, now=NOW)
     each = await only(one, reason="breaker")
     assert each["why"] == f"the circuit breaker is open since {rfc3339(NOW)}: OSError: refused"
-    assert (each["until"], each["due"]) == (
-        "a test attempt succeeds: the next one",
-        rfc3339(NOW + BreakerPolicy().open_for),
-    )
+    told = (each["until"], each["due"])
+    assert told == ("a test attempt succeeds: the next one", rfc3339(NOW + BreakerPolicy().open_for))
     pause(first, key)
     assert (await only(one, reason="paused"))["why"] == f"paused by ann since {rfc3339(NOW)}: strike"
 
@@ -180,11 +178,8 @@ async def test_the_messages_of_a_key_are_listed_each_behind_another(first, secon
     queue = append(append(waits(Reason.RETRY, attempts=1), 1), 1)
     keep(second, key, queue, *((n, message(second, key, n)) for n in range(3)))
     found = await listed(one, key=key)
-    assert [(each["id"], each["behind"], each["attempts"]) for each in found] == [
-        ("m-0", 2, 1),
-        ("m-1", 1, 0),
-        ("m-2", 0, 0),
-    ]
+    told = [(each["id"], each["behind"], each["attempts"]) for each in found]
+    assert told == [("m-0", 2, 1), ("m-1", 1, 0), ("m-2", 0, 0)]
     assert found[1]["why"] == "behind ParcelSeen m-0"
     assert [each["id"] for each in await listed(one, key=key, limit="1")] == ["m-0", "m-1", "m-2"]
     await one.shows("/waiting", f"/waiting?key={key}&amp;handler={NOTE}", ">2</a>")

@@ -154,10 +154,8 @@ def test_what_is_for_an_unknown_saga_is_told_and_counted(asked: type[Any]) -> No
 
 def test_what_is_for_another_saga_changes_nothing() -> None:
     (report,) = journey(reply(saga_id="return:j-1"), started(), clock=CLOCK).send
-    assert (report.saga_id, report.detail) == (
-        "return:j-1",
-        "ignored: it is for another saga: refused of journey:j-1:train:1",
-    )
+    found = (report.saga_id, report.detail)
+    assert found == ("return:j-1", "ignored: it is for another saga: refused of journey:j-1:train:1")
 
 
 def test_a_saga_ends_with_the_version_it_began_with() -> None:
