@@ -206,9 +206,7 @@ class Consumer:
         (AsyncMock(return_value="mock"), "mock"),
     ],
 )
-async def test_a_handler_gets_what_it_declares(
-    inbox: Inbox, handler: Callable[..., Any], result: str
-) -> None:
+async def test_handler_gets_what_it_declares(inbox: Inbox, handler: Callable[..., Any], result: str) -> None:
     assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", {"n": 5}, handler) == result
 
 

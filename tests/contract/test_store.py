@@ -49,9 +49,7 @@ def test_a_new_store_is_empty(store: Store) -> None:
     assert store.current_at() is None
 
 
-def test_a_disk_knows_of_which_lanes_it_has_stores(
-    stores: MemoryStores | RocksStores, tmp_path: Path
-) -> None:
+def test_disk_knows_of_which_lanes_it_has_stores(stores: MemoryStores | RocksStores, tmp_path: Path) -> None:
     assert stores.kept() == ()
     for lane in (10, 2):
         stores.open(lane).close()

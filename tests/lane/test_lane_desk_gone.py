@@ -126,9 +126,7 @@ async def test_what_waits_behind_a_replay_tried_in_vain_goes_on(world: World) ->
 
 
 @pytest.mark.parametrize("order", [(2, 0), (0, 2)], ids=["the later one first", "the earlier one first"])
-async def test_the_others_keep_their_order_around_discarded_replays(
-    world: World, order: tuple[int, int]
-) -> None:
+async def test_others_keep_their_order_around_discarded_replays(world: World, order: tuple[int, int]) -> None:
     await with_replays(world, 0, 10, 2, 12)
     after, app = later(world, 2)
     lane = await world.open(app=app)

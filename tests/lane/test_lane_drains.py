@@ -139,9 +139,7 @@ async def test_a_drain_of_one_partition_leaves_what_it_holds(fake: FakeWorld) ->
     await finish(fake, work, lane, events + more)
 
 
-async def test_a_drain_of_more_than_it_looks_at_waits(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_drain_of_more_than_it_looks_at_waits(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pauses, "MOST_LOOKED_AT", 2)
     lane, events = await one_waits(fake, work := counting(fake.name), KEYS, range(1), delay=5.0)
     await asked(fake, HandlerCommand.DRAIN)

@@ -130,9 +130,7 @@ async def test_attempts_of_one_handler_are_not_counted_for_the_next(world: World
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_handler_that_lets_a_cancellation_escape_is_tried_again(
-    world: World, *, is_async: bool
-) -> None:
+async def test_handler_that_lets_cancellation_escape_is_tried_again(world: World, *, is_async: bool) -> None:
     left = [1]
 
     async def ask(key: str, i: int) -> None:

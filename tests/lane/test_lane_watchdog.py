@@ -63,9 +63,7 @@ async def test_a_lane_whose_handler_hangs_is_logged_once(world: World, fatal: li
     assert fatal == []
 
 
-async def test_a_lane_whose_transaction_hangs_stands_at_it(
-    fake: FakeWorld, fatal: list[BaseException]
-) -> None:
+async def test_lane_whose_transaction_hangs_stands_at_it(fake: FakeWorld, fatal: list[BaseException]) -> None:
     go_on = asyncio.Event()
 
     class Hanging:

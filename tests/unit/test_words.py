@@ -30,9 +30,7 @@ def test_other_words_are_not(text: str) -> None:
     assert words_of(text).total() == 0
 
 
-def test_files_are_counted_by_their_folder_at_the_top(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_counted_by_their_folder_at_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "ROOT", tmp_path)
     (tmp_path / "docs" / "adr").mkdir(parents=True)
     (tmp_path / "docs" / "adr" / "x.md").write_text("It was said, and nobody heard.")

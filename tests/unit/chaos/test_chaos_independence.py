@@ -45,9 +45,7 @@ def test_the_checker_loads_neither_services_nor_driver(loaded: set[str]) -> None
 
 @pytest.mark.stack
 @pytest.mark.parametrize(("package", "allowed"), [("chaos", OF_THE_LIBRARY), ("demo", OF_THE_DEMO)])
-def test_no_checker_verifies_the_library_with_itself(
-    loaded: set[str], package: str, allowed: set[str]
-) -> None:
+def test_no_checker_verifies_library_with_itself(loaded: set[str], package: str, allowed: set[str]) -> None:
     own = [name for name in loaded if name.partition(".")[0] == package]
     assert {module for name in own for module in imported_by(name)} == allowed
 

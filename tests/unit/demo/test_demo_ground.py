@@ -92,9 +92,7 @@ def test_ports_in_a_row_are_all_free() -> None:
         assert free_ports(3) > first + 1
 
 
-def test_workers_find_the_demos_own_stack(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unset: None
-) -> None:
+def test_workers_find_demos_own_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unset: None) -> None:
     monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "elsewhere:9092")
     monkeypatch.setenv("STEADFAUST_GATEWAY_URL", "http://elsewhere/")
     monkeypatch.setenv("STEADFAUST_LANES", "4")
@@ -206,9 +204,7 @@ ONE, TWO = line("lane_opened", lane=1), line("lane_opened", lane=2)
         *("opened while leaving", "stopped", "quarantined", "lines of others", "half a line"),
     ],
 )
-def test_lanes_are_what_the_log_says(
-    log: WorkerLog, text: list[str], owned: set[int], opened: set[int]
-) -> None:
+def test_lanes_are_what_log_says(log: WorkerLog, text: list[str], owned: set[int], opened: set[int]) -> None:
     write(log, *text)
     assert (log.assigned, log.opened) == (owned, opened)
 

@@ -70,9 +70,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
         ("/docs", "GET, HEAD, OPTIONS"),
     ],
 )
-async def test_allow_names_all_methods_of_an_address(
-    client: httpx.AsyncClient, path: str, methods: str
-) -> None:
+async def test_allow_names_all_methods_of_address(client: httpx.AsyncClient, path: str, methods: str) -> None:
     for method in ("PUT", "PATCH", "TRACE", "BREW"):
         answer = await client.request(method, path)
         assert (answer.status_code, answer.headers["allow"]) == (405, methods)
@@ -177,9 +175,7 @@ async def test_a_body_in_another_coding_is_not_read(
         (422, b""),
     ],
 )
-async def test_a_body_that_is_no_gift_is_a_problem(
-    client: httpx.AsyncClient, status: int, body: bytes
-) -> None:
+async def test_body_that_is_no_gift_is_a_problem(client: httpx.AsyncClient, status: int, body: bytes) -> None:
     answer = await client.post("/gifts", content=body, headers=[JSON])
     assert (answer.status_code, answer.headers["content-type"]) == (status, PROBLEM), answer.text
 

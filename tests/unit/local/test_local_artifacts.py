@@ -75,9 +75,7 @@ def test_altered_jars_are_refused_and_leave_nothing(wanted: JavaPart, cache: Pat
     assert not [path for path in cache.iterdir() if path.is_dir()]
 
 
-def test_a_failed_fetch_says_why_and_can_be_tried_again(
-    tmp_path: Path, wanted: JavaPart, cache: Path
-) -> None:
+def test_failed_fetch_says_why_and_can_be_tried_again(tmp_path: Path, wanted: JavaPart, cache: Path) -> None:
     resolve_with(tmp_path, FAILING_RESOLVER)
     why = rf"Core 1: the index is out of reach .* log: {cache}/core-1\.log"
     with pytest.raises(JavaPartMissing, match=why):

@@ -146,9 +146,7 @@ async def test_a_process_gives_way_with_all_its_threads(bank: Bank) -> None:
 Usage = namedtuple("Usage", "total used free")
 
 
-def test_a_full_disk_is_refused_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_is_refused_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10 << 30, 10 << 30, 300 << 20))
     with pytest.raises(DiskFull, match=f"only 300 MiB are free where {tmp_path} is, Kafka needs 1024"):
         supervise(StackSpec(str(tmp_path)), say=pytest.fail)

@@ -128,9 +128,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return clock
 
 
-def test_a_line_is_written_again_after_a_while(
-    now: SimpleNamespace, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_line_is_written_again_after_a_while(now: SimpleNamespace, caplog: pytest.LogCaptureFixture) -> None:
     def fail(node: int) -> None:
         client.log.error("no connection to node %s", node)
 

@@ -60,9 +60,7 @@ def test_followers_are_others_than_the_owner_and_even(history: tuple[int, int, d
 
 
 @given(histories())
-def test_the_answer_does_not_depend_on_the_order_of_members(
-    history: tuple[int, int, dict[str, Member]],
-) -> None:
+def test_answer_does_not_depend_on_the_order_of_members(history: tuple[int, int, dict[str, Member]]) -> None:
     _, standbys, members = history
     assert assign(dict(reversed(members.items())), standbys) == assign(members, standbys)
 

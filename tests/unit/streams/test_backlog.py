@@ -47,9 +47,7 @@ def room(own: CommitOrder, *others: CommitOrder, read_ahead: int = 0) -> int:
         (10, 0, MIB, 0),
     ],
 )
-def test_a_lane_alone_may_hold_its_own_bound(
-    messages: int, read_ahead: int, size: int, expected: int
-) -> None:
+def test_lane_alone_may_hold_its_own_bound(messages: int, read_ahead: int, size: int, expected: int) -> None:
     assert room(holding(messages, size=size), read_ahead=read_ahead) == expected
 
 

@@ -37,9 +37,7 @@ def checks(blobs: MemoryBlobs) -> ClaimChecks:
 
 
 @pytest.mark.parametrize("data", [b"", b"a picture", b"x" * 10_000], ids=["empty", "small", "over the bound"])
-async def test_a_payload_comes_out_as_it_went_in(
-    blobs: MemoryBlobs, checks: ClaimChecks, data: bytes
-) -> None:
+async def test_payload_comes_out_as_it_went_in(blobs: MemoryBlobs, checks: ClaimChecks, data: bytes) -> None:
     message = await stored(checks, data)
     (name,) = blobs.names
     assert message["ce_dataref"] == f"s3://event-payloads/{name}".encode()
@@ -131,9 +129,7 @@ async def test_an_object_that_many_want_is_fetched_once(blobs: MemoryBlobs, chec
     assert checks.counters.shared == 4
 
 
-async def test_one_who_leaves_does_not_end_the_others_download(
-    blobs: MemoryBlobs, checks: ClaimChecks
-) -> None:
+async def test_one_who_leaves_does_not_end_others_download(blobs: MemoryBlobs, checks: ClaimChecks) -> None:
     message = await stored(checks, b"popular")
     leaves, stays = (asyncio.create_task(checks.check_out(message)) for _ in range(2))
     await asyncio.sleep(0)

@@ -120,9 +120,7 @@ def test_an_unknown_error_is_permanent_if_the_policy_says_so() -> None:
         (6, NOW - 1, GiveUp("exhausted")),
     ],
 )
-def test_a_retry_after_the_deadline_expires_at_once(
-    attempt: int, deadline: float, decision: Decision
-) -> None:
+def test_retry_after_the_deadline_expires_at_once(attempt: int, deadline: float, decision: Decision) -> None:
     assert decided(attempt, deadline=deadline) == decision
 
 

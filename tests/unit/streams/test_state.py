@@ -88,9 +88,7 @@ def staged_of(sequences: CommitOrder, steps: list[Decided]) -> list[Entry]:
 
 
 @given(st.lists(STEPS, max_size=12), st.integers(1, 12))
-def test_a_store_written_live_equals_one_rebuilt_from_the_changelogs(
-    steps: list[Decided], limit: int
-) -> None:
+def test_store_written_live_equals_one_rebuilt_from_the_changelogs(steps: list[Decided], limit: int) -> None:
     sequences = CommitOrder(Layout("app", 3, 1))
     staged_of(sequences, steps)
     live, rebuilt = store(), store()
