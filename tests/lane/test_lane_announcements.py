@@ -101,9 +101,7 @@ async def test_a_logout_elsewhere_is_learned_at_start_and_later(world: World) ->
     assert announcements.unreadable == 0
 
 
-async def test_records_of_sessions_that_are_over_are_deleted(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_records_of_ended_sessions_are_deleted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     announcements, _ = await listener(world)
     await world.post(announced(world, b"session-ended:o", b'{"until": 1.0}'))
     await announcements.read()
@@ -117,9 +115,7 @@ async def test_records_of_sessions_that_are_over_are_deleted(
     assert produced[b"session-ended:o"] is None
 
 
-async def test_a_logout_while_kafka_is_away_is_told_later(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_logout_without_kafka_is_told_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     announcements, _ = await listener(world)
     told: list[bytes] = []
     away = True

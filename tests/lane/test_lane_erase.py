@@ -106,9 +106,7 @@ async def test_objects_of_what_is_erased_are_named(fake: FakeWorld) -> None:
     await nothing_waits(fake)
 
 
-async def test_a_key_with_too_many_rows_is_erased_in_turns(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_key_of_many_rows_is_erased_in_turns(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(erasing, "MOST_ROWS", 3)
     work = naming(fake.name)
     await fake.start(work)

@@ -131,9 +131,7 @@ async def test_only_what_a_handler_logs_names_its_message(world: World, lines: l
     assert HANDLED.get() is None
 
 
-async def test_async_handlers_side_by_side_each_name_their_own_message(
-    world: World, lines: list[Any]
-) -> None:
+async def test_async_handlers_side_by_side_each_name_their_message(world: World, lines: list[Any]) -> None:
     both, asked = asyncio.Event(), []
 
     async def ask(key: str, i: int) -> None:

@@ -152,9 +152,7 @@ async def test_a_command_that_comes_twice_is_settled_once(fake: FakeWorld) -> No
         b'{"kind": "pause", "handler": "bench.count", "who": "ann", "why": "", "at_ms": 4611686018427387904}',
     ],
 )
-async def test_an_unreadable_command_or_one_about_no_handler_changes_nothing(
-    fake: FakeWorld, value: bytes
-) -> None:
+async def test_a_command_unreadable_or_of_no_handler_changes_nothing(fake: FakeWorld, value: bytes) -> None:
     work = await retrying_counter(fake)
     lane = await fake.open()
     (post,) = commanded(fake, HandlerCommand.PAUSE, operation_id="cut off", partitions=[0])

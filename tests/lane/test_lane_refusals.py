@@ -14,9 +14,7 @@ Fatal = list[BaseException]
 
 
 @pytest.mark.parametrize("refusal", ["clock ahead", "clock behind", "right"])
-async def test_a_refusal_that_passes_is_waited_out_and_named(
-    fake: FakeWorld, fatal: Fatal, refusal: str
-) -> None:
+async def test_a_passing_refusal_is_waited_out_and_named(fake: FakeWorld, fatal: Fatal, refusal: str) -> None:
     work = await counter(fake, lanes=2)
     host = host_of(fake, fatal)
     if refusal == "right":

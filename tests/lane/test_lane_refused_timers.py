@@ -19,9 +19,7 @@ Fatal = list[BaseException]
 
 
 @pytest.mark.parametrize("max_batch", [1, 50])
-async def test_a_timer_over_a_lowered_limit_is_put_off_alone(
-    fake: FakeWorld, fatal: Fatal, max_batch: int
-) -> None:
+async def test_timer_over_a_lowered_limit_waits_alone(fake: FakeWorld, fatal: Fatal, max_batch: int) -> None:
     work = reminding(fake.name)
     await fake.start(work, max_batch=max_batch)
 

@@ -202,9 +202,7 @@ async def test_a_breaker_of_one_handler_leaves_the_others_alone(fake: FakeWorld)
     assert await dead_letters(fake, work.source) == []
 
 
-async def test_waiting_for_another_version_takes_no_tries(
-    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_for_a_version_takes_no_tries(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams.retry.decisions, "NOT_YET_PAUSE", 0.3)
     work = await retrying_counter(fake)
     errors = [*[NotYet] * QUICK.max_attempts, TransientError]

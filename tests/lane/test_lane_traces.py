@@ -251,9 +251,7 @@ async def test_an_edited_message_is_a_replay_too(fake: FakeWorld, traces: Traced
 
 
 @pytest.mark.parametrize("fault", [Fault.COMMIT_LOST, Fault.COMMIT_DONE, Fault.SEND_REFUSED])
-async def test_an_attempt_not_known_to_be_committed_says_so(
-    fake: FakeWorld, fault: Fault, traces: Traced
-) -> None:
+async def test_an_attempt_maybe_committed_says_so(fake: FakeWorld, fault: Fault, traces: Traced) -> None:
     work = await counter(fake)
     lane = await fake.open(tracer=traces.tracer)
     fake.cluster.inject(fault)

@@ -55,9 +55,7 @@ async def test_a_queue_that_cannot_be_read_stops_its_key(fake: FakeWorld, value:
 
 
 @pytest.mark.parametrize("value", [*GARBAGE, None], ids=range(5))
-async def test_a_waiting_message_that_cannot_be_read_stops_its_key(
-    fake: FakeWorld, value: bytes | None
-) -> None:
+async def test_an_unreadable_waiting_message_stops_its_key(fake: FakeWorld, value: bytes | None) -> None:
     work = await counter(fake)
     name = queue_name(COUNT, b"a")
     change = set_queue(name, begin(Reason.RETRY, due_ms=1, attempts=1, size=9))

@@ -176,9 +176,7 @@ async def fails(ground: Any, kind: FaultKind, told: str) -> None:
         (FaultKind.KILL_API, 1, "api-submitted"),
     ],
 )
-async def test_what_is_killed_dies_and_is_replaced(
-    ground: Any, kind: FaultKind, which: int, target: str
-) -> None:
+async def test_the_killed_dies_and_is_replaced(ground: Any, kind: FaultKind, which: int, target: str) -> None:
     killed = ground.edge.named(target)
     done = await perform(planned(kind, which), ground)
     again = ground.edge.named(target)

@@ -105,9 +105,7 @@ async def test_head_is_answered_as_get_without_the_body(client: httpx.AsyncClien
         (404, "/nothing"),
     ],
 )
-async def test_an_address_that_means_nothing_is_a_problem(
-    client: httpx.AsyncClient, status: int, path: str
-) -> None:
+async def test_a_meaningless_address_is_a_problem(client: httpx.AsyncClient, status: int, path: str) -> None:
     answer = await client.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (status, PROBLEM)
     assert answer.json()["request_id"] == answer.headers["x-request-id"]
@@ -123,7 +121,7 @@ async def test_an_address_that_means_nothing_is_a_problem(
         ("Authorization", "a"),
     ],
 )
-async def test_a_header_that_decides_may_be_there_once(
+async def test_a_deciding_header_may_be_there_once(
     client: httpx.AsyncClient, header: tuple[str, str]
 ) -> None:
     once = [JSON, ("Idempotency-Key", "a"), ("authorization", "a")]

@@ -66,9 +66,7 @@ def test_no_more_counts_than_there_was(seconds: float, used: Used) -> None:
         pytest.param(0.001, 1.0, 60 * LONGEST - 2, 60 * LONGEST + 2, id="it ends at last"),
     ],
 )
-def test_it_lasts_as_long_as_there_was_a_processor(
-    share: float, asks: float, least: float, most: float
-) -> None:
+def test_it_lasts_while_there_was_a_processor(share: float, asks: float, least: float, most: float) -> None:
     assert least <= lasts(Machine(share, asks=asks), 60) <= most
 
 

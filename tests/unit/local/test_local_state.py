@@ -67,9 +67,7 @@ def test_a_process_is_known_by_pid_and_start_time(sleeper: subprocess.Popen[byte
 
 
 @pytest.mark.stack
-def test_takeover_ends_what_is_ours_and_nothing_else(
-    tmp_path: Path, sleeper: subprocess.Popen[bytes]
-) -> None:
+def test_takeover_ends_what_is_ours_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     with subprocess.Popen(SLEEP) as ours:
         var = VarDir(tmp_path)
         brokers = [

@@ -92,9 +92,7 @@ def worker(
     return Worker(choreography(), settings=read, codecs=lambda _: json_without_schema)
 
 
-async def test_the_client_of_a_worker_checks_in_as_lanes_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_workers_client_checks_in_as_lanes_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blobs = MemoryBlobs("bucket")
     app = worker(tmp_path, blobs, monkeypatch, claim_threshold=100_000)
     async with app.client("script") as producer:
@@ -107,9 +105,7 @@ async def test_the_client_of_a_worker_checks_in_as_lanes_do(
     assert payload(stub.sent[2][1], blobs) == b'{"text":"small"}'
 
 
-async def test_what_is_too_large_for_a_record_is_our_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_exceeds_a_record_is_our_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = worker(tmp_path, None, monkeypatch, max_message_bytes=100_000)
     async with app.client("script") as producer:
         with pytest.raises(
@@ -121,9 +117,7 @@ async def test_what_is_too_large_for_a_record_is_our_error(
         assert len(producer._producer.sent) == 1
 
 
-async def test_a_key_too_large_for_any_record_is_told_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_key_larger_than_any_record_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = worker(tmp_path, MemoryBlobs("bucket"), monkeypatch)
     monkeypatch.setattr(Note, "key", property(lambda self: "k" * 1_000_000))
     async with app.client("script") as producer:

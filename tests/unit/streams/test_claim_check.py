@@ -66,9 +66,7 @@ def test_long_ids_that_begin_alike_have_names_of_their_own() -> None:
         (10, 100, False, False), (10, 100, True, True),
     ],
 )  # fmt: skip
-def test_what_is_too_large_or_binary_is_checked_in(
-    payload: int, rest: int, *, binary: bool, due: bool
-) -> None:
+def test_what_is_large_or_binary_is_checked_in(payload: int, rest: int, *, binary: bool, due: bool) -> None:
     assert is_due(payload, rest, limit=999_488, binary=binary) is due
 
 

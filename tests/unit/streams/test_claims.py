@@ -85,9 +85,7 @@ async def test_a_missing_object_is_permanent_and_named(blobs: MemoryBlobs, check
 
 
 @pytest.mark.parametrize("data", [None, b"", b"a gift pictur", b"a gift picture, and a virus"])
-async def test_an_altered_object_is_permanent_and_named_and_not_kept(
-    blobs: MemoryBlobs, data: bytes | None
-) -> None:
+async def test_altered_object_is_permanent_named_and_not_kept(blobs: MemoryBlobs, data: bytes | None) -> None:
     checks = ClaimChecks(blobs, bucket=BUCKET)
     message = await stored(checks, b"a gift picture")
     blobs.alter(name := blobs.names[0], data)

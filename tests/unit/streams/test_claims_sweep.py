@@ -61,9 +61,7 @@ async def test_a_sweep_without_being_told_to_delete_only_counts() -> None:
     objects=st.dictionaries(st.integers(0, 400), st.sampled_from([OLD, YOUNG]), max_size=300),
     referenced=st.lists(st.integers(0, 400)),
 )
-async def test_a_sweep_deletes_the_orphans_and_nothing_else(
-    objects: dict[int, float], referenced: list[int]
-) -> None:
+async def test_a_sweep_deletes_orphans_alone(objects: dict[int, float], referenced: list[int]) -> None:
     blobs = await bucket((name(number), modified) for number, modified in objects.items())
     report = await sweep(
         blobs, of(map(name, referenced)), now=lambda: NOW, grace=GRACE, delete=True, filter_bytes=1 << 16

@@ -190,8 +190,6 @@ def test_messages_of_old_formats_are_read_and_have_no_headers(magic: int) -> Non
         (-3, 5, None, None),
     ],
 )
-def test_where_a_batch_ends_whose_head_may_lie(
-    delta: int, count: int, after: int | None, end: int | None
-) -> None:
+def test_end_of_batch_whose_head_may_lie(delta: int, count: int, after: int | None, end: int | None) -> None:
     head = head_of(batch([], base=40, last_delta=delta, records=count))
     assert end_of(head, after) == end

@@ -194,9 +194,7 @@ RETRIED = st.sampled_from((TRANSIENT, UNKNOWN))
 
 
 @given(POLICIES, st.data())
-def test_every_way_through_the_retries_has_equally_many_attempts(
-    policy: RetryPolicy, data: st.DataObject
-) -> None:
+def test_every_way_through_retries_has_as_many_attempts(policy: RetryPolicy, data: st.DataObject) -> None:
     """Whatever fails each time, whenever: a message is tried to the end, in tiers that follow each other."""
     kinds = RETRIED if not policy.unknown_is_permanent else st.just(TRANSIENT)
     now, tried_again = NOW, 0

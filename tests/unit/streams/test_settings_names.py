@@ -71,9 +71,7 @@ def test_a_name_like_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         ("STEADFAUST_ORDERS_PORT_80_TCP_ADDR", "10.0.0.1"),
     ],
 )
-def test_names_of_tools_and_of_kubernetes_pass(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
+def test_names_of_tools_and_kubernetes_pass(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     OrderSettings.read_or_exit()
 

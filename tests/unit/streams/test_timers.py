@@ -151,9 +151,7 @@ TEXT = st.text(st.sampled_from("a\0b"), max_size=5)
 
 
 @given(TEXT, TEXT, TEXT, TEXT)
-def test_timers_of_different_keys_and_names_never_meet(
-    key: str, name: str, other: str, other_name: str
-) -> None:
+def test_timers_of_other_keys_and_names_never_meet(key: str, name: str, other: str, other_name: str) -> None:
     one, two = timer_name(b"h", key.encode(), name), timer_name(b"h", other.encode(), other_name)
     assert (one == two) is ((key, name) == (other, other_name))
     assert timer_key(one) == key.encode()
