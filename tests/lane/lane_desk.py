@@ -35,9 +35,7 @@ async def letters_by_id(world: World) -> dict[str, Letter]:
     """All dead letters by their changelog, in order of source position."""
     rows = (await latest(world, "dead_letters")).items()
     found = [(letter_id(store_key(*key)), decode_letter(value)) for key, value in rows]
-    return dict(
-        sorted(found, key=lambda one: (one[1].topic, one[1].partition, one[1].offset, one[1].handler))
-    )
+    return dict(sorted(found, key=lambda x: (x[1].topic, x[1].partition, x[1].offset, x[1].handler)))
 
 
 async def letters(world: World) -> list[Letter]:

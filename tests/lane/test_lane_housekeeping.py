@@ -86,9 +86,8 @@ async def test_an_open_transaction_is_named_until_it_ends(world: World) -> None:
             assert (said["topic"], said["partition"], said["transactional_id"]) == (*tp, "another-client")
             assert lane.lane.counters.handled == 1
         await world.until(lambda: not watch.partitions)
-    assert [line["event"] for line in logs if line["event"].startswith("partition_")][
-        -1
-    ] == "partition_goes_on"
+    events = [line["event"] for line in logs if line["event"].startswith("partition_")]
+    assert events[-1] == "partition_goes_on"
     assert watch.longest() == 0
 
 

@@ -30,9 +30,7 @@ def test_what_lanes_and_standbys_may_want_is_counted() -> None:
     assert 256 < loop.wanted(0, 1, 3) - loop.wanted(0, 0, 3) < 320
 
 
-@pytest.mark.parametrize(
-    ("limit", "warned"), [(1024, True), (65_536, False), (resource.RLIM_INFINITY, False)]
-)
+@pytest.mark.parametrize(("limit", "warned"), [(1024, True), (65536, False), (resource.RLIM_INFINITY, False)])
 def test_a_limit_below_that_is_warned_of(monkeypatch: pytest.MonkeyPatch, limit: int, warned: bool) -> None:
     monkeypatch.setattr(loop.resource, "getrlimit", lambda _: (limit, limit))
     said = loop.shortage(8, 8, 3)

@@ -305,8 +305,8 @@ def test_each_field_keeps_its_kind():
         ("order.gift", "true", "boolean"),
     ]
     given = {"order.id": "7", "order.lines[0].units": " 3", "order.gift": "false"}
-    changed = with_fields(VALUE, {PREFIX + name: text for name, text in given.items()})
-    assert changed == {
+    edited = with_fields(VALUE, {PREFIX + name: text for name, text in given.items()})
+    assert edited == {
         "order": {"id": "7", "lines": [{"units": 3, "price": 1.5}], "gift": False, "note": None}
     }
 

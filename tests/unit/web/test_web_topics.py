@@ -129,13 +129,9 @@ async def test_empty_topics_and_places_outside_of_a_log_are_explained(worker, br
         put(worker, n)
     for offset, why in ((99, "ends at offset 10, before 99"), (1, "begins at offset 5")):
         await browser.shows(f"/topics/{T}?partition=0&offset={offset}", why)
-    for offset, why in (
-        (1, "the log begins at 5"),
-        (10, "the log ends at 10"),
-        (7, "the next record is at 9"),
-    ):
-        status, page = await browser.page(f"/topics/{T}/0/{offset}")
-        assert (status, why in page) == (404, True), offset
+    for at, why in ((1, "the log begins at 5"), (10, "the log ends at 10"), (7, "the next record is at 9")):
+        status, page = await browser.page(f"/topics/{T}/0/{at}")
+        assert (status, why in page) == (404, True), at
 
 
 @pytest.mark.parametrize(

@@ -354,9 +354,7 @@ def test_however_long_the_errors_are_the_row_stays_small() -> None:
         saga.expect_compensation(CancelHotel)
     saga.reply(error).expect_status("failed")
     saga.skip("hotel", "s" * 50_000).expect_compensation(CancelTrain)
-    foreign = JourneyReply(
-        saga_id=saga.row.saga_id, step="s" * 50_000, command_id="c" * 50_000, outcome="due"
-    )
+    foreign = JourneyReply(saga_id=saga.row.saga_id, step="s" * 50000, command_id="c" * 50000, outcome="due")
     strange = receive(Journey, saga.row, foreign, saga.now).row
     assert len(msgspec.json.encode(strange)) < 50_000
 
