@@ -1,20 +1,27 @@
 import pytest
 
-from agents import messages
 from agents.cancellation import CancellationRefused, RequestCancellation
 from agents.choreographies import payment_first, stock_first
 from agents.commands import OrderSagaRepair
+from agents.messages import (
+    DocumentsPacked,
+    OrderCancelled,
+    OrderConfirmed,
+    OrderPlaced,
+    ReservationSettled,
+    StockReceived,
+)
 from streams.model.choreography import Choreography
 
-OUTSIDE = {messages.OrderPlaced.TOPIC, RequestCancellation.TOPIC, messages.StockReceived.TOPIC}
+OUTSIDE = {OrderPlaced.TOPIC, RequestCancellation.TOPIC, StockReceived.TOPIC}
 both = pytest.mark.parametrize("wiring", [stock_first, payment_first], ids=["stock_first", "payment_first"])
 
 
 @both
 def test_only_the_end_of_an_order_is_sent_to_nobody(wiring: Choreography) -> None:
-    ends = {messages.OrderConfirmed.TOPIC, messages.OrderCancelled.TOPIC, messages.DocumentsPacked.TOPIC}
+    ends = {OrderConfirmed.TOPIC, OrderCancelled.TOPIC, DocumentsPacked.TOPIC}
     told_to_clients = {CancellationRefused.TOPIC}
-    told_to_sagas = {messages.ReservationSettled.TOPIC, OrderSagaRepair.TOPIC}
+    told_to_sagas = {ReservationSettled.TOPIC, OrderSagaRepair.TOPIC}
     assert wiring.sent.keys() - wiring.routes.keys() == ends | told_to_clients | told_to_sagas
 
 
