@@ -196,10 +196,10 @@ class FakeReader:
 
     def _log(self, tp: TP) -> Log | None:
         """The log of the topic that is meant; None where that is not there."""
-        ids = self._broker.ids
-        if tp.topic not in ids or self._ids.get(tp.topic, ids[tp.topic]) != ids[tp.topic]:
-            return None
-        return self._broker.log_if_there(tp)
+        log = self._broker.log_if_there(tp)
+        if log is None or (meant := self._ids.get(tp.topic)) is None:
+            return log
+        return log if meant == self._broker.ids[tp.topic] else None
 
     def unknown_topics(self) -> Collection[str]:
         """Topics that are gone, or are others by now."""
@@ -243,7 +243,7 @@ class FakeReader:
         for tp, position in list(self._positions.items()):
             records: Sequence[Record]
             log = self._log(tp)
-            if log is None:
+            if log is None or position == log.end:
                 continue
             if not log.start <= position <= log.end:
                 raise PositionLost(

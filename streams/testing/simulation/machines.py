@@ -159,6 +159,10 @@ class Machine:
         self.process = None
         self.thaw()
 
+    def is_running(self, process: Process) -> bool:
+        """Whether the process is neither frozen nor dead."""
+        return self._goes.is_set() and process.is_alive
+
     async def runs(self, process: Process) -> None:
         """Wait while the process is frozen, and for ever when it is dead."""
         while not self._goes.is_set():
@@ -182,7 +186,8 @@ class MachineClock(LoopClock):
     async def sleep(self, seconds: float) -> None:
         """Wait; the machine's jumps do not matter, as with a monotonic clock."""
         await asyncio.sleep(max(0.0, seconds))
-        if (process := self._machine.process) is not None:
+        process = self._machine.process
+        if process is not None and not self._machine.is_running(process):
             await self._machine.runs(process)
 
 
@@ -196,9 +201,9 @@ class HereClock:
         """Seconds since the epoch."""
         return self._here().now()
 
-    async def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         """Wait."""
-        await self._here().sleep(seconds)
+        return self._here().sleep(seconds)
 
     def _here(self) -> LoopClock:
         process = running()
@@ -277,7 +282,8 @@ class Network:
             await asyncio.sleep(machine.slowness + rng.choice(_LATENCIES))
         else:
             await asyncio.sleep(0)
-        await machine.runs(self._process)
+        if not machine.is_running(self._process):
+            await machine.runs(self._process)
         if machine.is_cut_off:
             await asyncio.sleep(PATIENCE)
             await machine.runs(self._process)
@@ -361,7 +367,8 @@ class _Reader:
 
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
         machine = self._network._machine
-        await machine.runs(self._network._process)
+        if not machine.is_running(self._network._process):
+            await machine.runs(self._network._process)
         if machine.is_cut_off or machine.is_refused:
             await asyncio.sleep(timeout)
             await machine.runs(self._network._process)
@@ -369,7 +376,8 @@ class _Reader:
         batches = await self._inner.fetch(max_records=max_records, timeout=timeout)
         if batches and machine.slowness:
             await asyncio.sleep(machine.slowness)
-        await machine.runs(self._network._process)
+        if not machine.is_running(self._network._process):
+            await machine.runs(self._network._process)
         return batches
 
     def silence(self) -> float:
