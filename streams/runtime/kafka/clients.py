@@ -168,6 +168,12 @@ async def require_partitions(client: Any, tps: Collection[TP], timeout: float) -
         ) from None
 
 
+def leader_of(client: Any, tp: TP) -> int:
+    """The leader of a partition, as far as a client of aiokafka knows; negative when none is known."""
+    leader = client.cluster.leader_for_partition(tp)
+    return -1 if leader is None else int(leader)
+
+
 def _unknown(client: Any, tps: Iterable[TP]) -> list[TP]:
     partitions_for_topic = client.cluster.partitions_for_topic
     return [tp for tp in tps if tp.partition not in (partitions_for_topic(tp.topic) or ())]

@@ -79,7 +79,7 @@ class FetchSession:
     def __init__(self) -> None:
         self.incremental = 0
         #: From where each partition was requested last.
-        self.known: dict[TP, int] = {}
+        self._known: dict[TP, int] = {}
         self.reset()
 
     def reset(self) -> None:
@@ -90,7 +90,7 @@ class FetchSession:
         """The epoch of the next request, the offsets that it has to name, and what is to be forgotten. From
         here on the broker is taken to know that, until `reset`.
         """
-        epoch, known, self.known = self._epoch, self.known, wanted
+        epoch, known, self._known = self._epoch, self._known, wanted
         self._epoch = _NEXT if epoch in (_NEW, _LAST) else epoch + 1
         if epoch == _NEW:
             return epoch, wanted, []

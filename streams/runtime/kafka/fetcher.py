@@ -26,7 +26,7 @@ from aiokafka.errors import (
 )
 
 from streams.ports import TP, Batch
-from streams.runtime.kafka.clients import INTERVAL, ThrottledLines
+from streams.runtime.kafka.clients import INTERVAL, ThrottledLines, leader_of
 from streams.runtime.kafka.fetch_sessions import (
     OUT_OF_RANGE,
     UNKNOWN,
@@ -42,8 +42,16 @@ from streams.runtime.kafka.partition_records import FetchedRecords, Isolation
 _PAUSE = 0.1
 #: As brokers number the leader of a partition that has none.
 _NONE = -1
+#: As the broker says that it, or the client, has the leader of before; aiokafka has no names for these.
+_FENCED_LEADER_EPOCH, _UNKNOWN_LEADER_EPOCH = 74, 75
 #: What is not worth a line: another broker leads it, or none, which is looked for.
-_MOVES = {*UNKNOWN, *(each.errno for each in (LeaderNotAvailableError, NotLeaderForPartitionError)), 74, 75}
+_MOVES = {
+    *UNKNOWN,
+    LeaderNotAvailableError.errno,
+    NotLeaderForPartitionError.errno,
+    _FENCED_LEADER_EPOCH,
+    _UNKNOWN_LEADER_EPOCH,
+}
 
 log = logging.getLogger(__name__)
 log.addFilter(ThrottledLines(INTERVAL, logging.LogRecord.getMessage))
@@ -110,7 +118,7 @@ class Fetcher:
         """Let each partition be fetched from the broker that leads it, as far as that is known now."""
         led: defaultdict[int, dict[TP, Place]] = defaultdict(dict)
         for tp, place in self.places.items():
-            led[self._leader_of(tp)][tp] = place
+            led[leader_of(self._client, tp)][tp] = place
         lack = led.pop(_NONE, None)
         for leader in self._leaders.values():
             if leader.node not in led:
@@ -122,10 +130,6 @@ class Fetcher:
                 leader.fetching = self._task(self._fetch(leader))
         if lack and (self._seeking is None or self._seeking.done()):
             self._seeking = self._task(self._seek())
-
-    def _leader_of(self, tp: TP) -> int:
-        leader = self._client.cluster.leader_for_partition(tp)
-        return _NONE if leader is None else int(leader)
 
     def _task(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.create_task(work)
@@ -141,8 +145,8 @@ class Fetcher:
         self._arrived.set()
 
     async def _seek(self) -> None:
-        """Look for the leaders of what has none: the metadata's listener hears of them."""
-        while any(self._leader_of(tp) == _NONE for tp in self.places):
+        """Request metadata until each partition has a leader. `_lead` is called with each answer."""
+        while any(leader_of(self._client, tp) == _NONE for tp in self.places):
             self._client.force_metadata_update()
             await asyncio.sleep(_PAUSE)
 
@@ -185,9 +189,9 @@ class Fetcher:
         unknown: set[str] = set()
         known: set[str] = set()
         for found in answer.found:
-            name = self._names.get(found.topic)
-            place = None if name is None else self.places.get(TP(name, found.partition))
-            if name is None or place is None:
+            name = self._names.get(found.topic, "")
+            place = self.places.get(TP(name, found.partition))
+            if place is None:
                 continue
             (unknown if found.error in UNKNOWN else known).add(name)
             is_well &= not found.error

@@ -1,4 +1,4 @@
-"""Where the logs of partitions begin, end, or pass a time, as a read_committed client is answered."""
+"""Where what is decided ends in a log, and its first record since a time, for a read_committed client."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from aiokafka.errors import LeaderNotAvailableError, for_code
 
 from streams.ports import TP
+from streams.runtime.kafka.clients import leader_of
 from streams.runtime.kafka.wire import CLASSIC, ResponseReader, VersionedRequest
 
 #: In the place of a time: where what is decided ends.
@@ -26,8 +27,8 @@ async def offsets_at(client: Any, times: Mapping[TP, int]) -> dict[TP, int]:
     """
     led: defaultdict[int, dict[TP, int]] = defaultdict(dict)
     for tp, time in times.items():
-        leader = client.cluster.leader_for_partition(tp)
-        if leader in (None, -1):
+        leader = leader_of(client, tp)
+        if leader < 0:
             await client.force_metadata_update()
             raise LeaderNotAvailableError(f"{tp.topic}[{tp.partition}]")
         led[leader][tp] = time

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, NodeNotReadyError,
 
 from streams.brokers import Bootstrap
 from streams.ports import TP
-from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.clients import KafkaOptions, leader_of
 from streams.runtime.kafka.wire import VersionedRequest
 from streams.runtime.transactions.codes import error_of, moved, passes, pause
 
@@ -112,8 +112,7 @@ class BrokerLink:
 
     def leader(self, tp: TP) -> int:
         """The leader of a partition; negative when none is known."""
-        found = self.client.cluster.leader_for_partition(tp)
-        return -1 if found is None else int(found)
+        return leader_of(self.client, tp)
 
     async def refresh(self) -> None:
         """Learn of the brokers and leaders anew, if any broker answers."""
