@@ -60,6 +60,7 @@ class PagesPart(Part):
         super().__init__(run)
         self._found: list[Finding] = []
         self._looked = 0.0
+        self._looks = 0
         #: Since when each worker has kept lanes that it should have given away.
         self._stuck: dict[str, float] = {}
         #: Since when lanes have a position with something to handle, in the loop's time. A lane that has
@@ -69,6 +70,7 @@ class PagesPart(Part):
     def do_look(self) -> None:
         """Make each page of each worker."""
         self._looked = self.run.loop.time()
+        self._looks += 1
         reasons: dict[int, list[str]] = {}
         lanes: dict[int, Lane] = {}
         for worker in self.run.workers:
@@ -78,8 +80,9 @@ class PagesPart(Part):
             try:
                 health = readiness(view)
                 overview(view)
-                list(lane_metrics(view))
-                list(handler_metrics(view))
+                if self._looks % 4 == 1:  # they take longer than all others
+                    list(lane_metrics(view))
+                    list(handler_metrics(view))
                 for number in worker.host.lanes:
                     with suppress(Problem):
                         paused_here(view, number)
