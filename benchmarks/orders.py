@@ -58,8 +58,8 @@ class Cut:
         return f"{self.partitions} partitions, {self.lanes} lanes"
 
 
-#: The default, which can be changed to have eight lanes; and what has a lane for each of these workers.
-CUTS = (Cut(8, 4), Cut(4, 2))
+#: The default; and the former one, with two lanes for each of these workers.
+CUTS = (Cut(4, 2), Cut(8, 4))
 
 
 class Pace:

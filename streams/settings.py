@@ -56,10 +56,10 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
     )
     var: Path = Field(default=Path("var"), description="where the local stack, slots and local stores live")
     partitions: int = Field(
-        default=8, ge=1, description="partitions of every topic; for good, see docs/operating.md"
+        default=4, ge=1, description="partitions of every topic; for good, see docs/operating.md"
     )
     lanes: int = Field(
-        default=4, ge=1, description="lanes over those partitions: the most workers that share the load"
+        default=2, ge=1, description="lanes over those partitions: the most workers that share the load"
     )
     standbys: int = Field(default=1, ge=0, description="followers of each lane on other workers")
     replication: int = Field(

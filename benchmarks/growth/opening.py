@@ -38,7 +38,7 @@ async def after_a_lost_disk(plan: GrowthPlan) -> PartResult:
     return PartResult(table, [_NOTE])
 
 
-_CUTS = ((8, 4), (64, 4), (64, 64))
+_CUTS = ((4, 2), (64, 4), (64, 64))
 
 
 async def of_a_worker(plan: GrowthPlan) -> PartResult:

@@ -69,10 +69,17 @@ def erase(
 async def _erase(
     messages: list[str], key: str, kind: KeyCommand, *, who: str, why: str, timeout: float
 ) -> ErasureReport:
-    from streams.runtime.erasing import ask_lanes, left_in_topics  # takes a second to load
+    from streams.positions.review import require_partitions
+    from streams.runtime.cluster import KafkaCluster  # takes a second to load
+    from streams.runtime.erasing import ask_lanes, left_in_topics
 
     settings, dry_run = Settings.read(), kind is KeyCommand.FIND
     layout, brokers = settings.layout(), settings.brokers()
+    cluster = KafkaCluster(brokers)
+    try:
+        await require_partitions(layout, cluster)
+    finally:
+        await cluster.close()
     rows, objects = await _from_outbox(settings, key, dry_run=dry_run)  # first: a relay might yet send it
     answers = await ask_lanes(brokers, layout, kind, key, who=who, why=why, timeout=timeout)
     left, more = await left_in_topics(brokers, messages, key)

@@ -15,7 +15,7 @@ from streams.cli.options import NOTHING, Json, echo, say
 from streams.errors import SettingsError
 from streams.model.layout import Layout
 from streams.ports import Cluster
-from streams.positions.review import Accepted, At, Standing, accept, standings
+from streams.positions.review import Accepted, At, Standing, accept, require_partitions, standings
 from streams.settings import Settings
 
 app = typer.Typer(help="Source positions: list, accept.", no_args_is_help=True)
@@ -87,9 +87,10 @@ def _run(work: Callable[[Layout, Cluster], Awaitable[T]]) -> T:
     settings = Settings.read()
 
     async def run() -> T:
-        cluster = KafkaCluster(settings.brokers())
+        layout, cluster = settings.layout(), KafkaCluster(settings.brokers())
         try:
-            return await work(settings.layout(), cluster)
+            await require_partitions(layout, cluster)
+            return await work(layout, cluster)
         finally:
             await cluster.close()
 

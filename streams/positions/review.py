@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from streams.errors import PositionLost, TopicMismatch
+from streams.errors import LayoutMismatch, PositionLost, TopicMismatch
 from streams.model.layout import INBOX, LANE, Layout
 from streams.ports import TP, Cluster, Identity, Outgoing
 from streams.positions.checks import lane_rows
@@ -58,6 +58,17 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     before: int | None
     position: int | None
     topic_id: str
+
+
+async def require_partitions(layout: Layout, cluster: Cluster) -> None:
+    """A command with another number would pass by partitions of the application. Raises LayoutMismatch."""
+    topic = layout.changelog(LANE)
+    found = (await cluster.identity([topic])).partitions.get(topic, layout.partitions)
+    if found != layout.partitions:
+        raise LayoutMismatch(
+            f"{layout.app_id} has {found} partitions, and STEADFAUST_PARTITIONS is {layout.partitions}:"
+            " set it as the workers have it"
+        )
 
 
 async def standings(layout: Layout, cluster: Cluster, topics: Collection[str] = ()) -> list[Standing]:

@@ -6,12 +6,11 @@ from typing import Any
 from typer.testing import CliRunner
 
 from streams.cli.main import app
-from tests.scenarios.world import APP, World
+from tests.scenarios.world import World
 
 
 def steadfaust(world: World, *words: str) -> list[dict[str, Any]]:
     """What the command prints. It finds a worker by itself."""
-    environment = {"STEADFAUST_APP_ID": APP, "STEADFAUST_VAR": str(world.var)}
-    result = CliRunner().invoke(app, [*words, "--json"], env=environment)
+    result = CliRunner().invoke(app, [*words, "--json"], env=world._environment())
     assert result.exit_code in (0, 3), result.output
     return [json.loads(line) for line in result.stdout.splitlines()]

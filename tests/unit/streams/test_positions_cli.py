@@ -38,10 +38,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     for n in range(3):
         made.produce(ORDERS, None, b"%d" % n)
     monkeypatch.setattr("streams.runtime.cluster.KafkaCluster", lambda *_: made)
-    monkeypatch.setenv("STEADFAUST_APP_ID", "shop")
-    monkeypatch.setenv("STEADFAUST_PARTITIONS", "1")
-    monkeypatch.setenv("STEADFAUST_LANES", "1")
-    monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "nowhere:9092")
+    given = {"APP_ID": "shop", "PARTITIONS": "1", "LANES": "1", "BOOTSTRAP": "nowhere:9092"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"STEADFAUST_{name}", value)
     return made
 
 
@@ -104,11 +103,10 @@ def test_a_position_that_there_is_not_is_refused(cluster: Cluster, at: str) -> N
     assert run("list").exit_code == 4
 
 
-def test_with_another_number_of_lanes_nothing_is_accepted(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_another_cut_nothing_is_accepted(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("orders", "shop-lane-changelog"):
         cluster.create_topic(name, 2)
+    assert "shop has 2 partitions" in str(run("list").exception)
     monkeypatch.setenv("STEADFAUST_PARTITIONS", "2")
     cluster.produce(TP("shop-announcements", 0), b"cut:2", b"2")
     assert isinstance(run("accept", "--topic", "orders").exception, LayoutMismatch)

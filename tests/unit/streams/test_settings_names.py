@@ -147,15 +147,9 @@ def test_a_refused_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def command(place: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    code = "from streams.cli.main import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, "dlq", "list"],
-        cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    call = [sys.executable, "-c", "from streams.cli.main import main; main()", "dlq", "list"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(call, cwd=place, env=env, capture_output=True, text=True, check=False)
 
 
 def test_a_command_refuses_names_and_values_in_one_line(tmp_path: Path) -> None:
@@ -216,7 +210,7 @@ def test_a_relay_refuses_what_no_process_takes(monkeypatch: pytest.MonkeyPatch) 
     for name, said in (("STEADFAUST_QUUX", "is no setting"), ("STEADFAUST_LANE", "mean STEADFAUST_LANES?")):
         assert f"{said}" in str(relayed_with(monkeypatch, ROOT, **{name: "1"}))
         monkeypatch.delenv(name)
-    assert "9 lanes over 8 partitions" in str(relayed_with(monkeypatch, ROOT, STEADFAUST_LANES="9"))
+    assert "9 lanes over 4 partitions" in str(relayed_with(monkeypatch, ROOT, STEADFAUST_LANES="9"))
 
 
 def test_a_relay_without_a_name_is_told_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
