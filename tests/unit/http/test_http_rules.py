@@ -121,9 +121,7 @@ async def test_a_meaningless_address_is_a_problem(client: httpx.AsyncClient, sta
         ("Authorization", "a"),
     ],
 )
-async def test_a_deciding_header_may_be_there_once(
-    client: httpx.AsyncClient, header: tuple[str, str]
-) -> None:
+async def test_a_deciding_header_may_come_once(client: httpx.AsyncClient, header: tuple[str, str]) -> None:
     once = [JSON, ("Idempotency-Key", "a"), ("authorization", "a")]
     assert (await client.post("/gifts", content=b'{"name": "cup"}', headers=once)).status_code == 201
     answer = await client.post("/gifts", content=b'{"name": "cup"}', headers=[*once, header])

@@ -125,9 +125,7 @@ def test_a_bad_value_names_its_setting_in_one_line(monkeypatch: pytest.MonkeyPat
         ("var", __file__, "give a directory"),
     ],
 )
-def test_a_refused_value_says_what_it_may_be(
-    monkeypatch: pytest.MonkeyPatch, field: str, value: str, meant: str
-) -> None:
+def test_refusals_say_what_fits(monkeypatch: pytest.MonkeyPatch, field: str, value: str, meant: str) -> None:
     line = refusal(monkeypatch, **{PREFIX + field.upper(): value})
     assert meant in line
     assert PREFIX + field.upper() in line
