@@ -4,9 +4,9 @@
 #   make lint | format     in seconds, before each commit: style, types, import contracts; mend what can be mended
 #   make check             in a minute, after each change: lint, unit tests, lanes on fakes, one crash on real Kafka
 #   make test              in ten minutes, as CI runs it: each adapter and each class of fault on the real thing
-#   make verify            before an issue is called resolved: everything, with new random examples,
-#                          the contract suite on Kafka 3.9, and unit and lane tests on Python 3.12 and 3.13,
-#                          where these are installed
+#   make verify            before an issue is called resolved: everything, with new random examples, ten
+#                          thousand simulated runs, the contract suite on Kafka 3.9, and unit and lane
+#                          tests on Python 3.12 and 3.13, where these are installed
 #   make table             puts the seconds of the last run into tests/README.md
 #   make bench             how fast it is, beside what one would use instead: benchmarks/README.md
 #   make chaos [SEED=n] [LONG=1] [RATE=n]   faults on a schedule under load, the independent check, the controls
@@ -46,6 +46,7 @@ test: lint
 
 verify: lint
 	@$(GATE) verify --hypothesis-profile=verify
+	@$(BIN)/python -m tests.simulation --seeds 200:10000 --processes 2
 	@$(BIN)/python -m tests.versions
 
 # Into tests/README.md, the seconds of the run before.

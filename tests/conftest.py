@@ -1,6 +1,5 @@
 """What tests share."""
 
-import fcntl
 import gc
 import os
 import signal
@@ -12,7 +11,6 @@ from structlog.testing import capture_logs
 
 from streams.environment import PREFIX
 from streams.local import Stack, local_stack
-from streams.runtime.compiling import compile_into
 from streams.staging import loops
 from tests import effort, report
 
@@ -61,18 +59,6 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One broker for the whole session; tests keep apart by topic and group names of their own."""
     with local_stack(tmp_path_factory.mktemp("kafka")) as stack:
         yield stack
-
-
-@pytest.fixture(scope="session")
-def compiled(pytestconfig: pytest.Config) -> dict[str, str]:
-    """The environment of processes that run the hot path compiled. It lies beside what pytest keeps, and is
-    compiled again when the sources are others, or Python is.
-    """
-    assert pytestconfig.cache is not None
-    target = pytestconfig.cache.mkdir("compiled")
-    with target.with_name("compiling").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return {**os.environ, **compile_into(target)}
 
 
 @pytest.fixture

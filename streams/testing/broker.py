@@ -79,6 +79,8 @@ class FakeBroker:
         self._now = now
         self.ids: dict[str, str] = {}
         self._logs: dict[TP, Log] = {}
+        #: The log of a partition; None where there is none.
+        self.log_if_there = self._logs.get
         self._producers: dict[str, ProducerState] = {}
         self.groups: dict[str, dict[TP, int]] = {}
         self._faults: list[tuple[Fault, int]] = []
@@ -223,10 +225,6 @@ class FakeBroker:
         if log is None:
             raise TopicMismatch(f"the cluster has no {tp.topic}[{tp.partition}]: create the topic")
         return log
-
-    def log_if_there(self, tp: TP) -> Log | None:
-        """The log of a partition; None where there is none."""
-        return self._logs.get(tp)
 
     def logs_of(self, topic: str) -> list[Log]:
         """The logs of a topic's partitions, in their order."""

@@ -14,7 +14,7 @@ from streams.testing.clock import ManualClock
 #: What `time()` begins with, in seconds. Nothing is to take zero for "never".
 _START = 1000.0
 #: Of so many turns in which callbacks are ready, one looks at sockets.
-_LOOK = 16
+_LOOK = 64
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):

@@ -25,6 +25,13 @@ pytestmark = pytest.mark.timeout(1800)
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
 
+@pytest.fixture(scope="module")
+def compiled(pytestconfig: pytest.Config) -> dict[str, str]:
+    """Beside what pytest keeps: compiled again when the sources are others, or Python is."""
+    assert pytestconfig.cache is not None
+    return {**os.environ, **compile_into(pytestconfig.cache.mkdir("compiled"))}
+
+
 def python(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)

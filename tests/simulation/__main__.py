@@ -39,6 +39,7 @@ def main() -> int:
         "--until-found", action="store_true", help="end at the first seed that finds something"
     )
     parser.add_argument("--digests", action="store_true", help="with --seeds: a digest of what each run does")
+    parser.add_argument("--processes", type=int, default=1, help="with --seeds: so many at once")
     parser.add_argument("--having", nargs="*", default=(), help="with --seeds: plans with such a step alone")
     parser.add_argument(
         "--controls",
@@ -73,13 +74,8 @@ def main() -> int:
             return one(options.seed, CONTROLS[options.control], smaller=options.shrink)
         if options.coverage:
             return print_coverage(options.seeds)
-        return many(
-            options.seeds,
-            CONTROLS[options.control],
-            until_found=options.until_found,
-            having=set(options.having),
-            digests=options.digests,
-        )
+        wanted = (options.control, options.until_found, set(options.having), options.digests)
+        return many_at_once(seeds_of(options.seeds), options.processes, wanted)
 
 
 def one(seed: int, control: Control, *, smaller: bool) -> int:
@@ -104,10 +100,24 @@ def seeds_of(seeds: str) -> list[int]:
     return found
 
 
-def many(seeds: str, control: Control, *, until_found: bool, having: set[str], digests: bool) -> int:
-    """All runs of a range, and what they find."""
-    began, failed = time.process_time(), 0
-    for seed in seeds_of(seeds):
+def many_at_once(seeds: list[int], processes: int, wanted: tuple[str, bool, set[str], bool]) -> int:
+    """All of these runs, by so many processes: in parts, each of which says how it went. Returns 1 where one
+    found something.
+    """
+    if processes == 1:
+        return many(seeds, *wanted) > 0
+    began, size = time.monotonic(), -(-len(seeds) // (10 * processes))
+    with ProcessPoolExecutor(processes) as pool:
+        parts = [pool.submit(many, seeds[n : n + size], *wanted) for n in range(0, len(seeds), size)]
+        failed = sum(part.result() for part in parts)
+    print(f"{len(seeds)} runs, {failed} failed, {time.monotonic() - began:.0f} s by {processes} processes")
+    return failed > 0
+
+
+def many(seeds: list[int], name: str, until_found: bool, having: set[str], digests: bool) -> int:
+    """These runs without a protection, and what they find. Returns how many found something."""
+    began, failed, control = time.process_time(), 0, CONTROLS[name]
+    for seed in seeds:
         plan = control.plan_of(seed)
         if having and having.isdisjoint(step.kind for step in plan.steps):
             continue
@@ -119,8 +129,9 @@ def many(seeds: str, control: Control, *, until_found: bool, having: set[str], d
             print(seed, found.invariant, found.where[:300], sep=": ", flush=True)
             if until_found:
                 break
-    print(f"seeds {seeds}, {failed} failed, {time.process_time() - began:.1f} s")
-    return bool(failed)
+    took = time.process_time() - began
+    print(f"seeds {seeds[0]} to {seeds[-1]}, {failed} failed, {took:.1f} s", flush=True)
+    return failed
 
 
 def print_coverage(seeds: str) -> int:
