@@ -16,7 +16,7 @@ from streams.runtime.tables import NotNow
 from tests.integration.worker_process import environment_of, start
 from tests.waiting import BOUND
 
-CUSTOMERS = [f"c-{number}" for number in range(8)]
+CUSTOMERS = 8
 
 
 @contextmanager
@@ -29,18 +29,20 @@ def worker_of(environment: dict[str, str], log: Path) -> Iterator[subprocess.Pop
         worker.wait(BOUND)
 
 
-async def read_own_writes(app: Worker, stop: asyncio.Event) -> int:
-    """Pay, and read the points of that payment at once, until it is over. Returns how often."""
-    paid = 0
+async def read_own_writes(app: Worker, name: str, stop: asyncio.Event) -> int:
+    """Pay, and read the points of that payment at once, until it is over. Returns how often. Customers and
+    messages have a `name` before them: others read the same topic.
+    """
+    paid, customers = 0, [f"{name}-{number}" for number in range(CUSTOMERS)]
     async with app.client("outside") as client, app.table(POINTS, timeout=BOUND) as points:
-        while not stop.is_set() or paid < len(CUSTOMERS):
-            customer, before = CUSTOMERS[paid % len(CUSTOMERS)], paid // len(CUSTOMERS)
+        while not stop.is_set() or paid < CUSTOMERS:
+            customer, before = customers[paid % CUSTOMERS], paid // CUSTOMERS
             paid += 1
-            place = await client.deliver(OrderPaid(customer=customer, cents=100), message_id=f"p-{paid}")
+            place = await client.deliver(OrderPaid(customer=customer, cents=100), message_id=f"{name}-{paid}")
             assert await points.get(customer, after=place) == Points(earned=before + 1)
-        rows = {key: row.earned async for key, _, row in points.range("c-")}
+        rows = {key: row.earned async for key, _, row in points.range(f"{name}-")}
         assert sum(rows.values()) == paid
-        assert sorted(rows) == CUSTOMERS
+        assert sorted(rows) == customers
     return paid
 
 
@@ -69,7 +71,7 @@ async def test_reads_see_writes_through_rebalances(kafka: Any, tmp_path: Path, r
     stop = asyncio.Event()
     with worker_of(environment, tmp_path / "first.log"):
         owners = await changed_owners(app, {})
-        reading = asyncio.create_task(read_own_writes(app, stop))
+        reading = asyncio.create_task(read_own_writes(app, app_id, stop))
         for number in range(rebalances // 2):
             with worker_of(environment, tmp_path / f"second-{number}.log") as second:
                 owners = await changed_owners(app, owners)
@@ -78,4 +80,4 @@ async def test_reads_see_writes_through_rebalances(kafka: Any, tmp_path: Path, r
                 owners = await changed_owners(app, owners)
         stop.set()
         paid = await reading
-    assert paid >= len(CUSTOMERS)
+    assert paid >= CUSTOMERS
