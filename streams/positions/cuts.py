@@ -13,7 +13,7 @@ from dataclasses import replace
 import structlog
 
 from streams.errors import ClusterUnavailable, Fenced, LayoutMismatch
-from streams.model.layout import Layout
+from streams.model.layout import LANE, Layout
 from streams.ports import TP, Batch, Cluster, Outgoing, Reader, Transactions
 
 log = structlog.get_logger(__name__)
@@ -26,6 +26,18 @@ _TRIES = 5
 #: Waits for records, 0.2 s each, until the announcements count as unreadable: who records a cut is that slow
 #: only when it has died, and then the next lane ends its transaction, or the broker after its timeout.
 _WAITS = 150
+
+
+async def recorded_cut(layout: Layout, cluster: Cluster) -> Layout:
+    """The cut of an application that there is; `layout` where there is none. Raises ClusterUnavailable."""
+    topics = changelog, _ = layout.changelog(LANE), layout.announcements
+    there = (await cluster.identity(topics)).partitions
+    if not all(topic in there for topic in topics):
+        return layout
+    found = replace(layout, partitions=there[changelog], lanes=min(layout.lanes, there[changelog]))
+    cuts = Cuts(found, cluster)
+    await cuts.look()
+    return replace(found, lanes=cuts.newest or found.lanes)
 
 
 class Cuts:
@@ -59,6 +71,11 @@ class Cuts:
         finally:
             await reader.close()
 
+    @property
+    def newest(self) -> int | None:
+        """The number of lanes that was recorded last, as far as this worker has read; None: none was."""
+        return max(self._offsets, key=self._offsets.__getitem__, default=None)
+
     async def enter(
         self, lane: int, producer: Transactions, reader: Reader, *, may_record: bool = True
     ) -> None:
@@ -72,13 +89,13 @@ class Cuts:
         """
         await self._read(reader)
         self._require_open()
-        if may_record and self._newest() != self._layout.lanes:
+        if may_record and self.newest != self._layout.lanes:
             async with self._recording:
-                if self._newest() != self._layout.lanes and self._newest_offset() == self._found:
+                if self.newest != self._layout.lanes and self._newest_offset() == self._found:
                     await self._record(producer)
                     await self._read(reader)
         self._require_open()
-        newest = self._newest()
+        newest = self.newest
         if newest is None:
             raise LayoutMismatch(
                 f"no worker has recorded yet with how many lanes {self._layout.app_id} is run: start the"
@@ -101,9 +118,6 @@ class Cuts:
         cuts = [replace(self._layout, lanes=lanes) for lanes in self._offsets]
         ids = [cut.transactional_id(lane) for cut in cuts for lane in range(cut.lanes)]
         await asyncio.gather(*map(self._end_owner, ids))
-
-    def _newest(self) -> int | None:
-        return max(self._offsets, key=self._offsets.__getitem__, default=None)
 
     def _newest_offset(self) -> int:
         return max(self._offsets.values(), default=-1)
@@ -154,7 +168,7 @@ class Cuts:
     async def _record(self, producer: Transactions) -> None:
         """In a transaction of the lane that opens: before any lane has opened under this cut."""
         lanes = self._layout.lanes
-        log.info("cut_recorded", lanes=lanes, before=self._newest())
+        log.info("cut_recorded", lanes=lanes, before=self.newest)
         await producer.begin()
         await producer.send({self._tp: [Outgoing(_key(lanes), str(lanes).encode(), [])]})
         await producer.commit()

@@ -3,7 +3,7 @@
 import pytest
 
 from agents.messages import Order, OrderLine, OrderPlaced
-from tests.scenarios.world import APP, PARTITIONS, World
+from tests.scenarios.world import APP, LANES, PARTITIONS, World
 from tests.waiting import BOUND
 
 
@@ -27,6 +27,18 @@ def test_a_worker_with_another_lane_count_stops_alone(world: World) -> None:
     ids = world.place("beside-a-misfit", 20)
     world.until_settled(ids)
     world.check()
+
+
+def test_a_worker_that_is_told_no_cut_keeps_the_applications(world: World) -> None:
+    keeper = world.start_worker()
+    world.until_shared([keeper])
+    beside = world.start_worker(STEADFAUST_PARTITIONS=None, STEADFAUST_LANES=None)
+    world.until_shared([keeper, beside])
+    ids = world.place("beside-defaults", 20)
+    world.until_settled(ids)
+    world.check()
+    (kept,) = beside.events("cut_kept")
+    assert (kept["partitions"], kept["lanes"]) == (PARTITIONS, LANES)
 
 
 def test_a_message_whose_handler_fails_waits_and_is_tried_again(world: World) -> None:

@@ -116,15 +116,16 @@ class World:
 
     # -- workers --------------------------------------------------------------------------------------
 
-    def start_worker(self, module: str = "", **environment: str) -> Worker:
-        """Start a worker; it is up once `until_shared` returns."""
+    def start_worker(self, module: str = "", **environment: str | None) -> Worker:
+        """Start a worker, without what is None; it is up once `until_shared` returns."""
         log = self.var / f"worker-{len(self.workers)}.log"
         faulty = "STEADFAUST_FAULTS" in environment
         module = module or ("tests.scenarios.faulty_worker" if faulty else "agents.worker")
+        told = {**os.environ, **self._environment(), **self.environment, **environment}
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [str(Path(sys.executable).parent / "faust"), "-A", module, "worker", "-l", "warn"],
-                env={**os.environ, **self._environment(), **self.environment, **environment},
+                env={name: value for name, value in told.items() if value is not None},
                 stdout=out,
                 stderr=out,
             )

@@ -41,7 +41,13 @@ class AgentsApp(faust.App):
         if settings.replication:
             defaults["topic_replication_factor"] = settings.replication
         self._may_lead = "topic_disable_leader" not in options
+        self._has_own_partitions = "topic_partitions" in options
         super().__init__(settings.agents_group(), **{**defaults, **options, "web_enabled": False})
+
+    def follow_cut(self, partitions: int) -> None:
+        """Topics get as many partitions as the worker's, unless another number was given."""
+        if not self._has_own_partitions:
+            self.conf.topic_partitions = partitions
 
     def timer(self, *arguments: Any, on_leader: bool = False, **options: Any) -> Any:
         """As Faust has it."""

@@ -23,7 +23,7 @@ from streams.logs import configure_logs
 from streams.model.application import Application
 from streams.model.codecs import Schemas
 from streams.ports import Faults, Ports
-from streams.positions.cuts import Cuts
+from streams.positions.cuts import Cuts, recorded_cut
 from streams.positions.declared import DEAD_LETTER_ROOM
 from streams.runtime.announcements import Announcements
 from streams.runtime.cluster import KafkaCluster
@@ -163,9 +163,13 @@ class LaneApp(faust.App):
         self.conf.canonical_url = url_of(host, self.conf.web_port)
         # Commands of this machine need no token there.
         self.slot.announce(url_of(LOOPBACK, self.conf.web_port))
-        machine = f"{socket.gethostname()}-{self.slot.place}"
-        self.conf.consumer_group_instance_id = static_member_id(settings.layout(), self.slot.number, machine)
+        self._name_member(self.slot)
         return self.slot
+
+    def _name_member(self, slot: Slot) -> None:
+        machine = f"{socket.gethostname()}-{slot.place}"
+        name = static_member_id(self.steadfaust.layout(), slot.number, machine)
+        self.conf.consumer_group_instance_id = name
 
     def worker_init(self) -> None:
         """Set the process up: Faust's commands call this when they have imported the application, before they
@@ -201,6 +205,19 @@ class LaneApp(faust.App):
     async def _prepare(self, slot: Slot) -> None:
         settings = self.steadfaust
         bootstrap = settings.brokers()
+        opened = {
+            name: await self._opened.enter_async_context(resource)
+            if isinstance(resource, AbstractAsyncContextManager)
+            else resource
+            for name, resource in self._resources.items()
+        }
+        app = self._lane_application = self._make_application(opened, self.schemas)
+        check_tables(self.choreographed, app.tables)
+        await until_brokers_answer(bootstrap, lambda: not (self.process and self.process.ending))
+        if await self._keeps_its_cut(slot):
+            app = self._lane_application = self._make_application(opened, self.schemas)
+        if settings.metrics:
+            app.followed = followed_tables(app, self.choreographed)
         largest = settings.max_message_bytes
         share = share_of(settings.lanes)
         options = KafkaOptions(
@@ -210,16 +227,6 @@ class LaneApp(faust.App):
             max_partition_fetch=share.partition_fetch,
             producer=settings.producer,
         )
-        opened = {
-            name: await self._opened.enter_async_context(resource)
-            if isinstance(resource, AbstractAsyncContextManager)
-            else resource
-            for name, resource in self._resources.items()
-        }
-        app = self._lane_application = self._make_application(opened, self.schemas)
-        check_tables(self.choreographed, app.tables)
-        if settings.metrics:
-            app.followed = followed_tables(app, self.choreographed)
         self.cluster = KafkaCluster(bootstrap, options)
         self.operators = OperationsProducer(bootstrap, options)
         announcements = self.announcements = Announcements(
@@ -230,7 +237,6 @@ class LaneApp(faust.App):
             options=options,
             ended_sessions=self.ended_sessions,
         )
-        await until_brokers_answer(bootstrap, lambda: not (self.process and self.process.ending))
         # The recorded layout first: it tells whether a topic's partition count is wrong or this worker's.
         await ensure_topics(app, bootstrap, [app.layout.announcements], settings.replication, options)
         await announcements.read()
@@ -247,6 +253,32 @@ class LaneApp(faust.App):
         measures = {name: HandlerMeasures() for name in app.handlers} if settings.metrics else {}
         shared = shared_by(app, ports, cuts, tracer=tracer, handlers=measures)
         self.host = LaneHost(app, ports, self.on_fatal, shared)
+
+    async def _keeps_its_cut(self, slot: Slot) -> bool:
+        """Where partitions or lanes are not set, an application that there is goes on with its own. Whether
+        those are others than the defaults.
+        """
+        settings = self.steadfaust
+        if not (unset := {"partitions", "lanes"} - settings.model_fields_set):
+            return False
+        cluster = KafkaCluster(settings.brokers())
+        try:
+            found = await recorded_cut(settings.layout(), cluster)
+        finally:
+            await cluster.close()
+        others = {name for name in unset if getattr(found, name) != getattr(settings, name)}
+        for name in others:
+            setattr(settings, name, getattr(found, name))
+        if others:
+            settings.layout()  # what is set and what was found may not fit together
+            self._name_member(slot)
+            log.warning(
+                "cut_kept",
+                partitions=settings.partitions,
+                lanes=settings.lanes,
+                action="set STEADFAUST_PARTITIONS and STEADFAUST_LANES: commands do not look for them",
+            )
+        return bool(others)
 
     def _store_directory(self, slot: Slot) -> Path:
         layout = self.lane_application.layout

@@ -128,6 +128,7 @@ class Worker(LaneApp):
         """Start Faust's own app, if there is anything for it."""
         if self.agents_app.wanted:
             self.agents_app.conf.canonical_url = self.conf.canonical_url
+            self.agents_app.follow_cut(self.steadfaust.partitions)
             await self.add_runtime_dependency(self.agents_app)
 
     def client(self, source: str) -> Producer:

@@ -8,7 +8,9 @@ from typer.testing import CliRunner
 
 from streams.cli.positions import app
 from streams.errors import LayoutMismatch, PositionLost
+from streams.model.layout import Layout
 from streams.ports import TP
+from streams.positions.cuts import recorded_cut
 from streams.positions.identity import Recorded, decode, encode
 from streams.staging.keys import IDENTITY, POSITION
 from streams.testing.cluster import FakeCluster
@@ -42,6 +44,15 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     for name, value in given.items():
         monkeypatch.setenv(f"STEADFAUST_{name}", value)
     return made
+
+
+async def test_an_application_that_there_is_keeps_its_cut(cluster: Cluster) -> None:
+    assert await recorded_cut(Layout("shop", 4, 2), cluster) == Layout("shop", 1, 1)
+    assert await recorded_cut(Layout("other", 4, 2), cluster) == Layout("other", 4, 2)
+    cluster.create_topic("shop-lane-changelog", 8)
+    assert await recorded_cut(Layout("shop", 4, 2), cluster) == Layout("shop", 8, 1)
+    cluster.produce(TP("shop-announcements", 0), b"cut:4", b"{}")
+    assert await recorded_cut(Layout("shop", 4, 2), cluster) == Layout("shop", 8, 4)
 
 
 def run(*arguments: str) -> Any:
