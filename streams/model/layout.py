@@ -59,7 +59,7 @@ class Layout:
         if not 0 < self.lanes <= self.partitions:
             raise SettingsError(
                 f"{self.lanes} lanes over {self.partitions} partitions: use 1 to {self.partitions} lanes"
-                " (STEADFAUST_LANES)"
+                " (STEADFAUST_LANES), or set STEADFAUST_PARTITIONS"
             )
 
     def lane_of(self, partition: int) -> int:

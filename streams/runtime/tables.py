@@ -72,8 +72,7 @@ class TableReader(Generic[R]):
 
     def __init__(self, table: Table[R], settings: Settings, *, timeout: float = 60.0) -> None:
         self._table = table
-        self._layout = settings.layout()
-        self._owners = Owners(settings, self._layout)
+        self._owners = Owners(settings)
         self._token = settings.peers().token
         self._timeout = timeout
         self._session: ClientSession | None = None
@@ -151,14 +150,14 @@ class TableReader(Generic[R]):
         raise NotNow(f"none of the workers {', '.join(assignment.members)} answers")
 
     async def _of_owner(self, key: str, query: Mapping[str, str]) -> FoundAnswer | None:
-        lane = self._layout.lane_of_key(key)
+        lane = self._owners.layout.lane_of_key(key)
         owner = (await self._owners.get()).owners.get(lane)
         if owner is None:
             raise NotNow(f"lane {lane} has no owner yet")
         return await self._ask(owner, "/rows", query, FoundAnswer)
 
     async def _of_standby(self, key: str, query: Mapping[str, str]) -> FoundAnswer | None:
-        lane = self._layout.lane_of_key(key)
+        lane = self._owners.layout.lane_of_key(key)
         why = f"lane {lane} has no standby that answers"
         for url in (await self._owners.get()).followers.get(lane, ()):
             try:
@@ -236,10 +235,15 @@ def _read(status: int, body: bytes, url: str, kind: type[A]) -> A | None:
 class Owners:
     """The map of owners, as Kafka has it with the members of the lanes' group."""
 
-    def __init__(self, settings: Settings, layout: Layout) -> None:
+    def __init__(self, settings: Settings) -> None:
+        settings.layout()  # raises SettingsError at once
         self._settings = settings
-        self._layout = layout
         self._known: Assignment | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """The cut; that of settings in a worker may be another one once it has started."""
+        return self._settings.layout()
 
     def forget(self) -> None:
         """Ask Kafka again next time."""
@@ -254,7 +258,8 @@ class Owners:
         return self._known
 
     async def _ask(self) -> Assignment:
-        group, options = self._layout.app_id, KafkaOptions()
+        layout, options = self.layout, KafkaOptions()
+        group = layout.app_id
         admin = AIOKafkaAdminClient(**options.connection(self._settings.brokers()))
 
         async def look() -> list[bytes]:
@@ -269,10 +274,10 @@ class Owners:
             await close_within("the client that looks for owners", admin.close)
         for data in given:
             if data and (found := _decode(data)).owners:
-                if (found.partitions, found.lanes) != (self._layout.partitions, self._layout.lanes):
+                if (found.partitions, found.lanes) != (layout.partitions, layout.lanes):
                     raise RowsUnavailable(
                         f"the workers of {group} have {found.partitions} partitions in {found.lanes} lanes,"
-                        f" these settings {self._layout.partitions} in {self._layout.lanes}: use the same"
+                        f" these settings {layout.partitions} in {layout.lanes}: use the same"
                     )
                 return found
         raise NotNow(f"no worker of {group} has lanes: start one")

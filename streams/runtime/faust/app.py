@@ -214,7 +214,8 @@ class LaneApp(faust.App):
         app = self._lane_application = self._make_application(opened, self.schemas)
         check_tables(self.choreographed, app.tables)
         await until_brokers_answer(bootstrap, lambda: not (self.process and self.process.ending))
-        if await self._keeps_its_cut(slot):
+        unset = {"partitions", "lanes"} - settings.model_fields_set
+        if unset and await self._keeps_its_cut(slot, unset):
             app = self._lane_application = self._make_application(opened, self.schemas)
         if settings.metrics:
             app.followed = followed_tables(app, self.choreographed)
@@ -244,6 +245,11 @@ class LaneApp(faust.App):
         await announcements.announce()
         cuts = Cuts(app.layout, self.cluster)
         await cuts.look()
+        if "lanes" in unset and cuts.newest not in (None, settings.lanes):
+            raise LayoutMismatch(
+                f"{settings.app_id} is run with {cuts.newest} lanes since this worker looked, which goes by"
+                " what it finds: start it again, or set STEADFAUST_LANES"
+            )
         self._spawn(announcements.follow())
         stores = RocksStores(self._store_directory(slot), write_buffer_bytes=share.write_buffer)
         # Made now: the consumer's thread and the web server must not each make one.
@@ -254,18 +260,18 @@ class LaneApp(faust.App):
         shared = shared_by(app, ports, cuts, tracer=tracer, handlers=measures)
         self.host = LaneHost(app, ports, self.on_fatal, shared)
 
-    async def _keeps_its_cut(self, slot: Slot) -> bool:
-        """Where partitions or lanes are not set, an application that there is goes on with its own. Whether
-        those are others than the defaults.
+    async def _keeps_its_cut(self, slot: Slot, unset: set[str]) -> bool:
+        """Where partitions or lanes are not set, take those of the application that there is. Whether these
+        are others than the defaults.
         """
         settings = self.steadfaust
-        if not (unset := {"partitions", "lanes"} - settings.model_fields_set):
-            return False
         cluster = KafkaCluster(settings.brokers())
         try:
             found = await recorded_cut(settings.layout(), cluster)
         finally:
             await cluster.close()
+        if "partitions" not in unset and found.partitions != settings.partitions:
+            return False  # it is refused for that
         others = {name for name in unset if getattr(found, name) != getattr(settings, name)}
         for name in others:
             setattr(settings, name, getattr(found, name))
