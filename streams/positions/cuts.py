@@ -29,7 +29,9 @@ _WAITS = 150
 
 
 async def recorded_cut(layout: Layout, cluster: Cluster) -> Layout:
-    """The cut of an application that there is; `layout` where there is none. Raises ClusterUnavailable."""
+    """The cut that an application has in the cluster; `layout` before its first start. Raises
+    ClusterUnavailable.
+    """
     topics = changelog, _ = layout.changelog(LANE), layout.announcements
     there = (await cluster.identity(topics)).partitions
     if not all(topic in there for topic in topics):

@@ -61,7 +61,9 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def require_partitions(layout: Layout, cluster: Cluster) -> None:
-    """A command with another number would pass by partitions of the application. Raises LayoutMismatch."""
+    """Check that the application has as many partitions as `layout`: with another number a command would skip
+    some. Raises LayoutMismatch.
+    """
     topic = layout.changelog(LANE)
     found = (await cluster.identity([topic])).partitions.get(topic, layout.partitions)
     if found != layout.partitions:

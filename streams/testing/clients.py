@@ -197,7 +197,7 @@ class FakeReader:
     def _log(self, tp: TP) -> Log | None:
         """The log of the topic that is meant; None where that is not there."""
         log = self._broker.log_if_there(tp)
-        if log is None or not self._ids or (meant := self._ids.get(tp.topic)) is None:
+        if log is None or (meant := self._ids.get(tp.topic)) is None:
             return log
         return log if meant == self._broker.ids[tp.topic] else None
 

@@ -117,7 +117,7 @@ class World:
     # -- workers --------------------------------------------------------------------------------------
 
     def start_worker(self, module: str = "", **environment: str | None) -> Worker:
-        """Start a worker, without what is None; it is up once `until_shared` returns."""
+        """Start a worker; a setting of None is not set. The worker is up once `until_shared` returns."""
         log = self.var / f"worker-{len(self.workers)}.log"
         faulty = "STEADFAUST_FAULTS" in environment
         module = module or ("tests.scenarios.faulty_worker" if faulty else "agents.worker")

@@ -38,7 +38,7 @@ from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.kafka.operations import OperationsProducer
 from streams.runtime.kafka.topics import ensure_topics
 from streams.runtime.rocksdb.store import RocksStores
-from streams.runtime.shares import share_of
+from streams.runtime.shares import Share, share_of
 from streams.saga.views import ChoreographedSaga, check_tables
 from streams.settings import Settings
 from streams.staging.measures import HandlerMeasures
@@ -69,6 +69,18 @@ def _faust_options(settings: Settings) -> dict[str, Any]:
         "web_stats_enabled": False,
         "web_metrics_enabled": False,
     }
+
+
+def _kafka_options(settings: Settings, share: Share) -> KafkaOptions:
+    """Of the clients of the lanes."""
+    largest = settings.max_message_bytes
+    return KafkaOptions(
+        max_batch=largest,
+        max_record=largest + DEAD_LETTER_ROOM,
+        max_fetch=share.fetch,
+        max_partition_fetch=share.partition_fetch,
+        producer=settings.producer,
+    )
 
 
 class LaneApp(faust.App):
@@ -219,15 +231,8 @@ class LaneApp(faust.App):
             app = self._lane_application = self._make_application(opened, self.schemas)
         if settings.metrics:
             app.followed = followed_tables(app, self.choreographed)
-        largest = settings.max_message_bytes
         share = share_of(settings.lanes)
-        options = KafkaOptions(
-            max_batch=largest,
-            max_record=largest + DEAD_LETTER_ROOM,
-            max_fetch=share.fetch,
-            max_partition_fetch=share.partition_fetch,
-            producer=settings.producer,
-        )
+        options = _kafka_options(settings, share)
         self.cluster = KafkaCluster(bootstrap, options)
         self.operators = OperationsProducer(bootstrap, options)
         announcements = self.announcements = Announcements(

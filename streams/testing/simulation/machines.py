@@ -181,7 +181,7 @@ class MachineClock(LoopClock):
 
     def now(self) -> float:
         """Seconds since the epoch, as this machine has them."""
-        return self._ahead + self._loop.time() + self.skew
+        return super().now() + self.skew
 
     async def sleep(self, seconds: float) -> None:
         """Wait; the machine's jumps do not matter, as with a monotonic clock."""
