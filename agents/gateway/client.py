@@ -44,7 +44,6 @@ class HttpGateway:
     def __init__(self, url: str, *, retries: GatewayRetries | None = None, connections: int = 64) -> None:
         self._url = url.rstrip("/")
         self._retries = retries or GatewayRetries()
-        self._retrying = self._retries.retrying()
         # Not the connector's own limit: waiting for a connection would count as time of the attempt.
         self._slots = asyncio.Semaphore(connections)
         self._opened: aiohttp.ClientSession | None = None
@@ -125,9 +124,18 @@ class HttpGateway:
                 last = error
                 raise
 
+        async def further() -> T:
+            if last is not None and retrying.statistics["attempt_number"] == 1:
+                raise last  # the first attempt is made
+            return await attempt()
+
         try:
             async with asyncio.timeout(self._retries.total):
-                return await self._retrying.copy()(attempt)
+                try:
+                    return await attempt()  # alone: tenacity takes nearly as long as an attempt
+                except Unanswered:
+                    retrying = self._retries.retrying(spent=time.monotonic() - started)
+                return await retrying(further)
         except (Unanswered, TimeoutError) as error:
             spent = time.monotonic() - started
             raise GatewayUnavailable(operation, attempts, spent, last) from (last or error)
@@ -220,9 +228,9 @@ class GatewayRetries:
         """Draws each wait from all of its window: callers that failed together do not come back together."""
         return wait_random_exponential(multiplier=self.base, exp_base=self.factor, max=self.cap)
 
-    def retrying(self) -> AsyncRetrying:
-        """Asks again after Unanswered, and raises the last one; one call at a time, so copy it for each."""
-        out_of_time = stop_before_delay(self.total)
+    def retrying(self, *, spent: float) -> AsyncRetrying:
+        """Asks again after Unanswered, and raises the last one; for one call, of which so much is `spent`."""
+        out_of_time = stop_before_delay(self.total - spent)
         return AsyncRetrying(
             retry=retry_if_exception_type(Unanswered),
             wait=self.waits,
