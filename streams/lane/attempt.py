@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Coroutine, Generator
 from functools import partial
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -32,13 +32,13 @@ from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival, Counters
 from streams.staging.payloads import NeedsUpload, Payloads
 
-log = structlog.get_logger(__name__)
+log: Final = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 #: The log names a turn that takes longer, in seconds. A worker is given up after some seconds of silence.
-HELD = 0.5
+HELD: Final = 0.5
 #: How long the log says nothing more of a handler that it has named, in seconds.
-QUIET = 10.0
+QUIET: Final = 10.0
 
 
 class Attempts:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
+from typing import Final
 
 from streams.errors import PermanentError, UnknownSchema
 from streams.lane.attempt import Attempts
@@ -22,9 +23,9 @@ from streams.staging.payloads import decoded
 from streams.tracing.span import Span
 
 #: Messages that are handled with one that was read, at most: all of them are one turn, and one transaction.
-MOST = 32
+MOST: Final = 32
 #: And for how long, in seconds: the rest is read back, so that others have their turn.
-TURN = 0.05
+TURN: Final = 0.05
 
 
 class LoopedRecord:

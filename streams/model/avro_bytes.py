@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from streams.records.writing import unsigned_varint
 
-_DOUBLE = Struct("<d")
-_INT, _LONG = 1 << 31, 1 << 63
+_DOUBLE: Final = Struct("<d")
+_INT: Final = 1 << 31
+_LONG: Final = 1 << 63
 #: What values raise that are not of their schema, and bytes that are not whole.
-_DOUBTS = (ArithmeticError, LookupError, TypeError, ValueError)
+_DOUBTS: Final[tuple[type[Exception], ...]] = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 def _zigzag(number: int) -> bytes:
@@ -24,7 +25,7 @@ def _zigzag(number: int) -> bytes:
 
 
 #: Those of small numbers, such as lengths.
-_SMALL = [_zigzag(number) for number in range(4096)]
+_SMALL: Final = [_zigzag(number) for number in range(4096)]
 
 
 def _number(number: int) -> bytes:
@@ -248,8 +249,8 @@ class _Record(_Part):
         return found
 
 
-_STRING = _String()
-_SCALARS: Mapping[str, _Part] = {
+_STRING: Final = _String()
+_SCALARS: Final[Mapping[str, _Part]] = {
     "boolean": _Boolean(),
     "int": _Number(_INT),
     "long": _Number(_LONG),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import uuid_utils
 
@@ -13,47 +12,48 @@ from streams.errors import HeaderTooLong, MissingHeader, PermanentError, Unreada
 from streams.ports import Damaged, Headers, Record
 from streams.records.writing import header_bytes, sized
 
-ID = "ce_id"
-TYPE = "ce_type"
-SOURCE = "ce_source"
-SUBJECT = "ce_subject"
-TIME = "ce_time"
-CORRELATION = "ce_correlationid"
-CAUSATION = "ce_causationid"
-SPEC_VERSION = "ce_specversion"
-TRACEPARENT = "traceparent"
-TRACESTATE = "tracestate"
-FINGERPRINT = "schema-fingerprint"
-EXPIRY = "ce_expirytime"
-WITHIN = "ce_within"
-TIMER_DUE = "timer-due"
+ID: Final = "ce_id"
+TYPE: Final = "ce_type"
+SOURCE: Final = "ce_source"
+SUBJECT: Final = "ce_subject"
+TIME: Final = "ce_time"
+CORRELATION: Final = "ce_correlationid"
+CAUSATION: Final = "ce_causationid"
+SPEC_VERSION: Final = "ce_specversion"
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
+FINGERPRINT: Final = "schema-fingerprint"
+EXPIRY: Final = "ce_expirytime"
+WITHIN: Final = "ce_within"
+TIMER_DUE: Final = "timer-due"
 #: The last header of a message that its lane has handled in the transaction that wrote it: the application.
-LOOPBACK = "loopback"
+LOOPBACK: Final = "loopback"
 
 #: The first and the last time that has an RFC 3339 form, in epoch seconds.
-_FIRST, _LAST = -62_135_596_800.0, 253_402_300_799.0
+_FIRST: Final = -62_135_596_800.0
+_LAST: Final = 253_402_300_799.0
 
 #: So many bytes may an id have, a source and a correlation id. Each message that is handled leaves its id in
 #: the inbox, and gives it and its correlation id to what it causes.
-MAX_ID_BYTES = 1024
-_BOUNDED = (ID, SOURCE, CORRELATION)
+MAX_ID_BYTES: Final = 1024
+_BOUNDED: Final[tuple[str, ...]] = (ID, SOURCE, CORRELATION)
 #: Bytes that a record takes beside key, value and headers, with its share of the batch's frame; generous.
-RECORD_OVERHEAD = 512
+RECORD_OVERHEAD: Final = 512
 #: A longer traceparent is none, and is not passed on (W3C: 55 bytes, later versions may have more).
-_MAX_TRACEPARENT = 256
+_MAX_TRACEPARENT: Final = 256
 #: Longer notes of vendors about a trace are not passed on (W3C: so many are to be).
-_MAX_TRACESTATE = 512
+_MAX_TRACESTATE: Final = 512
 #: A longer time is none: handlers keep it in their rows (RFC 3339: 20 to 35 bytes).
-_MAX_TIME = 64
+_MAX_TIME: Final = 64
 
-_SPEC = (SPEC_VERSION, b"1.0")
+_SPEC: Final = (SPEC_VERSION, b"1.0")
 #: The same and the name behind it, as records have them; and other names.
-_PACKED_SPEC = header_bytes(*_SPEC) + sized(CORRELATION.encode())
-_PACKED_CAUSATION, _PACKED_STATE, _PACKED_TRACE = (
-    sized(name.encode()) for name in (CAUSATION, TRACESTATE, TRACEPARENT)
-)
+_PACKED_SPEC: Final = header_bytes(*_SPEC) + sized(CORRELATION.encode())
+_PACKED_CAUSATION: Final = sized(CAUSATION.encode())
+_PACKED_STATE: Final = sized(TRACESTATE.encode())
+_PACKED_TRACE: Final = sized(TRACEPARENT.encode())
 #: What a batch takes before its records, in bytes.
-_BATCH = 61
+_BATCH: Final = 61
 
 
 class Envelope:
@@ -68,19 +68,19 @@ class Envelope:
 
     def __init__(self, record: Record) -> None:
         """Raises MissingHeader when the record has no id, Unreadable when it is none."""
-        headers = dict(record.headers)
+        headers: dict[str, bytes] = dict(record.headers)
         id_bytes = headers.get(ID)
         if not id_bytes:
             raise _no_id(record)
         self.record = record
-        self.headers: Mapping[str, bytes] = headers
+        self.headers = headers
         self.id_bytes = id_bytes
 
     def require_bounded(self) -> None:
         """Raises HeaderTooLong for an id, a source or a correlation id that is."""
-        get = self.headers.get
+        headers = self.headers
         for name in _BOUNDED:
-            data = get(name)
+            data = headers.get(name)
             if data is not None and len(data) > MAX_ID_BYTES:
                 raise HeaderTooLong(
                     f"its header {name} has {len(data)} bytes, {MAX_ID_BYTES} is the most: send a shorter one"
@@ -150,14 +150,14 @@ class Envelope:
         """The headers that every message sent in answer to this one shares. `traceparent` is that of the span
         which sends it; None: it is passed on as it came, so that a caller's trace is not cut.
         """
-        get = self.headers.get
-        trace = get(TRACEPARENT) if traceparent is None else traceparent
+        headers = self.headers
+        trace = headers.get(TRACEPARENT) if traceparent is None else traceparent
         if trace is not None and len(trace) > _MAX_TRACEPARENT:
             trace = None
-        state = None if trace is None else get(TRACESTATE)
+        state = None if trace is None else headers.get(TRACESTATE)
         if state is not None and len(state) > _MAX_TRACESTATE:
             state = None
-        return Caused(get(CORRELATION) or self.id_bytes, self.id_bytes, trace, state)
+        return Caused(headers.get(CORRELATION) or self.id_bytes, self.id_bytes, trace, state)
 
 
 class Caused:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import unpack
+from typing import Final
 
 from streams.errors import SettingsError
 
-_MASK = 0xFFFFFFFF
+_MASK: Final = 0xFFFFFFFF
 #: Longer keys, in bytes, are not cached: all that the cache may hold are 40 MB of keys.
-_LONG = 256
+_LONG: Final = 256
 
 #: Built-in tables beside the application's own; their changelogs are named alike.
-INBOX = "inbox"  # ids of what has been handled; the local copy is cut into time buckets
-LANE = "lane"  # source positions and topics, timers, messages that wait, and handlers that are paused
-DEAD_LETTERS = "dead_letters"  # what was given up, for an operator to put right
-CLAIMS = "claims"  # objects that messages refer to; only where there are claim checks
-BUILT_IN = (INBOX, LANE, DEAD_LETTERS)
+INBOX: Final = "inbox"  # ids of what has been handled; the local copy is cut into time buckets
+LANE: Final = "lane"  # source positions and topics, timers, messages that wait, and handlers that are paused
+DEAD_LETTERS: Final = "dead_letters"  # what was given up, for an operator to put right
+CLAIMS: Final = "claims"  # objects that messages refer to; only where there are claim checks
+BUILT_IN: Final[tuple[str, ...]] = (INBOX, LANE, DEAD_LETTERS)
 
 
 def murmur2(data: bytes) -> int:
@@ -44,7 +45,7 @@ def _computed(key: bytes, partitions: int) -> int:
 
 
 #: The hash is slow in Python: some 10 us for a key of 100 bytes.
-_cached = lru_cache(maxsize=1 << 17)(_computed)
+_cached: Final = lru_cache(maxsize=1 << 15)(_computed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 #: The most bytes that a key may have, because its length is kept in two.
-MAX_KEY_BYTES = 0xFFFF
+MAX_KEY_BYTES: Final = 0xFFFF
 
 
 def row_key(key: bytes, subkey: bytes = b"") -> bytes:

@@ -7,7 +7,7 @@ most of what a transaction holds, and no longer in the processor's caches when i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from streams.ports import Outgoing
 from streams.records.batches import read_headers
@@ -24,7 +24,7 @@ def unsigned_varint(number: int) -> bytes:
     return bytes(written)
 
 
-_SMALL = [unsigned_varint(2 * number) for number in range(4096)]
+_SMALL: Final = [unsigned_varint(2 * number) for number in range(4096)]
 
 
 def _varint(number: int) -> bytes:

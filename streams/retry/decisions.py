@@ -9,7 +9,7 @@ seconds.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -42,12 +42,12 @@ from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival
 from streams.staging.keys import name_in
 
-log = structlog.get_logger(__name__)
+log: Final = structlog.get_logger(__name__)
 
 #: An ordering key longer than this is hashed: it is part of the keys of rows.
-MAX_ORDER_BYTES = 64
+MAX_ORDER_BYTES: Final = 64
 #: Pause before a message is tried again that needs another version of the application, in seconds.
-NOT_YET_PAUSE = 30.0
+NOT_YET_PAUSE: Final = 30.0
 
 
 class Wait(NamedTuple):
@@ -70,7 +70,7 @@ class ProbeFailed(NamedTuple):
 
 
 #: Names of decisions in logs and metrics; others have those of their classes.
-_NAMES: dict[type, str] = {WaitForVersion: "NotYet", ProbeFailed: "probe failed"}
+_NAMES: Final[dict[type, str]] = {WaitForVersion: "NotYet", ProbeFailed: "probe failed"}
 
 # -- before an attempt ----------------------------------------------------------------------------------
 

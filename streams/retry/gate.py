@@ -5,7 +5,7 @@ operator has it paused.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -18,10 +18,10 @@ from streams.staging.arrival import Arrival
 from streams.staging.entry import Entry
 from streams.staging.measures import HandlerMeasures
 
-log = structlog.get_logger(__name__)
+log: Final = structlog.get_logger(__name__)
 
 #: Failed attempts that are remembered.
-MOST_FAILURES = 10
+MOST_FAILURES: Final = 10
 
 
 class Failure(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import closing
 from heapq import merge
 from itertools import islice
+from typing import Final
 
 from streams.errors import RowUnreadable
 from streams.model.layout import LANE
@@ -37,10 +38,10 @@ from streams.staging.keys import (
 )
 
 #: Later than anything is due, in epoch seconds.
-END_OF_TIME = 1e15
+END_OF_TIME: Final = 1e15
 #: Entries of partitions in which a handler is paused that one look passes: a lane in which it is paused in
 #: some partitions only is not to stand still for them.
-MOST_PASSED = 5_000
+MOST_PASSED: Final = 5_000
 
 
 class Queues:

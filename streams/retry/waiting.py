@@ -6,6 +6,7 @@ Times are epoch seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import structlog
 
@@ -35,10 +36,10 @@ from streams.staging.inbox import inbox_entry
 from streams.staging.keys import name_in
 from streams.staging.outcomes import Outcomes
 
-log = structlog.get_logger(__name__)
+log: Final = structlog.get_logger(__name__)
 
 #: Unknown schemas that the log names, each once: anybody can make up fingerprints.
-MOST_LOGGED = 100
+MOST_LOGGED: Final = 100
 
 
 class Waiting:

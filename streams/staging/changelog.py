@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from streams.model.layout import INBOX, Layout
 from streams.ports import TP, Headers, Outgoing, Write
@@ -12,10 +13,12 @@ from streams.staging.changes import IDS_BYTES, Change, Pair, Writes, pack_ids
 from streams.staging.entry import Entry
 from streams.staging.keys import PARTITION
 
-NO_HEADERS: list[tuple[str, bytes]] = []
+NO_HEADERS: Final[list[tuple[str, bytes]]] = []
 
-#: See `changes._write`.
-_outgoing: Callable[[tuple[bytes | None, bytes | None, Headers]], Outgoing] = partial(tuple.__new__, Outgoing)
+#: As `changes._write`: made for each change, and for each message.
+new_outgoing: Final[Callable[[tuple[bytes | None, bytes | None, Headers]], Outgoing]] = partial(
+    tuple.__new__, Outgoing
+)
 
 
 @dataclass(slots=True)
@@ -82,7 +85,7 @@ class Changelogs:
             queue = queues.get(local[:PARTITION])
             if queue is None:
                 queue = queues[local[:PARTITION]] = records[self._partition(table, local[:PARTITION])] = []
-            queue.append(_outgoing((change.key, change.value, NO_HEADERS)))
+            queue.append(new_outgoing((change.key, change.value, NO_HEADERS)))
 
     def add_ids(self, ids: Mapping[bytes, list[Pair]], records: dict[TP, list[Outgoing]]) -> None:
         """Add those of entries of the inbox, by the prefix of their partition."""

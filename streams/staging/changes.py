@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -33,18 +33,18 @@ from streams.staging.keys import (
 Pair = tuple[bytes, bytes]
 
 #: A local index of dead letters by their age.
-DEAD_LETTERS_BY_AGE = "_dead_letters_by_age"
+DEAD_LETTERS_BY_AGE: Final = "_dead_letters_by_age"
 #: Local tables that the LANE changelog spreads into.
-POSITIONS = "_positions"
-TIMERS = "_timers"
-TIMERS_BY_DUE = "_timers_by_due"
-QUEUES = "_queues"
-QUEUES_BY_DUE = "_queues_by_due"
-MESSAGES = "_waiting"
-HANDLERS = "_handlers"
-IDENTITIES = "_identities"
-OWN_PRODUCERS = "_producers"
-_TABLES = {
+POSITIONS: Final = "_positions"
+TIMERS: Final = "_timers"
+TIMERS_BY_DUE: Final = "_timers_by_due"
+QUEUES: Final = "_queues"
+QUEUES_BY_DUE: Final = "_queues_by_due"
+MESSAGES: Final = "_waiting"
+HANDLERS: Final = "_handlers"
+IDENTITIES: Final = "_identities"
+OWN_PRODUCERS: Final = "_producers"
+_TABLES: Final = {
     POSITION: POSITIONS,
     TIMER: TIMERS,
     QUEUE: QUEUES,
@@ -54,20 +54,20 @@ _TABLES = {
     PRODUCERS: OWN_PRODUCERS,
 }
 #: A local note that no changelog has: of which topics the store is a copy.
-COPY_OF = "_copy_of"
+COPY_OF: Final = "_copy_of"
 #: Rows that have changed since they were indexed: their tables' names, a zero byte, their local keys; and the
 #: index itself, which whoever shows them makes of that (docs/adr/0039).
-CHANGED = "_changed"
-STATUS_OF = "_status_of"
-BY_STATUS = "_by_status"
+CHANGED: Final = "_changed"
+STATUS_OF: Final = "_status_of"
+BY_STATUS: Final = "_by_status"
 
 #: A NamedTuple's constructor is a Python function; this one is not, and there is a write for each change.
-_write: Callable[[tuple[str, bytes, bytes | None]], Write] = partial(tuple.__new__, Write)
+_write: Final[Callable[[tuple[str, bytes, bytes | None]], Write]] = partial(tuple.__new__, Write)
 
 #: Bytes of ids in one record of the inbox's changelog, about.
-IDS_BYTES = 64 << 10
-_encode_ids = msgspec.msgpack.Encoder().encode
-_decode_ids = msgspec.msgpack.Decoder(list[Pair]).decode
+IDS_BYTES: Final = 64 << 10
+_encode_ids: Final = msgspec.msgpack.Encoder().encode
+_decode_ids: Final = msgspec.msgpack.Decoder(list[Pair]).decode
 
 
 class Change:

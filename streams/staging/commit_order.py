@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from streams.model.layout import LANE, Layout
 from streams.ports import TP, Batch
@@ -18,9 +19,9 @@ from streams.staging.keys import POSITION, position_name, prefix_of
 from streams.staging.position import Ahead, Range, encode_position
 
 #: Ranges that are kept above a position at most, and keys that others pass by.
-MOST_RANGES = 256
-MOST_KEYS = 4_096
-NOTHING_AHEAD: Mapping[TP, Collection[Range]] = {}
+MOST_RANGES: Final = 256
+MOST_KEYS: Final = 4_096
+NOTHING_AHEAD: Final[Mapping[TP, Collection[Range]]] = {}
 
 
 class _Look:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from streams.ports import TP, Outgoing, Record
 from streams.records.writing import PackedHeaders
@@ -12,7 +12,9 @@ from streams.staging.loops import Sent
 
 #: Bytes of Python's objects beside those of the data in them, about: of an entry, of a change in it, and of
 #: what it sends. A worker's resident memory by its backlog says so (docs/adr/0008-bounded-memory.md).
-ENTRY_BYTES, CHANGE_BYTES, SEND_BYTES = 400, 350, 900
+ENTRY_BYTES: Final = 400
+CHANGE_BYTES: Final = 350
+SEND_BYTES: Final = 900
 
 
 def size_of(record: Record) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Final
 
 from streams.errors import SettingsError
 from streams.ports import Store
@@ -17,8 +18,8 @@ from streams.staging.keys import time_key
 from streams.units import DAY
 
 #: Buckets are this much shorter than the retention: an id is kept at least its retention, at most 1.5 times.
-BUCKETS = 2
-_BUCKETS = "_inbox-"
+BUCKETS: Final = 2
+_BUCKETS: Final = "_inbox-"
 
 
 def check_retention(*, inbox: float, dead_letters: float, longest_retry: float) -> None:

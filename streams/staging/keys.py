@@ -13,22 +13,26 @@ Times are epoch milliseconds, numbers big-endian, so that bytes sort as they do.
 
 from __future__ import annotations
 
+from typing import Final
+
 from streams.ports import TP
 
 #: Kinds of lane keys.
-POSITION = b"p"
-TIMER = b"t"
-QUEUE = b"q"
-WAITING = b"w"
-HANDLER = b"h"
-IDENTITY = b"i"
-PRODUCERS = b"o"
+POSITION: Final = b"p"
+TIMER: Final = b"t"
+QUEUE: Final = b"q"
+WAITING: Final = b"w"
+HANDLER: Final = b"h"
+IDENTITY: Final = b"i"
+PRODUCERS: Final = b"o"
 
 #: Bytes of a partition, of a time, and of a place.
-PARTITION, TIME, PLACE = 2, 8, 16
+PARTITION: Final = 2
+TIME: Final = 8
+PLACE: Final = 16
 
 #: Those of the first partitions, made once: each message needs one.
-_PREFIXES = [number.to_bytes(PARTITION, "big") for number in range(1024)]
+_PREFIXES: Final = [number.to_bytes(PARTITION, "big") for number in range(1024)]
 
 
 def prefix_of(partition: int) -> bytes:

@@ -5,14 +5,14 @@ there is none of their key and topic that it has still to handle (docs/adr/0046-
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
 from streams.model.envelope import LOOPBACK
 from streams.ports import TP, OwnRecord, Record
 
-log = structlog.get_logger(__name__)
+log: Final = structlog.get_logger(__name__)
 
 
 class Sent(NamedTuple):

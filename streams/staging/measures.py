@@ -5,9 +5,23 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 #: Seconds: a row and an event take a tenth of a millisecond, a call to the outside up to its patience.
-DURATIONS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0)
+DURATIONS: Final[tuple[float, ...]] = (
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.05,
+    0.25,
+    1.0,
+    5.0,
+    30.0,
+)
 
 
 class Distribution:

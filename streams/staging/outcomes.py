@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -31,6 +31,7 @@ from streams.ports import TP, Outgoing
 from streams.records.writing import PackedHeaders, header_bytes, sized
 from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival
+from streams.staging.changelog import new_outgoing
 from streams.staging.changes import Change, Pair
 from streams.staging.entry import Entry
 from streams.staging.inbox import inbox_entry
@@ -38,12 +39,14 @@ from streams.staging.loops import Loops, Sent
 from streams.staging.payloads import NeedsUpload, Prepared, Upload, Uploads, reference
 from streams.staging.timers import remove_timer, set_timer, timer_name
 
-log = structlog.get_logger(__name__)
+log: Final = structlog.get_logger(__name__)
 
 #: Names of headers as they are written.
-_ID, _SUBJECT, _TIME = (sized(name.encode()) for name in (ID, SUBJECT, TIME))
+_ID: Final = sized(ID.encode())
+_SUBJECT: Final = sized(SUBJECT.encode())
+_TIME: Final = sized(TIME.encode())
 #: What a text that is no Unicode, or a time that is none, leads to.
-_NOT_DATA = (ArithmeticError, ValueError, OSError)
+_NOT_DATA: Final[tuple[type[Exception], ...]] = (ArithmeticError, ValueError, OSError)
 
 
 class Outcomes:
@@ -231,7 +234,7 @@ class Outcomes:
             headers = PackedHeaders(3 + len(bound.headers) + caused.number + len(more), parts)
         # Summed up exactly only when it could matter. Of the headers, what came from outside can be large.
         size = 2 * len(key) + len(value)  # the key is a header, too
-        outgoing = Outgoing(key, value, headers)
+        outgoing = new_outgoing((key, value, headers))
         if size + caused.size > self._small or bound.binary:
             outgoing, uploads = self._fitted(handler, bound, message, outgoing, uploads, max(now, needed))
         if bound.logged:

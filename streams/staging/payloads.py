@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import DATAREF, PREFIX, BadReference, Claim, claim_in
@@ -40,7 +40,7 @@ class Upload(NamedTuple):
 
 
 #: For messages without a payload of their own.
-NO_ROOM_NEEDED = nullcontext()
+NO_ROOM_NEEDED: Final = nullcontext()
 #: What is to be written before an outcome is staged, so far; None where nothing can be.
 Uploads = tuple[Upload, ...] | None
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from streams.ports import TP, OwnRecord, Record
 from streams.records.batches import MAX_HEADERS, Plain
@@ -14,8 +14,8 @@ from streams.records.batches import MAX_HEADERS, Plain
 Fields = tuple[Any, ...]
 #: A NamedTuple's constructor is a Python function; these are not. Nor are they aiokafka's `ConsumerRecord`,
 #: which takes more time, and twice the memory.
-_own: Callable[[Fields], Record] = partial(tuple.__new__, OwnRecord)
-_plain: Callable[[Fields], Record] = partial(tuple.__new__, Plain)
+_own: Final[Callable[[Fields], Record]] = partial(tuple.__new__, OwnRecord)
+_plain: Final[Callable[[Fields], Record]] = partial(tuple.__new__, Plain)
 
 
 class SoundRecords:
