@@ -108,9 +108,12 @@ class _Number(_Part):
 
 class _Double(_Part):
     def write(self, value: object, out: list[bytes]) -> None:
-        if type(value) is not float:
+        if type(value) is float:
+            out.append(_DOUBLE.pack(value))
+        elif type(value) is int and value == float(value):  # such as a number of seconds
+            out.append(_DOUBLE.pack(float(value)))
+        else:
             raise TypeError(value)
-        out.append(_DOUBLE.pack(value))
 
     def read(self, source: _Source) -> object:
         return _DOUBLE.unpack(source.take(8))[0]
