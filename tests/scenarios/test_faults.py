@@ -1,6 +1,7 @@
 """Two workers and what can happen to them in the middle of the load."""
 
 import signal
+import time
 
 import pytest
 
@@ -20,18 +21,6 @@ def two_workers(world: World) -> tuple[Worker, Worker]:
     return pair
 
 
-def load(world: World, run: str) -> list[str]:
-    """Place orders and return while most of them are still under way."""
-    before = world.confirmed()
-    ids = world.place(run, ORDERS)
-    eventually(lambda: world.confirmed() > before, "the first orders confirmed")
-    return ids
-
-
-def assert_in_mid_load(world: World, ids: list[str]) -> None:
-    assert world.settled(ids) < len(ids), "the fault came too late to prove anything"
-
-
 @pytest.mark.parametrize(
     "after",
     [
@@ -42,15 +31,16 @@ def assert_in_mid_load(world: World, ids: list[str]) -> None:
 )
 def test_a_worker_killed_in_mid_load_changes_no_outcome(world: World, after: str) -> None:
     survivor, victim = two_workers(world)
-    ids = load(world, f"killed-{after.replace(' ', '-')}")
+    ids = world.load(f"killed-{after.replace(' ', '-')}", ORDERS)
+    killed = time.time()
     victim.signal(signal.SIGKILL)
-    assert_in_mid_load(world, ids)
     if after == "empty directory":
         world.wipe_stores_of_ended(survivor)
     if after != "not at all":
         heir = world.start_worker()
         world.until_shared([survivor, heir])
     world.until_settled(ids)
+    assert world.settled_since(ids, killed), "the fault came too late to prove anything"
     if after == "not at all":
         assert survivor.lanes() == set(range(LANES))
     if after == "empty directory":

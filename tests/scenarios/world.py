@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -221,6 +221,13 @@ class World:
         self.send([message for message in messages for _ in range(copies)])
         return [message.key for message, _ in messages]
 
+    def load(self, run: str, count: int) -> list[str]:
+        """Place orders while workers are at it; returns at once when the last one is placed."""
+        before = self.confirmed()
+        first = self.place(f"{run}-first", 100)
+        eventually(lambda: self.confirmed() > before, "the first orders confirmed")
+        return [*first, *self.place(run, count)]
+
     def send(
         self, messages: Iterable[tuple[Message, str]], *, spoil: Callable[[bytes], bytes] = bytes
     ) -> None:
@@ -267,6 +274,11 @@ class World:
         """How many of these orders have come to an end."""
         outcomes = self.outcomes()
         return sum(order_id in outcomes for order_id in ids)
+
+    def settled_since(self, ids: Collection[str], moment: float) -> int:
+        """How many of these orders came to an end after a moment, in epoch seconds."""
+        ends = self.read(OrderConfirmed.TOPIC, OrderCancelled.TOPIC)
+        return sum(end.timestamp > moment * 1000 and end.key.decode() in ids for end in ends)
 
     def until_settled(self, ids: Sequence[str], count: int | None = None) -> None:
         """Wait until all, or `count`, of these orders have come to an end."""
