@@ -113,6 +113,7 @@ class HttpGateway:
         """Ask until there is an answer, or no time for another attempt."""
         started = time.monotonic()
         attempts = 0
+        first: Unanswered | None = None
         last: Unanswered | None = None
 
         async def attempt() -> T:
@@ -125,17 +126,19 @@ class HttpGateway:
                 raise
 
         async def further() -> T:
-            if last is not None and retrying.statistics["attempt_number"] == 1:
-                raise last  # the first attempt is made
+            nonlocal first
+            if first is not None:
+                error, first = first, None
+                raise error
             return await attempt()
 
         try:
             async with asyncio.timeout(self._retries.total):
                 try:
-                    return await attempt()  # alone: tenacity takes nearly as long as an attempt
-                except Unanswered:
-                    retrying = self._retries.retrying(spent=time.monotonic() - started)
-                return await retrying(further)
+                    return await attempt()  # most calls need no second one, for which tenacity is there
+                except Unanswered as error:
+                    first = error
+                return await self._retries.retrying(spent=time.monotonic() - started)(further)
         except (Unanswered, TimeoutError) as error:
             spent = time.monotonic() - started
             raise GatewayUnavailable(operation, attempts, spent, last) from (last or error)
@@ -229,7 +232,9 @@ class GatewayRetries:
         return wait_random_exponential(multiplier=self.base, exp_base=self.factor, max=self.cap)
 
     def retrying(self, *, spent: float) -> AsyncRetrying:
-        """Asks again after Unanswered, and raises the last one; for one call, of which so much is `spent`."""
+        """Asks again after Unanswered, and raises the last one. It serves one call, which has taken `spent`
+        seconds of `total`.
+        """
         out_of_time = stop_before_delay(self.total - spent)
         return AsyncRetrying(
             retry=retry_if_exception_type(Unanswered),

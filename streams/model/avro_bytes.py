@@ -16,6 +16,8 @@ from streams.records.writing import unsigned_varint
 _DOUBLE: Final = Struct("<d")
 _INT: Final = 1 << 31
 _LONG: Final = 1 << 63
+#: Up to here each whole number is a double.
+_EXACT: Final = 1 << 53
 #: What values raise that are not of their schema, and bytes that are not whole.
 _DOUBTS: Final[tuple[type[Exception], ...]] = (ArithmeticError, LookupError, TypeError, ValueError)
 
@@ -110,7 +112,7 @@ class _Double(_Part):
     def write(self, value: object, out: list[bytes]) -> None:
         if type(value) is float:
             out.append(_DOUBLE.pack(value))
-        elif type(value) is int and value == float(value):  # such as a number of seconds
+        elif type(value) is int and -_EXACT <= value <= _EXACT:  # such as a number of seconds
             out.append(_DOUBLE.pack(float(value)))
         else:
             raise TypeError(value)

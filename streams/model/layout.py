@@ -10,7 +10,7 @@ from typing import Final
 from streams.errors import SettingsError
 
 _MASK: Final = 0xFFFFFFFF
-#: Longer keys, in bytes, are not cached: all that the cache may hold are 40 MB of keys.
+#: Longer keys, in bytes, are not cached: all that the cache may hold are 10 MB of keys.
 _LONG: Final = 256
 
 #: Built-in tables beside the application's own; their changelogs are named alike.

@@ -27,7 +27,6 @@ from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
-import streams.retry.decisions
 from examples.retries_and_dead_letter import LABELS, ParcelReady, ParcelService, wiring
 from streams.errors import NotYet, PermanentError, TransientError
 from streams.model.layout import retry_topic
@@ -202,8 +201,7 @@ async def test_a_breaker_of_one_handler_leaves_the_others_alone(fake: FakeWorld)
     assert await dead_letters(fake, work.source) == []
 
 
-async def test_waiting_for_a_version_takes_no_tries(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams.retry.decisions, "NOT_YET_PAUSE", 0.3)
+async def test_waiting_for_a_version_takes_no_tries(fake: FakeWorld) -> None:
     work = await retrying_counter(fake)
     errors = [*[NotYet] * QUICK.max_attempts, TransientError]
 

@@ -32,8 +32,8 @@ def two_workers(world: World) -> tuple[Worker, Worker]:
 def test_a_worker_killed_in_mid_load_changes_no_outcome(world: World, after: str) -> None:
     survivor, victim = two_workers(world)
     ids = world.load(f"killed-{after.replace(' ', '-')}", ORDERS)
-    killed = time.time()
     victim.signal(signal.SIGKILL)
+    killed = time.time()
     if after == "empty directory":
         world.wipe_stores_of_ended(survivor)
     if after != "not at all":

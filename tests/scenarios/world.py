@@ -222,7 +222,9 @@ class World:
         return [message.key for message, _ in messages]
 
     def load(self, run: str, count: int) -> list[str]:
-        """Place orders while workers are at it; returns at once when the last one is placed."""
+        """Place 100 orders, wait until one is confirmed, and place `count` more. Returns the ids of all as
+        soon as the last one is placed.
+        """
         before = self.confirmed()
         first = self.place(f"{run}-first", 100)
         eventually(lambda: self.confirmed() > before, "the first orders confirmed")
@@ -277,8 +279,9 @@ class World:
 
     def settled_since(self, ids: Collection[str], moment: float) -> int:
         """How many of these orders came to an end after a moment, in epoch seconds."""
+        keys = {order_id.encode() for order_id in ids}
         ends = self.read(OrderConfirmed.TOPIC, OrderCancelled.TOPIC)
-        return sum(end.timestamp > moment * 1000 and end.key.decode() in ids for end in ends)
+        return sum(end.timestamp > moment * 1000 and end.key in keys for end in ends)
 
     def until_settled(self, ids: Sequence[str], count: int | None = None) -> None:
         """Wait until all, or `count`, of these orders have come to an end."""

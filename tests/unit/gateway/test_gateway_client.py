@@ -11,6 +11,7 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.gateway import client
 from agents.gateway.cards import ACCEPTED
 from agents.gateway.client import GatewayRetries, HttpGateway
 from agents.gateway.errors import GatewayRefused, GatewayUnavailable
@@ -169,6 +170,15 @@ async def test_waiting_for_a_connection_is_no_attempt():
 async def test_it_gives_up_when_no_time_is_left():
     forever = {"total": 1e6, "base": 1e15, "cap": 1e15}  # a wait under 1e6 s is one in a billion
     async with answering((503, b"later"), **forever) as (gateway, seen):
+        with pytest.raises(GatewayUnavailable):
+            await charge(gateway)
+    assert len(seen) == 1
+
+
+async def test_the_first_attempt_takes_of_the_time_of_all(monkeypatch):
+    monkeypatch.setattr(random, "uniform", lambda low, high: high)
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=iter([0.0, BOUND, BOUND]).__next__))
+    async with answering((503, b"later")) as (gateway, seen):
         with pytest.raises(GatewayUnavailable):
             await charge(gateway)
     assert len(seen) == 1

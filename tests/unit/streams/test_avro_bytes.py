@@ -32,7 +32,8 @@ SCHEMA = fastavro.parse_schema(
 )
 VALUES = st.fixed_dictionaries({name: values for name, (_, values) in FIELDS.items()})
 ODD: list[Any] = [
-    None, True, 7, 1 << 31, 1 << 63, 1.5, "C", "\ud800", b"x", (), ("long", 1), [1], [None], {"y": 1},
+    None, True, 7, 1 << 31, (1 << 53) + 1, 1 << 63, 10**400, 1.5, "C", "\ud800",
+    b"x", (), ("long", 1), [1], [None], {"y": 1},
 ]  # fmt: skip
 CODEC: Any = plain_avro(SCHEMA)
 
@@ -54,7 +55,7 @@ def test_a_value_has_the_bytes_that_fastavro_writes(value: Any) -> None:
 def test_an_odd_value_is_left_to_fastavro(value: Any, name: str, odd: Any) -> None:
     if (data := CODEC.write({**value, name: odd})) is not None:
         assert data == by_fastavro({**value, name: odd})
-        assert type(CODEC.read(data)[name]) in (type(odd), list, float)
+        assert type(CODEC.read(data)[name]) in ((float,) if name == "d" else (type(odd), list))
 
 
 @given(VALUES, st.data())
