@@ -1,37 +1,36 @@
+# ruff: noqa: D101, D102 - the classes have the names of types, and the methods of Part
 """Avro's bytes of plain values, for the schemas that messages and rows mostly have (docs/adr/0061).
 
-fastavro looks at a schema anew for each value. This goes over parts that are made once, and is compiled with
-the hot path. It is careful rather than complete: fastavro writes and reads whatever this does not know or
-doubts, so both give the same bytes and values.
+fastavro looks at a schema anew for each value. This goes over parts that are made once (`plain_avro.py`), and
+is compiled with the hot path. It writes Structs as they are, and reads what `msgspec.convert` makes Structs
+of. It is careful rather than complete: fastavro writes and reads whatever this does not know or doubts, so
+both give the same bytes and values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any, Final
 
-from streams.records.writing import unsigned_varint
+import msgspec
+
+from streams.records.writing import unsigned_varint, varint
 
 _DOUBLE: Final = Struct("<d")
-_INT: Final = 1 << 31
-_LONG: Final = 1 << 63
 #: Up to here each whole number is a double.
 _EXACT: Final = 1 << 53
-#: What values raise that are not of their schema, and bytes that are not whole.
-_DOUBTS: Final[tuple[type[Exception], ...]] = (ArithmeticError, LookupError, TypeError, ValueError)
-
-
-def _zigzag(number: int) -> bytes:
-    return unsigned_varint(number << 1 if number >= 0 else ((-number) << 1) - 1)
-
-
-#: Those of small numbers, such as lengths.
-_SMALL: Final = [_zigzag(number) for number in range(4096)]
+#: Up to here compiled code has whole numbers without objects.
+_SHORT: Final = (1 << 62) - 1
+_fields: Final[Callable[[Any], tuple[Any, ...]]] = msgspec.structs.astuple
+#: What values raise that are not of their class, and bytes that are not whole.
+_DOUBTS: Final[tuple[type[Exception], ...]] = (
+    ArithmeticError, AttributeError, LookupError, TypeError, ValueError,
+)  # fmt: skip
 
 
 def _number(number: int) -> bytes:
-    return _SMALL[number] if 0 <= number < 4096 else _zigzag(number)
+    return varint(number) if number >= 0 else unsigned_varint(((-number) << 1) - 1)
 
 
 class _Source:
@@ -67,7 +66,7 @@ class _Source:
         return found
 
 
-class _Part:
+class Part:
     """A type of a schema."""
 
     def write(self, value: object, out: list[bytes]) -> None:  # noqa: ARG002 - overridden
@@ -79,7 +78,7 @@ class _Part:
         raise TypeError(source)
 
 
-class _Boolean(_Part):
+class Boolean(Part):
     def write(self, value: object, out: list[bytes]) -> None:
         if type(value) is not bool:
             raise TypeError(value)
@@ -92,12 +91,21 @@ class _Boolean(_Part):
         return byte == 1
 
 
-class _Number(_Part):
-    def __init__(self, bound: int) -> None:
+class Number(Part):
+    """A whole number. Its class allows `least` to `most`; `bound` is that of its type, an exclusive one."""
+
+    def __init__(self, bound: int, least: int, most: int) -> None:
         self.bound = bound
+        self.least = max(least, -bound)
+        self.most = min(most, bound - 1)
+        # Most numbers are between these, and are compared without objects.
+        self.low = max(self.least, -_SHORT)
+        self.high = min(self.most, _SHORT)
 
     def write(self, value: object, out: list[bytes]) -> None:
-        if type(value) is not int or not -self.bound <= value < self.bound:
+        if type(value) is not int:
+            raise TypeError(value)
+        if not self.low <= value <= self.high and not self.least <= value <= self.most:
             raise ValueError(value)
         out.append(_number(value))
 
@@ -108,7 +116,7 @@ class _Number(_Part):
         return number
 
 
-class _Double(_Part):
+class Double(Part):
     def write(self, value: object, out: list[bytes]) -> None:
         if type(value) is float:
             out.append(_DOUBLE.pack(value))
@@ -121,36 +129,43 @@ class _Double(_Part):
         return _DOUBLE.unpack(source.take(8))[0]
 
 
-class _Bytes(_Part):
+class Bytes(Part):
     def write(self, value: object, out: list[bytes]) -> None:
         if type(value) is not bytes:
             raise TypeError(value)
-        out.append(_number(len(value)))
-        out.append(value)
+        out.append(varint(len(value)) + value)
 
     def read(self, source: _Source) -> object:
         return source.take(source.number())
 
 
-class _String(_Part):
+class String(Part):
+    """A text. Its class allows one of `shortest` to `longest` characters."""
+
+    def __init__(self, shortest: int, longest: int) -> None:
+        self.shortest = shortest
+        self.longest = longest
+
     def write(self, value: object, out: list[bytes]) -> None:
-        if type(value) is not str:
-            raise TypeError(value)
+        if type(value) is not str or not self.shortest <= len(value) <= self.longest:
+            raise ValueError(value)
         data = value.encode()
-        out.append(_number(len(data)))
-        out.append(data)
+        out.append(varint(len(data)) + data)
 
     def read(self, source: _Source) -> object:
         return source.take(source.number()).decode()
 
 
-class _Enum(_Part):
-    def __init__(self, symbols: list[str]) -> None:
+class Enum(Part):
+    """One of the symbols. `values` has what it is in its class, which is of `kind`, by symbol."""
+
+    def __init__(self, symbols: list[str], kind: type[Any], values: Mapping[str, object]) -> None:
         self.symbols = symbols
-        self.numbers = {symbol: _number(number) for number, symbol in enumerate(symbols)}
+        self.kind = kind
+        self.numbers = {values[each]: _number(n) for n, each in enumerate(symbols) if each in values}
 
     def write(self, value: object, out: list[bytes]) -> None:
-        if type(value) is not str:
+        if type(value) is not self.kind:
             raise TypeError(value)
         out.append(self.numbers[value])
 
@@ -161,10 +176,10 @@ class _Enum(_Part):
         return self.symbols[number]
 
 
-class _Optional(_Part):
+class Optional(Part):
     """A union of null and another type."""
 
-    def __init__(self, other: _Part, null: int) -> None:
+    def __init__(self, other: Part, null: int) -> None:
         self.other = other
         self.null = null
         self.none, self.some = _number(null), _number(1 - null)
@@ -172,8 +187,6 @@ class _Optional(_Part):
     def write(self, value: object, out: list[bytes]) -> None:
         if value is None:
             out.append(self.none)
-        elif type(value) is tuple:  # for fastavro it has the name of a type
-            raise TypeError(value)
         else:
             out.append(self.some)
             self.other.write(value, out)
@@ -187,8 +200,8 @@ class _Optional(_Part):
         return self.other.read(source)
 
 
-class _Array(_Part):
-    def __init__(self, items: _Part) -> None:
+class Array(Part):
+    def __init__(self, items: Part) -> None:
         self.items = items
 
     def write(self, value: object, out: list[bytes]) -> None:
@@ -197,7 +210,7 @@ class _Array(_Part):
         if type(value) is not list:
             raise TypeError(value)
         if value:
-            out.append(_number(len(value)))
+            out.append(varint(len(value)))
             for each in value:
                 self.items.write(each, out)
         out.append(b"\0")
@@ -212,17 +225,18 @@ class _Array(_Part):
         return found
 
 
-class _Map(_Part):
-    def __init__(self, values: _Part) -> None:
+class Map(Part):
+    def __init__(self, keys: Part, values: Part) -> None:
+        self.keys = keys
         self.values = values
 
     def write(self, value: object, out: list[bytes]) -> None:
         if type(value) is not dict:
             raise TypeError(value)
         if value:
-            out.append(_number(len(value)))
+            out.append(varint(len(value)))
             for key, each in value.items():
-                _STRING.write(key, out)
+                self.keys.write(key, out)
                 self.values.write(each, out)
         out.append(b"\0")
 
@@ -232,44 +246,39 @@ class _Map(_Part):
             if count < 0:
                 raise ValueError(count)
             for _ in range(count):
-                key = _STRING.read(source)
+                key = self.keys.read(source)
                 found[key] = self.values.read(source)
         return found
 
 
-class _Record(_Part):
-    def __init__(self, fields: list[tuple[str, _Part]]) -> None:
+class Record(Part):
+    """A Struct. `fields` are those of the schema: name, place in the class, type."""
+
+    def __init__(self, kind: type[Any], fields: list[tuple[str, int, Part]]) -> None:
+        self.kind = kind
         self.fields = fields
 
     def write(self, value: object, out: list[bytes]) -> None:
-        if type(value) is not dict:
+        if type(value) is not self.kind:
             raise TypeError(value)
-        for name, part in self.fields:
-            part.write(value[name], out)
+        values = _fields(value)
+        for _, index, part in self.fields:
+            part.write(values[index], out)
 
     def read(self, source: _Source) -> object:
         found: dict[str, object] = {}
-        for name, part in self.fields:
+        for name, _, part in self.fields:
             found[name] = part.read(source)
         return found
 
 
-_STRING: Final = _String()
-_SCALARS: Final[Mapping[str, _Part]] = {
-    "boolean": _Boolean(),
-    "int": _Number(_INT),
-    "long": _Number(_LONG),
-    "double": _Double(),
-    "bytes": _Bytes(),
-    "string": _STRING,
-}
-
-
 class PlainAvro:
-    """Values of one schema."""
+    """Values of one schema and class."""
 
-    def __init__(self, part: _Part) -> None:
+    def __init__(self, part: Part, *, sure: bool) -> None:
+        """`sure`: the parts check all that the class asks for, so what was written reads back as it was."""
         self._part = part
+        self.sure = sure
 
     def write(self, value: object) -> bytes | None:
         """The bytes of a value; None: fastavro is to write it, or to say why not."""
@@ -281,47 +290,12 @@ class PlainAvro:
         return b"".join(out)
 
     def read(self, data: bytes) -> Any:
-        """The value of these bytes, to their end; None: fastavro is to read them, or to say why not."""
+        """The value of these bytes, to their end, as `msgspec.convert` takes it; None: fastavro is to read
+        them, or to say why not.
+        """
         source = _Source(data)
         try:
             found = self._part.read(source)
         except _DOUBTS:
             return None
         return found if source.at == len(data) else None
-
-
-def plain_avro(schema: Any) -> PlainAvro | None:
-    """Return a reader and writer of a schema that fastavro has parsed; None: only fastavro can."""
-    try:
-        return PlainAvro(_part_of(schema, {}))
-    except NotImplementedError:
-        return None
-
-
-def _part_of(schema: Any, named: dict[str, _Part]) -> _Part:
-    if isinstance(schema, list):
-        others = [each for each in schema if each != "null"]
-        if len(schema) != 2 or len(others) != 1:
-            raise NotImplementedError(schema)
-        return _Optional(_part_of(others[0], named), schema.index("null"))
-    kind = schema["type"] if isinstance(schema, dict) else schema
-    if isinstance(kind, dict | list):
-        return _part_of(kind, named)
-    if kind in _SCALARS:
-        return _SCALARS[kind]
-    if not isinstance(schema, dict):
-        if schema not in named:  # null, or within its own type: compiled code has no bound for that
-            raise NotImplementedError(schema)
-        return named[schema]
-    if kind == "array":
-        return _Array(_part_of(schema["items"], named))
-    if kind == "map":
-        return _Map(_part_of(schema["values"], named))
-    if kind == "enum":
-        part: _Part = _Enum(list(schema["symbols"]))
-    elif kind == "record" and schema["fields"]:  # an array of empty ones has any length in a few bytes
-        part = _Record([(field["name"], _part_of(field["type"], named)) for field in schema["fields"]])
-    else:
-        raise NotImplementedError(schema)
-    named[schema["name"]] = part
-    return part

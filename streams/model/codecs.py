@@ -18,10 +18,10 @@ from fastavro.schema import fingerprint as schema_fingerprint
 from fastavro.schema import to_parsing_canonical_form
 
 from streams.errors import Undecodable, Unencodable, UnknownSchema, WiringError
-from streams.model.avro_bytes import PlainAvro, plain_avro
 from streams.model.avro_ranges import Ranges
 from streams.model.avro_types import derived_schema
 from streams.model.byte_kinds import JSON, look_of, says_its_kind
+from streams.model.plain_avro import plain_avro
 from streams.model.read_back import require_defaults, require_same, why_not
 from streams.model.schema_versions import schema_for
 
@@ -131,7 +131,8 @@ class AvroCodec(Generic[T]):
         self._ranges = Ranges(self._parsed)
         self._is_lossy = _may_lose(kind, schema)
         #: For values of our own schema; None where fastavro reads and writes them.
-        self._plain: PlainAvro | None = None if _LOSSY.search(schema) else plain_avro(self._parsed)
+        self._plain = None if _LOSSY.search(schema) else plain_avro(kind, self._parsed)
+        self._is_sure = self._plain is not None and self._plain.sure
         # fastavro keeps no state between calls: one parsed schema for each writer is all that is needed.
         self._writers: dict[bytes, tuple[Any, Ranges]] = {
             self.fingerprint: (None, self._ranges),
@@ -143,39 +144,47 @@ class AvroCodec(Generic[T]):
         is.
         """
         try:
-            plain = msgspec.to_builtins(value, builtin_types=_BYTES)
-            data = None if self._plain is None else self._plain.write(plain)
-            if data is None:
-                data = self._write(plain)
-            # What Avro itself keeps needs no reading, which takes ten times as long.
-            back = self.decode(data, None) if self._is_lossy else self._convert(plain)
-            if back != value:
-                require_same(value, back)
+            data = None if self._plain is None else self._plain.write(value)
+            if data is None or not self._is_sure:
+                data = self._written(value, data)
         except Exception as error:  # fastavro raises whatever a value leads it into
             why = why_not(value, error)
             raise Unencodable(f"{type(value).__name__} does not fit its schema: {why}") from error
         return data
 
+    def _written(self, value: T, data: bytes | None) -> bytes:
+        """The bytes of a value that may be none of the class, or lose what it is. `data`: they are known."""
+        plain = msgspec.to_builtins(value, builtin_types=_BYTES)
+        if data is None:
+            data = self._write(plain)
+        # What Avro itself keeps needs no reading, which takes ten times as long.
+        if self._is_lossy:
+            back = self.decode(data, None)
+        else:
+            back = msgspec.convert(plain, self._kind, builtin_types=_BYTES)
+        if back != value:
+            require_same(value, back)
+        return data
+
     def _write(self, plain: Any) -> bytes:
         out = BytesIO()
-        fastavro.schemaless_writer(out, self._parsed, plain)
+        # A tuple is an array here, not the name of a type with a value.
+        fastavro.schemaless_writer(out, self._parsed, plain, disable_tuple_notation=True)
         data = out.getvalue()
         if self._ranges.has_int:
             self._ranges.check(data)
         return data
 
-    def _convert(self, plain: Any) -> T:
-        return msgspec.convert(plain, self._kind, builtin_types=_BYTES)
-
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:
         """Without a fingerprint the bytes are taken to be of our own schema."""
-        writer, ranges = self._writer(fingerprint or self.fingerprint)
+        known = self._writers.get(fingerprint or self.fingerprint)
+        writer, ranges = known or self._writer(fingerprint or self.fingerprint)
         if writer is _JSON:
             return self._decode_json(data)
-        source = BytesIO(data)
         try:
             if writer is None and self._plain is not None and (plain := self._plain.read(data)) is not None:
                 return msgspec.convert(plain, self._kind)
+            source = BytesIO(data)
             if writer is None:
                 fields = fastavro.schemaless_reader(source, self._parsed, None)
             else:

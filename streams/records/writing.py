@@ -16,25 +16,25 @@ from streams.records.heads import HEADER
 
 def unsigned_varint(number: int) -> bytes:
     """A number of seven bits in a byte, the lowest first."""
-    written = bytearray()
+    written, bits = 0, 0
     while number >= 0x80:
-        written.append(number & 0x7F | 0x80)
+        written |= (number & 0x7F | 0x80) << bits
         number >>= 7
-    written.append(number)
-    return bytes(written)
+        bits += 8
+    return (written | number << bits).to_bytes(bits // 8 + 1, "little")
 
 
 _SMALL: Final = [unsigned_varint(2 * number) for number in range(4096)]
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """A zigzag number that is not negative."""
     return _SMALL[number] if number < 4096 else unsigned_varint(2 * number)
 
 
 def sized(data: bytes | None) -> bytes:
     """Bytes after their length; None has a length of -1."""
-    return b"\1" if data is None else _varint(len(data)) + data
+    return b"\1" if data is None else varint(len(data)) + data
 
 
 def header_bytes(name: str, value: bytes | None) -> bytes:
@@ -47,7 +47,7 @@ class PackedHeaders:
 
     def __init__(self, number: int, parts: Sequence[bytes]) -> None:
         """`parts` are one after the other those headers, of which there are so many."""
-        self.data = _varint(number) + b"".join(parts)
+        self.data = varint(number) + b"".join(parts)
 
     def __len__(self) -> int:
         return len(read_headers(self.data, 0, len(self.data)))
@@ -62,7 +62,7 @@ def headers_bytes(headers: Any) -> bytes:
         data: bytes = headers.data
         return data
     pairs: list[tuple[str, bytes | None]] = list(headers)
-    return _varint(len(pairs)) + b"".join([header_bytes(name, value) for name, value in pairs])
+    return varint(len(pairs)) + b"".join([header_bytes(name, value) for name, value in pairs])
 
 
 def write_records(records: Sequence[Outgoing], most: int) -> list[tuple[bytes, int]]:
@@ -73,14 +73,14 @@ def write_records(records: Sequence[Outgoing], most: int) -> list[tuple[bytes, i
     parts: list[bytes] = []
     size, count = HEADER.size, 0
     for key, value, headers in records:
-        number, body = _varint(count), sized(key) + sized(value) + headers_bytes(headers)
+        number, body = varint(count), sized(key) + sized(value) + headers_bytes(headers)
         # Before the number are attributes, and how much later it is than the first record: none.
-        length = _varint(2 + len(number) + len(body))
+        length = varint(2 + len(number) + len(body))
         added = len(length) + 2 + len(number) + len(body)
         if count and size + added > most:
             written.append((b"".join(parts), count))
             parts, size, count = [], HEADER.size, 0
-            number, length = b"\0", _varint(3 + len(body))
+            number, length = b"\0", varint(3 + len(body))
             added = len(length) + 3 + len(body)
         parts += (length, b"\0\0", number, body)
         size += added

@@ -58,6 +58,20 @@ def test_a_value_comes_back_from_avro_and_from_json(line: Line) -> None:
         assert decode_row(codec, encode_row(codec, line)) == line
 
 
+class Tagged(msgspec.Struct, frozen=True):
+    tags: tuple[str, ...] | None
+    weight: float = 0.5
+
+
+@pytest.mark.parametrize("number", ["double", "float"])
+@pytest.mark.parametrize("tags", [None, (), ("a", "b"), ("string", "a")])
+def test_a_tuple_may_be_missing(number: str, tags: tuple[str, ...] | None) -> None:
+    fields = [{"name": "tags", "type": ["null", {"type": "array", "items": "string"}]}]
+    fields += [{"name": "weight", "type": number}]
+    codec = AvroCodec(Tagged, json.dumps({"type": "record", "name": "Tagged", "fields": fields}), Schemas())
+    assert codec.decode(codec.encode(Tagged(tags)), None) == Tagged(tags)
+
+
 @given(st.binary(max_size=60), st.sampled_from([OURS, schema("sku")]))
 def test_any_bytes_are_a_value_or_undecodable(data: bytes, writer: str) -> None:
     schemas = Schemas()

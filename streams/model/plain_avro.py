@@ -1,0 +1,110 @@
+"""The parts of `avro_bytes.py` for a class and its schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import inspect
+
+from streams.model import avro_bytes as parts
+
+_BITS = {"int": 31, "long": 63}
+#: No text is longer.
+_ANY = 1 << 60
+
+
+def plain_avro(kind: type[Any], schema: Any) -> parts.PlainAvro | None:
+    """Return a reader and writer of a class's values by a schema that fastavro has parsed; None: only
+    fastavro can, or the class has other types than the schema.
+    """
+    made = _Parts()
+    try:
+        part = made.of(schema, inspect.type_info(kind))
+    except NotImplementedError:
+        return None
+    return parts.PlainAvro(part, sure=made.sure)
+
+
+class _Parts:
+    """Makes parts of types. `sure`: these check all that the class allows, as far as it was seen."""
+
+    def __init__(self) -> None:
+        self.sure = True
+        self._named: dict[str, Any] = {}
+
+    def of(self, schema: Any, info: inspect.Type) -> parts.Part:
+        """The part of a type. Raises NotImplementedError when there is none."""
+        while isinstance(info, inspect.Metadata):
+            info = info.type
+        if isinstance(schema, list):
+            return self._optional(schema, info)
+        kind = schema["type"] if isinstance(schema, dict) else schema
+        if isinstance(kind, dict | list):
+            return self.of(kind, info)
+        if not isinstance(schema, dict) and kind in self._named:
+            return self.of(self._named[kind], info)
+        match kind, info:
+            case "boolean", inspect.BoolType():
+                return parts.Boolean()
+            case "int" | "long", inspect.IntType():
+                return self._number(kind, info)
+            case "double", inspect.FloatType():
+                self._see(info, inspect.FloatType())
+                return parts.Double()
+            case "bytes", inspect.BytesType():
+                self._see(info, inspect.BytesType())
+                return parts.Bytes()
+            case "string", inspect.StrType(shortest, longest):
+                self._see(info, inspect.StrType(shortest, longest))
+                return parts.String(shortest or 0, _ANY if longest is None else longest)
+            case "array", inspect.ListType(of) | inspect.VarTupleType(of):
+                self._see(info, type(info)(of))
+                return parts.Array(self.of(schema["items"], of))
+            case "map", inspect.DictType(keys, values):
+                self._see(info, inspect.DictType(keys, values))
+                return parts.Map(self.of("string", keys), self.of(schema["values"], values))
+            case "enum", inspect.LiteralType() | inspect.EnumType():
+                return self._enum(schema, info)
+            case "record", inspect.StructType():
+                return self._record(schema, info)
+        raise NotImplementedError(kind)
+
+    def _see(self, info: inspect.Type, checked: inspect.Type) -> None:
+        """The class allows `info`; the part checks `checked`."""
+        self.sure = self.sure and info == checked
+
+    def _optional(self, schema: list[Any], info: inspect.Type) -> parts.Part:
+        others = [each for each in schema if each != "null"]
+        if len(schema) != 2 or len(others) != 1 or not isinstance(info, inspect.UnionType):
+            raise NotImplementedError(schema)
+        inner = [each for each in info.types if not isinstance(each, inspect.NoneType)]
+        if len(info.types) != 2 or len(inner) != 1:
+            raise NotImplementedError(schema)
+        return parts.Optional(self.of(others[0], inner[0]), schema.index("null"))
+
+    def _number(self, kind: str, info: inspect.IntType) -> parts.Part:
+        self._see(info, inspect.IntType(gt=info.gt, ge=info.ge, lt=info.lt, le=info.le))
+        bound = 1 << _BITS[kind]
+        least = max(-bound if info.ge is None else info.ge, -bound if info.gt is None else info.gt + 1)
+        most = min(bound if info.le is None else info.le, bound if info.lt is None else info.lt - 1)
+        return parts.Number(bound, least, most)
+
+    def _enum(self, schema: Any, info: inspect.LiteralType | inspect.EnumType) -> parts.Part:
+        self._named[schema["name"]] = schema
+        if isinstance(info, inspect.EnumType):
+            return parts.Enum(schema["symbols"], info.cls, {each.value: each for each in info.cls})
+        values = {each: each for each in info.values if isinstance(each, str)}
+        return parts.Enum(schema["symbols"], str, values)
+
+    def _record(self, schema: Any, info: inspect.StructType) -> parts.Part:
+        places = {each.encode_name: place for place, each in enumerate(info.fields)}
+        names = [each["name"] for each in schema["fields"]]
+        # An array of empty records has any length in a few bytes.
+        if not names or places.keys() != set(names) or info.array_like or info.tag_field is not None:
+            raise NotImplementedError(schema)
+        self.sure = self.sure and not hasattr(info.cls, "__post_init__")  # what it allows is not known
+        types = [(each["name"], places[each["name"]], each["type"]) for each in schema["fields"]]
+        made = [(name, place, self.of(kind, info.fields[place].type)) for name, place, kind in types]
+        # Only now: compiled code has no bound for a type within its own.
+        self._named[schema["name"]] = schema
+        return parts.Record(info.cls, made)
