@@ -9,7 +9,7 @@ both give the same bytes and values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from struct import Struct
 from typing import Any, Final
 
@@ -18,10 +18,12 @@ import msgspec
 from streams.records.writing import unsigned_varint, varint
 
 _DOUBLE: Final = Struct("<d")
-#: Up to here each whole number is a double.
-_EXACT: Final = 1 << 53
-#: Up to here compiled code has whole numbers without objects.
-_SHORT: Final = (1 << 62) - 1
+#: Bits of numbers that compiled code compares without objects: comparing others may fail where the stack is
+#: full, and then ends the process.
+_SHORT: Final = 61
+#: Of whole numbers that a double can be; and of lengths, which are numbers that anybody can write.
+_EXACT: Final = 53
+_LENGTH: Final = 40
 _fields: Final[Callable[[Any], tuple[Any, ...]]] = msgspec.structs.astuple
 #: What values raise that are not of their class, and bytes that are not whole.
 _DOUBTS: Final[tuple[type[Exception], ...]] = (
@@ -56,10 +58,17 @@ class _Source:
         self.at = at
         return (found >> 1) ^ -(found & 1)
 
+    def count(self) -> int:
+        """A number that is not negative, such as a length. Raises ValueError for others, and for huge."""
+        number = self.number()
+        if number >> _LENGTH != 0:
+            raise ValueError(number)
+        return number
+
     def take(self, size: int) -> bytes:
         """So many bytes. Raises ValueError when there are fewer."""
         end = self.at + size
-        if size < 0 or end > len(self.data):
+        if end > len(self.data):
             raise ValueError(size)
         found = self.data[self.at : end]
         self.at = end
@@ -92,26 +101,23 @@ class Boolean(Part):
 
 
 class Number(Part):
-    """A whole number. Its class allows `least` to `most`; `bound` is that of its type, an exclusive one."""
+    """A whole number, of so many bits and a sign. Its class allows `least` to `most`."""
 
-    def __init__(self, bound: int, least: int, most: int) -> None:
-        self.bound = bound
-        self.least = max(least, -bound)
-        self.most = min(most, bound - 1)
-        # Most numbers are between these, and are compared without objects.
-        self.low = max(self.least, -_SHORT)
-        self.high = min(self.most, _SHORT)
+    def __init__(self, bits: int, least: int, most: int) -> None:
+        self.bits = bits
+        self.least = max(least, -1 << min(bits, _SHORT))
+        self.most = min(most, (1 << min(bits, _SHORT)) - 1)
 
     def write(self, value: object, out: list[bytes]) -> None:
-        if type(value) is not int:
-            raise TypeError(value)
-        if not self.low <= value <= self.high and not self.least <= value <= self.most:
+        if type(value) is not int or not -1 <= value >> _SHORT <= 0:
+            raise ValueError(value)
+        if not self.least <= value <= self.most:
             raise ValueError(value)
         out.append(_number(value))
 
     def read(self, source: _Source) -> object:
         number = source.number()
-        if not -self.bound <= number < self.bound:
+        if not -1 <= number >> self.bits <= 0:
             raise ValueError(number)
         return number
 
@@ -120,7 +126,7 @@ class Double(Part):
     def write(self, value: object, out: list[bytes]) -> None:
         if type(value) is float:
             out.append(_DOUBLE.pack(value))
-        elif type(value) is int and -_EXACT <= value <= _EXACT:  # such as a number of seconds
+        elif type(value) is int and -1 <= value >> _EXACT <= 0:  # such as a number of seconds
             out.append(_DOUBLE.pack(float(value)))
         else:
             raise TypeError(value)
@@ -136,7 +142,7 @@ class Bytes(Part):
         out.append(varint(len(value)) + value)
 
     def read(self, source: _Source) -> object:
-        return source.take(source.number())
+        return source.take(source.count())
 
 
 class String(Part):
@@ -153,27 +159,27 @@ class String(Part):
         out.append(varint(len(data)) + data)
 
     def read(self, source: _Source) -> object:
-        return source.take(source.number()).decode()
+        return source.take(source.count()).decode()
 
 
 class Enum(Part):
-    """One of the symbols. `values` has what it is in its class, which is of `kind`, by symbol."""
+    """One of the symbols. Its class, which is `str` or an Enum, allows those of `allowed`."""
 
-    def __init__(self, symbols: list[str], kind: type[Any], values: Mapping[str, object]) -> None:
+    def __init__(self, symbols: list[str], kind: type[Any], allowed: Collection[str]) -> None:
         self.symbols = symbols
         self.kind = kind
-        self.numbers = {values[each]: _number(n) for n, each in enumerate(symbols) if each in values}
+        self.numbers = {each: _number(place) for place, each in enumerate(symbols) if each in allowed}
 
     def write(self, value: object, out: list[bytes]) -> None:
         if type(value) is not self.kind:
             raise TypeError(value)
-        out.append(self.numbers[value])
+        symbol: Any = value
+        if self.kind is not str:  # what members say that they are, and equal, may be something else
+            symbol = symbol._value_
+        out.append(self.numbers[symbol])
 
     def read(self, source: _Source) -> object:
-        number = source.number()
-        if number < 0:
-            raise ValueError(number)
-        return self.symbols[number]
+        return self.symbols[source.count()]
 
 
 class Optional(Part):
@@ -192,7 +198,7 @@ class Optional(Part):
             self.other.write(value, out)
 
     def read(self, source: _Source) -> object:
-        number = source.number()
+        number = source.count()
         if number == self.null:
             return None
         if number != 1 - self.null:
@@ -205,21 +211,18 @@ class Array(Part):
         self.items = items
 
     def write(self, value: object, out: list[bytes]) -> None:
-        if type(value) is tuple:
-            value = list(value)
-        if type(value) is not list:
+        if type(value) is not tuple and type(value) is not list:
             raise TypeError(value)
-        if value:
-            out.append(varint(len(value)))
-            for each in value:
+        items = list(value)  # another thread may change it
+        if items:
+            out.append(varint(len(items)))
+            for each in items:
                 self.items.write(each, out)
         out.append(b"\0")
 
     def read(self, source: _Source) -> object:
         found: list[object] = []
-        while (count := source.number()) != 0:
-            if count < 0:
-                raise ValueError(count)
+        while (count := source.count()) != 0:
             for _ in range(count):
                 found.append(self.items.read(source))  # noqa: PERF401 - a list of a hostile count is never made
         return found
@@ -233,18 +236,17 @@ class Map(Part):
     def write(self, value: object, out: list[bytes]) -> None:
         if type(value) is not dict:
             raise TypeError(value)
-        if value:
-            out.append(varint(len(value)))
-            for key, each in value.items():
+        items = list(value.items())
+        if items:
+            out.append(varint(len(items)))
+            for key, each in items:
                 self.keys.write(key, out)
                 self.values.write(each, out)
         out.append(b"\0")
 
     def read(self, source: _Source) -> object:
         found: dict[object, object] = {}
-        while (count := source.number()) != 0:
-            if count < 0:
-                raise ValueError(count)
+        while (count := source.count()) != 0:
             for _ in range(count):
                 key = self.keys.read(source)
                 found[key] = self.values.read(source)

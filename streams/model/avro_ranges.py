@@ -26,8 +26,6 @@ class Ranges:
     def __init__(self, schema: Any) -> None:
         walks = _Walks()
         self._walk = walks.over(schema)
-        #: Whether any number is an `int`, which fastavro does not check when it writes either.
-        self.has_int = walks.has_int
         self._sign = _TOO_LONG_FOR_INT if walks.has_int else _TOO_LONG
 
     def check(self, data: bytes) -> None:

@@ -19,7 +19,6 @@ from fastavro.schema import to_parsing_canonical_form
 
 from streams.errors import Undecodable, Unencodable, UnknownSchema, WiringError
 from streams.model.avro_ranges import Ranges
-from streams.model.avro_types import derived_schema
 from streams.model.byte_kinds import JSON, look_of, says_its_kind
 from streams.model.plain_avro import plain_avro
 from streams.model.read_back import require_defaults, require_same, why_not
@@ -33,9 +32,6 @@ FINGERPRINT_SIZE = 8
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 #: Avro has bytes; JSON would have them in base64.
 _BYTES = (bytes,)
-#: Of a schema written by hand: 32 bits for a float, which may be too few, or types that are something else
-#: in Avro.
-_LOSSY = re.compile(r'"(float|logicalType)"')
 _FINGERPRINT = re.compile(rb"[0-9a-f]{16}")
 #: What messages and rows have for a fingerprint that are JSON.
 _OF_JSON = b"0" * 16
@@ -97,23 +93,6 @@ def fingerprint_of(schema: str) -> str:
     return str(schema_fingerprint(to_parsing_canonical_form(json.loads(schema)), "CRC-64-AVRO"))
 
 
-def _may_lose(kind: type[Any], schema: str) -> bool:
-    """Whether fastavro may write by a schema what reads back as something else: 32 bits of a number, types
-    that are others in Avro, or a float as a whole number.
-    """
-    if _LOSSY.search(schema) is not None:
-        return True
-    try:
-        derived = derived_schema(kind)
-    except WiringError:
-        return True  # written by hand alone: nothing to compare with
-    if derived == schema or '"double"' not in derived:
-        return False
-    return bool(
-        to_parsing_canonical_form(json.loads(derived)) != to_parsing_canonical_form(json.loads(schema))
-    )
-
-
 class AvroCodec(Generic[T]):
     """Avro by fastavro's schemaless form. What older and newer writers wrote is resolved to our schema.
 
@@ -129,9 +108,8 @@ class AvroCodec(Generic[T]):
         self._schemas = schemas
         self._parsed = fastavro.parse_schema(json.loads(schema))
         self._ranges = Ranges(self._parsed)
-        self._is_lossy = _may_lose(kind, schema)
         #: For values of our own schema; None where fastavro reads and writes them.
-        self._plain = None if _LOSSY.search(schema) else plain_avro(kind, self._parsed)
+        self._plain = plain_avro(kind, self._parsed)
         self._is_sure = self._plain is not None and self._plain.sure
         # fastavro keeps no state between calls: one parsed schema for each writer is all that is needed.
         self._writers: dict[bytes, tuple[Any, Ranges]] = {
@@ -146,34 +124,20 @@ class AvroCodec(Generic[T]):
         try:
             data = None if self._plain is None else self._plain.write(value)
             if data is None or not self._is_sure:
-                data = self._written(value, data)
+                data = self._write(value) if data is None else data
+                back = self.decode(data, None)
+                if back != value:
+                    require_same(value, back)
         except Exception as error:  # fastavro raises whatever a value leads it into
             why = why_not(value, error)
             raise Unencodable(f"{type(value).__name__} does not fit its schema: {why}") from error
         return data
 
-    def _written(self, value: T, data: bytes | None) -> bytes:
-        """The bytes of a value that may be none of the class, or lose what it is. `data`: they are known."""
-        plain = msgspec.to_builtins(value, builtin_types=_BYTES)
-        if data is None:
-            data = self._write(plain)
-        # What Avro itself keeps needs no reading, which takes ten times as long.
-        if self._is_lossy:
-            back = self.decode(data, None)
-        else:
-            back = msgspec.convert(plain, self._kind, builtin_types=_BYTES)
-        if back != value:
-            require_same(value, back)
-        return data
-
-    def _write(self, plain: Any) -> bytes:
-        out = BytesIO()
+    def _write(self, value: T) -> bytes:
+        out, plain = BytesIO(), msgspec.to_builtins(value, builtin_types=_BYTES)
         # A tuple is an array here, not the name of a type with a value.
         fastavro.schemaless_writer(out, self._parsed, plain, disable_tuple_notation=True)
-        data = out.getvalue()
-        if self._ranges.has_int:
-            self._ranges.check(data)
-        return data
+        return out.getvalue()
 
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:
         """Without a fingerprint the bytes are taken to be of our own schema."""

@@ -9,6 +9,7 @@ from msgspec import inspect
 from streams.model import avro_bytes as parts
 
 _BITS = {"int": 31, "long": 63}
+_PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 #: No text is longer.
 _ANY = 1 << 60
 
@@ -20,7 +21,7 @@ def plain_avro(kind: type[Any], schema: Any) -> parts.PlainAvro | None:
     made = _Parts()
     try:
         part = made.of(schema, inspect.type_info(kind))
-    except NotImplementedError:
+    except (NotImplementedError, TypeError, ValueError):  # two are msgspec's, of types that it cannot tell
         return None
     return parts.PlainAvro(part, sure=made.sure)
 
@@ -38,25 +39,12 @@ class _Parts:
             info = info.type
         if isinstance(schema, list):
             return self._optional(schema, info)
-        kind = schema["type"] if isinstance(schema, dict) else schema
-        if isinstance(kind, dict | list):
-            return self.of(kind, info)
-        if not isinstance(schema, dict) and kind in self._named:
-            return self.of(self._named[kind], info)
-        match kind, info:
-            case "boolean", inspect.BoolType():
-                return parts.Boolean()
-            case "int" | "long", inspect.IntType():
-                return self._number(kind, info)
-            case "double", inspect.FloatType():
-                self._see(info, inspect.FloatType())
-                return parts.Double()
-            case "bytes", inspect.BytesType():
-                self._see(info, inspect.BytesType())
-                return parts.Bytes()
-            case "string", inspect.StrType(shortest, longest):
-                self._see(info, inspect.StrType(shortest, longest))
-                return parts.String(shortest or 0, _ANY if longest is None else longest)
+        if not isinstance(schema, dict):
+            named = schema not in _PRIMITIVE and self._named.get(schema)
+            return self.of(named, info) if named else self._scalar(schema, info)
+        if "logicalType" in schema:  # fastavro makes something else of it
+            raise NotImplementedError(schema)
+        match schema["type"], info:
             case "array", inspect.ListType(of) | inspect.VarTupleType(of):
                 self._see(info, type(info)(of))
                 return parts.Array(self.of(schema["items"], of))
@@ -67,7 +55,26 @@ class _Parts:
                 return self._enum(schema, info)
             case "record", inspect.StructType():
                 return self._record(schema, info)
-        raise NotImplementedError(kind)
+            case "array" | "map" | "enum" | "record", _:
+                raise NotImplementedError(schema)
+        return self.of(schema["type"], info)
+
+    def _scalar(self, name: str, info: inspect.Type) -> parts.Part:
+        match name, info:
+            case "boolean", inspect.BoolType():
+                return parts.Boolean()
+            case "int" | "long", inspect.IntType():
+                return self._number(_BITS[name], info)
+            case "double", inspect.FloatType():
+                self._see(info, inspect.FloatType())
+                return parts.Double()
+            case "bytes", inspect.BytesType():
+                self._see(info, inspect.BytesType())
+                return parts.Bytes()
+            case "string", inspect.StrType(shortest, longest):
+                self._see(info, inspect.StrType(shortest, longest))
+                return parts.String(shortest or 0, _ANY if longest is None else longest)
+        raise NotImplementedError(name)
 
     def _see(self, info: inspect.Type, checked: inspect.Type) -> None:
         """The class allows `info`; the part checks `checked`."""
@@ -82,19 +89,17 @@ class _Parts:
             raise NotImplementedError(schema)
         return parts.Optional(self.of(others[0], inner[0]), schema.index("null"))
 
-    def _number(self, kind: str, info: inspect.IntType) -> parts.Part:
+    def _number(self, bits: int, info: inspect.IntType) -> parts.Part:
         self._see(info, inspect.IntType(gt=info.gt, ge=info.ge, lt=info.lt, le=info.le))
-        bound = 1 << _BITS[kind]
-        least = max(-bound if info.ge is None else info.ge, -bound if info.gt is None else info.gt + 1)
-        most = min(bound if info.le is None else info.le, bound if info.lt is None else info.lt - 1)
-        return parts.Number(bound, least, most)
+        least = [-1 << bits if info.ge is None else info.ge, -1 << bits if info.gt is None else info.gt + 1]
+        most = [1 << bits if info.le is None else info.le, 1 << bits if info.lt is None else info.lt - 1]
+        return parts.Number(bits, max(least), min(most))
 
     def _enum(self, schema: Any, info: inspect.LiteralType | inspect.EnumType) -> parts.Part:
         self._named[schema["name"]] = schema
         if isinstance(info, inspect.EnumType):
-            return parts.Enum(schema["symbols"], info.cls, {each.value: each for each in info.cls})
-        values = {each: each for each in info.values if isinstance(each, str)}
-        return parts.Enum(schema["symbols"], str, values)
+            return parts.Enum(schema["symbols"], info.cls, [each._value_ for each in info.cls])
+        return parts.Enum(schema["symbols"], str, [each for each in info.values if isinstance(each, str)])
 
     def _record(self, schema: Any, info: inspect.StructType) -> parts.Part:
         places = {each.encode_name: place for place, each in enumerate(info.fields)}

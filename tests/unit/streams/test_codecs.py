@@ -6,13 +6,14 @@ import inspect
 import json
 import sys
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.errors import Undecodable, UnknownSchema
+from streams.errors import Undecodable, Unencodable, UnknownSchema
 from streams.model.codecs import (
     AvroCodec,
     JsonCodec,
@@ -56,6 +57,18 @@ def test_a_value_comes_back_from_avro_and_from_json(line: Line) -> None:
         assert codec.decode(codec.encode(line), codec.fingerprint) == line
         assert codec.decode(codec.encode(line), None) == line
         assert decode_row(codec, encode_row(codec, line)) == line
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind", "value"),
+    [("double", int, 3), ("boolean", int, 1), ("long", bool, True), ("null", int | None, 5)],
+)
+def test_what_another_type_would_lose_is_refused(schema: str, kind: Any, value: Any) -> None:
+    odd = msgspec.defstruct("Odd", [("a", kind)])
+    record = {"type": "record", "name": "Odd", "fields": [{"name": "a", "type": schema}]}
+    codec = AvroCodec(odd, json.dumps(record), Schemas())
+    with suppress(Unencodable):
+        assert codec.decode(codec.encode(odd(value)), None) == odd(value)
 
 
 class Tagged(msgspec.Struct, frozen=True):
