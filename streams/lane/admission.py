@@ -70,7 +70,7 @@ class MessageAdmission:
         where it is looked at; without a key to the entry's. What cannot go on is a dead letter of that one.
         """
         try:
-            if self.staging.refusals and (refused := self.staging.refusals.of(entry)) is not None:
+            if self.staging.refusals.found and (refused := self.staging.refusals.of(entry)) is not None:
                 raise refused
             if added:
                 if type(record) is Damaged:

@@ -65,7 +65,7 @@ class OperationAdmission:
         next_offset = batch.next_offset if is_last else record.offset + 1
         entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record), None, record.offset)
         self._staging.order.add(entry)
-        refused = self._staging.refusals.of(entry) if self._staging.refusals else None
+        refused = self._staging.refusals.of(entry) if self._staging.refusals.found else None
         if refused is not None:
             at = {"partition": record.partition, "offset": record.offset}
             log.warning("operation_refused", error=str(refused), action="passed over; ask again", **at)

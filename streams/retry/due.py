@@ -190,7 +190,7 @@ class DueHeads:
         arrival.is_replay = waiting.letter
         arrival.handlers = ((handler, None),)
         try:
-            if self._staging.refusals and (refused := self._staging.refusals.of(entry)) is not None:
+            if self._staging.refusals.found and (refused := self._staging.refusals.of(entry)) is not None:
                 raise refused
             arrival.message = unpacked(route, waiting, arrival.envelope)
             if not waiting.letter:  # an operator who replays a letter wants it done all the same

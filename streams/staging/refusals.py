@@ -29,17 +29,14 @@ class _Refused:
 
 
 class Refusals:
-    """Refusals of one lane."""
+    """Refusals of one lane; `found` has them, by what the broker refused."""
 
     def __init__(self) -> None:
-        self._found: dict[object, _Refused] = {}
-
-    def __len__(self) -> int:
-        return len(self._found)
+        self.found: dict[object, _Refused] = {}
 
     def begin(self) -> None:
         """The lane opens: what was staged before is gone."""
-        for each in self._found.values():
+        for each in self.found.values():
             each.entry = None
 
     def blame(self, entry: Entry, why: str) -> bool:
@@ -49,11 +46,11 @@ class Refusals:
         key = _key_of(entry)
         if key is None:
             return False
-        found = self._found.get(key)
+        found = self.found.get(key)
         if found is None:
-            self._found[key] = _Refused(why)
+            self.found[key] = _Refused(why)
         elif found.times == MOST_LETTERS:
-            del self._found[key]  # it is not the message: it is handled as any other once this passes
+            del self.found[key]  # it is not the message: it is handled as any other once this passes
             return False
         else:
             found.times += 1
@@ -66,12 +63,12 @@ class Refusals:
 
     def of_timer(self, name: bytes) -> str:
         """Why the message of a timer is refused; empty: it is not."""
-        found = self._found.get(name)
+        found = self.found.get(name)
         return "" if found is None else found.why
 
     def of(self, entry: Entry) -> NotCommittable | None:
         """Why the message of an entry, which is handled again, is to be a dead letter; None: it is not."""
-        found = self._found.get(_key_of(entry))
+        found = self.found.get(_key_of(entry))
         if found is None:
             return None
         found.entry = entry
@@ -79,9 +76,9 @@ class Refusals:
 
     def committed(self) -> None:
         """The last transaction is committed: the dead letters in it are written."""
-        for key, found in list(self._found.items()):
+        for key, found in list(self.found.items()):
             if found.entry is not None and found.entry.in_commit:
-                del self._found[key]
+                del self.found[key]
 
 
 def _key_of(entry: Entry) -> object:

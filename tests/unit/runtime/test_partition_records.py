@@ -1,7 +1,9 @@
 """What a reader makes of a fetched answer: what is sound as aiokafka does, and what is not in its place."""
 
+import gc
 import random
 import tracemalloc
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from streams.ports import TP, Damaged
 from streams.records.batches import MAX_HEADERS, Plain, read_batch
+from streams.runtime.kafka.fetch_sources import Place
 from streams.runtime.kafka.partition_records import FetchedRecords, IsolatingRecords, Isolation
 from streams.testing.batches import CODECS, batch, checked, record
 
@@ -80,6 +83,20 @@ def test_records_take_memory_only_when_they_are_asked_for() -> None:
         tracemalloc.stop()
     assert held < 3 * len(raw) + 100_000
     assert [each.offset for each in (*first, *records)] == list(range(5000))
+
+
+def test_what_is_read_to_its_end_is_gone_at_once() -> None:
+    """It is large, and what holds itself waits for a collection."""
+    place = Place(HERE, 0)
+    gc.disable()
+    try:
+        place.fill(FetchedRecords(one() + one(base=1)), [], Isolation(LIMIT))
+        records = weakref.ref(place._records)
+        while not place.take(1)[1]:
+            assert records() is not None
+        assert (place.position, records()) == (2, None)
+    finally:
+        gc.enable()
 
 
 contents = st.lists(st.tuples(st.integers(0, 5), st.binary(max_size=9)), min_size=1, max_size=4)
