@@ -19,6 +19,7 @@ from streams.postgres.relay import After
 from tests.postgres import of_database
 from tests.relays import Step, first_time, new_outbox, publish, until
 from tests.scenarios.relay_ground import Ground, new_orders
+from tests.waiting import BOUND
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -198,7 +199,7 @@ async def test_a_row_that_the_connector_cannot_write_is_seen(ground: Ground) -> 
             health, _ = await ground.pages()
             return health["status"] == "DOWN" and "RecordTooLarge" in str(health["reasons"])
 
-        await until(seen)
+        await until(seen, bound=3 * BOUND)  # a quiet machine takes a minute
 
     async def told() -> bool:  # the relay may have started the task again just before it ended
         status, said = await ground.command("cdc", "status")

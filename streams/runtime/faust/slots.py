@@ -44,8 +44,10 @@ class Slot:
         self._lock = lock
 
     def announce(self, url: str) -> None:
-        """Write down where the worker's pages are, for commands that look for one."""
-        (self.directory / "url").write_text(url)
+        """Write down where the worker's pages are, for commands that look for one. Nobody sees a part."""
+        made = self.directory / "url.new"
+        made.write_text(url)
+        made.replace(self.directory / "url")
 
     def renew(self) -> None:
         """Give the directory another identity from the next start of a worker on."""

@@ -73,6 +73,16 @@ def test_each_worker_of_a_machine_takes_the_lowest_free_slot(tmp_path: Path, oth
     mine.release()
 
 
+def test_nobody_sees_a_part_of_an_address(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path)
+    slot.announce("http://127.0.0.1:1")
+    with (slot.directory / "url").open() as before:
+        slot.announce("http://127.0.0.1:2")
+        assert before.read() == "http://127.0.0.1:1", "another file has taken its place"
+    assert (slot.directory / "url").read_text() == "http://127.0.0.1:2"
+    slot.release()
+
+
 def test_a_look_for_workers_pushes_none_off_its_slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     take_slot(tmp_path).release()
     looking, taken = threading.Event(), threading.Event()
