@@ -91,9 +91,16 @@ class _Parts:
 
     def _number(self, bits: int, info: inspect.IntType) -> parts.Part:
         self._see(info, inspect.IntType(gt=info.gt, ge=info.ge, lt=info.lt, le=info.le))
-        least = [-1 << bits if info.ge is None else info.ge, -1 << bits if info.gt is None else info.gt + 1]
-        most = [1 << bits if info.le is None else info.le, 1 << bits if info.lt is None else info.lt - 1]
-        return parts.Number(bits, max(least), min(most))
+        least, most = -1 << bits, (1 << bits) - 1
+        if info.ge is not None:
+            least = max(least, info.ge)
+        if info.gt is not None:
+            least = max(least, info.gt + 1)
+        if info.le is not None:
+            most = min(most, info.le)
+        if info.lt is not None:
+            most = min(most, info.lt - 1)
+        return parts.Number(bits, least, most)
 
     def _enum(self, schema: Any, info: inspect.LiteralType | inspect.EnumType) -> parts.Part:
         self._named[schema["name"]] = schema

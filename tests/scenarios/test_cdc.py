@@ -199,7 +199,7 @@ async def test_a_row_that_the_connector_cannot_write_is_seen(ground: Ground) -> 
             health, _ = await ground.pages()
             return health["status"] == "DOWN" and "RecordTooLarge" in str(health["reasons"])
 
-        await until(seen, bound=3 * BOUND)  # a quiet machine takes a minute
+        await until(seen, bound=3 * BOUND)  # Connect is slow to give the row up
 
     async def told() -> bool:  # the relay may have started the task again just before it ended
         status, said = await ground.command("cdc", "status")

@@ -197,7 +197,7 @@ class Checked(msgspec.Struct):
         (
             {"type": "record", "name": "Checked", "fields": [{"name": "a", "type": "long"}]},
             Checked,
-            msgspec.structs.replace(Checked(0)),
+            Checked(0),
         ),
     ],
 )
