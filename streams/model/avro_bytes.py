@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from streams.records.writing import unsigned_varint, varint
+from streams.records.writing import unsigned_varint
 
 _DOUBLE: Final = Struct("<d")
 #: Bits of numbers that compiled code compares without objects: comparing others may fail where the stack is
@@ -32,7 +32,7 @@ _DOUBTS: Final[tuple[type[Exception], ...]] = (
 
 
 def _number(number: int) -> bytes:
-    return varint(number) if number >= 0 else unsigned_varint(((-number) << 1) - 1)
+    return unsigned_varint(number << 1 if number >= 0 else ((-number) << 1) - 1)
 
 
 class _Source:
@@ -139,7 +139,7 @@ class Bytes(Part):
     def write(self, value: object, out: list[bytes]) -> None:
         if type(value) is not bytes:
             raise TypeError(value)
-        out.append(varint(len(value)) + value)
+        out.append(unsigned_varint(2 * len(value)) + value)
 
     def read(self, source: _Source) -> object:
         return source.take(source.count())
@@ -156,7 +156,7 @@ class String(Part):
         if type(value) is not str or not self.shortest <= len(value) <= self.longest:
             raise ValueError(value)
         data = value.encode()
-        out.append(varint(len(data)) + data)
+        out.append(unsigned_varint(2 * len(data)) + data)
 
     def read(self, source: _Source) -> object:
         return source.take(source.count()).decode()
@@ -215,7 +215,7 @@ class Array(Part):
             raise TypeError(value)
         items = list(value)  # another thread may change it
         if items:
-            out.append(varint(len(items)))
+            out.append(unsigned_varint(2 * len(items)))
             for each in items:
                 self.items.write(each, out)
         out.append(b"\0")
@@ -238,7 +238,7 @@ class Map(Part):
             raise TypeError(value)
         items = list(value.items())
         if items:
-            out.append(varint(len(items)))
+            out.append(unsigned_varint(2 * len(items)))
             for key, each in items:
                 self.keys.write(key, out)
                 self.values.write(each, out)

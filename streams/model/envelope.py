@@ -7,10 +7,12 @@ from hashlib import blake2b
 from typing import Any, Final
 
 import uuid_utils
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
 
 from streams.errors import HeaderTooLong, MissingHeader, PermanentError, Unreadable
 from streams.ports import Damaged, Headers, Record
-from streams.records.writing import header_bytes, sized
+from streams.records.writing import header_bytes, sized, write_sized
 
 ID: Final = "ce_id"
 TYPE: Final = "ce_type"
@@ -192,12 +194,18 @@ class Caused:
     def packed(self) -> bytes:
         """The same as Kafka's records have them."""
         if not self._packed:
-            parts = [_PACKED_SPEC, sized(self._correlation), _PACKED_CAUSATION, sized(self._causation)]
+            to = BytesWriter()
+            to.write(_PACKED_SPEC)
+            write_sized(to, self._correlation)
+            to.write(_PACKED_CAUSATION)
+            write_sized(to, self._causation)
             if self._state is not None:
-                parts += (_PACKED_STATE, sized(self._state))
+                to.write(_PACKED_STATE)
+                write_sized(to, self._state)
             if self._trace is not None:
-                parts += (_PACKED_TRACE, sized(self._trace))
-            self._packed = b"".join(parts)
+                to.write(_PACKED_TRACE)
+                write_sized(to, self._trace)
+            self._packed = to.getvalue()
         return self._packed
 
 
@@ -215,8 +223,23 @@ def derived_id(incoming: bytes, handler: bytes, index: int) -> bytes:
 
     A rerun makes the same ids. The form is that of a UUID, version 8 (RFC 9562: free content).
     """
-    digest = blake2b(b"%b\0%b\0%d" % (incoming, handler, index), digest_size=16).hexdigest()
-    return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:]}".encode()
+    digest = blake2b(b"%b\0%b\0%d" % (incoming, handler, index), digest_size=16).digest()
+    to = BytesWriter()
+    for place in range(i64(16)):
+        byte: i64 = digest[place]
+        if place == 6:
+            byte = byte & 15 | 0x80
+        elif place == 8:
+            byte = byte & 15 | 0xA0
+        if place == 4 or place == 6 or place == 8 or place == 10:
+            to.append(45)
+        _write_digit(to, byte >> 4)
+        _write_digit(to, byte & 15)
+    return to.getvalue()
+
+
+def _write_digit(to: BytesWriter, digit: i64) -> None:
+    to.append(u8(digit + (87 if digit > 9 else 48)))
 
 
 def new_headers(

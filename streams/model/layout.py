@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from struct import unpack
 from typing import Final
+
+from mypy_extensions import i64
 
 from streams.errors import SettingsError
 
 _MASK: Final = 0xFFFFFFFF
-#: Longer keys, in bytes, are not cached: all that the cache may hold are 10 MB of keys.
-_LONG: Final = 256
 
 #: Built-in tables beside the application's own; their changelogs are named alike.
 INBOX: Final = "inbox"  # ids of what has been handled; the local copy is cut into time buckets
@@ -23,29 +21,27 @@ BUILT_IN: Final[tuple[str, ...]] = (INBOX, LANE, DEAD_LETTERS)
 
 def murmur2(data: bytes) -> int:
     """Kafka's key hash, as its Java client's `Utils.murmur2` computes it, unsigned."""
-    m = 0x5BD1E995
-    h = 0x9747B28C ^ len(data)
-    whole = len(data) & ~3
-    for word in unpack(f"<{whole // 4}I", data[:whole]):
-        k = word * m & _MASK
+    m: i64 = 0x5BD1E995
+    size: i64 = len(data)
+    whole = size & ~3
+    h: i64 = 0x9747B28C ^ size
+    at: i64 = 0
+    while at < whole:
+        k = ((data[at] | data[at + 1] << 8 | data[at + 2] << 16 | data[at + 3] << 24) * m) & _MASK
         h = (h * m ^ (k ^ (k >> 24)) * m) & _MASK
-    if rest := data[whole:]:
-        h = ((h ^ int.from_bytes(rest, "little")) * m) & _MASK
+        at += 4
+    if at < size:
+        while at < size:
+            h ^= data[at] << 8 * (at - whole)
+            at += 1
+        h = (h * m) & _MASK
     h = ((h ^ (h >> 13)) * m) & _MASK
     return h ^ (h >> 15)
 
 
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition that Kafka's default partitioner puts a key in."""
-    return _cached(key, partitions) if len(key) <= _LONG else _computed(key, partitions)
-
-
-def _computed(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
-
-
-#: The hash is slow in Python: some 10 us for a key of 100 bytes.
-_cached: Final = lru_cache(maxsize=1 << 15)(_computed)
 
 
 @dataclass(frozen=True, slots=True)

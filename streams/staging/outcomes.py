@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import structlog
+from librt.strings import BytesWriter
+from mypy_extensions import i64
 
 from streams.claims.claim import VALUE, with_claim
 from streams.errors import TooLarge, Unencodable, WiringError
@@ -28,7 +30,7 @@ from streams.model.message import Message
 from streams.model.outcome import Outcome
 from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing
-from streams.records.writing import PackedHeaders, header_bytes, sized
+from streams.records.writing import PackedHeaders, sized, write_sized, write_unsigned
 from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival
 from streams.staging.changelog import new_outgoing
@@ -227,11 +229,21 @@ class Outcomes:
             headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time_of(now)), *bound.headers]
             headers += [*caused.pairs(), *more]
         else:  # this lane does not read them
-            parts = [_ID, sized(own_id), _SUBJECT, sized(key), _TIME, sized(self._time_of(now)), bound.packed]
-            parts.append(caused.packed())
+            number: i64 = 3 + len(bound.headers) + caused.number + len(more)
+            to = BytesWriter()
+            write_unsigned(to, number << 1)
+            to.write(_ID)
+            write_sized(to, own_id)
+            to.write(_SUBJECT)
+            write_sized(to, key)
+            to.write(_TIME)
+            write_sized(to, self._time_of(now))
+            to.write(bound.packed)
+            to.write(caused.packed())
             for name, data in more:
-                parts.append(header_bytes(name, data))
-            headers = PackedHeaders(3 + len(bound.headers) + caused.number + len(more), parts)
+                write_sized(to, name.encode())
+                write_sized(to, data)
+            headers = PackedHeaders(to.getvalue())
         # Summed up exactly only when it could matter. Of the headers, what came from outside can be large.
         size = 2 * len(key) + len(value)  # the key is a header, too
         outgoing = new_outgoing((key, value, headers))

@@ -1,7 +1,5 @@
 """Keys go where every Kafka client puts them, and partitions to lanes."""
 
-import sys
-
 import pytest
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.partitioner import murmur2 as murmur2_of_aiokafka
@@ -62,11 +60,3 @@ def test_names_follow_from_the_application() -> None:
 def test_a_cut_that_cannot_be_is_refused(partitions: int, lanes: int) -> None:
     with pytest.raises(SettingsError, match=f"use 1 to {partitions} lanes"):
         Layout("app", partitions, lanes)
-
-
-def test_only_short_keys_are_kept_at_hand() -> None:
-    for size, kept in [(40, 1), (60_000, 0)]:
-        key = b"k%d" % size + b"." * size
-        before = sys.getrefcount(key)
-        assert partition_of(key, 7) == (murmur2(key) & 0x7FFFFFFF) % 7
-        assert sys.getrefcount(key) == before + kept

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streams.ports import TP, Outgoing
 from streams.records.batches import Plain, read_batch
-from streams.records.writing import PackedHeaders, header_bytes
+from streams.records.writing import PackedHeaders, headers_bytes
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.transactions.batches import pack
 from streams.runtime.transactions.requests import Owner
@@ -20,7 +20,7 @@ RECORDS = st.lists(st.builds(Outgoing, DATA, DATA, HEADERS), min_size=1, max_siz
 
 
 def packed(headers: Any) -> Any:
-    return PackedHeaders(len(headers), [header_bytes(*each) for each in headers])
+    return PackedHeaders(headers_bytes(headers))
 
 
 @given(RECORDS, st.sampled_from([1, 100, 5000, 1 << 20]))
