@@ -21,8 +21,9 @@ FETCH_RECORDS = 500
 FETCH_TIMEOUT = 0.5
 #: How long the lane may be at it until others have their turn, in seconds; an estimate.
 TURN = 0.1
-#: Records that are taken at once before it is known how long they take.
-FIRST_OFFER = 16
+#: Records that are taken at once before it is known how long they take, and later. What is made of more no
+#: longer fits into a processor's cache when their handlers come to it.
+FIRST_OFFER, LARGEST_OFFER = 16, 96
 
 
 class Intake:
@@ -134,7 +135,7 @@ class Intake:
         if seconds > TURN:
             self._at_once = max(1, self._at_once // 4)
         elif seconds < TURN / 4:
-            self._at_once = max(FIRST_OFFER, min(FETCH_RECORDS, self._at_once * 2, offered * 2))
+            self._at_once = max(FIRST_OFFER, min(LARGEST_OFFER, self._at_once * 2, offered * 2))
         if taken == len(batch.records):
             if self._loops is not None:
                 self._loops.read_up_to(batch.tp, batch.next_offset)

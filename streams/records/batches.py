@@ -1,29 +1,37 @@
 """Record batches as Kafka stores them, read with care: damaged records are kept apart from sound ones.
 
-Pure, and slower than the client library, which reads what is sound. Nothing here raises for what a batch
-holds. The format is that of message version 2, and of the versions 0 and 1 before it without compression:
+Pure, and compiled with the hot path. Nothing here raises for what a batch holds. The format is that of
+message version 2, and of the versions 0 and 1 before it without compression:
 https://kafka.apache.org/documentation/#recordbatch
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
-from streams.ports import TP, Damaged, Headers, Record
+from mypy_extensions import i64
+
+from streams.ports import TP, Damaged, Headers, OwnRecord, Record
 from streams.records.decompression import CannotOpen, decompressed
 from streams.records.heads import CODEC, HEADER, LENGTH, LOG_APPEND_TIME, MAGIC_AT, OFFSET, Head, head_of
 
 #: Bytes of the smallest record after its length: attributes, two deltas, three lengths.
-_SMALLEST = 6
+_SMALLEST: Final = 6
 #: A record's headers may be as many; in memory each takes fifty times its two bytes there.
-MAX_HEADERS = 1000
-_INT64 = 1 << 63
+MAX_HEADERS: Final = 1000
+#: Numbers up to this are no objects in compiled code.
+_SURE: Final = 1 << 60
+_INT64_MOST: Final = (1 << 63) - 1
+#: So many records are read at once at most, and bytes of them, with the record in which these end.
+_AT_ONCE: Final = 64
+_BYTES_AT_ONCE: Final = 1 << 16
 
 #: What the bytes of a `Damaged` are.
-BATCH = "record batch"
-REST = "records of a batch"
-RECORD = "record"
+BATCH: Final = "record batch"
+REST: Final = "records of a batch"
+RECORD: Final = "record"
 
 
 class Plain(NamedTuple):
@@ -46,15 +54,19 @@ def damaged_batch(tp: TP, raw: bytes, base: int, last: int, timestamp: int, why:
     return Damaged(*tp, last, timestamp, None, raw, (), BATCH, text)
 
 
-#: What a sound record is made into.
-Make = Callable[..., Record]
+Fields = tuple[str, int, int, int, bytes | None, bytes | None, Headers]
+#: A NamedTuple's constructor is a Python function; these are not. Nor are they aiokafka's `ConsumerRecord`,
+#: which takes more time, and twice the memory.
+_own: Final[Callable[[Fields], Record]] = partial(tuple.__new__, OwnRecord)
+_plain: Final[Callable[[Fields], Record]] = partial(tuple.__new__, Plain)
 
 
 def read_batch(
-    tp: TP, raw: bytes, limit: int, end: int | None = None, make: Make = Plain
+    tp: TP, raw: bytes, limit: int, end: int | None = None, *, own: bool = False
 ) -> Iterator[Record]:
     """Every record of a batch whose checksum is right, in order of their offsets, which are all different.
-    `limit` bounds the bytes that it may decompress to; `end` is the offset behind it, if its head lies.
+    `limit` bounds the bytes that it may decompress to; `end` is the offset behind it, if its head lies. With
+    `own` they come as `OwnRecord`.
     """
     head = head_of(raw)
     if head is None:
@@ -62,141 +74,184 @@ def read_batch(
         return
     last = head.last if end is None else end - 1
     try:
-        yield from walk(tp, head, opened(head, raw, limit), last, make)
+        records = BatchRecords(tp, head, *opened(head, raw, limit), last, own=own)
     except CannotOpen as error:
         yield damaged_batch(tp, raw, head.base, last, head.max_timestamp, str(error))
+        return
+    while found := records.take():
+        yield from found
 
 
-def opened(head: Head, raw: bytes, limit: int) -> bytes:
-    """The records of a batch, decompressed. Raises CannotOpen."""
-    body = raw[HEADER.size :]
-    if not head.codec or not body:
-        return body
-    return decompressed(head.codec, body, limit)
+def opened(head: Head, raw: bytes, limit: int) -> tuple[bytes, int]:
+    """The records of a batch, decompressed, and where among these bytes they begin. Raises CannotOpen."""
+    if not head.codec or len(raw) == HEADER.size:
+        return raw, HEADER.size
+    return decompressed(head.codec, raw[HEADER.size :], limit), 0
 
 
-def walk(tp: TP, head: Head, body: bytes, last: int, make: Make = Plain) -> Iterator[Record]:
-    """The records of an opened batch. A damaged one has the place after the one before it; the
-    records of an unreadable rest are one, in the place of the last offset.
+class BatchRecords:
+    """The records of an opened batch. A damaged one has the place after the one before it; the records of an
+    unreadable rest are one, in the place of the last offset.
     """
-    at, pos, number, end = head.base - 1, 0, 0, len(body)
-    most = min(head.records, last - head.base + 1)
-    while pos < end:
-        number += 1
+
+    def __init__(self, tp: TP, head: Head, body: bytes, pos: int, last: int, *, own: bool) -> None:
+        """`body` and `pos` are as `opened` says, `last` is the last offset of the batch. With `own` they come
+        as `OwnRecord`.
+        """
+        self._topic, self._partition = tp
+        self._head = head
+        self._body = body
+        self._end: i64 = len(body)
+        self._pos: i64 = pos
+        self._base: i64 = head.base
+        self._first: i64 = head.first_timestamp
+        self._last: i64 = min(last, _INT64_MOST)
+        self._at: i64 = self._base - 1
+        self._number: i64 = 0
+        self._most: i64 = min(head.records, last - head.base + 1)
+        self._appended = bool(head.attributes & LOG_APPEND_TIME)
+        self._make = _own if own else _plain
+        self._headers = HeaderReader()
+
+    def take(self) -> list[Record]:
+        """The next records: not many, since in memory one takes several times its bytes. None: that was the
+        last one.
+        """
+        found: list[Record] = []
+        until = min(self._end, self._pos + _BYTES_AT_ONCE)
+        while self._pos < until and len(found) < _AT_ONCE:
+            self._number += 1
+            try:
+                stop = self._frame()
+            except _Broken as why:
+                found.append(self._rest(self._body[self._pos :], str(why)))
+                break
+            found.append(self._record(stop))
+            self._pos = stop
+        if not found and self._number < self._most:
+            text = f"the batch says that it has {self._head.records} records, and has {self._number}"
+            found.append(self._rest(b"", text))
+        return found
+
+    def _rest(self, raw: bytes, why: str) -> Damaged:
+        begin = self._at + 1
+        self._pos, self._number = self._end, self._most
+        topic, partition, last = self._topic, self._partition, self._last
+        text = f"the records from offset {begin} to {last} of {topic}[{partition}] cannot be read: {why}"
+        return Damaged(topic, partition, last, self._head.max_timestamp, None, raw, (), REST, text)
+
+    def _frame(self) -> i64:
+        """Where the next record ends."""
+        size, begin = _read_varint(self._body, self._pos, self._end)
+        left = self._end - begin
+        if size < _SMALLEST or size > left:
+            raise _Broken(f"a record says that it has {size} bytes, and there are {left}")
+        if self._number >= self._most and size < left:
+            raise _Broken(f"{left - size} bytes are left over behind the last record")
+        return begin + size
+
+    def _record(self, stop: i64) -> Record:
+        """The next record, which ends there."""
+        body = self._body
+        key: bytes | None = None
         try:
-            stop = _frame(body, pos, is_last=number >= most)
+            _, pos = _read_varint(body, self._pos, stop)  # its length, which `stop` says
+            later, pos = _read_varint(body, pos + 1, stop)  # one byte of attributes, which mean nothing
+            delta, pos = _read_varint(body, pos, stop)
+            key, pos = _bytes(body, pos, stop)
+            value, pos = _bytes(body, pos, stop)
+            headers = self._headers.read(body, pos, stop)
+            offset = self._offset(delta)
         except _Broken as why:
-            yield _rest(tp, head, body[pos:], at + 1, last, str(why))
-            return
-        # Each of those that are to come needs a place too.
-        record = _record(tp, head, body, pos, stop, (at, last - (most - number)), make)
-        yield record
-        at, pos = record.offset, stop
-    if number < most:
-        text = f"the batch says that it has {head.records} records, and has {number}"
-        yield _rest(tp, head, b"", at + 1, last, text)
+            self._at += 1
+            topic, partition, raw = self._topic, self._partition, body[self._pos : stop]
+            text = f"the record at offset {self._at} of {topic}[{partition}] cannot be read: {why}"
+            when = self._head.max_timestamp
+            return Damaged(topic, partition, self._at, when, key, raw, (), RECORD, text)
+        self._at = offset
+        timestamp = self._head.max_timestamp if self._appended else _sum(self._first, later)
+        return self._make((self._topic, self._partition, offset, timestamp, key, value, headers))
 
-
-def _rest(tp: TP, head: Head, raw: bytes, begin: int, last: int, why: str) -> Damaged:
-    text = f"the records from offset {begin} to {last} of {tp.topic}[{tp.partition}] cannot be read: {why}"
-    return Damaged(*tp, last, head.max_timestamp, None, raw, (), REST, text)
+    def _offset(self, delta: i64) -> i64:
+        most = self._last - (self._most - self._number)  # each of those that are to come needs a place, too
+        if not self._at - self._base < delta <= most - self._base:
+            offset = self._base + delta
+            raise _Broken(f"it says that its offset is {offset}; it lies in {self._at + 1} to {most}")
+        return self._base + delta
 
 
 class _Broken(ValueError):
-    """Why bytes are no record; `key` is its key, if that much was readable."""
-
-    key: bytes | None = None
+    """Why bytes are no record."""
 
 
-def _frame(body: bytes, pos: int, *, is_last: bool) -> int:
-    """Where the record at a place ends."""
-    size, begin = _read_varint(body, pos, len(body))
-    left = len(body) - begin
-    if size < _SMALLEST or size > left:
-        raise _Broken(f"a record says that it has {size} bytes, and there are {left}")
-    if is_last and size < left:
-        raise _Broken(f"{left - size} bytes are left over behind the last record")
-    return begin + size
+def _sum(first: i64, later: i64) -> int:
+    """As in other languages, with 64 bits. Compiled code does so by itself."""
+    found = first + later
+    return found if -_SURE <= found <= _SURE else _wrapped(found)
 
 
-def _record(
-    tp: TP, head: Head, body: bytes, pos: int, stop: int, between: tuple[int, int], make: Make
-) -> Record:
-    """The record between two places, of an offset after the first of `between` up to the second."""
-    before, _ = between
-    try:
-        offset, timestamp, key, value, headers = _parsed(head, body, pos, stop, between)
-    except _Broken as why:
-        text = f"the record at offset {before + 1} of {tp.topic}[{tp.partition}] cannot be read: {why}"
-        raw = body[pos:stop]
-        return Damaged(*tp, before + 1, head.max_timestamp, why.key, raw, (), RECORD, text)
-    return make(*tp, offset, timestamp, key, value, headers)
+def _wrapped(number: int) -> int:
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _parsed(
-    head: Head, body: bytes, pos: int, stop: int, between: tuple[int, int]
-) -> tuple[int, int, bytes | None, bytes | None, Headers]:
-    _, pos = _read_varint(body, pos, stop)  # its length, which `stop` says
-    later, pos = _read_varint(body, pos + 1, stop)  # one byte of attributes, of which none has a meaning
-    delta, pos = _read_varint(body, pos, stop)
-    key, pos = _bytes(body, pos, stop)
-    try:
-        value, pos = _bytes(body, pos, stop)
-        headers = read_headers(body, pos, stop)
-        offset, timestamp = _place(head, later, delta, between)
-    except _Broken as why:
-        why.key = key
-        raise
-    return offset, timestamp, key, value, headers
+class HeaderReader:
+    """Reads headers, and keeps their names: the next record's are mostly the same, in the same places."""
 
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._raw: list[bytes] = []
 
-def _place(head: Head, later: int, delta: int, between: tuple[int, int]) -> tuple[int, int]:
-    """Offset and timestamp."""
-    before, most = between
-    if not before < head.base + delta <= most:
-        raise _Broken(f"it says that its offset is {head.base + delta}; it lies in {before + 1} to {most}")
-    timestamp = head.max_timestamp if head.attributes & LOG_APPEND_TIME else head.first_timestamp + later
-    return head.base + delta, (timestamp + _INT64) % (2 * _INT64) - _INT64  # as in other languages
+    def read(self, body: bytes, pos: i64, stop: i64) -> Headers:
+        """Headers after their number, between two places. Raises ValueError."""
+        number, pos = _read_varint(body, pos, stop)
+        if not 0 <= number <= MAX_HEADERS:
+            raise _Broken(f"it says that it has {number} headers; {MAX_HEADERS} are read at most")
+        headers: list[tuple[str, bytes | None]] = []
+        for place in range(number):
+            name, pos = _bytes(body, pos, stop)
+            value, pos = _bytes(body, pos, stop)
+            if place >= len(self._raw) or name != self._raw[place]:
+                self._keep(place, name)
+            headers.append((self._names[place], value))
+        if pos != stop:
+            raise _Broken(f"{stop - pos} bytes are left over at its end")
+        return tuple(headers)  # type: ignore[arg-type]  # a header's value may be None, as in any record
 
-
-def read_headers(body: bytes, pos: int, stop: int) -> Headers:
-    """Headers after their number, between two places. Raises ValueError."""
-    number, pos = _read_varint(body, pos, stop)
-    if not 0 <= number <= MAX_HEADERS:
-        raise _Broken(f"it says that it has {number} headers; {MAX_HEADERS} are read at most")
-    headers = []
-    for _ in range(number):
-        name, pos = _bytes(body, pos, stop)
-        value, pos = _bytes(body, pos, stop)
+    def _keep(self, place: int, name: bytes | None) -> None:
         if name is None:
             raise _Broken("a header has no name")
         try:
-            headers.append((name.decode(), value))
+            self._names[place:] = [name.decode()]
         except UnicodeDecodeError as error:
             raise _Broken(f"the name of a header is not UTF-8: {name[:64]!r}") from error
-    if pos != stop:
-        raise _Broken(f"{stop - pos} bytes are left over at its end")
-    return headers  # type: ignore[return-value]  # a header's value may be None, as in any record
+        self._raw[place:] = [name]
 
 
-def _bytes(body: bytes, pos: int, stop: int) -> tuple[bytes | None, int]:
+def _bytes(body: bytes, pos: i64, stop: i64) -> tuple[bytes | None, i64]:
     size, pos = _read_varint(body, pos, stop)
     if size < 0:  # any, as for Kafka's own client
         return None, pos
     if size > stop - pos:
         raise _Broken(f"a part of it says that it has {size} bytes, and there are {stop - pos}")
-    return body[pos : pos + size], pos + size
+    end = pos + size
+    return body[pos:end], end
 
 
-def _read_varint(body: bytes, pos: int, stop: int) -> tuple[int, int]:
-    """A zigzag number and the place after it."""
-    value = shift = 0
+def _read_varint(body: bytes, pos: i64, stop: i64) -> tuple[i64, i64]:
+    """A zigzag number of 64 bits and the place after it."""
+    value: i64 = 0
+    shift: i64 = 0
     while pos < stop and shift < 64:
-        byte = body[pos]
+        byte: i64 = body[pos]
         pos += 1
+        if shift == 63:  # for the others there is no room, here as in other languages
+            byte &= 0x81
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), pos
+            half = value >> 1
+            if value < 0:
+                half &= _INT64_MOST
+            return half ^ -(value & 1), pos
         shift += 7
     raise _Broken("a number in it has no end")
 

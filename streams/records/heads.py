@@ -94,9 +94,3 @@ def end_of(head: Head, after: int | None) -> int | None:
     if end > head.base and agrees:
         return end
     return after if after is not None and after > head.base else None
-
-
-def uncompressed(head: Head, body: bytes) -> bytes:
-    """The same batch, but never compressed; its checksum is that of before."""
-    plain = head._replace(length=HEADER.size - _LOG_OVERHEAD + len(body), attributes=head.attributes & ~CODEC)
-    return HEADER.pack(*plain) + body

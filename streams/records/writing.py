@@ -13,8 +13,8 @@ from typing import Any
 from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
-from streams.ports import Outgoing
-from streams.records.batches import read_headers
+from streams.ports import Headers, Outgoing
+from streams.records.batches import HeaderReader
 from streams.records.heads import HEADER
 
 
@@ -62,10 +62,13 @@ class PackedHeaders:
         self.data = data
 
     def __len__(self) -> int:
-        return len(read_headers(self.data, 0, len(self.data)))
+        return len(self._read())
 
     def __iter__(self) -> Iterator[tuple[str, bytes]]:
-        return iter(read_headers(self.data, 0, len(self.data)))
+        return iter(self._read())
+
+    def _read(self) -> Headers:
+        return HeaderReader().read(self.data, 0, len(self.data))
 
 
 def headers_bytes(headers: Any) -> bytes:
@@ -74,6 +77,8 @@ def headers_bytes(headers: Any) -> bytes:
         data: bytes = headers.data
         return data
     pairs: list[tuple[str, bytes | None]] = list(headers)
+    if not pairs:  # as of rows
+        return b"\0"
     number: i64 = len(pairs)
     to = BytesWriter()
     write_unsigned(to, number << 1)

@@ -8,7 +8,7 @@ decompresses without a bound.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,18 +19,12 @@ from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 
-from streams.ports import TP, OwnRecord
-from streams.records.batches import Make, Plain, damaged_batch, opened, read_batch, walk
-from streams.records.heads import Head, end_of, head_of, split, uncompressed
-from streams.runtime.kafka.sound_records import SoundRecords
-from streams.units import MIB
+from streams.ports import TP
+from streams.records.batches import BatchRecords, damaged_batch, opened, read_batch
+from streams.records.decompression import CannotOpen
+from streams.records.heads import Head, end_of, head_of, split
 
 log = structlog.get_logger(__name__)
-
-#: Records of more bytes in one batch are read by `walk`, which bounds what a record's headers take in memory.
-_MAX_FAST = MIB
-#: Records that are made at once: each call takes time, and what the reader has not taken memory.
-_AT_ONCE = 64
 
 
 @dataclass(slots=True)
@@ -134,7 +128,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
                     why = "its checksum is wrong"
                     last, timestamp = end - 1, head.max_timestamp
                     whole = damaged_batch(self._place, raw, head.base, last, timestamp, why)
-                    yield from self._from_here(iter([whole]))
+                    yield from self._from_here([whole])
             self.next_fetch_offset = end
 
     def _is_passed_over(self, head: Head, batch: Any, *, is_whole: bool) -> bool:
@@ -149,36 +143,24 @@ class IsolatingRecords(fetcher.PartitionRecords):
         return head.is_transactional and head.producer_id in producers
 
     def _sound(self, head: Head, raw: bytes, end: int, isolation: Isolation) -> Iterator[Any]:
-        """The records of a batch with the right checksum: aiokafka's, up to what it cannot read.
-
-        A few at once, when the reader takes them: in memory a record takes several times its bytes.
-        """
+        """The records of a batch with the right checksum: a few at once, when the reader takes them."""
         is_own = head.is_transactional and (
             head.producer_id in isolation.trusted or head.base < isolation.below.get(self._place, 0)
         )
-        make: Make = OwnRecord if is_own else Plain
+        last = end - 1
         try:
-            body = opened(head, raw, isolation.limit)
-            if not isolation.lets_through(self._place, head, body):
-                return
-            if len(body) > _MAX_FAST:
-                records = None
-            else:
-                records = iter(DefaultRecordBatch(uncompressed(head, body) if head.codec else raw))
-        except Exception:  # noqa: BLE001 - looked for again by `read_batch`, which says what it is
-            yield from self._from_here(read_batch(self._place, raw, isolation.limit, end, make))
+            body, begin = opened(head, raw, isolation.limit)
+        except CannotOpen as error:
+            whole = damaged_batch(self._place, raw, head.base, last, head.max_timestamp, str(error))
+            yield from self._from_here([whole])
             return
-        if records is None:
-            yield from self._from_here(walk(self._place, head, body, end - 1, make))
+        if not isolation.lets_through(self._place, head, body):
             return
-        del body  # while records wait for the reader, one copy of them is enough
-        sound = SoundRecords(records, self._place, head.base, end - head.records, is_own)
-        while found := sound.take(_AT_ONCE):
-            yield from self._from_here(iter(found))
-        if sound.is_odd:
-            yield from self._from_here(read_batch(self._place, raw, isolation.limit, end, make))
+        records = BatchRecords(self._place, head, body, begin, last, own=is_own)
+        while found := records.take():
+            yield from self._from_here(found)
 
-    def _from_here(self, records: Iterator[Any]) -> Iterator[Any]:
+    def _from_here(self, records: Iterable[Any]) -> Iterator[Any]:
         """The records that were not read before."""
         for record in records:
             if record.offset >= self.next_fetch_offset:

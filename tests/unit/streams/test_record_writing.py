@@ -31,7 +31,7 @@ def test_records_come_back_in_batches_within_the_bound(records: list[Outgoing], 
         assert len(raw) == batch.size
         assert batch.size <= most or batch.records == 1
         found += read_batch(HERE, raw, 1 << 30)
-    assert [Outgoing(each.key, each.value, each.headers) for each in found] == records
+    assert [Outgoing(each.key, each.value, list(each.headers)) for each in found] == records
     assert {(type(each), each.timestamp) for each in found} == {(Plain, NOW)}
 
 
