@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from binascii import hexlify
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any, Final
 
 import uuid_utils
 from librt.strings import BytesWriter
-from mypy_extensions import i64, u8
 
 from streams.errors import HeaderTooLong, MissingHeader, PermanentError, Unreadable
 from streams.ports import Damaged, Headers, Record
@@ -226,23 +226,8 @@ def derived_id(incoming: bytes, handler: bytes, index: int) -> bytes:
 
     A rerun makes the same ids. The form is that of a UUID, version 8 (RFC 9562: free content).
     """
-    digest = blake2b(b"%b\0%b\0%d" % (incoming, handler, index), digest_size=16).digest()
-    to = BytesWriter()
-    for place in range(i64(16)):
-        byte: i64 = digest[place]
-        if place == 6:
-            byte = byte & 15 | 0x80
-        elif place == 8:
-            byte = byte & 15 | 0xA0
-        if place == 4 or place == 6 or place == 8 or place == 10:
-            to.append(45)
-        _write_digit(to, byte >> 4)
-        _write_digit(to, byte & 15)
-    return to.getvalue()
-
-
-def _write_digit(to: BytesWriter, digit: i64) -> None:
-    to.append(u8(digit + (87 if digit > 9 else 48)))
+    digest = hexlify(blake2b(b"%b\0%b\0%d" % (incoming, handler, index), digest_size=16).digest())
+    return b"%b-%b-8%b-a%b-%b" % (digest[:8], digest[8:12], digest[13:16], digest[17:20], digest[20:])
 
 
 def new_headers(

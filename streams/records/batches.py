@@ -228,7 +228,11 @@ class HeaderReader:
 
 
 def _bytes(body: bytes, pos: i64, stop: i64) -> tuple[bytes | None, i64]:
-    size, pos = _read_varint(body, pos, stop)
+    size: i64 = body[pos] if pos < stop else 0x80
+    if size < 0x80:  # most are short
+        size, pos = (size >> 1) ^ -(size & 1), pos + 1
+    else:
+        size, pos = _read_varint(body, pos, stop)
     if size < 0:  # any, as for Kafka's own client
         return None, pos
     if size > stop - pos:

@@ -18,12 +18,14 @@ from streams.records.batches import HeaderReader
 from streams.records.heads import HEADER
 
 
-def write_unsigned(to: BytesWriter, number: i64) -> None:
+def write_unsigned(to: BytesWriter, number: int) -> None:
     """Add a number, of seven bits in a byte, the lowest first."""
     while number >= 0x80:
-        to.append(u8(number & 0x7F | 0x80))
+        byte: u8 = number & 0x7F | 0x80
+        to.append(byte)
         number >>= 7
-    to.append(u8(number))
+    last: u8 = number
+    to.append(last)
 
 
 def unsigned_varint(number: int) -> bytes:
@@ -38,8 +40,7 @@ def write_sized(to: BytesWriter, data: bytes | None) -> None:
     if data is None:
         to.append(1)
     else:
-        size: i64 = len(data)
-        write_unsigned(to, size << 1)
+        write_unsigned(to, 2 * len(data))
         to.write(data)
 
 
@@ -79,9 +80,8 @@ def headers_bytes(headers: Any) -> bytes:
     pairs: list[tuple[str, bytes | None]] = list(headers)
     if not pairs:  # as of rows
         return b"\0"
-    number: i64 = len(pairs)
     to = BytesWriter()
-    write_unsigned(to, number << 1)
+    write_unsigned(to, 2 * len(pairs))
     for name, value in pairs:
         write_sized(to, name.encode())
         write_sized(to, value)
@@ -125,10 +125,10 @@ def write_records(records: Sequence[Outgoing], most: int) -> list[tuple[bytes, i
             to = BytesWriter()
             count = 0
             size = rest + 1
-        write_unsigned(to, size << 1)
+        write_unsigned(to, 2 * size)
         to.append(0)
         to.append(0)
-        write_unsigned(to, count << 1)
+        write_unsigned(to, 2 * count)
         write_sized(to, key)
         write_sized(to, value)
         to.write(data)

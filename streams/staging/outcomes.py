@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import structlog
 from librt.strings import BytesWriter
-from mypy_extensions import i64
 
 from streams.claims.claim import VALUE, with_claim
 from streams.errors import TooLarge, Unencodable, WiringError
@@ -123,7 +122,8 @@ class Outcomes:
                     self._warn_unheard(handler, timer.message)
                 name = timer_name(handler.name_bytes, key, timer.name)
                 changes.append(set_timer(name, timer.due, bound.topic, outgoing))
-        changes.extend(remove_timer(timer_name(handler.name_bytes, key, name)) for name in outcome.cancel)
+        if outcome.cancel:  # a generator is an object
+            changes.extend(remove_timer(timer_name(handler.name_bytes, key, name)) for name in outcome.cancel)
         for change in changes:
             if (size := len(change.key) + len(change.value or b"")) > self._limit:
                 raise self._too_large(handler, f"a row of {change.table}", size)
@@ -229,9 +229,9 @@ class Outcomes:
             headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time_of(now)), *bound.headers]
             headers += [*caused.pairs(), *more]
         else:  # this lane does not read them
-            number: i64 = 3 + len(bound.headers) + caused.number + len(more)
+            number = 3 + len(bound.headers) + caused.number + len(more)
             to = BytesWriter()
-            write_unsigned(to, number << 1)
+            write_unsigned(to, 2 * number)
             to.write(_ID)
             write_sized(to, own_id)
             to.write(_SUBJECT)
