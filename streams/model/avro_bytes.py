@@ -2,37 +2,32 @@
 """Avro's bytes of plain values, for the schemas that messages and rows mostly have (docs/adr/0061).
 
 fastavro looks at a schema anew for each value. This goes over parts that are made once (`plain_avro.py`), and
-is compiled with the hot path. It writes Structs as they are, and reads what `msgspec.convert` makes Structs
-of. It is careful rather than complete: fastavro writes and reads whatever this does not know or doubts, so
-both give the same bytes and values.
+is compiled with the hot path, where an `i64` is no object. It writes Structs as they are. What it reads, it
+writes as MessagePack: msgspec makes Structs of that, and checks them. It is careful rather than complete:
+fastavro writes and reads whatever this does not know or doubts, so both give the same bytes and values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from struct import Struct
 from typing import Any, Final
 
 import msgspec
+from librt.strings import BytesWriter, read_f64_le, write_f64_be, write_f64_le, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64, u8
 
-from streams.records.writing import unsigned_varint
+from streams.records.writing import write_unsigned
 
-_DOUBLE: Final = Struct("<d")
-#: Bits of numbers that compiled code compares without objects: comparing others may fail where the stack is
-#: full, and then ends the process.
-_SHORT: Final = 61
+#: Bits of a number, besides its sign, of which the zigzag form is a positive `i64`.
+_SHORT: Final = 62
 #: Of whole numbers that a double can be; and of lengths, which are numbers that anybody can write.
 _EXACT: Final = 53
-_LENGTH: Final = 40
-_fields: Final[Callable[[Any], tuple[Any, ...]]] = msgspec.structs.astuple
+_LENGTH: Final = 31
+_fields: Final[Callable[[Any], tuple[object, ...]]] = msgspec.structs.astuple
 #: What values raise that are not of their class, and bytes that are not whole.
 _DOUBTS: Final[tuple[type[Exception], ...]] = (
-    ArithmeticError, AttributeError, LookupError, TypeError, ValueError,
+    ArithmeticError, AttributeError, LookupError, TypeError, ValueError, msgspec.MsgspecError,
 )  # fmt: skip
-
-
-def _number(number: int) -> bytes:
-    return unsigned_varint(number << 1 if number >= 0 else ((-number) << 1) - 1)
 
 
 class _Source:
@@ -40,16 +35,17 @@ class _Source:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.at = 0
+        self.at: i64 = 0
 
-    def number(self) -> int:
-        """A zigzag number. Raises ValueError for one of more than ten bytes."""
+    def number(self) -> i64:
+        """A zigzag number. Raises ValueError for one of more than nine bytes, IndexError at the end."""
         data, at = self.data, self.at
-        byte = data[at]
+        byte: i64 = data[at]
         at += 1
-        found, shift = byte & 0x7F, 7
+        found: i64 = byte & 0x7F
+        shift: i64 = 7
         while byte >= 0x80:
-            if shift > 63:  # anybody can write a number that does not end
+            if shift >= 63:  # it may be longer than an `i64`; and anybody can write one that does not end
                 raise ValueError(at)
             byte = data[at]
             at += 1
@@ -58,128 +54,179 @@ class _Source:
         self.at = at
         return (found >> 1) ^ -(found & 1)
 
-    def count(self) -> int:
+    def count(self) -> i64:
         """A number that is not negative, such as a length. Raises ValueError for others, and for huge."""
         number = self.number()
         if number >> _LENGTH != 0:
             raise ValueError(number)
         return number
 
-    def take(self, size: int) -> bytes:
-        """So many bytes. Raises ValueError when there are fewer."""
-        end = self.at + size
-        if end > len(self.data):
+    def end_block(self) -> None:
+        """Read the end of an array or a map. Raises ValueError for one that goes on."""
+        if self.number() != 0:
+            raise ValueError(self.at)
+
+    def size(self) -> i64:
+        """The length of what comes next. Raises ValueError when there is less."""
+        size = self.count()
+        if size > len(self.data) - self.at:
             raise ValueError(size)
-        found = self.data[self.at : end]
-        self.at = end
-        return found
+        return size
+
+    def copy(self, size: i64, out: BytesWriter) -> None:
+        """Copy so many bytes, which there are."""
+        at = self.at
+        self.at = at + size
+        out.write(self.data[at : at + size])
+
+
+def _write_size(out: BytesWriter, size: i64) -> None:
+    """Add a size, of four bytes."""
+    number: int = size
+    short: i32 = number
+    write_i32_be(out, short)
 
 
 class Part:
     """A type of a schema."""
 
-    def write(self, value: object, out: list[bytes]) -> None:  # noqa: ARG002 - overridden
+    def write(self, value: object, out: BytesWriter) -> None:  # noqa: ARG002 - overridden
         """Add the bytes of a value. Raises one of _DOUBTS."""
         raise TypeError(value)
 
-    def read(self, source: _Source) -> object:
-        """The value that comes next. Raises one of _DOUBTS."""
+    def read(self, source: _Source, out: BytesWriter) -> None:  # noqa: ARG002 - overridden
+        """Add the value that comes next, as MessagePack. Raises one of _DOUBTS."""
         raise TypeError(source)
 
 
 class Boolean(Part):
-    def write(self, value: object, out: list[bytes]) -> None:
-        if type(value) is not bool:
+    def write(self, value: object, out: BytesWriter) -> None:
+        if value is True:
+            out.append(1)
+        elif value is False:
+            out.append(0)
+        else:
             raise TypeError(value)
-        out.append(b"\1" if value else b"\0")
 
-    def read(self, source: _Source) -> object:
-        byte = source.take(1)[0]
-        if byte > 1:
+    def read(self, source: _Source, out: BytesWriter) -> None:
+        at = source.at
+        byte: i64 = source.data[at]
+        source.at = at + 1
+        if byte == 1:
+            out.append(0xC3)
+        elif byte == 0:
+            out.append(0xC2)
+        else:
             raise ValueError(byte)
-        return byte == 1
 
 
 class Number(Part):
     """A whole number, of so many bits and a sign. Its class allows `least` to `most`."""
 
     def __init__(self, bits: int, least: int, most: int) -> None:
-        self.bits = bits
-        self.least = max(least, -1 << min(bits, _SHORT))
-        self.most = min(most, (1 << min(bits, _SHORT)) - 1)
+        self.bits: i64 = bits
+        self.least: i64 = max(least, -1 << _SHORT)
+        self.most: i64 = min(most, (1 << _SHORT) - 1)
 
-    def write(self, value: object, out: list[bytes]) -> None:
-        if type(value) is not int or not -1 <= value >> _SHORT <= 0:
+    def write(self, value: object, out: BytesWriter) -> None:
+        if type(value) is not int:
+            raise TypeError(value)
+        number: i64 = value  # compiled code compares a large number as an object, and ends if that fails
+        if not self.least <= number <= self.most:
             raise ValueError(value)
-        if not self.least <= value <= self.most:
-            raise ValueError(value)
-        out.append(_number(value))
+        write_unsigned(out, (number << 1) ^ (number >> 63))
 
-    def read(self, source: _Source) -> object:
+    def read(self, source: _Source, out: BytesWriter) -> None:
         number = source.number()
         if not -1 <= number >> self.bits <= 0:
             raise ValueError(number)
-        return number
+        out.append(0xD3)
+        write_i64_be(out, number)
 
 
 class Double(Part):
-    def write(self, value: object, out: list[bytes]) -> None:
+    def write(self, value: object, out: BytesWriter) -> None:
         if type(value) is float:
-            out.append(_DOUBLE.pack(value))
-        elif type(value) is int and -1 <= value >> _EXACT <= 0:  # such as a number of seconds
-            out.append(_DOUBLE.pack(float(value)))
+            write_f64_le(out, value)
+        elif type(value) is int:  # such as a number of seconds
+            number: i64 = value
+            if not -1 <= number >> _EXACT <= 0:
+                raise ValueError(value)
+            write_f64_le(out, float(number))
         else:
             raise TypeError(value)
 
-    def read(self, source: _Source) -> object:
-        return _DOUBLE.unpack(source.take(8))[0]
+    def read(self, source: _Source, out: BytesWriter) -> None:
+        at = source.at
+        out.append(0xCB)
+        write_f64_be(out, read_f64_le(source.data, at))
+        source.at = at + 8
 
 
 class Bytes(Part):
-    def write(self, value: object, out: list[bytes]) -> None:
+    def write(self, value: object, out: BytesWriter) -> None:
         if type(value) is not bytes:
             raise TypeError(value)
-        out.append(unsigned_varint(2 * len(value)) + value)
+        size: i64 = len(value)
+        write_unsigned(out, size << 1)
+        out.write(value)
 
-    def read(self, source: _Source) -> object:
-        return source.take(source.count())
+    def read(self, source: _Source, out: BytesWriter) -> None:
+        size = source.size()
+        out.append(0xC6)
+        _write_size(out, size)
+        source.copy(size, out)
 
 
 class String(Part):
     """A text. Its class allows one of `shortest` to `longest` characters."""
 
     def __init__(self, shortest: int, longest: int) -> None:
-        self.shortest = shortest
-        self.longest = longest
+        self.shortest: i64 = shortest
+        self.longest: i64 = longest
 
-    def write(self, value: object, out: list[bytes]) -> None:
-        if type(value) is not str or not self.shortest <= len(value) <= self.longest:
+    def write(self, value: object, out: BytesWriter) -> None:
+        if type(value) is not str:
+            raise TypeError(value)
+        length: i64 = len(value)
+        if not self.shortest <= length <= self.longest:
             raise ValueError(value)
         data = value.encode()
-        out.append(unsigned_varint(2 * len(data)) + data)
+        size: i64 = len(data)
+        write_unsigned(out, size << 1)
+        out.write(data)
 
-    def read(self, source: _Source) -> object:
-        return source.take(source.count()).decode()
+    def read(self, source: _Source, out: BytesWriter) -> None:
+        size = source.size()
+        if size < 32:
+            number: int = size
+            head: u8 = 0xA0 | number
+            out.append(head)
+        else:
+            out.append(0xDB)
+            _write_size(out, size)
+        source.copy(size, out)
 
 
 class Enum(Part):
     """One of the symbols. Its class, which is `str` or an Enum, allows those of `allowed`."""
 
     def __init__(self, symbols: list[str], kind: type[Any], allowed: Collection[str]) -> None:
-        self.symbols = symbols
+        self.packed = [msgspec.msgpack.encode(each) for each in symbols]
         self.kind = kind
-        self.numbers = {each: _number(place) for place, each in enumerate(symbols) if each in allowed}
+        self.numbers = {each: place for place, each in enumerate(symbols) if each in allowed}
 
-    def write(self, value: object, out: list[bytes]) -> None:
+    def write(self, value: object, out: BytesWriter) -> None:
         if type(value) is not self.kind:
             raise TypeError(value)
         symbol: Any = value
         if self.kind is not str:  # what members say that they are, and equal, may be something else
             symbol = symbol._value_
-        out.append(self.numbers[symbol])
+        number: i64 = self.numbers[symbol]
+        write_unsigned(out, number << 1)
 
-    def read(self, source: _Source) -> object:
-        return self.symbols[source.count()]
+    def read(self, source: _Source, out: BytesWriter) -> None:
+        out.write(self.packed[source.count()])
 
 
 class Optional(Part):
@@ -187,45 +234,50 @@ class Optional(Part):
 
     def __init__(self, other: Part, null: int) -> None:
         self.other = other
-        self.null = null
-        self.none, self.some = _number(null), _number(1 - null)
+        self.null: i64 = null
+        self.none: u8 = u8(null << 1)
+        self.some: u8 = u8((1 - null) << 1)
 
-    def write(self, value: object, out: list[bytes]) -> None:
+    def write(self, value: object, out: BytesWriter) -> None:
         if value is None:
             out.append(self.none)
         else:
             out.append(self.some)
             self.other.write(value, out)
 
-    def read(self, source: _Source) -> object:
+    def read(self, source: _Source, out: BytesWriter) -> None:
         number = source.count()
         if number == self.null:
-            return None
-        if number != 1 - self.null:
+            out.append(0xC0)
+        elif number > 1:
             raise ValueError(number)
-        return self.other.read(source)
+        else:
+            self.other.read(source, out)
 
 
 class Array(Part):
     def __init__(self, items: Part) -> None:
         self.items = items
 
-    def write(self, value: object, out: list[bytes]) -> None:
+    def write(self, value: object, out: BytesWriter) -> None:
         if type(value) is not tuple and type(value) is not list:
             raise TypeError(value)
         items = list(value)  # another thread may change it
-        if items:
-            out.append(unsigned_varint(2 * len(items)))
+        count: i64 = len(items)
+        if count:
+            write_unsigned(out, count << 1)
             for each in items:
                 self.items.write(each, out)
-        out.append(b"\0")
+        out.append(0)
 
-    def read(self, source: _Source) -> object:
-        found: list[object] = []
-        while (count := source.count()) != 0:
-            for _ in range(count):
-                found.append(self.items.read(source))  # noqa: PERF401 - a list of a hostile count is never made
-        return found
+    def read(self, source: _Source, out: BytesWriter) -> None:
+        count = source.count()
+        out.append(0xDD)
+        _write_size(out, count)
+        for _ in range(count):
+            self.items.read(source, out)
+        if count:
+            source.end_block()
 
 
 class Map(Part):
@@ -233,24 +285,36 @@ class Map(Part):
         self.keys = keys
         self.values = values
 
-    def write(self, value: object, out: list[bytes]) -> None:
+    def write(self, value: object, out: BytesWriter) -> None:
         if type(value) is not dict:
             raise TypeError(value)
         items = list(value.items())
-        if items:
-            out.append(unsigned_varint(2 * len(items)))
+        count: i64 = len(items)
+        if count:
+            write_unsigned(out, count << 1)
             for key, each in items:
                 self.keys.write(key, out)
                 self.values.write(each, out)
-        out.append(b"\0")
+        out.append(0)
 
-    def read(self, source: _Source) -> object:
-        found: dict[object, object] = {}
-        while (count := source.count()) != 0:
-            for _ in range(count):
-                key = self.keys.read(source)
-                found[key] = self.values.read(source)
-        return found
+    def read(self, source: _Source, out: BytesWriter) -> None:
+        count = source.count()
+        out.append(0xDF)
+        _write_size(out, count)
+        for _ in range(count):
+            self.keys.read(source, out)
+            self.values.read(source, out)
+        if count:
+            source.end_block()
+
+
+class _Field:
+    """`head` is before its value in MessagePack."""
+
+    def __init__(self, head: bytes, place: int, part: Part) -> None:
+        self.head = head
+        self.place: i64 = place
+        self.part = part
 
 
 class Record(Part):
@@ -258,46 +322,52 @@ class Record(Part):
 
     def __init__(self, kind: type[Any], fields: list[tuple[str, int, Part]]) -> None:
         self.kind = kind
-        self.fields = fields
+        self.fields: list[_Field] = []
+        head = b"\xde" + len(fields).to_bytes(2, "big")
+        for name, place, part in fields:
+            self.fields.append(_Field(head + msgspec.msgpack.encode(name), place, part))
+            head = b""
 
-    def write(self, value: object, out: list[bytes]) -> None:
+    def write(self, value: object, out: BytesWriter) -> None:
         if type(value) is not self.kind:
             raise TypeError(value)
         values = _fields(value)
-        for _, index, part in self.fields:
-            part.write(values[index], out)
+        for field in self.fields:
+            field.part.write(values[field.place], out)
 
-    def read(self, source: _Source) -> object:
-        found: dict[str, object] = {}
-        for name, _, part in self.fields:
-            found[name] = part.read(source)
-        return found
+    def read(self, source: _Source, out: BytesWriter) -> None:
+        for field in self.fields:
+            out.write(field.head)
+            field.part.read(source, out)
 
 
 class PlainAvro:
     """Values of one schema and class."""
 
-    def __init__(self, part: Part, *, sure: bool) -> None:
+    def __init__(self, part: Part, kind: type[Any], *, sure: bool) -> None:
         """`sure`: the parts check all that the class asks for, so what was written reads back as it was."""
         self._part = part
+        self._decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder(kind).decode
         self.sure = sure
 
     def write(self, value: object) -> bytes | None:
         """The bytes of a value; None: fastavro is to write it, or to say why not."""
-        out: list[bytes] = []
+        out = BytesWriter()
         try:
             self._part.write(value, out)
         except _DOUBTS:
             return None
-        return b"".join(out)
+        return out.getvalue()
 
     def read(self, data: bytes) -> Any:
-        """The value of these bytes, to their end, as `msgspec.convert` takes it; None: fastavro is to read
-        them, or to say why not.
+        """The value of these bytes, to their end, of its class; None: fastavro is to read them, or to say why
+        not.
         """
-        source = _Source(data)
+        source, out = _Source(data), BytesWriter()
         try:
-            found = self._part.read(source)
+            self._part.read(source, out)
+            if source.at == len(data):
+                return self._decode(out.getvalue())
         except _DOUBTS:
-            return None
-        return found if source.at == len(data) else None
+            pass
+        return None

@@ -146,8 +146,9 @@ class AvroCodec(Generic[T]):
         if writer is _JSON:
             return self._decode_json(data)
         try:
-            if writer is None and self._plain is not None and (plain := self._plain.read(data)) is not None:
-                return msgspec.convert(plain, self._kind)
+            plain: T | None = self._plain.read(data) if writer is None and self._plain is not None else None
+            if plain is not None:
+                return plain
             source = BytesIO(data)
             if writer is None:
                 fields = fastavro.schemaless_reader(source, self._parsed, None)

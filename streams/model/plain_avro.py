@@ -21,9 +21,9 @@ def plain_avro(kind: type[Any], schema: Any) -> parts.PlainAvro | None:
     made = _Parts()
     try:
         part = made.of(schema, inspect.type_info(kind))
-    except (NotImplementedError, TypeError, ValueError):  # two are msgspec's, of types that it cannot tell
+        return parts.PlainAvro(part, kind, sure=made.sure)
+    except (NotImplementedError, OverflowError, TypeError, ValueError):  # msgspec's, of types it cannot tell
         return None
-    return parts.PlainAvro(part, sure=made.sure)
 
 
 class _Parts:
