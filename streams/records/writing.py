@@ -18,14 +18,17 @@ from streams.records.batches import HeaderReader
 from streams.records.heads import HEADER
 
 
-def write_unsigned(to: BytesWriter, number: int) -> None:
+def write_unsigned(to: BytesWriter, number: i64) -> None:
     """Add a number, of seven bits in a byte, the lowest first."""
     while number >= 0x80:
-        byte: u8 = number & 0x7F | 0x80
-        to.append(byte)
+        _write_byte(to, number & 0x7F | 0x80)
         number >>= 7
-    last: u8 = number
-    to.append(last)
+    _write_byte(to, number)
+
+
+def _write_byte(to: BytesWriter, number: int) -> None:
+    byte: u8 = number  # from an `int`: as a call of `u8` it takes time where it is not compiled
+    to.append(byte)
 
 
 def unsigned_varint(number: int) -> bytes:
