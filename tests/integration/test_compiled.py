@@ -20,6 +20,12 @@ TESTS = (
     "claims", "claims_waiting", "crashes", "delivery", "dead_letters", "desk", "desk_claims", "drains",
     "giving_up", "loopback", "pauses", "pauses_attempts", "references", "retries", "rows", "sagas", "timers",
 )  # fmt: skip
+#: What reads and writes bytes: its numbers have 64 bits when it is compiled.
+BYTES = (
+    "runtime/test_partition_records", "streams/test_avro_bytes", "streams/test_avro_ranges",
+    "streams/test_envelope", "streams/test_layout", "streams/test_record_batches",
+    "streams/test_record_writing",
+)  # fmt: skip
 
 pytestmark = pytest.mark.timeout(1800)
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
@@ -94,6 +100,7 @@ def test_what_a_wheel_has_installed_is_compiled_without_being_told(tmp_path: Pat
 @pytest.mark.verify("a minute of compiling: the same tests run on the sources, a small package is compiled")
 def test_lanes_work_alike_when_compiled(compiled: dict[str, str]) -> None:
     files = [f"tests/lane/test_lane_{name}.py" for name in TESTS]
+    files += [f"tests/unit/{name}.py" for name in BYTES]
     profile = f"--hypothesis-profile={settings.get_current_profile_name()}"
     # `append`: pytest would put the sources before the copy. The copy has no tests, so these are found.
     options = ("-q", "-p", "no:cacheprovider", "-m", "not stack", "--import-mode=append", profile)

@@ -12,7 +12,7 @@ from streams.ports import TP, Damaged, Record
 from streams.records.batches import BATCH, RECORD, REST, read_batch
 from streams.records.decompression import CannotOpen, decompressed
 from streams.records.heads import end_of, head_of, split
-from streams.testing.batches import CODECS, batch, checked, record
+from streams.testing.batches import CODECS, batch, checked, framed, part, record, varint
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
 
 TP_ = TP("orders", 3)
@@ -43,6 +43,14 @@ def test_what_is_sound_is_read_as_by_the_client_library(contents: list[Any], cod
     expected = [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in theirs]
     ours = [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in read(raw)]
     assert ours == expected
+
+
+def test_a_number_of_more_than_64_bits_loses_the_upper_ones() -> None:
+    one = b"\x82" + b"\x80" * 8 + b"\x7e"
+    raw = batch([framed(b"\0\0\0" + one + b"k" + part(b"v") + varint(0))])
+    (theirs,) = DefaultRecordBatch(raw)
+    (ours,) = read(raw)
+    assert (ours.key, ours.value) == (theirs.key, theirs.value) == (b"k", b"v")
 
 
 @given(contents, st.sampled_from(sorted(CODECS)), st.data())
