@@ -45,7 +45,7 @@ def test_what_is_sound_is_read_as_by_the_client_library(contents: list[Any], cod
     assert ours == expected
 
 
-def test_a_number_of_more_than_64_bits_loses_the_upper_ones() -> None:
+def test_a_number_loses_its_bits_above_64() -> None:
     one = b"\x82" + b"\x80" * 8 + b"\x7e"
     raw = batch([framed(b"\0\0\0" + one + b"k" + part(b"v") + varint(0))])
     (theirs,) = DefaultRecordBatch(raw)
