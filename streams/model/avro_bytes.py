@@ -16,13 +16,26 @@ import msgspec
 from librt.strings import BytesWriter, read_f64_le, write_f64_be, write_f64_le, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64, u8
 
-from streams.records.writing import write_unsigned
+from streams.records.writing import write_sized, write_unsigned
 
 #: Bits of a number, besides its sign, of which the zigzag form is a positive `i64`.
 _SHORT: Final = 62
 #: Of whole numbers that a double can be; and of lengths, which are numbers that anybody can write.
 _EXACT: Final = 53
 _LENGTH: Final = 31
+#: Of a length of bytes: longer ones are fastavro's, they would take four times their memory here.
+_COPIED: Final = 20
+#: Types of MessagePack. The length of a text of less than 32 bytes is part of its type.
+_NONE: Final = 0xC0
+_FALSE: Final = 0xC2
+_TRUE: Final = 0xC3
+_BYTES: Final = 0xC6
+_DOUBLE: Final = 0xCB
+_LONG: Final = 0xD3
+_SHORT_TEXT: Final = 0xA0
+_TEXT: Final = 0xDB
+_ARRAY: Final = 0xDD
+_MAP: Final = 0xDF
 _fields: Final[Callable[[Any], tuple[object, ...]]] = msgspec.structs.astuple
 #: What values raise that are not of their class, and bytes that are not whole.
 _DOUBTS: Final[tuple[type[Exception], ...]] = (
@@ -61,30 +74,28 @@ class _Source:
             raise ValueError(number)
         return number
 
-    def end_block(self) -> None:
-        """Read the end of an array or a map. Raises ValueError for one that goes on."""
-        if self.number() != 0:
-            raise ValueError(self.at)
-
-    def size(self) -> i64:
-        """The length of what comes next. Raises ValueError when there is less."""
+    def copy(self, code: u8, out: BytesWriter) -> None:
+        """Copy bytes that are after their length. Raises ValueError when there are fewer, or too many."""
         size = self.count()
-        if size > len(self.data) - self.at:
-            raise ValueError(size)
-        return size
-
-    def copy(self, size: i64, out: BytesWriter) -> None:
-        """Copy so many bytes, which there are."""
         at = self.at
-        self.at = at + size
-        out.write(self.data[at : at + size])
+        end = at + size
+        if end > len(self.data) or size >> _COPIED != 0:
+            raise ValueError(size)
+        self.at = end
+        _write_head(code, size, out)
+        out.write(self.data[at:end])
 
 
-def _write_size(out: BytesWriter, size: i64) -> None:
-    """Add a size, of four bytes."""
+def _write_head(code: u8, size: i64, out: BytesWriter) -> None:
+    """Add a type of MessagePack, and a size."""
     number: int = size
-    short: i32 = number
-    write_i32_be(out, short)
+    if code == _TEXT and size < 32:
+        short: u8 = _SHORT_TEXT | number
+        out.append(short)
+    else:
+        out.append(code)
+        long: i32 = number
+        write_i32_be(out, long)
 
 
 class Part:
@@ -113,9 +124,9 @@ class Boolean(Part):
         byte: i64 = source.data[at]
         source.at = at + 1
         if byte == 1:
-            out.append(0xC3)
+            out.append(_TRUE)
         elif byte == 0:
-            out.append(0xC2)
+            out.append(_FALSE)
         else:
             raise ValueError(byte)
 
@@ -140,7 +151,7 @@ class Number(Part):
         number = source.number()
         if not -1 <= number >> self.bits <= 0:
             raise ValueError(number)
-        out.append(0xD3)
+        out.append(_LONG)
         write_i64_be(out, number)
 
 
@@ -158,7 +169,7 @@ class Double(Part):
 
     def read(self, source: _Source, out: BytesWriter) -> None:
         at = source.at
-        out.append(0xCB)
+        out.append(_DOUBLE)
         write_f64_be(out, read_f64_le(source.data, at))
         source.at = at + 8
 
@@ -167,15 +178,10 @@ class Bytes(Part):
     def write(self, value: object, out: BytesWriter) -> None:
         if type(value) is not bytes:
             raise TypeError(value)
-        size: i64 = len(value)
-        write_unsigned(out, size << 1)
-        out.write(value)
+        write_sized(out, value)
 
     def read(self, source: _Source, out: BytesWriter) -> None:
-        size = source.size()
-        out.append(0xC6)
-        _write_size(out, size)
-        source.copy(size, out)
+        source.copy(_BYTES, out)
 
 
 class String(Part):
@@ -197,15 +203,7 @@ class String(Part):
         out.write(data)
 
     def read(self, source: _Source, out: BytesWriter) -> None:
-        size = source.size()
-        if size < 32:
-            number: int = size
-            head: u8 = 0xA0 | number
-            out.append(head)
-        else:
-            out.append(0xDB)
-            _write_size(out, size)
-        source.copy(size, out)
+        source.copy(_TEXT, out)
 
 
 class Enum(Part):
@@ -248,7 +246,7 @@ class Optional(Part):
     def read(self, source: _Source, out: BytesWriter) -> None:
         number = source.count()
         if number == self.null:
-            out.append(0xC0)
+            out.append(_NONE)
         elif number > 1:
             raise ValueError(number)
         else:
@@ -272,12 +270,11 @@ class Array(Part):
 
     def read(self, source: _Source, out: BytesWriter) -> None:
         count = source.count()
-        out.append(0xDD)
-        _write_size(out, count)
+        _write_head(_ARRAY, count, out)
         for _ in range(count):
             self.items.read(source, out)
-        if count:
-            source.end_block()
+        if count and source.number() != 0:
+            raise ValueError(count)
 
 
 class Map(Part):
@@ -299,13 +296,12 @@ class Map(Part):
 
     def read(self, source: _Source, out: BytesWriter) -> None:
         count = source.count()
-        out.append(0xDF)
-        _write_size(out, count)
+        _write_head(_MAP, count, out)
         for _ in range(count):
             self.keys.read(source, out)
             self.values.read(source, out)
-        if count:
-            source.end_block()
+        if count and source.number() != 0:
+            raise ValueError(count)
 
 
 class _Field:

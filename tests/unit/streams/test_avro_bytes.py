@@ -183,6 +183,19 @@ def test_a_length_beyond_the_data_is_left_to_fastavro(kind: str, length: int) ->
     assert codec.read(out.getvalue() + b"\2\2\2") is None
 
 
+class Texts(msgspec.Struct):
+    a: str
+    b: bytes
+
+
+@pytest.mark.parametrize("size", [0, 31, 32, 63, 64, 255, 256, 1 << 16, (1 << 20) - 1, 1 << 20])
+def test_texts_and_bytes_of_any_length_are_read(size: int) -> None:
+    fields = [{"name": "a", "type": "string"}, {"name": "b", "type": "bytes"}]
+    codec = AvroCodec(Texts, json.dumps({"type": "record", "name": "Texts", "fields": fields}), Schemas())
+    for value in (Texts("x" * size, b"\xff" * size), Texts("\u20ac" * (size // 3), b"")):
+        assert codec.decode(codec.encode(value), None) == value
+
+
 def test_a_full_stack_is_an_error() -> None:
     data = by_fastavro(FULL)
     odd = [msgspec.structs.replace(FULL, **{name: 10**400}) for name in "bcd"]
