@@ -13,89 +13,27 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
-from librt.strings import BytesWriter, read_f64_le, write_f64_be, write_f64_le, write_i32_be, write_i64_be
-from mypy_extensions import i32, i64, u8
+from librt.strings import BytesWriter, read_f64_le, write_f64_be, write_f64_le, write_i64_be
+from mypy_extensions import i64, u8
 
+from streams.model.avro_source import ARRAY, BYTES, MAP, TEXT, Source, write_head
 from streams.records.writing import write_sized, write_unsigned
 
 #: Bits of a number, besides its sign, of which the zigzag form is a positive `i64`.
 _SHORT: Final = 62
-#: Of whole numbers that a double can be; and of lengths, which are numbers that anybody can write.
+#: Of whole numbers that a double can be.
 _EXACT: Final = 53
-_LENGTH: Final = 31
-#: Of a length of bytes: longer ones are fastavro's, they would take four times their memory here.
-_COPIED: Final = 20
-#: Types of MessagePack. The length of a text of less than 32 bytes is part of its type.
+#: Types of MessagePack; others are in `avro_source`.
 _NONE: Final = 0xC0
 _FALSE: Final = 0xC2
 _TRUE: Final = 0xC3
-_BYTES: Final = 0xC6
 _DOUBLE: Final = 0xCB
 _LONG: Final = 0xD3
-_SHORT_TEXT: Final = 0xA0
-_TEXT: Final = 0xDB
-_ARRAY: Final = 0xDD
-_MAP: Final = 0xDF
 _fields: Final[Callable[[Any], tuple[object, ...]]] = msgspec.structs.astuple
 #: What values raise that are not of their class, and bytes that are not whole.
 _DOUBTS: Final[tuple[type[Exception], ...]] = (
     ArithmeticError, AttributeError, LookupError, TypeError, ValueError, msgspec.MsgspecError,
 )  # fmt: skip
-
-
-class _Source:
-    """Bytes, and how far they are read."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at: i64 = 0
-
-    def number(self) -> i64:
-        """A zigzag number. Raises ValueError for one of more than nine bytes, IndexError at the end."""
-        data, at = self.data, self.at
-        byte: i64 = data[at]
-        at += 1
-        found: i64 = byte & 0x7F
-        shift: i64 = 7
-        while byte >= 0x80:
-            if shift >= 63:  # it may be longer than an `i64`; and anybody can write one that does not end
-                raise ValueError(at)
-            byte = data[at]
-            at += 1
-            found |= (byte & 0x7F) << shift
-            shift += 7
-        self.at = at
-        return (found >> 1) ^ -(found & 1)
-
-    def count(self) -> i64:
-        """A number that is not negative, such as a length. Raises ValueError for others, and for huge."""
-        number = self.number()
-        if number >> _LENGTH != 0:
-            raise ValueError(number)
-        return number
-
-    def copy(self, code: u8, out: BytesWriter) -> None:
-        """Copy bytes that are after their length. Raises ValueError when there are fewer, or too many."""
-        size = self.count()
-        at = self.at
-        end = at + size
-        if end > len(self.data) or size >> _COPIED != 0:
-            raise ValueError(size)
-        self.at = end
-        _write_head(code, size, out)
-        out.write(self.data[at:end])
-
-
-def _write_head(code: u8, size: i64, out: BytesWriter) -> None:
-    """Add a type of MessagePack, and a size."""
-    number: int = size
-    if code == _TEXT and size < 32:
-        short: u8 = _SHORT_TEXT | number
-        out.append(short)
-    else:
-        out.append(code)
-        long: i32 = number
-        write_i32_be(out, long)
 
 
 class Part:
@@ -105,7 +43,7 @@ class Part:
         """Add the bytes of a value. Raises one of _DOUBTS."""
         raise TypeError(value)
 
-    def read(self, source: _Source, out: BytesWriter) -> None:  # noqa: ARG002 - overridden
+    def read(self, source: Source, out: BytesWriter) -> None:  # noqa: ARG002 - overridden
         """Add the value that comes next, as MessagePack. Raises one of _DOUBTS."""
         raise TypeError(source)
 
@@ -119,7 +57,7 @@ class Boolean(Part):
         else:
             raise TypeError(value)
 
-    def read(self, source: _Source, out: BytesWriter) -> None:
+    def read(self, source: Source, out: BytesWriter) -> None:
         at = source.at
         byte: i64 = source.data[at]
         source.at = at + 1
@@ -147,7 +85,7 @@ class Number(Part):
             raise ValueError(value)
         write_unsigned(out, (number << 1) ^ (number >> 63))
 
-    def read(self, source: _Source, out: BytesWriter) -> None:
+    def read(self, source: Source, out: BytesWriter) -> None:
         number = source.number()
         if not -1 <= number >> self.bits <= 0:
             raise ValueError(number)
@@ -167,7 +105,7 @@ class Double(Part):
         else:
             raise TypeError(value)
 
-    def read(self, source: _Source, out: BytesWriter) -> None:
+    def read(self, source: Source, out: BytesWriter) -> None:
         at = source.at
         out.append(_DOUBLE)
         write_f64_be(out, read_f64_le(source.data, at))
@@ -180,8 +118,8 @@ class Bytes(Part):
             raise TypeError(value)
         write_sized(out, value)
 
-    def read(self, source: _Source, out: BytesWriter) -> None:
-        source.copy(_BYTES, out)
+    def read(self, source: Source, out: BytesWriter) -> None:
+        source.copy(BYTES, out)
 
 
 class String(Part):
@@ -202,8 +140,8 @@ class String(Part):
         write_unsigned(out, size << 1)
         out.write(data)
 
-    def read(self, source: _Source, out: BytesWriter) -> None:
-        source.copy(_TEXT, out)
+    def read(self, source: Source, out: BytesWriter) -> None:
+        source.copy(TEXT, out)
 
 
 class Enum(Part):
@@ -223,7 +161,7 @@ class Enum(Part):
         number: i64 = self.numbers[symbol]
         write_unsigned(out, number << 1)
 
-    def read(self, source: _Source, out: BytesWriter) -> None:
+    def read(self, source: Source, out: BytesWriter) -> None:
         out.write(self.packed[source.count()])
 
 
@@ -243,7 +181,7 @@ class Optional(Part):
             out.append(self.some)
             self.other.write(value, out)
 
-    def read(self, source: _Source, out: BytesWriter) -> None:
+    def read(self, source: Source, out: BytesWriter) -> None:
         number = source.count()
         if number == self.null:
             out.append(_NONE)
@@ -268,9 +206,9 @@ class Array(Part):
                 self.items.write(each, out)
         out.append(0)
 
-    def read(self, source: _Source, out: BytesWriter) -> None:
+    def read(self, source: Source, out: BytesWriter) -> None:
         count = source.count()
-        _write_head(_ARRAY, count, out)
+        write_head(ARRAY, count, out)
         for _ in range(count):
             self.items.read(source, out)
         if count and source.number() != 0:
@@ -294,9 +232,9 @@ class Map(Part):
                 self.values.write(each, out)
         out.append(0)
 
-    def read(self, source: _Source, out: BytesWriter) -> None:
+    def read(self, source: Source, out: BytesWriter) -> None:
         count = source.count()
-        _write_head(_MAP, count, out)
+        write_head(MAP, count, out)
         for _ in range(count):
             self.keys.read(source, out)
             self.values.read(source, out)
@@ -331,7 +269,7 @@ class Record(Part):
         for field in self.fields:
             field.part.write(values[field.place], out)
 
-    def read(self, source: _Source, out: BytesWriter) -> None:
+    def read(self, source: Source, out: BytesWriter) -> None:
         for field in self.fields:
             out.write(field.head)
             field.part.read(source, out)
@@ -359,7 +297,7 @@ class PlainAvro:
         """The value of these bytes, to their end, of its class; None: fastavro is to read them, or to say why
         not.
         """
-        source, out = _Source(data), BytesWriter()
+        source, out = Source(data), BytesWriter()
         try:
             self._part.read(source, out)
             if source.at == len(data):

@@ -27,6 +27,7 @@ HOT = (
     "lane.dispatch",
     "lane.loopback",
     "model.avro_bytes",
+    "model.avro_source",
     "model.bound",
     "model.envelope",
     "model.layout",

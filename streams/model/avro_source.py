@@ -1,0 +1,76 @@
+"""Avro's bytes, as far as they are read, and what they become: MessagePack. Compiled with the hot path; see
+`avro_bytes`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter, write_i32_be
+from mypy_extensions import i32, i64, u8
+
+#: Bits of a length, which is a number that anybody can write.
+_LENGTH: Final = 31
+#: Of a length of bytes: longer ones are fastavro's, they would take four times their memory here.
+_COPIED: Final = 20
+#: Types of MessagePack before a size of four bytes. That of a text of less than 32 bytes is part of its type.
+BYTES: Final = 0xC6
+TEXT: Final = 0xDB
+ARRAY: Final = 0xDD
+MAP: Final = 0xDF
+_SHORT_TEXT: Final = 0xA0
+
+
+class Source:
+    """Bytes, and how far they are read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at: i64 = 0
+
+    def number(self) -> i64:
+        """A zigzag number. Raises ValueError for one of more than nine bytes, IndexError at the end."""
+        data, at = self.data, self.at
+        byte: i64 = data[at]
+        at += 1
+        found: i64 = byte & 0x7F
+        shift: i64 = 7
+        while byte >= 0x80:
+            if shift >= 63:  # it may be longer than an `i64`; and anybody can write one that does not end
+                raise ValueError(at)
+            byte = data[at]
+            at += 1
+            found |= (byte & 0x7F) << shift
+            shift += 7
+        self.at = at
+        return (found >> 1) ^ -(found & 1)
+
+    def count(self) -> i64:
+        """A number that is not negative, such as a length. Raises ValueError for others, and for huge."""
+        number = self.number()
+        if number >> _LENGTH != 0:
+            raise ValueError(number)
+        return number
+
+    def copy(self, code: u8, out: BytesWriter) -> None:
+        """Copy bytes that are after their length. Raises ValueError when there are fewer, or too many."""
+        size = self.count()
+        at = self.at
+        end = at + size
+        if end > len(self.data) or size >> _COPIED != 0:
+            raise ValueError(size)
+        self.at = end
+        write_head(code, size, out)
+        out.write(self.data[at:end])
+
+
+def write_head(code: u8, size: i64, out: BytesWriter) -> None:
+    """Add a type of MessagePack, and a size."""
+    number: int = size
+    if code == TEXT and size < 32:
+        short: u8 = _SHORT_TEXT | number
+        out.append(short)
+    else:
+        out.append(code)
+        long: i32 = number
+        write_i32_be(out, long)
