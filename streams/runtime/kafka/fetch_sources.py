@@ -14,7 +14,7 @@ from streams.runtime.kafka.partition_records import FetchedRecords, IsolatingRec
 
 #: Bytes of an answer that brings little, and how long a reader rests after one, in seconds.
 _LITTLE = 64 << 10
-_REST, _LONGEST_REST = 0.01, 0.02
+_REST, _LONGEST_REST = 0.02, 0.03
 _READ_COMMITTED = 1
 
 
