@@ -21,6 +21,8 @@ from streams.records.writing import write_sized, write_unsigned
 
 #: Bits of a number, besides its sign, of which the zigzag form is a positive `i64`.
 _SHORT: Final = 62
+#: Bits of a value's length: longer ones are fastavro's to read, they would take four times their memory here.
+_LARGE: Final = 20
 #: Of whole numbers that a double can be.
 _EXACT: Final = 53
 #: Types of MessagePack; others are in `avro_source`.
@@ -297,6 +299,8 @@ class PlainAvro:
         """The value of these bytes, to their end, of its class; None: fastavro is to read them, or to say why
         not.
         """
+        if len(data) >> _LARGE:
+            return None
         source, out = Source(data), BytesWriter()
         try:
             self._part.read(source, out)

@@ -11,8 +11,6 @@ from mypy_extensions import i32, i64, u8
 
 #: Bits of a length, which is a number that anybody can write.
 _LENGTH: Final = 31
-#: Of a length of bytes: longer ones are fastavro's, they would take four times their memory here.
-_COPIED: Final = 20
 #: Types of MessagePack before a size of four bytes. That of a text of less than 32 bytes is part of its type.
 BYTES: Final = 0xC6
 TEXT: Final = 0xDB
@@ -53,11 +51,11 @@ class Source:
         return number
 
     def copy(self, code: u8, out: BytesWriter) -> None:
-        """Copy bytes that are after their length. Raises ValueError when there are fewer, or too many."""
+        """Copy bytes that are after their length. Raises ValueError when there are fewer."""
         size = self.count()
         at = self.at
         end = at + size
-        if end > len(self.data) or size >> _COPIED != 0:
+        if end > len(self.data):
             raise ValueError(size)
         self.at = end
         write_head(code, size, out)

@@ -105,10 +105,10 @@ class BatchRecords:
         self._pos: i64 = pos
         self._base: i64 = head.base
         self._first: i64 = head.first_timestamp
-        self._last: i64 = min(last, _INT64_MOST)
+        self._last: i64 = max(min(last, _INT64_MOST), -_INT64_MOST)
         self._at: i64 = self._base - 1
         self._number: i64 = 0
-        self._most: i64 = min(head.records, last - head.base + 1)
+        self._most: i64 = max(min(head.records, last - head.base + 1), 0)
         self._appended = bool(head.attributes & LOG_APPEND_TIME)
         self._make = _own if own else _plain
         self._headers = HeaderReader()
@@ -146,7 +146,9 @@ class BatchRecords:
         left = self._end - begin
         if size < _SMALLEST or size > left:
             raise _Broken(f"a record says that it has {size} bytes, and there are {left}")
-        if self._number >= self._most and size < left:
+        if self._number > self._most:
+            raise _Broken("the batch says that it has none")
+        if self._number == self._most and size < left:
             raise _Broken(f"{left - size} bytes are left over behind the last record")
         return begin + size
 

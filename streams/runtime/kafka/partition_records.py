@@ -43,7 +43,7 @@ class Isolation:
     below: Mapping[TP, int] = field(default_factory=dict)
 
     def lets_through(self, tp: TP, head: Head, body: bytes) -> bool:  # noqa: ARG002 - for those that choose
-        """Whether the records of a sound batch, decompressed, are read at all."""
+        """Whether the records of a sound batch are read at all; `body` has them, decompressed."""
         return True
 
     def is_sure(self, tp: TP, base: int, raw: bytes) -> bool:

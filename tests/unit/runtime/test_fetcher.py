@@ -476,7 +476,7 @@ async def test_silence_is_that_of_the_most_silent_leader(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "busy", "rest"), [(1, 0.001, 0.01), (1, 0.015, 0.015), (1, 5.0, 0.02), (10_000, 0.015, 0.0)]
+    ("records", "busy", "rest"), [(1, 0.001, 0.02), (1, 0.025, 0.025), (1, 5.0, 0.03), (10_000, 0.025, 0.0)]
 )
 @simulated
 async def test_a_reader_rests_after_little(world: World, records: int, busy: float, rest: float) -> None:

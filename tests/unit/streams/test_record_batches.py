@@ -113,6 +113,13 @@ def test_more_records_than_said_are_one_rest() -> None:
     assert (found[1].offset, found[1].value) == (1, b"".join(records[1:]))
 
 
+@pytest.mark.parametrize("number", [0, -5])
+def test_a_record_of_a_batch_without_any_is_a_rest(number: int) -> None:
+    (found,) = read(batch([record(1, b"k", b"second")], records=number, last_delta=0))
+    assert isinstance(found, Damaged)
+    assert (found.form, found.offset) == (REST, 0)
+
+
 def test_fewer_records_than_the_batch_says_are_told() -> None:
     found = read(batch(three(record(1, b"k", b"second")), records=9, last_delta=8))
     assert seen(found) == [b"first", b"second", b"third", REST]
