@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: A lane rests so many times as long as its last transaction took, but no longer than that, in seconds.
-TIMES = 2.0
+TIMES = 3.0
 LONGEST_REST = 0.1
 
 
