@@ -21,8 +21,8 @@ FETCH_RECORDS = 500
 FETCH_TIMEOUT = 0.5
 #: How long the lane may be at it until others have their turn, in seconds; an estimate.
 TURN = 0.1
-#: Records that are taken at once before it is known how long they take, and later. What is made of more no
-#: longer fits into a processor's cache when their handlers come to it.
+#: So many records are taken at once before it is known how long they take, and at most. What more of them
+#: are made into no longer fits into a processor's cache when their handlers run.
 FIRST_OFFER, LARGEST_OFFER = 16, 96
 
 

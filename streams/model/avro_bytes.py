@@ -138,7 +138,9 @@ class String(Part):
         if not self.shortest <= length <= self.longest:
             raise ValueError(value)
         data = value.encode()
-        size: i64 = len(data)
+        size: i64 = len(
+            data
+        )  # not by `write_sized`: a text is never None, and texts are most of what there is
         write_unsigned(out, size << 1)
         out.write(data)
 

@@ -139,6 +139,10 @@ class AvroCodec(Generic[T]):
         fastavro.schemaless_writer(out, self._parsed, plain, disable_tuple_notation=True)
         return out.getvalue()
 
+    def _read_plain(self, data: bytes) -> T | None:
+        """A value of our own schema; None: fastavro is to read it."""
+        return None if self._plain is None else self._plain.read(data)
+
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:
         """Without a fingerprint the bytes are taken to be of our own schema."""
         known = self._writers.get(fingerprint or self.fingerprint)
@@ -146,8 +150,7 @@ class AvroCodec(Generic[T]):
         if writer is _JSON:
             return self._decode_json(data)
         try:
-            plain: T | None = self._plain.read(data) if writer is None and self._plain is not None else None
-            if plain is not None:
+            if writer is None and (plain := self._read_plain(data)) is not None:
                 return plain
             source = BytesIO(data)
             if writer is None:

@@ -12,7 +12,7 @@ from librt.strings import BytesWriter
 
 from streams.errors import HeaderTooLong, MissingHeader, PermanentError, Unreadable
 from streams.ports import Damaged, Headers, Record
-from streams.records.writing import header_bytes, sized, write_sized
+from streams.records.writing import header_bytes, sized, sized_length, write_sized, zigzag_length
 
 ID: Final = "ce_id"
 TYPE: Final = "ce_type"
@@ -265,18 +265,14 @@ def epoch_seconds(text: str) -> float | None:
 def headers_size(headers: Headers) -> int:
     """Bytes that headers take in a record, as brokers count them."""
     pairs: Any = headers  # a client's may be None, which compiled code takes for no bytes else
-    return _varint_size(len(headers)) + sum(_sized(name.encode()) + _sized(value) for name, value in pairs)
+    return zigzag_length(len(headers)) + sum(
+        sized_length(name.encode()) + sized_length(value) for name, value in pairs
+    )
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """Bytes of a record alone in its batch, uncompressed: what `max.message.bytes` is held against."""
-    body = 3 + _sized(key) + _sized(value) + headers_size(headers)  # attributes, and distances of 0
-    return _BATCH + _varint_size(body) + body
-
-
-def _sized(data: bytes | None) -> int:
-    return 1 if data is None else _varint_size(len(data)) + len(data)
-
-
-def _varint_size(number: int) -> int:
-    return number.bit_length() // 7 + 1  # zigzag: a bit more
+    body = (
+        3 + sized_length(key) + sized_length(value) + headers_size(headers)
+    )  # attributes, and distances of 0
+    return _BATCH + zigzag_length(body) + body

@@ -24,7 +24,7 @@ MAX_HEADERS: Final = 1000
 #: Numbers up to this are no objects in compiled code.
 _SURE: Final = 1 << 60
 _INT64_MOST: Final = (1 << 63) - 1
-#: So many records are read at once at most, and bytes of them, with the record in which these end.
+#: At most so many records are read at once, and only those that begin within so many bytes.
 _AT_ONCE: Final = 64
 _BYTES_AT_ONCE: Final = 1 << 16
 
@@ -61,22 +61,18 @@ _own: Final[Callable[[Fields], Record]] = partial(tuple.__new__, OwnRecord)
 _plain: Final[Callable[[Fields], Record]] = partial(tuple.__new__, Plain)
 
 
-def read_batch(
-    tp: TP, raw: bytes, limit: int, end: int | None = None, *, own: bool = False
-) -> Iterator[Record]:
+def read_batch(tp: TP, raw: bytes, limit: int) -> Iterator[Record]:
     """Every record of a batch whose checksum is right, in order of their offsets, which are all different.
-    `limit` bounds the bytes that it may decompress to; `end` is the offset behind it, if its head lies. With
-    `own` they come as `OwnRecord`.
+    `limit` bounds the bytes that it may decompress to.
     """
     head = head_of(raw)
     if head is None:
         yield _legacy(tp, raw)
         return
-    last = head.last if end is None else end - 1
     try:
-        records = BatchRecords(tp, head, *opened(head, raw, limit), last, own=own)
+        records = BatchRecords(tp, head, *opened(head, raw, limit), head.last, own=False)
     except CannotOpen as error:
-        yield damaged_batch(tp, raw, head.base, last, head.max_timestamp, str(error))
+        yield damaged_batch(tp, raw, head.base, head.last, head.max_timestamp, str(error))
         return
     while found := records.take():
         yield from found
@@ -114,8 +110,8 @@ class BatchRecords:
         self._headers = HeaderReader()
 
     def take(self) -> list[Record]:
-        """The next records: not many, since in memory one takes several times its bytes. None: that was the
-        last one.
+        """The next records: not many, since in memory one takes several times its bytes. An empty list: there
+        are no more.
         """
         found: list[Record] = []
         until = min(self._end, self._pos + _BYTES_AT_ONCE)
@@ -187,7 +183,7 @@ class _Broken(ValueError):
 
 
 def _sum(first: i64, later: i64) -> int:
-    """As in other languages, with 64 bits. Compiled code does so by itself."""
+    """The sum wraps at 64 bits, as in other languages. Compiled code does so by itself."""
     found = first + later
     return found if -_SURE <= found <= _SURE else _wrapped(found)
 

@@ -27,7 +27,7 @@ def write_unsigned(to: BytesWriter, number: i64) -> None:
 
 
 def _write_byte(to: BytesWriter, number: int) -> None:
-    byte: u8 = number  # from an `int`: as a call of `u8` it takes time where it is not compiled
+    byte: u8 = number  # `u8(number)` would be a slow call where this is not compiled
     to.append(byte)
 
 
@@ -91,7 +91,7 @@ def headers_bytes(headers: Any) -> bytes:
     return to.getvalue()
 
 
-def _length(number: i64) -> i64:
+def zigzag_length(number: i64) -> i64:
     """Bytes of a zigzag number that is not negative."""
     size: i64 = 1
     number >>= 6
@@ -101,11 +101,12 @@ def _length(number: i64) -> i64:
     return size
 
 
-def _sized_length(data: bytes | None) -> i64:
+def sized_length(data: bytes | None) -> i64:
+    """Bytes of what `write_sized` adds."""
     if data is None:
         return 1
     size: i64 = len(data)
-    return _length(size) + size
+    return zigzag_length(size) + size
 
 
 def write_records(records: Sequence[Outgoing], most: int) -> list[tuple[bytes, int]]:
@@ -120,10 +121,10 @@ def write_records(records: Sequence[Outgoing], most: int) -> list[tuple[bytes, i
         data = headers_bytes(headers)
         headed: i64 = len(data)
         # Before the number are attributes, and how much later it is than the first record: none.
-        rest: i64 = 2 + _sized_length(key) + _sized_length(value) + headed
-        size = rest + _length(count)
+        rest: i64 = 2 + sized_length(key) + sized_length(value) + headed
+        size = rest + zigzag_length(count)
         begun: i64 = len(to)
-        if count and begun + _length(size) + size > room:
+        if count and begun + zigzag_length(size) + size > room:
             written.append((to.getvalue(), count))
             to = BytesWriter()
             count = 0

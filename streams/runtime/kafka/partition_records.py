@@ -125,10 +125,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
                 if is_whole:
                     yield from self._sound(head, raw, end, isolation)
                 else:
-                    why = "its checksum is wrong"
-                    last, timestamp = end - 1, head.max_timestamp
-                    whole = damaged_batch(self._place, raw, head.base, last, timestamp, why)
-                    yield from self._from_here([whole])
+                    yield from self._damaged(head, raw, end, "its checksum is wrong")
             self.next_fetch_offset = end
 
     def _is_passed_over(self, head: Head, batch: Any, *, is_whole: bool) -> bool:
@@ -147,18 +144,21 @@ class IsolatingRecords(fetcher.PartitionRecords):
         is_own = head.is_transactional and (
             head.producer_id in isolation.trusted or head.base < isolation.below.get(self._place, 0)
         )
-        last = end - 1
         try:
             body, begin = opened(head, raw, isolation.limit)
         except CannotOpen as error:
-            whole = damaged_batch(self._place, raw, head.base, last, head.max_timestamp, str(error))
-            yield from self._from_here([whole])
+            yield from self._damaged(head, raw, end, str(error))
             return
         if not isolation.lets_through(self._place, head, body):
             return
-        records = BatchRecords(self._place, head, body, begin, last, own=is_own)
+        records = BatchRecords(self._place, head, body, begin, end - 1, own=is_own)
         while found := records.take():
             yield from self._from_here(found)
+
+    def _damaged(self, head: Head, raw: bytes, end: int, why: str) -> Iterator[Any]:
+        """The whole batch as one damaged record."""
+        whole = damaged_batch(self._place, raw, head.base, end - 1, head.max_timestamp, why)
+        return self._from_here([whole])
 
     def _from_here(self, records: Iterable[Any]) -> Iterator[Any]:
         """The records that were not read before."""

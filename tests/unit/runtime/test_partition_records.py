@@ -103,7 +103,7 @@ contents = st.lists(st.tuples(st.integers(0, 5), st.binary(max_size=9)), min_siz
 
 
 @given(contents, st.sampled_from(sorted(CODECS)), st.integers(0, 8), st.randoms(use_true_random=False))
-def test_both_ways_read_the_same_of_whatever_comes(
+def test_whatever_comes_is_read_alike_from_any_place(
     contents: list[Any], codec: str, start: int, chance: random.Random
 ) -> None:
     """Offsets that lie, bytes that were changed, read from any place in the batch."""
