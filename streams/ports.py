@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Headers = Sequence[tuple[str, bytes]]
 #: Of topics that are read by name.
@@ -121,6 +121,19 @@ class Outgoing(NamedTuple):
     headers: Headers
 
 
+class Sendable(Protocol):
+    """A record to be produced: an `Outgoing`, or a `PackedRecord`, whose bytes are made already."""
+
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+    def __iter__(self) -> Iterator[Any]:
+        """Key, value and headers."""
+
+
 class Batch(NamedTuple):
     """Records of one partition, in order. `next_offset` is the fetch position after them: it may lie
     beyond the last record, over transaction markers and compacted holes, and `records` may be empty.
@@ -199,7 +212,7 @@ class Transactions(Protocol):
     async def begin(self) -> None:
         """Begin a transaction. Raises Fenced when another owner has started."""
 
-    async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+    async def send(self, batches: Mapping[TP, Sequence[Sendable]]) -> dict[TP, int]:
         """Write every record and wait until the broker has them all.
 
         Returns for each partition the offset after its last record. Raises Fenced, RecordRefused when
@@ -242,12 +255,8 @@ class Cluster(Protocol):
         """The open transaction that began first in each partition; partitions without one are left out."""
 
 
-class Write(NamedTuple):
-    """One change to the local store: `value` None deletes."""
-
-    table: str
-    key: bytes
-    value: bytes | None
+#: One change to the local store: its table, its key and its value, of which None deletes.
+Write = tuple[str, bytes, bytes | None]
 
 
 class TableSize(NamedTuple):

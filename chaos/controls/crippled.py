@@ -15,7 +15,7 @@ from chaos.controls.hasty import CONTROL, Control, HastyLane
 from streams.lane import host as lane_host
 from streams.model.choreography import choreography
 from streams.model.layout import dead_letter_topic
-from streams.ports import TP, Outgoing, Transactions
+from streams.ports import TP, Sendable, Transactions
 from streams.runtime import cluster
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.faust import app as runtime
@@ -41,7 +41,7 @@ class UnfencedCluster(KafkaCluster):
 class LettersApart(TransactionalProducer):
     """Sends dead letters at once, outside the lane's transaction, as is usual elsewhere."""
 
-    async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+    async def send(self, batches: Mapping[TP, Sequence[Sendable]]) -> dict[TP, int]:
         """Write the dead letters, then the rest."""
         letters = [(tp, each) for tp, some in batches.items() if tp.topic.endswith(_LETTERS) for each in some]
         if letters:

@@ -26,7 +26,7 @@ class HastyLane(Lane):
         def take_and_write(*limits: Any) -> Staged:
             staged = take(*limits)
             writes = writes_of(staged, staging.writes)
-            staging.store.apply([write for write in writes if write.table != POSITIONS], {})
+            staging.store.apply([write for write in writes if write[0] != POSITIONS], {})
             return staged
 
         staging.order.take = take_and_write  # type: ignore[assignment, method-assign]  # the mistake

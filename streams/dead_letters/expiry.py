@@ -8,7 +8,6 @@ import structlog
 
 from streams.dead_letters.row import LetterState
 from streams.dead_letters.table import DeadLetters
-from streams.ports import Write
 from streams.staging.changes import DEAD_LETTERS_BY_AGE
 from streams.staging.keys import after_time, split_store_key, time_key
 
@@ -47,7 +46,7 @@ class Expiry:
                 break
             gone = self._expire(after_time(entry))
             if gone is None:
-                stale.append(Write(DEAD_LETTERS_BY_AGE, entry, None))
+                stale.append((DEAD_LETTERS_BY_AGE, entry, None))
             else:
                 expired += gone
         else:

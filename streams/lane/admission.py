@@ -43,10 +43,12 @@ class MessageAdmission:
         most = min(len(records), room) if route.is_async else len(records)
         home = self._app.layout.home_of(partition)
         arrivals: list[Arrival] = []
-        for taken in range(most):
-            record = records[taken]
-            next_offset = records[taken + 1].offset if taken + 1 < len(records) else end
-            entry = Entry(home, tp, next_offset, size_of(record), record.key or b"", record.offset)
+        offsets: list[int] = [record.offset for record in records]
+        offsets.append(end)
+        for taken, record in enumerate(records):
+            if taken == most:
+                break
+            entry = Entry(home, tp, offsets[taken + 1], size_of(record), record.key or b"", offsets[taken])
             entry.timestamp = record.timestamp
             if not self._take(entry, route, record, arrivals, now, added=home != partition):
                 most = taken
@@ -125,4 +127,4 @@ class MessageAdmission:
                 else:
                     self.staging.counters.duplicates += 1
                 at += 1
-            arrival.handlers = handlers
+            arrival.handlers = tuple(handlers)

@@ -24,9 +24,9 @@ from streams.lane.spans import LaneSpans
 from streams.logs import handling
 from streams.model.bound import BoundHandler, BoundTable
 from streams.model.codecs import decode_row
-from streams.model.row_keys import row_key
 from streams.ports import Clock
 from streams.retry.decisions import may_go_on, may_run, settle_failed
+from streams.retry.gate import HandlerGate
 from streams.retry.waiting import Waiting
 from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival, Counters
@@ -60,7 +60,8 @@ class Attempts:
     def run_handlers(self, arrival: Arrival, now: float, *, in_background: bool = False) -> bool:
         """Run the handlers of a message in their order, each until it has decided. False: the attempt that
         comes now takes time, and `run_in_background` makes it. That asks the gate just before the attempt,
-        because an operator may pause the handler until then. `now` in epoch seconds.
+        because an operator may pause the handler until then. `now` in epoch seconds. Afterwards whoever
+        called it says with `handling` that the message is no longer handled: once for many.
 
         Raises HandlerFailed or StoreFailed.
         """
@@ -72,38 +73,38 @@ class Attempts:
             handler, inbox_key = arrival.handlers[arrival.at]
             takes_time = handler.is_async or arrival.message is None or arrival.upload > 0
             if takes_time and arrival.error is None and not in_background:
-                handling(None)
                 return False
-            clear = self._gates[handler.name].clear and arrival.error is None
+            gate = self._gates[handler.name]
+            clear = gate.clear and arrival.error is None
             again = clear or arrival.upload > 0 or may_run(self.waiting, arrival, now)
+            tried = began
             while again:
                 if takes_time:
-                    handling(None)
                     return False
-                tried = perf_counter()
                 error = self.once(arrival, handler, inbox_key, now)
+                ended = perf_counter()
                 if isinstance(error, NeedsUpload):  # the attempt begins again
                     arrival.upload, arrival.span = error.size, None
-                    handling(None)
                     return False
                 if error is not None or not clear:
                     now = self.clock.now()
-                again = self._settle(arrival, error, tried, now)
-            began = self.turns.ended(handler.name, arrival, began)
+                again = self._settle(arrival, gate, error, ended - tried, now)
+                tried = ended
+            self.turns.ended(handler.name, arrival, began, tried)
+            began = tried
             arrival.next_handler()
-        handling(None)
         return True
 
     async def run_in_background(self, arrival: Arrival) -> None:
         """Go on where `run_handlers` has stopped, until all handlers of the message have decided."""
         while not self.run_handlers(arrival, self.clock.now(), in_background=True):
-            handling(arrival)
             gate = self._gates[arrival.handler.name]
             gate.under_way += 1
-            while await self._once_in_background(arrival):
+            while await self._once_in_background(arrival, gate):
                 pass
             gate.under_way -= 1
             arrival.next_handler()
+        handling(None)
 
     def once(
         self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, now: float
@@ -121,7 +122,7 @@ class Attempts:
             return error
         return None
 
-    async def _once_in_background(self, arrival: Arrival) -> bool:
+    async def _once_in_background(self, arrival: Arrival, gate: HandlerGate) -> bool:
         """Fetch the payload of a message, if that is elsewhere, call the handler, await it if it is async,
         and stage its outcome. True: the handler tries again at once.
         """
@@ -144,7 +145,7 @@ class Attempts:
                 self._end_span(arrival, "cancelled")
                 raise
             error = raised
-        return self._settle(arrival, error, tried, self.clock.now())
+        return self._settle(arrival, gate, error, perf_counter() - tried, self.clock.now())
 
     async def _call_and_stage(self, arrival: Arrival, handler: BoundHandler) -> None:
         """Call a handler and await it if it is async, write the payloads of its outcome, and stage that."""
@@ -155,7 +156,7 @@ class Attempts:
             began = perf_counter()
         now = self.clock.now()
         prepared = self._outcomes.stage(arrival, handler, outcome, arrival.inbox_key, now, ())
-        self.turns.ended(handler.name, arrival, began)
+        self.turns.ended(handler.name, arrival, began, perf_counter())
         if prepared is not None:
             await self.payloads.write(prepared.uploads)
             if removed := self._outcomes.put_prepared(arrival.entry, prepared):
@@ -171,19 +172,19 @@ class Attempts:
             arrival.span.end()
             arrival.span = None
 
-    def _settle(self, arrival: Arrival, error: BaseException | None, tried: float, now: float) -> bool:
+    def _settle(
+        self, arrival: Arrival, gate: HandlerGate, error: BaseException | None, seconds: float, now: float
+    ) -> bool:
         """Settle an attempt that ended with `error`; None: success. True: the handler tries again at once.
         False after an error: the message is a row that waits, or a dead letter, and the handler has decided.
         """
-        seconds = perf_counter() - tried
         if error is None:
-            self.waiting.succeeded(arrival, seconds, now)
+            self.waiting.succeeded(arrival, gate, seconds, now)
             self._end_span(arrival, "succeeded")
             return False
         arrival.attempts += 1
-        measures = self._gates[arrival.handler.name].measures
-        if measures is not None:
-            measures.failed.add(seconds)
+        if gate.measures is not None:
+            gate.measures.failed.add(seconds)
         if not isinstance(error, Exception):
             error = TransientError("something that it waited for was cancelled")
         again = settle_failed(self.waiting, arrival, error, now)
@@ -197,7 +198,7 @@ def call(staging: StagingArea, arrival: Arrival, handler: BoundHandler) -> Any:
     """
     rows: list[Any] = []
     if handler.rows:
-        base = arrival.entry.prefix + row_key(arrival.key)
+        base = arrival.entry.prefix + arrival.row_key()
         for _, table, subkey, any_row in handler.rows:
             if any_row:
                 rows.append(partial(_read_sub, staging, table, base))
@@ -236,11 +237,10 @@ class Turns:
         self._counters = counters
         self._logged: dict[str, float] = {}
 
-    def ended(self, handler: str, arrival: Arrival, began: float) -> float:
-        """A turn of a handler has ended now; returns when that is. `began` as `perf_counter` has it."""
-        now = perf_counter()
+    def ended(self, handler: str, arrival: Arrival, began: float, now: float) -> None:
+        """A turn of a handler has ended. Times as `perf_counter` has them."""
         if now - began <= HELD:
-            return now
+            return
         self._counters.held_loop += 1
         if now - self._logged.get(handler, -QUIET) >= QUIET:
             self._logged[handler] = now
@@ -252,7 +252,6 @@ class Turns:
                 message_bytes=len(arrival.record.value or b""),
                 action="nothing else of the worker ran meanwhile: split its work over several messages",
             )
-        return now
 
 
 class Timed:
@@ -275,7 +274,7 @@ class Timed:
             except StopIteration as end:
                 return end.value
             finally:
-                self._turns.ended(self._handler, self._arrival, began)
+                self._turns.ended(self._handler, self._arrival, began, perf_counter())
             try:
                 given, step = (yield waits_for), steps.send
             except GeneratorExit:

@@ -12,6 +12,7 @@ from contextlib import closing
 
 from streams.lane.attempt import Attempts
 from streams.lane.loopback import Loopback
+from streams.logs import handling
 from streams.retry.due import DueHeads
 from streams.staging.arrival import Arrival
 
@@ -69,12 +70,19 @@ class Dispatch:
         return self._due.started > 0
 
     def dispatch_all(self, arrivals: Sequence[Arrival], now: float) -> None:
-        """Dispatch messages in their order, at `now` (epoch seconds). Raises HandlerFailed."""
+        """Run messages in their order, at `now` (epoch seconds), or let them wait for their keys. Raises
+        HandlerFailed.
+        """
         for arrival in arrivals:
-            self.dispatch(arrival, now)
+            self._dispatch(arrival, now)
+        handling(None)
 
     def dispatch(self, arrival: Arrival, now: float) -> None:
-        """Run a message, or let it wait for its key. Raises HandlerFailed."""
+        """The same of one message."""
+        self._dispatch(arrival, now)
+        handling(None)
+
+    def _dispatch(self, arrival: Arrival, now: float) -> None:
         key = arrival.key
         if key in self._in_flight:
             self._in_flight[key].append(arrival)
@@ -105,6 +113,7 @@ class Dispatch:
             self._progress(None)
             arrival = later.popleft()
             done = self._attempts.run_handlers(arrival, self.clock.now())
+            handling(None)
         del self._in_flight[key]
 
     def _done(self, arrival: Arrival) -> Arrival | None:

@@ -15,7 +15,7 @@ from streams.lane.attempt import Attempts
 from streams.logs import handling
 from streams.model.envelope import LOOPBACK, Envelope
 from streams.policy.breaker import NO_PERMIT
-from streams.ports import TP, Headers, Outgoing
+from streams.ports import TP, Headers, Outgoing, Sendable
 from streams.staging.arrival import Arrival
 from streams.staging.entry import Entry
 from streams.staging.loops import Loops, Sent
@@ -33,7 +33,7 @@ class LoopedRecord:
 
     __slots__ = ("headers", "key", "offset", "partition", "timestamp", "topic", "value")
 
-    def __init__(self, tp: TP, outgoing: Outgoing, now: float) -> None:
+    def __init__(self, tp: TP, outgoing: Sendable, now: float) -> None:
         self.topic, self.partition = tp
         self.offset = -1  # it has none yet
         self.timestamp = int(now * 1000)
@@ -72,13 +72,13 @@ class Loopback:
         while at < min(len(sent), most) and perf_counter() < until:
             tp, outgoing = entry.sends[sent[at].number]
             if self._handle(entry, tp, outgoing, sent[at], now):
-                marked = outgoing._replace(headers=[*outgoing.headers, self._mark])
+                marked = Outgoing(outgoing.key, outgoing.value, [*outgoing.headers, self._mark])
                 entry.sends[sent[at].number] = (tp, marked)
                 entry.messages += 1
                 sent += entry.take_looped()
             at += 1
 
-    def _handle(self, entry: Entry, tp: TP, outgoing: Outgoing, sent: Sent, now: float) -> bool:
+    def _handle(self, entry: Entry, tp: TP, outgoing: Sendable, sent: Sent, now: float) -> bool:
         """Handle a message that an entry sends, if nothing of its key is before it and all of its handlers
         take it straight. False: it is handled when the lane has read it.
         """
@@ -104,7 +104,8 @@ class Loopback:
                 if self._attempts.once(arrival, handler, None, now) is not None:
                     self._take_back(arrival.entry, mark)
                     return False
-                ended = self._attempts.turns.ended(handler.name, arrival, began)
+                ended = perf_counter()
+                self._attempts.turns.ended(handler.name, arrival, began, ended)
                 took.append((ended - began, arrival.span))
                 began = ended
         except (PermanentError, UnknownSchema):  # it fails again when it is read

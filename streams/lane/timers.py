@@ -9,7 +9,7 @@ import structlog
 
 from streams.model.envelope import ID, TIME, TIMER_DUE, rfc3339
 from streams.model.layout import LANE
-from streams.ports import TP, Outgoing, Write
+from streams.ports import TP, Outgoing
 from streams.staging.area import StagingArea
 from streams.staging.changelog import Staged
 from streams.staging.changes import TIMERS, TIMERS_BY_DUE
@@ -59,7 +59,7 @@ class Timers:
         with closing(self._due.due(self._staging.store, now, self._is_staged)) as found:
             for due, index_key in found:
                 if due is None:
-                    stale.append(Write(TIMERS_BY_DUE, index_key, None))
+                    stale.append((TIMERS_BY_DUE, index_key, None))
                 elif timer_key(due.name) not in self._in_flight:
                     if not self._postpone_if_refused(due, now):
                         self._ring(due, now)

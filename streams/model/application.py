@@ -14,7 +14,7 @@ from streams.claims.checks import ClaimChecks
 from streams.errors import WiringError
 from streams.model.bound import BoundHandler, BoundMessage, BoundRoute, BoundTable
 from streams.model.choreography import AnyHandler, Choreography
-from streams.model.codecs import MakeCodec
+from streams.model.codecs import MakeCodec, row_prefix
 from streams.model.envelope import FINGERPRINT, SOURCE, TYPE
 from streams.model.handlers import CONSUMED
 from streams.model.layout import BUILT_IN, CLAIMS, Layout, dead_letter_topic, retry_topic
@@ -126,9 +126,10 @@ class Application:
         self.lane_options = lane_options or LaneOptions()
         wiring.check_resources(resources or {})
         resources = {CONSUMED: frozenset(wiring.routes), **(resources or {})}
+        row_codecs = {name: codecs(table.row, name) for name, table in wiring.tables().items()}
         self.tables = {
-            name: BoundTable(name, codecs(table.row, name), layout.changelog(name))
-            for name, table in wiring.tables().items()
+            name: BoundTable(name, codec, layout.changelog(name), row_prefix(codec))
+            for name, codec in row_codecs.items()
         }
         if reserved := [name for name in self.tables if name in _TAKEN or name.startswith("_")]:
             raise WiringError(f"table names {reserved} are taken by the lane itself")

@@ -4,7 +4,7 @@ at wiring. Compiled with the hot path, which reads them for each message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ class BoundTable:
     name: str
     codec: Codec[Any]
     changelog: str
+    #: What a stored row begins with.
+    row_prefix: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class BoundHandler:
     wants_envelope: bool
     #: With each parameter its table, how its message names the sub-row, and whether it may ask for any.
     rows: tuple[tuple[str, BoundTable, Callable[[Any], str] | None, bool], ...]
-    sends: Mapping[type[Message], BoundMessage]
+    sends: dict[type[Message], BoundMessage]
     retry: RetryPolicy
     breaker: BreakerPolicy
     order_by: Callable[[Any], str] | None

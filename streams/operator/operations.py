@@ -168,7 +168,7 @@ class Operations:
             route,
             letter.record,
             envelope,
-            handlers,
+            tuple(handlers),
         )
         return ""
 

@@ -119,4 +119,4 @@ def copy_of(store: Store) -> Recorded:
 
 def note_of(recorded: Recorded) -> Write:
     """The write by which a store notes it."""
-    return Write(COPY_OF, b"", encode(recorded))
+    return (COPY_OF, b"", encode(recorded))

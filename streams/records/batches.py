@@ -156,8 +156,8 @@ class BatchRecords:
             _, pos = _read_varint(body, self._pos, stop)  # its length, which `stop` says
             later, pos = _read_varint(body, pos + 1, stop)  # one byte of attributes, which mean nothing
             delta, pos = _read_varint(body, pos, stop)
-            key, pos = _bytes(body, pos, stop)
-            value, pos = _bytes(body, pos, stop)
+            key, pos = read_sized(body, pos, stop)
+            value, pos = read_sized(body, pos, stop)
             headers = self._headers.read(body, pos, stop)
             offset = self._offset(delta)
         except _Broken as why:
@@ -206,8 +206,8 @@ class HeaderReader:
             raise _Broken(f"it says that it has {number} headers; {MAX_HEADERS} are read at most")
         headers: list[tuple[str, bytes | None]] = []
         for place in range(number):
-            name, pos = _bytes(body, pos, stop)
-            value, pos = _bytes(body, pos, stop)
+            name, pos = read_sized(body, pos, stop)
+            value, pos = read_sized(body, pos, stop)
             if place >= len(self._raw) or name != self._raw[place]:
                 self._keep(place, name)
             headers.append((self._names[place], value))
@@ -225,7 +225,8 @@ class HeaderReader:
         self._raw[place:] = [name]
 
 
-def _bytes(body: bytes, pos: i64, stop: i64) -> tuple[bytes | None, i64]:
+def read_sized(body: bytes, pos: i64, stop: i64) -> tuple[bytes | None, i64]:
+    """Bytes after their length, and the place behind them. Raises ValueError."""
     size: i64 = body[pos] if pos < stop else 0x80
     if size < 0x80:  # most are short
         size, pos = (size >> 1) ^ -(size & 1), pos + 1

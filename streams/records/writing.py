@@ -13,8 +13,8 @@ from typing import Any
 from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
-from streams.ports import Headers, Outgoing
-from streams.records.batches import HeaderReader
+from streams.ports import Headers, Sendable
+from streams.records.batches import HeaderReader, read_sized
 from streams.records.heads import HEADER
 
 
@@ -59,31 +59,46 @@ def header_bytes(name: str, value: bytes | None) -> bytes:
     return sized(name.encode()) + sized(value)
 
 
-class PackedHeaders:
-    """Headers as they are written, after their number; a sequence of names with values for who looks."""
+class PackedRecord:
+    """A record as it is written, from its key on. Whoever looks has its parts, read anew each time."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
-    def __len__(self) -> int:
-        return len(self._read())
+    @property
+    def key(self) -> bytes | None:
+        """Its key."""
+        return self._read()[0]
 
-    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+    @property
+    def value(self) -> bytes | None:
+        """Its value."""
+        return self._read()[1]
+
+    @property
+    def headers(self) -> Headers:
+        """Its headers."""
+        return self._read()[2]
+
+    def __iter__(self) -> Iterator[Any]:
         return iter(self._read())
 
-    def _read(self) -> Headers:
-        return HeaderReader().read(self.data, 0, len(self.data))
+    def _read(self) -> tuple[bytes | None, bytes | None, Headers]:
+        end: i64 = len(self.data)
+        key, pos = read_sized(self.data, 0, end)
+        value, pos = read_sized(self.data, pos, end)
+        return key, value, HeaderReader().read(self.data, pos, end)
 
 
-def headers_bytes(headers: Any) -> bytes:
-    """Headers after their number. Those that came from a client may have None for a value."""
-    if type(headers) is PackedHeaders:
-        data: bytes = headers.data
+def record_bytes(record: Sendable) -> bytes:
+    """A record from its key on. Headers that came from a client may have None for a value."""
+    if type(record) is PackedRecord:
+        data: bytes = record.data
         return data
-    pairs: list[tuple[str, bytes | None]] = list(headers)
-    if not pairs:  # as of rows
-        return b"\0"
     to = BytesWriter()
+    write_sized(to, record.key)
+    write_sized(to, record.value)
+    pairs: list[tuple[str, bytes | None]] = list(record.headers)
     write_unsigned(to, 2 * len(pairs))
     for name, value in pairs:
         write_sized(to, name.encode())
@@ -109,7 +124,7 @@ def sized_length(data: bytes | None) -> i64:
     return zigzag_length(size) + size
 
 
-def write_records(records: Sequence[Outgoing], most: int) -> list[tuple[bytes, int]]:
+def write_records(records: Sequence[Sendable], most: int) -> list[tuple[bytes, int]]:
     """The records of one batch after the other, each with how many they are: of at most `most` bytes with
     the batch's head, or one record.
     """
@@ -117,11 +132,10 @@ def write_records(records: Sequence[Outgoing], most: int) -> list[tuple[bytes, i
     room: i64 = most - HEADER.size
     to = BytesWriter()
     count: i64 = 0
-    for key, value, headers in records:
-        data = headers_bytes(headers)
-        headed: i64 = len(data)
+    for record in records:
+        data = record_bytes(record)
         # Before the number are attributes, and how much later it is than the first record: none.
-        rest: i64 = 2 + sized_length(key) + sized_length(value) + headed
+        rest: i64 = 2 + len(data)
         size = rest + zigzag_length(count)
         begun: i64 = len(to)
         if count and begun + zigzag_length(size) + size > room:
@@ -133,8 +147,6 @@ def write_records(records: Sequence[Outgoing], most: int) -> list[tuple[bytes, i
         to.append(0)
         to.append(0)
         write_unsigned(to, 2 * count)
-        write_sized(to, key)
-        write_sized(to, value)
         to.write(data)
         count += 1
     written.append((to.getvalue(), count))

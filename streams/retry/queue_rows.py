@@ -10,7 +10,6 @@ from typing import Final
 
 from streams.errors import RowUnreadable
 from streams.model.layout import LANE
-from streams.ports import Write
 from streams.retry.queue import (
     APART,
     WaitingMessage,
@@ -157,7 +156,7 @@ class Queues:
                 if queue is not None and place_of(name_in(local), queue) == place:
                     yield local, queue
                 elif self._staging.get(LANE, local_lane_key(QUEUE, local)) is None:
-                    stale.append(Write(QUEUES_BY_DUE, entry, None))
+                    stale.append((QUEUES_BY_DUE, entry, None))
         finally:  # also when the caller has had enough: else they would be passed again at each look
             if stale:
                 self._store.apply(stale, {})

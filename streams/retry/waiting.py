@@ -167,16 +167,15 @@ class Waiting:
             return None
         return TooLarge(f"it is to wait, in a row of {largest} bytes; the limit is {self._limit}")
 
-    def succeeded(self, arrival: Arrival, seconds: float, now: float) -> None:
+    def succeeded(self, arrival: Arrival, gate: HandlerGate, seconds: float, now: float) -> None:
         """Count an attempt that has succeeded, and how long it took. A message that had waited leaves its
-        queue; of a replay, the dead letter goes.
+        queue; of a replay, the dead letter goes. `gate` is that of its handler.
         """
-        name = arrival.handler.name
-        self.gates[name].handled(arrival.permit, seconds, now)
+        gate.handled(arrival.permit, seconds, now)
         if arrival.queue:
             self.leave(arrival, now)
         if arrival.is_replay:
-            self.letters.succeeded(arrival.entry, arrival.record, name, now)
+            self.letters.succeeded(arrival.entry, arrival.record, gate.handler, now)
 
     def leave(self, arrival: Arrival, now: float) -> None:
         """Remove the head of a queue, if the message is one: the message behind it is next."""

@@ -32,6 +32,7 @@ HOT = (
     "model.envelope",
     "model.layout",
     "model.row_keys",
+    "model.sure_fields",
     "records.batches",
     "records.writing",
     "retry.decisions",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from streams.errors import TooLarge
 from streams.model.application import Application
 from streams.model.envelope import LOOPBACK, record_size
-from streams.ports import TP, Outgoing, Record, Store
+from streams.ports import TP, Outgoing, Record, Sendable, Store
 from streams.staging.arrival import Counters
 from streams.staging.changelog import Staged, writes_of
 from streams.staging.changes import IDS_BYTES, Change, Writes
@@ -92,7 +92,7 @@ class StagingArea:
         self,
         partition: int,
         changes: Sequence[Change],
-        sends: Sequence[tuple[TP, Outgoing]] = (),
+        sends: Sequence[tuple[TP, Sendable]] = (),
         key: bytes | None = None,
     ) -> Entry:
         """Stage what no message has brought, in an entry of its own: behind all earlier entries of its key;

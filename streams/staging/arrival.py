@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ from streams.errors import PermanentError, UnknownSchema
 from streams.model.bound import BoundHandler, BoundRoute
 from streams.model.envelope import Envelope
 from streams.model.operations import Command
+from streams.model.row_keys import row_key
 from streams.policy.breaker import NO_PERMIT
 from streams.ports import Record
 from streams.staging.entry import Entry
@@ -54,6 +55,7 @@ class Arrival:
     """A message with the handlers that are to see it, one after the other."""
 
     __slots__ = (
+        "_row_key",
         "at",
         "attempts",
         "entry",
@@ -113,7 +115,8 @@ class Arrival:
         self.trace: MessageTrace | None = None
         self.span: Span | None = None
         #: With each handler its inbox key, when the topic is covered by the inbox.
-        self.handlers: Sequence[tuple[BoundHandler, bytes | None]] = route.handlers_without_inbox
+        self.handlers: tuple[tuple[BoundHandler, bytes | None], ...] = route.handlers_without_inbox
+        self._row_key = b""
 
     @property
     def handler(self) -> BoundHandler:
@@ -124,6 +127,12 @@ class Arrival:
     def inbox_key(self) -> bytes | None:
         """Its key in the inbox; None where the inbox does not cover the message, or has it already."""
         return self.handlers[self.at][1]
+
+    def row_key(self) -> bytes:
+        """What the changelog keys of its key's rows begin with: each row of a handler needs it."""
+        if not self._row_key:
+            self._row_key = row_key(self.key)
+        return self._row_key
 
     def next_handler(self) -> None:
         """The handler has decided: the next one sees the message, if there is one."""

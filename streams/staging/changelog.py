@@ -8,14 +8,14 @@ from functools import partial
 from typing import Final
 
 from streams.model.layout import INBOX, Layout
-from streams.ports import TP, Headers, Outgoing, Write
+from streams.ports import TP, Headers, Outgoing, Sendable, Write
 from streams.staging.changes import IDS_BYTES, Change, Pair, Writes, pack_ids
 from streams.staging.entry import Entry
 from streams.staging.keys import PARTITION
 
 NO_HEADERS: Final[list[tuple[str, bytes]]] = []
 
-#: As `changes._write`: made for each change, and for each message.
+#: A NamedTuple's constructor is a Python function; this one is not, and there is a record for each change.
 new_outgoing: Final[Callable[[tuple[bytes | None, bytes | None, Headers]], Outgoing]] = partial(
     tuple.__new__, Outgoing
 )
@@ -35,7 +35,7 @@ class Staged:
         last: the entry that was added last.
     """
 
-    records: dict[TP, list[Outgoing]] = field(default_factory=dict)
+    records: dict[TP, list[Sendable]] = field(default_factory=dict)
     offsets: dict[TP, int] = field(default_factory=dict)
     changes: dict[str, dict[bytes, Change]] = field(default_factory=dict)
     ids: dict[bytes, list[Pair]] = field(default_factory=dict)
@@ -78,16 +78,16 @@ class Changelogs:
         self._ids_bytes = ids_bytes
         self._partitions: dict[str, dict[bytes, TP]] = {}
 
-    def add(self, table: str, changes: Mapping[bytes, Change], records: dict[TP, list[Outgoing]]) -> None:
+    def add(self, table: str, changes: Mapping[bytes, Change], records: dict[TP, list[Sendable]]) -> None:
         """Add the changelog records of a table's changes."""
-        queues: dict[bytes, list[Outgoing]] = {}
+        queues: dict[bytes, list[Sendable]] = {}
         for local, change in changes.items():
             queue = queues.get(local[:PARTITION])
             if queue is None:
                 queue = queues[local[:PARTITION]] = records[self._partition(table, local[:PARTITION])] = []
             queue.append(new_outgoing((change.key, change.value, NO_HEADERS)))
 
-    def add_ids(self, ids: Mapping[bytes, list[Pair]], records: dict[TP, list[Outgoing]]) -> None:
+    def add_ids(self, ids: Mapping[bytes, list[Pair]], records: dict[TP, list[Sendable]]) -> None:
         """Add those of entries of the inbox, by the prefix of their partition."""
         for prefix, pairs in ids.items():
             records[self._partition(INBOX, prefix)] = [

@@ -6,8 +6,7 @@ rebuilt from its changelog equals the copy that was written live.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -60,9 +59,6 @@ COPY_OF: Final = "_copy_of"
 CHANGED: Final = "_changed"
 STATUS_OF: Final = "_status_of"
 BY_STATUS: Final = "_by_status"
-
-#: A NamedTuple's constructor is a Python function; this one is not, and there is a write for each change.
-_write: Final[Callable[[tuple[str, bytes, bytes | None]], Write]] = partial(tuple.__new__, Write)
 
 #: Bytes of ids in one record of the inbox's changelog, about.
 IDS_BYTES: Final = 64 << 10
@@ -155,10 +151,10 @@ class Writes:
             return (write for key, value in changes for write in self._lane(key, value))
         if table == DEAD_LETTERS:
             return self._letters(changes)
-        writes = [_write((table, key, value)) for key, value in changes]
+        writes: list[Write] = [(table, key, value) for key, value in changes]
         mark = self._marks.get(table)
         if mark is not None:
-            writes += [_write((CHANGED, mark + write[1], b"")) for write in writes]
+            writes += [(CHANGED, mark + key, b"") for _, key, _ in writes]
         return iter(writes)
 
     def ids(self, prefix: bytes, pairs: Iterable[Pair]) -> list[Write]:
@@ -170,29 +166,29 @@ class Writes:
             time = value[:TIME]
             if time != last:  # many have the same
                 table, last = self.inbox_table(time_in(time)), time
-            writes.append(_write((table, prefix + key, value[TIME:])))
+            writes.append((table, prefix + key, value[TIME:]))
         return writes
 
     def _letters(self, changes: Iterable[tuple[bytes, bytes | None]]) -> Iterator[Write]:
         mark = self._marks.get(DEAD_LETTERS)
         for key, value in changes:
             if mark is not None:
-                yield Write(CHANGED, mark + key, b"")
-            yield Write(DEAD_LETTERS, key, value)
+                yield (CHANGED, mark + key, b"")
+            yield (DEAD_LETTERS, key, value)
             if value is not None:  # after its version stands its time; stale ones as below
-                yield Write(DEAD_LETTERS_BY_AGE, value[1 : 1 + TIME] + key, b"")
+                yield (DEAD_LETTERS_BY_AGE, value[1 : 1 + TIME] + key, b"")
 
     def _lane(self, key: bytes, value: bytes | None) -> Iterator[Write]:
         kind, name = split_local_lane_key(key)
         if (table := _TABLES.get(kind)) is None:
             return
-        yield Write(table, name, value)
+        yield (table, name, value)
         if kind == TIMER:
             if value is not None:  # a moved or cancelled timer's old entry is found stale when it comes up
-                yield Write(TIMERS_BY_DUE, value[:TIME] + name, b"")
+                yield (TIMERS_BY_DUE, value[:TIME] + name, b"")
         elif kind == QUEUE:
             if (mark := self._marks.get(QUEUES)) is not None:
-                yield Write(CHANGED, mark + name, b"")
+                yield (CHANGED, mark + name, b"")
             # As above; a queue without a time is not due by itself.
             if value is not None and any(value[TIME:PLACE]):
-                yield Write(QUEUES_BY_DUE, value[:PLACE] + name, b"")
+                yield (QUEUES_BY_DUE, value[:PLACE] + name, b"")

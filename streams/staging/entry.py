@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from streams.ports import TP, Outgoing, Record
-from streams.records.writing import PackedHeaders
+from streams.ports import TP, Record, Sendable
+from streams.records.writing import PackedRecord
 from streams.staging.changes import Change, Pair
 from streams.staging.keys import prefix_of
 from streams.staging.loops import Sent
@@ -17,16 +17,10 @@ CHANGE_BYTES: Final = 350
 SEND_BYTES: Final = 900
 
 
-def size_of(record: Record) -> int:
+def size_of(record: Record | Sendable) -> int:
     """Bytes of its key, value and headers."""
-    return len(record.key or b"") + len(record.value or b"") + _headers_size(record.headers)
-
-
-def _headers_size(headers: Any) -> int:
-    if type(headers) is PackedHeaders:
-        return len(headers.data)
-    size = 0
-    pairs: tuple[tuple[str, bytes | None], ...] = tuple(headers)  # a client's value may be None
+    size = len(record.key or b"") + len(record.value or b"")
+    pairs: tuple[tuple[str, bytes | None], ...] = tuple(record.headers)  # a client's value may be None
     for name, value in pairs:
         size += len(name) + len(value or b"")
     return size
@@ -89,7 +83,7 @@ class Entry:
         self.changes: list[Change] = []
         #: Its entries of the inbox: with each key the time, in milliseconds, and a note.
         self.ids: list[Pair] = []
-        self.sends: list[tuple[TP, Outgoing]] = []
+        self.sends: list[tuple[TP, Sendable]] = []
         #: Those of them that its lane may handle before it has read them, until it has tried.
         self.looped: list[Sent] | None = None
         #: What is handled in it: its own message, and those of them that were.
@@ -110,7 +104,6 @@ class Entry:
             size += CHANGE_BYTES + len(change.local) + len(change.value or b"")
         for key, value in self.ids:
             size += CHANGE_BYTES + len(key) + len(value)
-        for _, outgoing in self.sends:
-            size += SEND_BYTES + len(outgoing.key or b"") + len(outgoing.value or b"")
-            size += _headers_size(outgoing.headers)
+        for _, sent in self.sends:
+            size += SEND_BYTES + (len(sent.data) if type(sent) is PackedRecord else size_of(sent))
         return size

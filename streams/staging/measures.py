@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
@@ -42,7 +41,10 @@ class Distribution:
 
     def add(self, value: float) -> None:
         """Count a value. Nothing is allocated but the sum: every message comes by here."""
-        self.counts[bisect_left(self.bounds, value)] += 1
+        bounds, place = self.bounds, 0
+        while place < len(bounds) and bounds[place] < value:  # most belong to the first
+            place += 1
+        self.counts[place] += 1
         self.total += value
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import structlog
 from librt.strings import BytesWriter
 
 from streams.claims.claim import VALUE, with_claim
 from streams.errors import TooLarge, Unencodable, WiringError
 from streams.model.bound import BoundHandler, BoundMessage, BoundTable
-from streams.model.codecs import encode_row
 from streams.model.envelope import (
     EXPIRY,
     ID,
@@ -26,21 +26,22 @@ from streams.model.envelope import (
 )
 from streams.model.layout import CLAIMS
 from streams.model.message import Message
-from streams.model.outcome import Outcome
-from streams.model.row_keys import row_key
-from streams.ports import TP, Outgoing
-from streams.records.writing import PackedHeaders, sized, write_sized, write_unsigned
+from streams.model.outcome import Outcome, Timer
+from streams.ports import TP, Outgoing, Sendable
+from streams.records.writing import PackedRecord, sized, write_sized, write_unsigned
 from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival
-from streams.staging.changelog import new_outgoing
-from streams.staging.changes import Change, Pair
+from streams.staging.changes import Change
 from streams.staging.entry import Entry
-from streams.staging.inbox import inbox_entry
+from streams.staging.keys import time_key
 from streams.staging.loops import Loops, Sent
 from streams.staging.payloads import NeedsUpload, Prepared, Upload, Uploads, reference
 from streams.staging.timers import remove_timer, set_timer, timer_name
 
 log: Final = structlog.get_logger(__name__)
+_parts: Final[
+    Callable[[Outcome], tuple[Mapping[str, Any], Sequence[Message], Sequence[Timer], Sequence[str], str]]
+] = msgspec.structs.astuple
 
 #: Names of headers as they are written.
 _ID: Final = sized(ID.encode())
@@ -63,8 +64,9 @@ class Outcomes:
         self._claims = app.claims
         #: Up to so many bytes a message needs no closer look.
         self._small = self._limit // 2 if app.claims is None else min(self._limit // 2, app.claims.threshold)
-        self._time = b""
-        self._millisecond = -1
+        #: Many messages have the same time: in seconds, and as headers and entries of the inbox have it.
+        self._now = -1.0
+        self._time = self._time_key = b""
 
     def stage(
         self,
@@ -96,47 +98,52 @@ class Outcomes:
         uploads: Uploads,
     ) -> Prepared | None:
         entry, key = arrival.entry, arrival.key
+        if now != self._now:
+            self._now, self._time = now, rfc3339(now).encode()
+            self._time_key = time_key(int(now * 1000))
         changes: list[Change] = []
-        for parameter, row in outcome.rows.items():
-            changes += self._of(handler, parameter, row, arrival)
-        sends: list[tuple[TP, Outgoing]] = []
-        if outcome.send or outcome.timers:
+        rows, send, timers, cancel, said = _parts(outcome)
+        for parameter, row in rows.items():
+            self._add_rows(changes, handler, parameter, row, arrival)
+        sends: list[tuple[TP, Sendable]] = []
+        index = 0
+        if send or timers:
             span = arrival.span
             caused = arrival.envelope.caused(None if span is None else span.header)
-            for index, message in enumerate(outcome.send):
-                bound, outgoing, uploads = self._outgoing(
-                    handler, message, arrival, caused, index, now, uploads
+            for message in send:
+                bound, to, sent, uploads = self._outgoing(handler, message, arrival, caused, index, uploads)
+                partition = entry.partition
+                if to != key:
+                    if bound.same_key:
+                        raise _strays(handler, bound)
+                    partition = self._app.layout.partition_of(to)
+                sends.append((bound.partitions[partition], sent))
+                index += 1
+            for timer in timers:
+                bound, to, sent, uploads = self._outgoing(
+                    handler, timer.message, arrival, caused, index, uploads, timer.due
                 )
-                same = outgoing.key == key
-                partition = entry.partition if same else self._app.layout.partition_of(outgoing.key or b"")
-                if bound.same_key and not same:
-                    raise _strays(handler, bound)
-                sends.append((bound.partitions[partition], outgoing))
-            for index, timer in enumerate(outcome.timers, len(outcome.send)):
-                bound, outgoing, uploads = self._outgoing(
-                    handler, timer.message, arrival, caused, index, now, uploads, timer.due
-                )
-                if bound.same_key and outgoing.key != key:
+                if bound.same_key and to != key:
                     raise _strays(handler, bound)
                 if bound.topic not in self._app.routes:
                     self._warn_unheard(handler, timer.message)
                 name = timer_name(handler.name_bytes, key, timer.name)
-                changes.append(set_timer(name, timer.due, bound.topic, outgoing))
-        if outcome.cancel:  # a generator is an object
-            changes.extend(remove_timer(timer_name(handler.name_bytes, key, name)) for name in outcome.cancel)
+                changes.append(set_timer(name, timer.due, bound.topic, sent))
+                index += 1
+        if cancel:  # a generator is an object
+            changes.extend(remove_timer(timer_name(handler.name_bytes, key, name)) for name in cancel)
         for change in changes:
             if (size := len(change.key) + len(change.value or b"")) > self._limit:
                 raise self._too_large(handler, f"a row of {change.table}", size)
-        ids: list[Pair] = []
-        if inbox_key is not None:
-            ids = [inbox_entry(inbox_key, int(now * 1000), outcome.note.encode()[:200])]
+        note = said.encode()[:200] if said else b""
+        ids = [] if inbox_key is None else [(inbox_key, self._time_key + note)]
         if uploads:
             return Prepared(changes, ids, sends, uploads)
-        if sent := self._own(sends, len(entry.sends)):
-            entry.looped = [*(entry.looped or ()), *sent]
+        if self._loops is not None and (own := self._own(sends, len(entry.sends))):
+            entry.looped = [*(entry.looped or ()), *own]
         self.staging.put(entry, changes)
-        entry.ids += ids
-        entry.sends += sends
+        entry.ids = entry.ids + ids if entry.ids else ids
+        entry.sends = entry.sends + sends if entry.sends else sends
         return None
 
     def _warn_unheard(self, handler: BoundHandler, message: Message) -> None:
@@ -154,7 +161,7 @@ class Outcomes:
             action=f"add on({name}, ...), unless another application takes it",
         )
 
-    def _own(self, sends: Sequence[tuple[TP, Outgoing]], first: int) -> Sequence[Sent]:
+    def _own(self, sends: Sequence[tuple[TP, Sendable]], first: int) -> Sequence[Sent]:
         """Record which sends loop back to this lane. They are numbered from `first`."""
         loops = self._loops
         if loops is None or not sends:
@@ -179,20 +186,23 @@ class Outcomes:
         self._own(prepared.sends, 0)  # only now: after an upload that fails the handler decides anew
         return [name for name, change in staged if change is not None and change.value is None]
 
-    def _of(self, handler: BoundHandler, name: str, row: Any, arrival: Arrival) -> Sequence[Change]:
-        """Return the changes that an outcome makes under the name of a row."""
+    def _add_rows(
+        self, changes: list[Change], handler: BoundHandler, name: str, row: Any, arrival: Arrival
+    ) -> None:
+        """Add the changes that an outcome makes under the name of a row."""
         table, subkey, any_row = handler.table_of(name)
-        key = arrival.key
+        key = arrival.row_key()
         if any_row:
-            base = row_key(key)
-            return [self._change(table, base + sub.encode(), one) for sub, one in row.items()]
-        sub = subkey(arrival.message).encode() if subkey else b""
-        return (self._change(table, row_key(key, sub), row),)
+            changes += [self._change(table, key + sub.encode(), one) for sub, one in row.items()]
+        else:
+            own = key if subkey is None else key + subkey(arrival.message).encode()
+            changes.append(self._change(table, own, row))
 
     @staticmethod
     def _change(table: BoundTable, key: bytes, row: Any) -> Change:
         try:
-            return Change(table.name, key, None if row is None else encode_row(table.codec, row), row)
+            value = None if row is None else table.row_prefix + table.codec.encode(row)
+            return Change(table.name, key, value, row)
         except Unencodable as error:
             raise Unencodable(f"a row of table {table.name}: {error}") from error
 
@@ -206,60 +216,67 @@ class Outcomes:
         arrival: Arrival,
         caused: Caused,
         index: int,
-        now: float,
         uploads: Uploads,
         needed: float = 0.0,
-    ) -> tuple[BoundMessage, Outgoing, Uploads]:
-        """A message as it is sent; with it `uploads`, to which its payload is added if it is to be one."""
+    ) -> tuple[BoundMessage, bytes, Sendable, Uploads]:
+        """A message as it is sent, with its key; and `uploads`, to which its payload is added if it is to be
+        one.
+        """
         bound = handler.sends.get(type(message))
         if bound is None:
             raise WiringError(
                 f"{handler.name} sent {type(message).__name__}, which it is not declared to send"
             )
-        key = message.key.encode()
-        value = bound.codec.encode(message)
+        key: bytes = message.key.encode()
+        value: bytes = bound.codec.encode(message)
         own_id = derived_id(arrival.envelope.identity, handler.name_bytes, index)
         more: list[tuple[str, bytes]] = []
         if bound.expires and (until := getattr(message, bound.expires)):
             more.append((EXPIRY, rfc3339(until).encode()))
         if bound.within and (seconds := getattr(message, bound.within)):
             more.append((WITHIN, b"%g" % seconds))
-        headers: Any
-        if needed or (self._loops is not None and bound.topic in self._loops.topics):
-            headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time_of(now)), *bound.headers]
-            headers += [*caused.pairs(), *more]
-        else:  # this lane does not read them
-            number = 3 + len(bound.headers) + caused.number + len(more)
-            to = BytesWriter()
-            write_unsigned(to, 2 * number)
-            to.write(_ID)
-            write_sized(to, own_id)
-            to.write(_SUBJECT)
-            write_sized(to, key)
-            to.write(_TIME)
-            write_sized(to, self._time_of(now))
-            to.write(bound.packed)
-            to.write(caused.packed())
-            for name, data in more:
-                write_sized(to, name.encode())
-                write_sized(to, data)
-            headers = PackedHeaders(to.getvalue())
+        sent: Any  # compiled code would take a `Sendable` for a PackedRecord behind the branches
         # Summed up exactly only when it could matter. Of the headers, what came from outside can be large.
-        size = 2 * len(key) + len(value)  # the key is a header, too
-        outgoing = new_outgoing((key, value, headers))
-        if size + caused.size > self._small or bound.binary:
-            outgoing, uploads = self._fitted(handler, bound, message, outgoing, uploads, max(now, needed))
+        large = 2 * len(key) + len(value) + caused.size > self._small  # the key is a header, too
+        if large or bound.binary or needed or (self._loops is not None and bound.topic in self._loops.topics):
+            headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time), *bound.headers]
+            outgoing = Outgoing(key, value, [*headers, *caused.pairs(), *more])
+            if large or bound.binary:
+                at = max(self._now, needed)
+                outgoing, uploads = self._fitted(handler, bound, message, outgoing, uploads, at)
+            sent = outgoing
+        else:  # nobody reads it here
+            sent = self._packed(bound, key, value, own_id, caused, more)
         if bound.logged:
             level, event, fields = message.log_line()
             getattr(log, level)(event, handler=handler.name, **fields)
-        return bound, outgoing, uploads
+        return bound, key, sent, uploads
 
-    def _time_of(self, now: float) -> bytes:
-        millisecond = int(now * 1000)
-        if millisecond != self._millisecond:  # many messages have the same
-            self._millisecond = millisecond
-            self._time = rfc3339(now).encode()
-        return self._time
+    def _packed(
+        self,
+        bound: BoundMessage,
+        key: bytes,
+        value: bytes,
+        own_id: bytes,
+        caused: Caused,
+        more: list[tuple[str, bytes]],
+    ) -> PackedRecord:
+        to = BytesWriter()
+        write_sized(to, key)
+        write_sized(to, value)
+        write_unsigned(to, 2 * (3 + len(bound.headers) + caused.number + len(more)))
+        to.write(_ID)
+        write_sized(to, own_id)
+        to.write(_SUBJECT)
+        write_sized(to, key)
+        to.write(_TIME)
+        write_sized(to, self._time)
+        to.write(bound.packed)
+        caused.write(to)
+        for name, data in more:
+            write_sized(to, name.encode())
+            write_sized(to, data)
+        return PackedRecord(to.getvalue())
 
     def _fitted(
         self,

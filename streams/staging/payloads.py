@@ -18,7 +18,7 @@ from streams.model.envelope import Envelope
 from streams.model.layout import CLAIMS
 from streams.model.message import Message
 from streams.model.row_keys import MAX_KEY_BYTES
-from streams.ports import TP, Outgoing, Record
+from streams.ports import TP, Record, Sendable
 from streams.staging.arrival import Arrival
 from streams.staging.changes import Change, Pair
 
@@ -50,7 +50,7 @@ class Prepared(NamedTuple):
 
     changes: list[Change]
     ids: list[Pair]
-    sends: list[tuple[TP, Outgoing]]
+    sends: list[tuple[TP, Sendable]]
     uploads: tuple[Upload, ...]
 
 
@@ -132,11 +132,12 @@ def checked(record: Record) -> Envelope:
     """The envelope of a record that has an id, a key and a value, none too long. Raises PermanentError."""
     envelope = Envelope(record)
     envelope.require_bounded()
-    if record.key is None or record.value is None:
-        missing = "key" if record.key is None else "value"
+    key = record.key
+    if key is None or record.value is None:
+        missing = "key" if key is None else "value"
         raise MissingHeader(f"{record.topic} offset {record.offset} has no {missing}")
-    if len(record.key) > MAX_KEY_BYTES:
-        raise TooLarge(f"its key has {len(record.key)} bytes, the limit is {MAX_KEY_BYTES}")
+    if len(key) > MAX_KEY_BYTES:
+        raise TooLarge(f"its key has {len(key)} bytes, the limit is {MAX_KEY_BYTES}")
     return envelope
 
 

@@ -17,7 +17,7 @@ import msgspec
 from streams.model.envelope import TIMER_DUE
 from streams.model.layout import LANE
 from streams.model.row_keys import row_key, split_row_key
-from streams.ports import Outgoing, Store
+from streams.ports import Outgoing, Sendable, Store
 from streams.staging.changes import TIMERS, TIMERS_BY_DUE, Change
 from streams.staging.keys import (
     TIME,
@@ -70,7 +70,7 @@ def first_due(due: Due) -> float:
     return due.due_ms / 1000 if said is None else datetime.fromisoformat(said.decode()).timestamp()
 
 
-def set_timer(name: bytes, due: float, topic: str, outgoing: Outgoing) -> Change:
+def set_timer(name: bytes, due: float, topic: str, outgoing: Sendable) -> Change:
     """The change that sets or moves a timer. `due` in epoch seconds."""
     stored = Stored(topic, outgoing.key or b"", outgoing.value or b"", list(outgoing.headers))
     return Change(LANE, TIMER + name, time_key(ceil(due * 1000)) + _encode(stored))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from streams.errors import ClockWrong, Fenced, OutcomeUnknown, PositionLost, RecordRefused, Refused, TooLarge
 from streams.model.envelope import record_size
-from streams.ports import NO_IDS, NO_OFFSETS, TP, Batch, HeldUp, Outgoing, Record
+from streams.ports import NO_IDS, NO_OFFSETS, TP, Batch, HeldUp, Outgoing, Record, Sendable
 from streams.testing.broker import FakeBroker, Fault, ProducerState
 from streams.testing.log import Log, Transaction, TransactionState
 
@@ -55,10 +55,10 @@ class FakeTransactions:
             raise self._fail(f"{self._id} failed to begin: it is in a transaction")
         self._in_transaction, self._requested = True, False
 
-    async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+    async def send(self, batches: Mapping[TP, Sequence[Sendable]]) -> dict[TP, int]:
         """Write every record. Returns for each partition the offset after its last record."""
         self._check_usable()
-        wanted = {tp: records for tp, records in batches.items() if records}
+        wanted = {tp: [Outgoing(*each) for each in records] for tp, records in batches.items() if records}
         sizes = {tp: max(record_size(*record) for record in records) for tp, records in wanted.items()}
         for tp, size in sizes.items():
             self._check_size(tp, size)

@@ -61,14 +61,14 @@ def test_disk_knows_of_which_lanes_it_has_stores(stores: MemoryStores | RocksSto
 
 def test_its_size_grows_with_what_is_written(store: Store) -> None:
     before = store.size()
-    store.apply([Write("orders", b"%d" % n, random.Random(n).randbytes(100)) for n in range(100)], {})
+    store.apply([("orders", b"%d" % n, random.Random(n).randbytes(100)) for n in range(100)], {})
     assert store.size() >= before + 10_000
 
 
 def test_a_table_tells_about_how_many_rows_it_has(store: Store) -> None:
     assert store.table_size("orders") == (0, 0)
-    store.apply([Write("orders", b"%d" % n, random.Random(n).randbytes(100)) for n in range(1000)], {})
-    store.apply([Write("stock", b"1", b"")], {})
+    store.apply([("orders", b"%d" % n, random.Random(n).randbytes(100)) for n in range(1000)], {})
+    store.apply([("stock", b"1", b"")], {})
     size = store.table_size("orders")
     assert 900 <= size.rows <= 1100
     assert size.bytes >= 100_000
@@ -122,7 +122,7 @@ def test_a_store_has_what_was_written_through_drops_and_reopenings(stores: Store
         match chance.choice(("apply", "apply", "apply", "drop", "reopen", "wipe")):
             case "apply":
                 writes = [
-                    Write(chance.choice(TABLES), chance.choice(KEYS), chance.choice((None, b"", b"%d" % n)))
+                    (chance.choice(TABLES), chance.choice(KEYS), chance.choice((None, b"", b"%d" % n)))
                     for n in range(chance.choice((0, 1, 5, 500)))
                 ]
                 positions = {chance.choice((CLOG, INBOX)): chance.randrange(1 << 40)} if step % 3 else {}
@@ -146,7 +146,7 @@ def test_a_store_has_what_was_written_through_drops_and_reopenings(stores: Store
 
 def test_a_store_is_open_once_at_a_time(stores: Stores) -> None:
     first = stores.open(LANE)
-    first.apply([Write("t", b"k", b"v")], {})
+    first.apply([("t", b"k", b"v")], {})
     unfinished = first.scan("t")
     next(unfinished)
     with pytest.raises(StoreBusy, match=str(LANE)):
@@ -163,13 +163,13 @@ def test_a_store_is_open_once_at_a_time(stores: Stores) -> None:
 
 def test_a_closed_store_does_not_seem_empty(stores: Stores) -> None:
     store = stores.open(LANE)
-    store.apply([Write("t", b"k", b"v")], {CLOG: 1})
+    store.apply([("t", b"k", b"v")], {CLOG: 1})
     store.close()
     for use in (
         lambda: store.get("t", b"k"),
         lambda: store.get_many("t", [b"k"]),
         lambda: list(store.scan("t")),
-        lambda: store.apply([Write("t", b"k", b"zombie")], {}),
+        lambda: store.apply([("t", b"k", b"zombie")], {}),
         lambda: store.apply([], {CLOG: 2}),
         lambda: store.drop("u"),
         lambda: store.wipe(),
@@ -184,7 +184,7 @@ def test_a_closed_store_does_not_seem_empty(stores: Stores) -> None:
 @pytest.mark.parametrize("kind", ["memory", "rocksdb"], indirect=True)
 def test_a_broken_store_says_so_and_can_be_destroyed(kind: str, stores: Stores, tmp_path: Path) -> None:
     store = stores.open(LANE)
-    store.apply([Write("t", b"k", b"v")], {CLOG: 1})
+    store.apply([("t", b"k", b"v")], {CLOG: 1})
     store.close()
     if isinstance(stores, MemoryStores):
         stores.damage(LANE)
@@ -202,14 +202,14 @@ def test_a_broken_store_says_so_and_can_be_destroyed(kind: str, stores: Stores, 
 
 APPLIES = """
 import sys
-from streams.ports import TP, Write
+from streams.ports import TP
 from streams.runtime.rocksdb.store import RocksStores
 store = RocksStores(sys.argv[1], cache_bytes=4 << 20, write_buffer_bytes=64 << 10).open(0)
 i = store.position(TP("clog", 0))
 while True:
     i += 1
     value = b"%d" % i
-    store.apply([Write(t, b"%d" % k, value) for t in ("a", "b", "c") for k in range(50)], {TP("clog", 0): i})
+    store.apply([(t, b"%d" % k, value) for t in ("a", "b", "c") for k in range(50)], {TP("clog", 0): i})
     if i % 100 == 0:
         print(i, flush=True)
 """
@@ -246,7 +246,7 @@ def test_a_store_open_in_another_process_is_busy(tmp_path: Path) -> None:
 
 def test_a_damaged_file_found_while_reading_is_a_broken_store(tmp_path: Path) -> None:
     store = RocksStores(tmp_path).open(0)
-    store.apply([Write("t", b"%06d" % i, random.Random(i).randbytes(200)) for i in range(5000)], {})
+    store.apply([("t", b"%06d" % i, random.Random(i).randbytes(200)) for i in range(5000)], {})
     store._tables["t"].flush()
     store.close()
     biggest = max((tmp_path / "lane-0").glob("*.sst"), key=lambda file: file.stat().st_size)
@@ -270,7 +270,7 @@ def test_a_damaged_file_found_while_reading_is_a_broken_store(tmp_path: Path) ->
 def test_the_name_that_rocksdb_keeps_is_refused(tmp_path: Path) -> None:
     store = RocksStores(tmp_path).open(0)
     with pytest.raises(ValueError, match="default"):
-        store.apply([Write("default", b"k", b"v")], {})
+        store.apply([("default", b"k", b"v")], {})
     store.close()
 
 
@@ -281,7 +281,7 @@ def test_memory_does_not_grow_with_tables_or_data(tmp_path: Path) -> None:
     peak = written = 0
     while written < 64 * buffer:
         value = random.Random(written).randbytes(1000)
-        writes = [Write(f"t{t}", b"%d-%d" % (written, k), value) for t in range(tables) for k in range(20)]
+        writes = [(f"t{t}", b"%d-%d" % (written, k), value) for t in range(tables) for k in range(20)]
         store.apply(writes, {})
         written += len(writes) * len(value)
         sizes = (t.property_int_value("rocksdb.cur-size-all-mem-tables") for t in store._tables.values())
@@ -300,7 +300,7 @@ def test_a_look_up_reads_few_blocks_of_a_large_file(tmp_path: Path) -> None:
     store = RocksStores(tmp_path, cache_bytes=4 << 20).open(0)
     for first in range(0, rows, 20_000):
         numbers = range(first, first + 20_000)
-        store.apply((Write("rows", b"%09d" % (n * 7919 % rows), b"%09d" % n) for n in numbers), {})
+        store.apply((("rows", b"%09d" % (n * 7919 % rows), b"%09d" % n) for n in numbers), {})
     store._tables["rows"].compact_range(None, None)  # into one file
     before = psutil.Process().io_counters().read_chars
     for n in random.Random(4).sample(range(rows), looked_up):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streams.errors import StoreBroken, StoreBusy, StoreUnavailable
-from streams.ports import TP, Store, Stores, Write
+from streams.ports import TP, Store, Stores
 from streams.runtime.rocksdb.store import RocksStores
 from streams.runtime.rocksdb.store_errors import store_error
 from streams.testing.store import MemoryStores
@@ -42,7 +42,7 @@ def put(store: Store, batches: int = 1) -> None:
     """Write so many batches, each with the next position."""
     for _ in range(batches):
         n = store.position(CLOG) + 1
-        rows = [Write("t", b"%d" % (n * 100 + i), random.Random(i).randbytes(1000)) for i in range(100)]
+        rows = [("t", b"%d" % (n * 100 + i), random.Random(i).randbytes(1000)) for i in range(100)]
         store.apply(rows, {CLOG: n})
 
 
@@ -68,12 +68,12 @@ def kept(store: Store, reached: int) -> bool:
 def test_a_full_disk_keeps_the_copy_until_there_is_room(disk: Path) -> None:
     stores = RocksStores(disk, cache_bytes=4 << 20)
     store = stores.open(0)
-    store.apply([Write("t", b"first", b"1")], {})
+    store.apply([("t", b"first", b"1")], {})
     with pytest.raises(StoreUnavailable, match=r"^the disk is full: .*lane-0"):
         fill(store)
     reached = store.position(CLOG)
     with pytest.raises(StoreUnavailable):
-        store.apply([Write("t", b"later", b"1")], {CLOG: reached + 1})
+        store.apply([("t", b"later", b"1")], {CLOG: reached + 1})
     assert store.get("t", b"first") == b"1"
     store.close()
     for _ in range(3):
@@ -83,7 +83,7 @@ def test_a_full_disk_keeps_the_copy_until_there_is_room(disk: Path) -> None:
     store = stores.open(0)
     assert store.position(CLOG) >= reached
     assert kept(store, store.position(CLOG))
-    store.apply([Write("t", b"later", b"1")], {CLOG: store.position(CLOG) + 1})
+    store.apply([("t", b"later", b"1")], {CLOG: store.position(CLOG) + 1})
     store.close()
 
 
@@ -99,7 +99,7 @@ def test_a_store_on_a_full_disk_can_be_wiped(disk: Path) -> None:
 def test_a_read_only_disk_keeps_the_copy(disk: Path) -> None:
     stores = RocksStores(disk, cache_bytes=4 << 20)
     store = stores.open(0)
-    store.apply([Write("t", b"k", b"v")], {CLOG: 1})
+    store.apply([("t", b"k", b"v")], {CLOG: 1})
     store.close()
     remount(disk, "ro")
     for lane in (0, 1):
@@ -188,16 +188,16 @@ def test_a_mistake_of_the_caller_is_none_of_the_stores() -> None:
 def test_after_a_failed_write_a_store_is_opened_again() -> None:
     stores: Stores = MemoryStores()
     store = stores.open(0)
-    store.apply([Write("t", b"k", b"v")], {CLOG: 1})
+    store.apply([("t", b"k", b"v")], {CLOG: 1})
     stores.trouble = "the disk is full"  # type: ignore[attr-defined]
     with pytest.raises(StoreUnavailable, match=r"^the disk is full"):
-        store.apply([Write("t", b"k", b"2")], {CLOG: 2})
+        store.apply([("t", b"k", b"2")], {CLOG: 2})
     stores.trouble = ""  # type: ignore[attr-defined]
     with pytest.raises(StoreUnavailable, match="a write failed before"):
-        store.apply([Write("t", b"k", b"2")], {CLOG: 2})
+        store.apply([("t", b"k", b"2")], {CLOG: 2})
     assert (store.get("t", b"k"), store.position(CLOG)) == (b"v", 1)
     store.close()
     again = stores.open(0)
-    again.apply([Write("t", b"k", b"2")], {CLOG: 2})
+    again.apply([("t", b"k", b"2")], {CLOG: 2})
     assert again.get("t", b"k") == b"2"
     again.close()

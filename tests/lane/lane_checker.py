@@ -83,12 +83,12 @@ async def check_store(
         pairs = [
             (r.key or b"", r.value) for r in await world.records(tp.topic) if r.partition == tp.partition
         ]
-        for write in writes.of(table, tp.partition, pairs):
-            rows = rebuilt.setdefault(write.table, {})
-            if write.value is None:
-                rows.pop(write.key, None)
+        for name, key, value in writes.of(table, tp.partition, pairs):
+            rows = rebuilt.setdefault(name, {})
+            if value is None:
+                rows.pop(key, None)
             else:
-                rows[write.key] = write.value
+                rows[key] = value
     store = (stores or world.machine).open(lane)
     try:
         copy = {table: dict(store.scan(table)) for table in store.tables()}

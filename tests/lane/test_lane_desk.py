@@ -33,7 +33,6 @@ from streams.lane.housekeeping import HOUSEKEEPING
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.policy.retry import RetryPolicy
-from streams.ports import Write
 from streams.staging.changes import DEAD_LETTERS_BY_AGE
 
 EXPIRING = {"dead_letter_retention": 100.0, "inbox_retention": 1e6}
@@ -363,7 +362,7 @@ async def test_a_holding_letter_whose_row_is_gone_is_written_again(fake: FakeWor
     lane = await fake.open()
     await quiet(fake, lane, dead_letters=1, waiting=1)
     ((local, before),) = [(key, value) for key, value in lane.lane.store.scan(DEAD_LETTERS)]
-    lane.lane.store.apply([Write(DEAD_LETTERS, local, None)], {})
+    lane.lane.store.apply([(DEAD_LETTERS, local, None)], {})
     await fake.clock.advance(HOUSEKEEPING)
     await quiet(fake, lane, dead_letters=2)
     ((ident, letter),) = (await letters_by_id(fake)).items()

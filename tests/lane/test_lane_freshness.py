@@ -19,7 +19,7 @@ from test_lane_timers import asking_for
 
 import streams.lane.standby
 from streams.lane.standby import HEARD, Standby
-from streams.ports import TP, Batch, Ports, Write
+from streams.ports import TP, Batch, Ports
 from streams.staging.changes import TIMERS, TIMERS_BY_DUE
 from streams.testing.clients import FakeReader
 from streams.testing.faults import NoFaults
@@ -296,7 +296,7 @@ async def test_a_store_too_old_or_of_another_time_is_rebuilt(
     lane = await with_events(fake, "a", delete_retention=retention)
     await lane.stop()
     store = fake.machine.open(0)
-    store.apply([Write("counts", b"\0\0bogus", b"\0" * 8 + b'{"n":99}')], {})
+    store.apply([("counts", b"\0\0bogus", b"\0" * 8 + b'{"n":99}')], {})
     fake.clock.set(store.current_at() + seconds)
     store.close()
     lane = await fake.open()

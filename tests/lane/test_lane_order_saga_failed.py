@@ -37,11 +37,11 @@ class Spoilt:
         encode = Outcomes._outgoing
 
         def outgoing(outcomes: Any, handler: Any, message: Any, *rest: Any) -> Any:
-            bound, made, uploads = encode(outcomes, handler, message, *rest)
+            bound, key, made, uploads = encode(outcomes, handler, message, *rest)
             if isinstance(message, ReleaseStock) and not self.mended:
                 self.times += 1
                 made = Outgoing(made.key, b"", [*made.headers, (DATAREF, b"no reference")])
-            return bound, made, uploads
+            return bound, key, made, uploads
 
         monkeypatch.setattr(Outcomes, "_outgoing", outgoing)
 

@@ -8,12 +8,12 @@ from lane_worlds import FakeWorld, Post, World
 
 from streams.errors import PositionLost, StoreBroken
 from streams.lane.standby import Standby
-from streams.ports import TP, Ports, Write
+from streams.ports import TP, Ports
 from streams.positions.review import accept
 from streams.staging.changes import POSITIONS
 from streams.testing.faults import NoFaults, ScriptedFaults
 
-BOGUS = Write("counts", b"\0\0\0\x01z", b"\0" * 8 + b'{"n":99}')
+BOGUS = ("counts", b"\0\0\0\x01z", b"\0" * 8 + b'{"n":99}')
 
 
 async def has_counted(world: World, numbers: range) -> tuple[Workload, list[Post]]:
@@ -49,7 +49,7 @@ async def test_a_store_behind_the_changelogs_beginning_is_rebuilt(fake: FakeWorl
     fake.cluster.truncate(changelog, 2)
     await accept(fake.app.layout, fake.cluster, changelog.topic, [0])
     lane = await fake.open()
-    assert lane.lane.store.get("counts", BOGUS.key) is None
+    assert lane.lane.store.get("counts", BOGUS[1]) is None
     await lane.stop()
 
 

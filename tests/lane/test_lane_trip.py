@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 STEPS = {
     "lane/intake.py": {"step"},
     "lane/admission.py": {"take"},
-    "lane/dispatch.py": {"dispatch"},
+    "lane/dispatch.py": {"_dispatch"},
     "lane/attempt.py": {"run_handlers"},
     "staging/outcomes.py": {"stage"},
     "retry/decisions.py": {"settle_failed"},

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from aiokafka.record.util import calc_crc32c
 
 from streams.errors import TooLarge
-from streams.ports import TP, Outgoing
+from streams.ports import TP, Sendable
 from streams.records.heads import CHECKED_FROM, HEADER, LENGTH, MAGIC_AT, OFFSET, TRANSACTIONAL
 from streams.records.writing import write_records
 from streams.runtime.kafka.clients import KafkaOptions
@@ -49,7 +49,7 @@ class PackedBatch(NamedTuple):
 
 
 def pack(
-    tp: TP, records: Sequence[Outgoing], timestamp: int, options: KafkaOptions, most: int
+    tp: TP, records: Sequence[Sendable], timestamp: int, options: KafkaOptions, most: int
 ) -> list[PackedBatch]:
     """Batches of at most `most` bytes, or of one record. Raises TooLarge when that is too large."""
     packed = [PackedBatch(body, count, timestamp) for body, count in write_records(records, most)]

@@ -23,7 +23,7 @@ from aiokafka.errors import (
 
 from streams.brokers import Bootstrap
 from streams.errors import Fenced, OutcomeUnknown, SteadfaustError
-from streams.ports import TP, Outgoing
+from streams.ports import TP, Sendable
 from streams.runtime.kafka.clients import KafkaOptions, require_partitions
 from streams.runtime.transactions import requests
 from streams.runtime.transactions.batches import PackedBatch, ProducerSequences, pack
@@ -108,7 +108,7 @@ class TransactionalProducer:
         self._running()
         await self._step("begin", self._begin())
 
-    async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+    async def send(self, batches: Mapping[TP, Sequence[Sendable]]) -> dict[TP, int]:
         """Write every record and wait until the broker has them all.
 
         Returns for each partition the offset after its last record; the transaction's marker comes later

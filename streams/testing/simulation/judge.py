@@ -217,15 +217,15 @@ def _stores(run: Judged) -> list[Finding]:
                 end = store.position(tp) if is_fenced else inf
                 records = [r for r in run.cluster.visible(tp.topic) if r.partition == tp.partition]
                 own = [(r.key or b"", r.value) for r in records if r.offset < end]
-                for write in writes.of(table, tp.partition, own):
-                    kept = rebuilt.setdefault(write.table, {})
-                    if write.value is None:
-                        kept.pop(write.key, None)
+                for name, key, value in writes.of(table, tp.partition, own):
+                    kept = rebuilt.setdefault(name, {})
+                    if value is None:
+                        kept.pop(key, None)
                     else:
-                        kept[write.key] = write.value
+                        kept[key] = value
                 # What an operator has written since may be all that compaction has left of a key.
                 since = [(r.key or b"", r.value) for r in records if r.offset >= end]
-                others |= {(write.table, write.key) for write in writes.of(table, tp.partition, since)}
+                others |= {(name, key) for name, key, _ in writes.of(table, tp.partition, since)}
             copy = {table: dict(store.scan(table)) for table in store.tables()}
             store.close()
             for name, key in others:

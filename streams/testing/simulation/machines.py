@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from streams.errors import ClusterUnavailable, OutcomeUnknown, TransientError
 from streams.model.layout import Layout
-from streams.ports import TP, Batch, Outgoing, Reader, Transactions
+from streams.ports import TP, Batch, Reader, Sendable, Transactions
 from streams.testing.clients import FakeTransactions
 from streams.testing.cluster import FakeCluster
 from streams.testing.loop import LoopClock, SimulatedLoop
@@ -340,7 +340,7 @@ class _Producer:
     async def begin(self) -> None:
         await self._do(self._inner.begin)
 
-    async def send(self, batches: Mapping[TP, Sequence[Outgoing]]) -> dict[TP, int]:
+    async def send(self, batches: Mapping[TP, Sequence[Sendable]]) -> dict[TP, int]:
         machine = self._network._machine
         self._inner.clock_ahead = machine.clock.skew
         if machine.per_record:

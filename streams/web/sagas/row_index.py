@@ -107,7 +107,7 @@ def _make_anew(store: Store) -> None:
     """Make the table of marks anew, if it has none, and many were removed. No mark can come in between."""
     if int(store.get(STATUS_OF, _REMOVED) or 0) >= MOST_REMOVED:
         store.drop(CHANGED)
-        store.apply([Write(STATUS_OF, _REMOVED, None)], {})
+        store.apply([(STATUS_OF, _REMOVED, None)], {})
 
 
 async def _begin(store: Store, index: Index, pause: Pause) -> None:
@@ -115,10 +115,10 @@ async def _begin(store: Store, index: Index, pause: Pause) -> None:
     unfollow(store)
     for table in index:
         rows = store.scan(table)
-        while some := [Write(CHANGED, mark_of(table, local), b"") for local, _ in islice(rows, AT_ONCE)]:
+        while some := [(CHANGED, mark_of(table, local), b"") for local, _ in islice(rows, AT_ONCE)]:
             store.apply(some, {})
             await pause()
-    store.apply([Write(STATUS_OF, _NOTE, _note(index))], {})
+    store.apply([(STATUS_OF, _NOTE, _note(index))], {})
 
 
 def _note(index: Index) -> bytes:
@@ -127,7 +127,7 @@ def _note(index: Index) -> bytes:
 
 def _moves(store: Store, index: Index, marks: list[bytes]) -> list[Write]:
     """Writes that move the entries of marked rows to where they belong, and remove the marks."""
-    writes = [Write(CHANGED, mark, None) for mark in marks]
+    writes: list[Write] = [(CHANGED, mark, None) for mark in marks]
     numbers = Counter(_counts(store))
     rows = dict.fromkeys(each for mark in marks for each in _rows_of(index, mark))
     for table, local in rows:
@@ -139,22 +139,22 @@ def _moves(store: Store, index: Index, marks: list[bytes]) -> list[Write]:
         if (before, labels) == (place, label):
             continue
         if before:
-            writes.append(Write(BY_STATUS, before, None))
+            writes.append((BY_STATUS, before, None))
             numbers[labels] -= 1
         if entry is None:
-            writes.append(Write(STATUS_OF, mark, None))
+            writes.append((STATUS_OF, mark, None))
         else:
             writes += [
-                Write(BY_STATUS, place, entry.value),
-                Write(STATUS_OF, mark, msgspec.msgpack.encode((place, label))),
+                (BY_STATUS, place, entry.value),
+                (STATUS_OF, mark, msgspec.msgpack.encode((place, label))),
             ]
             numbers[label] += 1
     counts = {label: number for label, number in numbers.items() if number}
     removed = int(store.get(STATUS_OF, _REMOVED) or 0) + len(marks)
     return [
         *writes,
-        Write(STATUS_OF, _COUNTS, _encode_counts(counts)),
-        Write(STATUS_OF, _REMOVED, b"%d" % removed),
+        (STATUS_OF, _COUNTS, _encode_counts(counts)),
+        (STATUS_OF, _REMOVED, b"%d" % removed),
     ]
 
 

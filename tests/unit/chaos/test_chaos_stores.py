@@ -99,14 +99,14 @@ def test_what_was_never_flushed_is_read_as_well(lane: Lane, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("spoil", "difference"),
     [
-        (Write("stock", b"\0\3" + row_key(b"cd-1"), b"other"), "stock b'\\x00\\x03\\x00\\x04cd-1' differs"),
-        (Write("stock", b"\0\3" + row_key(b"cd-1"), None), "stock b'\\x00\\x03\\x00\\x04cd-1' is missing"),
-        (Write("stock", b"\0\1x", b"more"), "stock b'\\x00\\x01x' is not in the changelog"),
-        (Write("strange", b"\0\1x", b"more"), "strange b'\\x00\\x01x' is not in the changelog"),
-        (Write("_positions", b"\0\3orders", b"16"), "_positions b'\\x00\\x03orders' differs"),
-        (Write("_timers", b"\0\3h\0k", None), "_timers b'\\x00\\x03h\\x00k' is missing"),
-        (Write("_timers_by_due", NOW_MS.to_bytes(8, "big") + b"\0\3h\0k", None), "_timers_by_due"),
-        (Write("_inbox-00000001", b"\0\x0312345678m-9", b""), "m-9' is not in the changelog"),
+        (("stock", b"\0\3" + row_key(b"cd-1"), b"other"), "stock b'\\x00\\x03\\x00\\x04cd-1' differs"),
+        (("stock", b"\0\3" + row_key(b"cd-1"), None), "stock b'\\x00\\x03\\x00\\x04cd-1' is missing"),
+        (("stock", b"\0\1x", b"more"), "stock b'\\x00\\x01x' is not in the changelog"),
+        (("strange", b"\0\1x", b"more"), "strange b'\\x00\\x01x' is not in the changelog"),
+        (("_positions", b"\0\3orders", b"16"), "_positions b'\\x00\\x03orders' differs"),
+        (("_timers", b"\0\3h\0k", None), "_timers b'\\x00\\x03h\\x00k' is missing"),
+        (("_timers_by_due", NOW_MS.to_bytes(8, "big") + b"\0\3h\0k", None), "_timers_by_due"),
+        (("_inbox-00000001", b"\0\x0312345678m-9", b""), "m-9' is not in the changelog"),
     ],
 )
 def test_a_row_that_is_not_the_changelogs_is_found(lane: Lane, spoil: Write, difference: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from streams.errors import Fenced, OutcomeUnknown, SettingsError, SteadfaustError, StoreTooOld, text_of
 from streams.lane.recovery import touch
 from streams.policy.freshness import Freshness, is_too_old
-from streams.ports import TP, Write
+from streams.ports import TP
 from streams.system import NoFaults
 from streams.testing.clock import ManualClock
 from streams.testing.faults import LaneKilled, Reached, ScriptedFaults, faults_from_environment
@@ -141,9 +141,9 @@ async def test_a_manual_clock_does_not_mind_a_cancelled_sleeper() -> None:
 def test_a_power_failure_takes_whole_batches_from_the_end() -> None:
     stores, clog = MemoryStores(), TP("clog", 0)
     store = stores.open(0)
-    store.apply([Write("t", b"a", b"1"), Write("t", b"b", b"1")], {clog: 1}, current_at=5.0)
-    store.apply([Write("t", b"a", b"2"), Write("t", b"b", None), Write("t", b"c", b"2")], {clog: 2})
-    store.apply([Write("t", b"a", b"3"), Write("t", b"a", b"4")], {clog: 3}, current_at=7.0)
+    store.apply([("t", b"a", b"1"), ("t", b"b", b"1")], {clog: 1}, current_at=5.0)
+    store.apply([("t", b"a", b"2"), ("t", b"b", None), ("t", b"c", b"2")], {clog: 2})
+    store.apply([("t", b"a", b"3"), ("t", b"a", b"4")], {clog: 3}, current_at=7.0)
     stores.crash(0, lose_batches=2)
     with pytest.raises(RuntimeError):
         store.get("t", b"a")

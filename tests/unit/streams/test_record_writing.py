@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streams.ports import TP, Outgoing
 from streams.records.batches import Plain, read_batch
-from streams.records.writing import PackedHeaders, headers_bytes
+from streams.records.writing import PackedRecord, record_bytes
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.transactions.batches import pack
 from streams.runtime.transactions.requests import Owner
@@ -19,8 +19,8 @@ HEADERS = st.lists(st.tuples(st.text(max_size=80), DATA), max_size=12)
 RECORDS = st.lists(st.builds(Outgoing, DATA, DATA, HEADERS), min_size=1, max_size=90)
 
 
-def packed(headers: Any) -> Any:
-    return PackedHeaders(headers_bytes(headers))
+def packed(record: Outgoing) -> PackedRecord:
+    return PackedRecord(record_bytes(record))
 
 
 @given(RECORDS, st.sampled_from([1, 100, 5000, 1 << 20]))
@@ -41,12 +41,13 @@ def test_a_batch_has_the_bytes_that_aiokafka_writes(records: list[Outgoing]) -> 
     for number, (key, value, headers) in enumerate(records):
         builder.append(number, NOW, key, value, headers)
     builder.set_producer_state(7, 2, 5)
-    written = [Outgoing(key, value, packed(headers)) for key, value, headers in records]
-    (batch,) = pack(HERE, written, NOW, KafkaOptions(max_batch=1 << 30), 1 << 30)
+    (batch,) = pack(
+        HERE, [packed(record) for record in records], NOW, KafkaOptions(max_batch=1 << 30), 1 << 30
+    )
     assert batch.build(Owner("id", 7, 2), 5) == builder.build()
 
 
-@given(HEADERS)
-def test_packed_headers_read_as_what_they_were(headers: list[tuple[str, bytes | None]]) -> None:
-    assert list(packed(headers)) == headers
-    assert len(packed(headers)) == len(headers)
+@given(st.builds(Outgoing, DATA, DATA, HEADERS.map(tuple)))
+def test_a_packed_record_reads_as_what_it_was(record: Outgoing) -> None:
+    assert Outgoing(*packed(record)) == record
+    assert Outgoing(packed(record).key, packed(record).value, packed(record).headers) == record

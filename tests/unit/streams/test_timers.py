@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streams.model.layout import LANE
-from streams.ports import Outgoing, Write
+from streams.ports import Outgoing
 from streams.staging.changes import TIMERS_BY_DUE, Change, Writes
 from streams.staging.keys import store_key
 from streams.staging.timers import Due, DueIndex, remove_timer, set_timer, timer_key, timer_name
@@ -40,7 +40,7 @@ def none_staged(_local: bytes) -> bool:
 def drained(rows: MemoryStore, now: float) -> list[bytes | None]:
     """What is due; stale index entries are dropped as a lane does."""
     found = all_due(rows, now)
-    rows.apply([Write(TIMERS_BY_DUE, index, None) for due, index in found if due is None], {})
+    rows.apply([(TIMERS_BY_DUE, index, None) for due, index in found if due is None], {})
     return [due.outgoing.value for due, _ in found if due is not None]
 
 
@@ -122,7 +122,7 @@ def test_a_look_that_goes_on_finds_what_a_whole_finds(
         local = {store_key(0, name) for name in staged}
         with closing(index.due(rows, now, local.__contains__)) as looked:
             found = list(islice(looked, most) if most else looked)
-        rows.apply([Write(TIMERS_BY_DUE, key, None) for due, key in found if due is None], {})
+        rows.apply([(TIMERS_BY_DUE, key, None) for due, key in found if due is None], {})
         due = [one for one in found if one[0] is not None]
         assert due == there[: len(due)]
         assert len(due) == len(there) or 0 < most == len(found)
@@ -142,7 +142,7 @@ def test_a_look_begins_behind_what_was_dropped() -> None:
     gone = timer_name(b"h", b"k", "gone")
     put(rows, set_timer(gone, 1.0, "topic", message(b"")))
     put(rows, remove_timer(gone))
-    rows.apply([Write(TIMERS_BY_DUE, key, None) for _, key in index.due(rows, 2.0, none_staged)], {})
+    rows.apply([(TIMERS_BY_DUE, key, None) for _, key in index.due(rows, 2.0, none_staged)], {})
     assert list(index.due(rows, 2.0, none_staged)) == []
     assert begins == [b"", (2001).to_bytes(8, "big")]
 

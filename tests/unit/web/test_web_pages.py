@@ -291,8 +291,8 @@ async def row(browser, table):
 
 
 def put_lane_row(worker, partition, key, value):
-    write = next(Writes(1.0).of("lane", partition, [(key, value)]))
-    worker.put_raw(write.table, partition, write.key[2:], write.value)
+    table, local, stored = next(Writes(1.0).of("lane", partition, [(key, value)]))
+    worker.put_raw(table, partition, local[2:], stored)
 
 
 async def test_a_row_is_shown_decoded_with_its_place(browser, worker):

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from web_workers import FakeWorker, make_application
 
-from streams.ports import Write
 from streams.testing.store import MemoryStores
 from streams.web.base import paging
 from streams.web.base.view import Problem
@@ -67,7 +66,7 @@ def test_a_row_that_goes_takes_no_other_with_it():
     gone = first.rows[3].key
     lane = worker.lanes[worker.lane(gone)]
     (local,) = [key for key, _ in lane.store.scan("parcels") if key.endswith(gone.encode())]
-    lane.store.apply([Write("parcels", local, None)], {})
+    lane.store.apply([("parcels", local, None)], {})
     rest = browse(worker, "parcels", {"limit": "100", "cursor": first.next})
     assert sorted(row.key for row in [*first.rows, *rest.rows]) == sorted(keys)
 

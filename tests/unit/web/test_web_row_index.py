@@ -134,6 +134,6 @@ def test_nothing_is_left_where_changes_are_not_marked():
 @pytest.mark.parametrize("followed", [(), TABLES])
 def test_a_change_is_marked_where_it_is_followed_alone(followed):
     writes = list(Writes(60.0, followed).local("a", [(b"\0\0k", b"new 1"), (b"\0\0l", None)]))
-    assert [write.key for write in writes if write.table == "a"] == [b"\0\0k", b"\0\0l"]
-    marks = [write.key for write in writes if write.table == CHANGED]
+    assert [key for table, key, _ in writes if table == "a"] == [b"\0\0k", b"\0\0l"]
+    marks = [key for table, key, _ in writes if table == CHANGED]
     assert marks == ([b"a\0\0\0k", b"a\0\0\0l"] if followed else [])

@@ -10,7 +10,7 @@ from web_workers import MANY_KEYS, PARCELS, Browser, FakeStandby, FakeWorker, Pa
 
 from streams.errors import RowsUnavailable, Undecodable
 from streams.policy.assignment import Assignment
-from streams.ports import TP, Write
+from streams.ports import TP
 from streams.runtime import tables
 from streams.runtime.client import Place
 from streams.runtime.tables import Aged, TableReader
@@ -46,7 +46,7 @@ class Workers:
         worker, tp = self.owner(key), TP(ParcelSeen.TOPIC, self.first.partition(key))
         store = worker.lanes[worker.lane(key)].store
         assert store is not None
-        store.apply([Write(POSITIONS, position_key(tp, 8), encode_position(offset))], {})
+        store.apply([(POSITIONS, position_key(tp, 8), encode_position(offset))], {})
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from streams.model.table import Table
 from streams.operator.admission import OPERATIONS
 from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerPolicy
-from streams.ports import TP, Outgoing, Store, Write
+from streams.ports import TP, Outgoing, Store
 from streams.positions.declared import declare
 from streams.retry.gate import HandlerGate
 from streams.retry.queue import Reason, begin, message_of, queue_name, set_message, set_queue
@@ -288,8 +288,8 @@ class FakeWorker:
     def put_raw(self, table: str, partition: int, changelog_key: bytes, value: bytes) -> None:
         store = self.lanes[self.application.layout.lane_of(partition)].store
         local = store_key(partition, changelog_key)
-        marks = [Write(CHANGED, mark_of(table, local), b"")] if table in self.application.followed else []
-        store.apply([Write(table, local, value), *marks], {})
+        marks = [(CHANGED, mark_of(table, local), b"")] if table in self.application.followed else []
+        store.apply([(table, local, value), *marks], {})
 
     def change(self, key: str, *changes: Any) -> None:
         partition = self.partition(key)
