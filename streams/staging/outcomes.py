@@ -66,6 +66,7 @@ class Outcomes:
         self._small = self._limit // 2 if app.claims is None else min(self._limit // 2, app.claims.threshold)
         #: Many messages have the same time: in seconds, and as headers and entries of the inbox have it.
         self._now = -1.0
+        self._millisecond = -1
         self._time = self._time_key = b""
 
     def stage(
@@ -98,9 +99,10 @@ class Outcomes:
         uploads: Uploads,
     ) -> Prepared | None:
         entry, key = arrival.entry, arrival.key
-        if now != self._now:
-            self._now, self._time = now, rfc3339(now).encode()
-            self._time_key = time_key(int(now * 1000))
+        if now != self._now and (millisecond := int(now * 1000)) != self._millisecond:
+            self._millisecond = millisecond
+            self._time, self._time_key = rfc3339(now).encode(), time_key(millisecond)
+        self._now = now
         changes: list[Change] = []
         rows, send, timers, cancel, said = _parts(outcome)
         for parameter, row in rows.items():

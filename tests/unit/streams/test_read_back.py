@@ -114,6 +114,10 @@ ANYTHING = st.one_of(
 )
 
 
+PLAIN = msgspec.defstruct("Plain", [("text", str), ("number", int), ("flag", bool)], frozen=True)
+PLAIN_JSON = JsonCodec(PLAIN)
+
+
 def same(left: Any, right: Any) -> bool:
     """Equal, where nan is itself, a list a tuple and a byte array bytes."""
     if isinstance(left, float) and isinstance(right, float) and math.isnan(left):
@@ -147,6 +151,15 @@ def test_json_reads_back_all_that_it_writes(name: str, value: Any) -> None:
             assert same(back, value)
         else:
             assert same(msgspec.to_builtins(back), msgspec.json.decode(msgspec.json.encode(value)))
+
+
+@given(TEXTS | ANYTHING, NUMBERS | ANYTHING, st.booleans() | ANYTHING)
+def test_json_of_plain_fields_reads_back_all_that_it_writes(text: Any, number: Any, flag: Any) -> None:
+    value = PLAIN(text, number, flag)
+    with suppress(Unencodable):
+        back = PLAIN_JSON.decode(PLAIN_JSON.encode(value), None)
+        assert same(back, value)
+        assert [type(back.text), type(back.number), type(back.flag)] == [str, int, bool]
 
 
 HALF = "half \ud800"
