@@ -60,8 +60,8 @@ class Attempts:
     def run_handlers(self, arrival: Arrival, now: float, *, in_background: bool = False) -> bool:
         """Run the handlers of a message in their order, each until it has decided. False: the attempt that
         comes now takes time, and `run_in_background` makes it. That asks the gate just before the attempt,
-        because an operator may pause the handler until then. `now` in epoch seconds. Afterwards whoever
-        called it says with `handling` that the message is no longer handled: once for many.
+        because an operator may pause the handler until then. `now` in epoch seconds. The caller
+        says with `handling` that the message is no longer handled: once for many.
 
         Raises HandlerFailed or StoreFailed.
         """

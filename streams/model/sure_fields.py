@@ -22,7 +22,7 @@ class SureFields:
         self._any = all(each in _SURE for each in self._types) and not hasattr(kind, "__post_init__")
 
     def has(self, value: object) -> bool:
-        """Whether a value surely reads back as what it is. False: nobody knows."""
+        """Whether a value surely reads back as what it is. False: perhaps not."""
         if not self._any or type(value) is not self._kind:
             return False
         return all(type(field) is self._types[place] for place, field in enumerate(_fields(value)))

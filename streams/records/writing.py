@@ -60,7 +60,7 @@ def header_bytes(name: str, value: bytes | None) -> bytes:
 
 
 class PackedRecord:
-    """A record as it is written, from its key on. Whoever looks has its parts, read anew each time."""
+    """A record as it is written, from its key on. Its parts are read anew at each use."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -104,7 +104,7 @@ class Outcomes:
             self._time, self._time_key = rfc3339(now).encode(), time_key(millisecond)
         self._now = now
         changes: list[Change] = []
-        rows, send, timers, cancel, said = _parts(outcome)
+        rows, send, timers, cancel, words = _parts(outcome)
         for parameter, row in rows.items():
             self._add_rows(changes, handler, parameter, row, arrival)
         sends: list[tuple[TP, Sendable]] = []
@@ -137,7 +137,7 @@ class Outcomes:
         for change in changes:
             if (size := len(change.key) + len(change.value or b"")) > self._limit:
                 raise self._too_large(handler, f"a row of {change.table}", size)
-        note = said.encode()[:200] if said else b""
+        note = words.encode()[:200] if words else b""
         ids = [] if inbox_key is None else [(inbox_key, self._time_key + note)]
         if uploads:
             return Prepared(changes, ids, sends, uploads)
@@ -247,7 +247,7 @@ class Outcomes:
                 at = max(self._now, needed)
                 outgoing, uploads = self._fitted(handler, bound, message, outgoing, uploads, at)
             sent = outgoing
-        else:  # nobody reads it here
+        else:  # it is not read here
             sent = self._packed(bound, key, value, own_id, caused, more)
         if bound.logged:
             level, event, fields = message.log_line()
