@@ -54,7 +54,7 @@ class MessageAdmission:
                 most = taken
                 break
         if route.inbox:
-            self._check_inbox(partition, arrivals, now)
+            self._check_inbox(route, partition, arrivals, now)
         return arrivals, most
 
     def _take(
@@ -108,20 +108,27 @@ class MessageAdmission:
         self.staging.order.add(entry)
         return True
 
-    def _check_inbox(self, partition: int, arrivals: Sequence[Arrival], now: float) -> None:
+    def _check_inbox(
+        self, route: BoundRoute, partition: int, arrivals: Sequence[Arrival], now: float
+    ) -> None:
         """Drop handlers that have seen the message; claim its id for the others, in memory.
 
         The inbox record is committed with what a handler decides.
         """
         keys: list[bytes] = []
+        prefixes: list[bytes] = []
+        before: bytes | None = None
         for arrival in arrivals:
-            source, own_id = arrival.envelope.headers.get(SOURCE) or b"", arrival.envelope.id_bytes
-            keys += [self._inbox.key(each.name_bytes, source, own_id) for each in arrival.route.handlers]
+            source = arrival.envelope.headers.get(SOURCE) or b""
+            if source != before:  # of many it is the same
+                prefixes = [self._inbox.prefix(each.name_bytes, source) for each in route.handlers]
+                before = source
+            keys += [prefix + arrival.envelope.id_bytes for prefix in prefixes]
         new = self._inbox.take(self.staging, prefix_of(partition), keys, now)
         at = 0
         for arrival in arrivals:
             handlers: list[tuple[BoundHandler, bytes | None]] = []
-            for handler in arrival.route.handlers:
+            for handler in route.handlers:
                 if new[at]:
                     handlers.append((handler, keys[at]))
                 else:

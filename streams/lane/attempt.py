@@ -207,6 +207,8 @@ def call(staging: StagingArea, arrival: Arrival, handler: BoundHandler) -> Any:
                 rows.append(_read(staging, table, local))
     if handler.wants_envelope:
         return handler.call(arrival.message, *rows, envelope=arrival.envelope)
+    if len(rows) == 1:  # as most have: no arguments are put together
+        return handler.call(arrival.message, rows[0])
     return handler.call(arrival.message, *rows)
 
 

@@ -53,15 +53,19 @@ class Inbox:
         self._retention = retention
         self._prefixes: dict[tuple[bytes, bytes], bytes] = {}
 
-    def key(self, handler: bytes, source: bytes, message_id: bytes) -> bytes:
-        """The changelog key of an entry. Handler and source are hashed, the id stays readable."""
+    def prefix(self, handler: bytes, source: bytes) -> bytes:
+        """The beginning of the changelog keys of a handler's messages from a source, which are hashed."""
         prefix = self._prefixes.get((handler, source))
         if prefix is None:
             # Sources are few, unless a client invents one for each message.
             if len(self._prefixes) > 10_000:
                 self._prefixes.clear()
             prefix = self._prefixes[handler, source] = source_prefix(handler, source)
-        return prefix + message_id
+        return prefix
+
+    def key(self, handler: bytes, source: bytes, message_id: bytes) -> bytes:
+        """The changelog key of an entry. The id stays readable."""
+        return self.prefix(handler, source) + message_id
 
     def take(self, staging: StagingArea, prefix: bytes, keys: Sequence[bytes], now: float) -> list[bool]:
         """Tell which messages are new, by their inbox keys, and mark these, so that none is new again.
