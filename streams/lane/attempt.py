@@ -77,7 +77,7 @@ class Attempts:
             gate = self._gates[handler.name]
             clear = gate.clear and arrival.error is None
             again = clear or arrival.upload > 0 or may_run(self.waiting, arrival, now)
-            tried = began
+            tried = began if clear else perf_counter()
             while again:
                 if takes_time:
                     return False
@@ -89,7 +89,7 @@ class Attempts:
                 if error is not None or not clear:
                     now = self.clock.now()
                 again = self._settle(arrival, gate, error, ended - tried, now)
-                tried = ended
+                tried = ended if error is None else perf_counter()
             self.turns.ended(handler.name, arrival, began, tried)
             began = tried
             arrival.next_handler()

@@ -88,6 +88,8 @@ class Dispatch:
             self._in_flight[key].append(arrival)
             return
         while self._attempts.run_handlers(arrival, now):
+            if arrival.queue:  # another one may follow it
+                handling(None)
             if (following := self._done(arrival)) is None:
                 return
             arrival = following

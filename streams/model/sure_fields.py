@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from mypy_extensions import i64
 
 _fields: Final[Callable[[Any], tuple[object, ...]]] = msgspec.structs.astuple
-#: JSON has these as they are; what it has not of them, such as half of a surrogate pair, is not written.
+#: JSON has these as they are, but for long numbers. What it has not of them, such as half of a surrogate
+#: pair, is not written.
 _SURE: Final = (str, int, bool)
+_MOST: Final = (1 << 62) - 1
 
 
 class SureFields:
@@ -17,12 +20,27 @@ class SureFields:
 
     def __init__(self, kind: type[msgspec.Struct]) -> None:
         self._kind = kind
-        self._types: list[object] = [field.type for field in msgspec.structs.fields(kind)]
+        is_plain = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+        self._types: list[object] = [each.type for each in msgspec.structs.fields(kind)] if is_plain else []
         # What a class allows that looks at itself is not known.
-        self._any = all(each in _SURE for each in self._types) and not hasattr(kind, "__post_init__")
+        is_plain = is_plain and not hasattr(kind, "__post_init__")
+        self._any = is_plain and all(each in _SURE for each in self._types)
 
     def has(self, value: object) -> bool:
         """Whether a value surely reads back as what it is. False: perhaps not."""
         if not self._any or type(value) is not self._kind:
             return False
-        return all(type(field) is self._types[place] for place, field in enumerate(_fields(value)))
+        for place, field in enumerate(_fields(value)):
+            kind = type(field)
+            if kind is not self._types[place] or (kind is int and not _is_read(field)):
+                return False
+        return True
+
+
+def _is_read(value: Any) -> bool:
+    """Whether a whole number is one that is read: longer ones are written."""
+    try:
+        number: i64 = value
+    except OverflowError:  # where this is compiled
+        return False
+    return -_MOST <= number <= _MOST

@@ -1,8 +1,8 @@
 """Records and their headers, written as Kafka stores them (see `heads`).
 
 Compiled with the hot path, where adding to a `BytesWriter` is a few instructions and an `i64` is no object.
-The headers of a message are bytes as soon as it is staged: as objects they are most of what a transaction
-holds, and no longer in the processor's caches when it is sent (docs/adr/0062).
+A message is bytes as soon as it is staged: its objects were most of what a transaction held, and no longer in
+the processor's caches when it was sent (docs/adr/0062).
 """
 
 from __future__ import annotations

@@ -35,7 +35,12 @@ def check_retention(*, inbox: float, dead_letters: float, longest_retry: float) 
 
 def inbox_entry(key: bytes, now_ms: int, note: bytes) -> Pair:
     """The entry that marks a message as handled, for `Entry.ids`; `note` is the outcome's, for people."""
-    return key, time_key(now_ms) + note
+    return entry_at(key, time_key(now_ms), note)
+
+
+def entry_at(key: bytes, time: bytes, note: bytes) -> Pair:
+    """The same, at a time as `time_key` has it."""
+    return key, time + note
 
 
 def source_prefix(handler: bytes, source: bytes) -> bytes:

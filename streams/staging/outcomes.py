@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
 import structlog
 from librt.strings import BytesWriter
 
@@ -26,22 +25,20 @@ from streams.model.envelope import (
 )
 from streams.model.layout import CLAIMS
 from streams.model.message import Message
-from streams.model.outcome import Outcome, Timer
+from streams.model.outcome import Outcome
 from streams.ports import TP, Outgoing, Sendable
 from streams.records.writing import PackedRecord, sized, write_sized, write_unsigned
 from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival
-from streams.staging.changes import Change
+from streams.staging.changes import Change, Pair
 from streams.staging.entry import Entry
+from streams.staging.inbox import entry_at
 from streams.staging.keys import time_key
 from streams.staging.loops import Loops, Sent
 from streams.staging.payloads import NeedsUpload, Prepared, Upload, Uploads, reference
 from streams.staging.timers import remove_timer, set_timer, timer_name
 
 log: Final = structlog.get_logger(__name__)
-_parts: Final[
-    Callable[[Outcome], tuple[Mapping[str, Any], Sequence[Message], Sequence[Timer], Sequence[str], str]]
-] = msgspec.structs.astuple
 
 #: Names of headers as they are written.
 _ID: Final = sized(ID.encode())
@@ -100,15 +97,14 @@ class Outcomes:
     ) -> Prepared | None:
         entry, key = arrival.entry, arrival.key
         if now != self._now and (millisecond := int(now * 1000)) != self._millisecond:
-            self._millisecond = millisecond
             self._time, self._time_key = rfc3339(now).encode(), time_key(millisecond)
+            self._millisecond = millisecond
         self._now = now
         changes: list[Change] = []
-        rows, send, timers, cancel, words = _parts(outcome)
-        for parameter, row in rows.items():
+        for parameter, row in outcome.rows.items():
             self._add_rows(changes, handler, parameter, row, arrival)
         sends: list[tuple[TP, Sendable]] = []
-        index = 0
+        send, timers, cancel, index = outcome.send, outcome.timers, outcome.cancel, 0
         if send or timers:
             span = arrival.span
             caused = arrival.envelope.caused(None if span is None else span.header)
@@ -137,8 +133,9 @@ class Outcomes:
         for change in changes:
             if (size := len(change.key) + len(change.value or b"")) > self._limit:
                 raise self._too_large(handler, f"a row of {change.table}", size)
-        note = words.encode()[:200] if words else b""
-        ids = [] if inbox_key is None else [(inbox_key, self._time_key + note)]
+        ids: list[Pair] = []
+        if inbox_key is not None:
+            ids = [entry_at(inbox_key, self._time_key, outcome.note.encode()[:200])]
         if uploads:
             return Prepared(changes, ids, sends, uploads)
         if self._loops is not None and (own := self._own(sends, len(entry.sends))):

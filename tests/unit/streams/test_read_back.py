@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streams.errors import Unencodable, WiringError
@@ -153,6 +153,7 @@ def test_json_reads_back_all_that_it_writes(name: str, value: Any) -> None:
             assert same(msgspec.to_builtins(back), msgspec.json.decode(msgspec.json.encode(value)))
 
 
+@example("", -(10**4299), False)
 @given(TEXTS | ANYTHING, NUMBERS | ANYTHING, st.booleans() | ANYTHING)
 def test_json_of_plain_fields_reads_back_all_that_it_writes(text: Any, number: Any, flag: Any) -> None:
     value = PLAIN(text, number, flag)
