@@ -25,7 +25,7 @@ from streams.model.envelope import (
 )
 from streams.model.layout import CLAIMS
 from streams.model.message import Message
-from streams.model.outcome import Outcome
+from streams.model.outcome import Outcome, Timer
 from streams.ports import TP, Outgoing, Sendable
 from streams.records.writing import PackedRecord, sized, write_sized, write_unsigned
 from streams.staging.area import StagingArea
@@ -95,7 +95,7 @@ class Outcomes:
         now: float,
         uploads: Uploads,
     ) -> Prepared | None:
-        entry, key = arrival.entry, arrival.key
+        entry = arrival.entry
         if now != self._now and (millisecond := int(now * 1000)) != self._millisecond:
             self._time, self._time_key = rfc3339(now).encode(), time_key(millisecond)
             self._millisecond = millisecond
@@ -104,32 +104,12 @@ class Outcomes:
         for parameter, row in outcome.rows.items():
             self._add_rows(changes, handler, parameter, row, arrival)
         sends: list[tuple[TP, Sendable]] = []
-        send, timers, cancel, index = outcome.send, outcome.timers, outcome.cancel, 0
+        send, timers, cancel = outcome.send, outcome.timers, outcome.cancel
         if send or timers:
-            span = arrival.span
-            caused = arrival.envelope.caused(None if span is None else span.header)
-            for message in send:
-                bound, to, sent, uploads = self._outgoing(handler, message, arrival, caused, index, uploads)
-                partition = entry.partition
-                if to != key:
-                    if bound.same_key:
-                        raise _strays(handler, bound)
-                    partition = self._app.layout.partition_of(to)
-                sends.append((bound.partitions[partition], sent))
-                index += 1
-            for timer in timers:
-                bound, to, sent, uploads = self._outgoing(
-                    handler, timer.message, arrival, caused, index, uploads, timer.due
-                )
-                if bound.same_key and to != key:
-                    raise _strays(handler, bound)
-                if bound.topic not in self._app.routes:
-                    self._warn_unheard(handler, timer.message)
-                name = timer_name(handler.name_bytes, key, timer.name)
-                changes.append(set_timer(name, timer.due, bound.topic, sent))
-                index += 1
+            uploads = self._add_messages(changes, sends, handler, send, timers, arrival, uploads)
         if cancel:  # a generator is an object
-            changes.extend(remove_timer(timer_name(handler.name_bytes, key, name)) for name in cancel)
+            names = [timer_name(handler.name_bytes, arrival.key, name) for name in cancel]
+            changes += [remove_timer(name) for name in names]
         for change in changes:
             if (size := len(change.key) + len(change.value or b"")) > self._limit:
                 raise self._too_large(handler, f"a row of {change.table}", size)
@@ -144,6 +124,41 @@ class Outcomes:
         entry.ids = entry.ids + ids if entry.ids else ids
         entry.sends = entry.sends + sends if entry.sends else sends
         return None
+
+    def _add_messages(
+        self,
+        changes: list[Change],
+        sends: list[tuple[TP, Sendable]],
+        handler: BoundHandler,
+        send: Sequence[Message],
+        timers: Sequence[Timer],
+        arrival: Arrival,
+        uploads: Uploads,
+    ) -> Uploads:
+        """Add what is sent, and what timers change. Returns `uploads` with the payloads of what is sent."""
+        key, span, index = arrival.key, arrival.span, 0
+        caused = arrival.envelope.caused(None if span is None else span.header)
+        for message in send:
+            bound, to, sent, uploads = self._outgoing(handler, message, arrival, caused, index, uploads)
+            partition = arrival.entry.partition
+            if to != key:
+                if bound.same_key:
+                    raise _strays(handler, bound)
+                partition = self._app.layout.partition_of(to)
+            sends.append((bound.partitions[partition], sent))
+            index += 1
+        for timer in timers:
+            bound, to, sent, uploads = self._outgoing(
+                handler, timer.message, arrival, caused, index, uploads, timer.due
+            )
+            if bound.same_key and to != key:
+                raise _strays(handler, bound)
+            if bound.topic not in self._app.routes:
+                self._warn_unheard(handler, timer.message)
+            name = timer_name(handler.name_bytes, key, timer.name)
+            changes.append(set_timer(name, timer.due, bound.topic, sent))
+            index += 1
+        return uploads
 
     def _warn_unheard(self, handler: BoundHandler, message: Message) -> None:
         """A timer is set whose message no line takes. The wiring cannot know it: `sends` has both kinds."""
