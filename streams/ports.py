@@ -23,7 +23,18 @@ class TP(NamedTuple):
     partition: int
 
 
-class Record(Protocol):
+class Content(Protocol):
+    """The content of a record."""
+
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+class Record(Content, Protocol):
     """A consumed record, as aiokafka's ConsumerRecord has it. `timestamp` is in milliseconds."""
 
     @property
@@ -34,12 +45,6 @@ class Record(Protocol):
     def offset(self) -> int: ...
     @property
     def timestamp(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Headers: ...
 
 
 class OwnRecord(NamedTuple):
@@ -121,15 +126,9 @@ class Outgoing(NamedTuple):
     headers: Headers
 
 
-class Sendable(Protocol):
+class Sendable(Content, Protocol):
     """A record to be produced: an `Outgoing`, or a `PackedRecord`, whose bytes are made already."""
 
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Headers: ...
     def __iter__(self) -> Iterator[Any]:
         """Key, value and headers."""
 

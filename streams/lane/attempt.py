@@ -60,8 +60,9 @@ class Attempts:
     def run_handlers(self, arrival: Arrival, now: float, *, in_background: bool = False) -> bool:
         """Run the handlers of a message in their order, each until it has decided. False: the attempt that
         comes now takes time, and `run_in_background` makes it. That asks the gate just before the attempt,
-        because an operator may pause the handler until then. `now` in epoch seconds. The caller
-        says with `handling` that the message is no longer handled: once for many.
+        because an operator may pause the handler until then. `now` in epoch seconds.
+
+        Log lines have the ids of the message until the caller calls `handling(None)`, once for many messages.
 
         Raises HandlerFailed or StoreFailed.
         """
@@ -89,6 +90,7 @@ class Attempts:
                 if error is not None or not clear:
                     now = self.clock.now()
                 again = self._settle(arrival, gate, error, ended - tried, now)
+                # To settle an error is no part of the next attempt.
                 tried = ended if error is None else perf_counter()
             self.turns.ended(handler.name, arrival, began, tried)
             began = tried

@@ -138,9 +138,8 @@ class String(Part):
         if not self.shortest <= length <= self.longest:
             raise ValueError(value)
         data = value.encode()
-        size: i64 = len(
-            data
-        )  # not by `write_sized`: a text is never None, and texts are most of what there is
+        # Not by `write_sized`: a text is never None, and texts are most of what there is.
+        size: i64 = len(data)
         write_unsigned(out, size << 1)
         out.write(data)
 

@@ -270,7 +270,6 @@ def headers_size(headers: Headers) -> int:
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     """Bytes of a record alone in its batch, uncompressed: what `max.message.bytes` is held against."""
-    body = (
-        3 + sized_length(key) + sized_length(value) + headers_size(headers)
-    )  # attributes, and distances of 0
+    # First one byte each of attributes, and of two distances, which are 0.
+    body = 3 + sized_length(key) + sized_length(value) + headers_size(headers)
     return _BATCH + zigzag_length(body) + body

@@ -9,9 +9,10 @@ import msgspec
 from mypy_extensions import i64
 
 _fields: Final[Callable[[Any], tuple[object, ...]]] = msgspec.structs.astuple
-#: JSON has these as they are, but for long numbers. What it has not of them, such as half of a surrogate
-#: pair, is not written.
+#: Values of these types are read from JSON as they were written, but for long numbers. Those that JSON does
+#: not have, such as half of a surrogate pair, cannot be written.
 _SURE: Final = (str, int, bool)
+#: The largest whole number that is not read back.
 _MOST: Final = (1 << 62) - 1
 
 
@@ -22,7 +23,7 @@ class SureFields:
         self._kind = kind
         is_plain = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
         self._types: list[object] = [each.type for each in msgspec.structs.fields(kind)] if is_plain else []
-        # What a class allows that looks at itself is not known.
+        # A class with this method may refuse values when they are read.
         is_plain = is_plain and not hasattr(kind, "__post_init__")
         self._any = is_plain and all(each in _SURE for each in self._types)
 
@@ -32,13 +33,13 @@ class SureFields:
             return False
         for place, field in enumerate(_fields(value)):
             kind = type(field)
-            if kind is not self._types[place] or (kind is int and not _is_read(field)):
+            if kind is not self._types[place] or (kind is int and not _is_short(field)):
                 return False
         return True
 
 
-def _is_read(value: Any) -> bool:
-    """Whether a whole number is one that is read: longer ones are written."""
+def _is_short(value: Any) -> bool:
+    """Whether a whole number is short. A long one may be written, and then not be readable."""
     try:
         number: i64 = value
     except OverflowError:  # where this is compiled

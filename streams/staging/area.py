@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from streams.errors import TooLarge
 from streams.model.application import Application
 from streams.model.envelope import LOOPBACK, record_size
-from streams.ports import TP, Outgoing, Record, Sendable, Store
+from streams.ports import TP, Content, Outgoing, Record, Sendable, Store
 from streams.staging.arrival import Counters
 from streams.staging.changelog import Staged, writes_of
 from streams.staging.changes import IDS_BYTES, Change, Writes
@@ -105,11 +105,11 @@ class StagingArea:
         self.order.add(entry)
         return entry
 
-    def refer(self, entry: Entry, record: Record | Outgoing, now: float) -> None:
+    def refer(self, entry: Entry, record: Content, now: float) -> None:
         """Keep the object that a record refers to, if it refers to one, for its retention from `now` on."""
         self.put(entry, self.references(record, now))
 
-    def references(self, record: Record | Outgoing, now: float) -> Sequence[Change]:
+    def references(self, record: Content, now: float) -> Sequence[Change]:
         """The changes by which `refer` does that."""
         if not self._bucket or record.value:
             return ()

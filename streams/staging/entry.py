@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from streams.ports import TP, Record, Sendable
+from streams.ports import TP, Content, Sendable
 from streams.records.writing import PackedRecord
 from streams.staging.changes import Change, Pair
 from streams.staging.keys import prefix_of
@@ -17,7 +17,7 @@ CHANGE_BYTES: Final = 350
 SEND_BYTES: Final = 900
 
 
-def size_of(record: Record | Sendable) -> int:
+def size_of(record: Content) -> int:
     """Bytes of its key, value and headers."""
     size = len(record.key or b"") + len(record.value or b"")
     pairs: tuple[tuple[str, bytes | None], ...] = tuple(record.headers)  # a client's value may be None

@@ -96,10 +96,8 @@ class Outcomes:
         uploads: Uploads,
     ) -> Prepared | None:
         entry = arrival.entry
-        if now != self._now and (millisecond := int(now * 1000)) != self._millisecond:
-            self._time, self._time_key = rfc3339(now).encode(), time_key(millisecond)
-            self._millisecond = millisecond
-        self._now = now
+        if now != self._now:
+            self._set_time(now)
         changes: list[Change] = []
         for parameter, row in outcome.rows.items():
             self._add_rows(changes, handler, parameter, row, arrival)
@@ -124,6 +122,14 @@ class Outcomes:
         entry.ids = entry.ids + ids if entry.ids else ids
         entry.sends = entry.sends + sends if entry.sends else sends
         return None
+
+    def _set_time(self, now: float) -> None:
+        """What is staged from here on has this time, in epoch seconds."""
+        millisecond = int(now * 1000)
+        if millisecond != self._millisecond:
+            self._time, self._time_key = rfc3339(now).encode(), time_key(millisecond)
+            self._millisecond = millisecond
+        self._now = now
 
     def _add_messages(
         self,
