@@ -17,11 +17,10 @@ Made = Mapping[str, Callable[[Facts], Any]]
 
 def filled(kind: type[Message], facts: Facts, made: Made, own: Collection[str]) -> dict[str, Any]:
     """The fields of a message: made, or by name from the facts, as far as there are any; without `own`."""
-    names = [name for name in kind.__struct_fields__ if name not in own]
     return {
         name: made[name](facts) if name in made else facts[name]
-        for name in names
-        if name in made or name in facts
+        for name in kind.__struct_fields__
+        if name not in own and (name in made or name in facts)
     }
 
 

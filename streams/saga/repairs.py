@@ -6,8 +6,6 @@ that has not passed its pivot. They raise RepairRefused when that is not so. `no
 
 from __future__ import annotations
 
-import msgspec
-
 from streams.errors import RepairRefused
 from streams.saga.definition import Saga, Step
 from streams.saga.messages import TEXT_BOUND, Repair
@@ -97,7 +95,7 @@ def cancel(definition: Saga, row: SagaRow, reason: str, now: float) -> Transitio
         raise RepairRefused(f"{row.saga_id} {why_not}")
     turn = Turn(definition, row, now)
     turn.become("compensating", f"{CANCELLED}: {reason}")
-    turn.row = msgspec.structs.replace(turn.row, reason=row.reason or CANCELLED)
+    turn.reason = row.reason or CANCELLED
     for step in definition.steps():
         if turn.state(step).status == "in_progress":
             turn.set_status(step, "failed", uncertain=True, error=CANCELLED)
@@ -126,7 +124,7 @@ def _goes_back(row: SagaRow) -> bool:
 def _can_do_without_reply(turn: Turn, step: Step) -> None:
     """Later commands may need what the reply to a step tells; none needs the reply to a compensation."""
     if step.reply is not None and not turn.state(step).undoing:
-        raise RepairRefused(f"step {step.name} of {turn.row.saga_id} has to say what came of it: retry it")
+        raise RepairRefused(f"step {step.name} of {turn.saga_id} has to say what came of it: retry it")
 
 
 def _taken_up(definition: Saga, row: SagaRow, name: str, now: float, why: str) -> tuple[Turn, Step]:
@@ -140,6 +138,6 @@ def _taken_up(definition: Saga, row: SagaRow, name: str, now: float, why: str) -
     if row.step(name).undoing:
         turn.become("compensating", f"{name} {why}")
     else:
-        turn.row = msgspec.structs.replace(turn.row, reason="")  # it may complete yet, or fail for another
+        turn.reason = ""  # it may complete yet, or fail for another
         turn.become("started" if step.pivot else "completing", f"{name} {why}")
     return turn, step

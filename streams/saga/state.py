@@ -8,7 +8,6 @@ import msgspec
 
 from streams.model.message import Message, Row
 from streams.model.outcome import Timer
-from streams.saga.messages import TEXT_BOUND
 
 #: `completing` is after the pivot: it only goes forward. `failed` waits for an operator.
 SagaStatus = Literal["started", "completing", "completed", "compensating", "compensated", "failed"]
@@ -135,26 +134,6 @@ class SagaRow(Row, frozen=True, kw_only=True):
         if (found := self.find(name)) is None:
             raise KeyError(name)
         return found
-
-    def with_step(self, changed: StepState) -> SagaRow:
-        """A copy with the current state of a step."""
-        steps = tuple(changed if each.name == changed.name else each for each in self.steps)
-        return msgspec.structs.replace(self, steps=steps, current_step=changed.name)
-
-    def with_entry(self, *, time: float, step: str, before: str, after: str, detail: str) -> SagaRow:
-        """With one more entry in its log: at `time`, epoch seconds, the status of `step`, or for an empty one
-        of the saga, went from `before` to `after`; `detail` says more. The oldest entries go, and the end of
-        long texts.
-        """
-        entry = LogEntry(
-            number=self.entries + 1,
-            time=time,
-            step=step[:TEXT_BOUND],
-            before=before,
-            after=after,
-            detail=detail[:TEXT_BOUND],
-        )
-        return msgspec.structs.replace(self, entries=entry.number, log=(*self.log, entry)[-LOG_BOUND:])
 
 
 class Transition(NamedTuple):

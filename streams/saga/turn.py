@@ -11,19 +11,30 @@ from streams.model.codecs import NO_JSON, encode_json
 from streams.model.message import Message
 from streams.model.outcome import Timer
 from streams.saga.definition import Facts, Refusal, Saga, Step
-from streams.saga.messages import LONG_AGO, Command, Reply, ReplyOutcome
+from streams.saga.messages import LONG_AGO, TEXT_BOUND, Command, Reply, ReplyOutcome
 from streams.saga.replies import data_of, error_of, fields_of, reason_of
-from streams.saga.state import KEPT_BOUND, LogEntry, SagaRow, SagaStatus, StepState, Transition
+from streams.saga.state import KEPT_BOUND, LOG_BOUND, LogEntry, SagaRow, SagaStatus, StepState, Transition
 
 #: A command that ended so may have been done all the same; one that has expired, by a try before that.
 _UNCERTAIN = frozenset({"error", "expired", "timed_out"})
 
 
 class Turn:
-    """One transition in the making."""
+    """One transition in the making. It keeps what changes, and makes the new row at the end: a row that is
+    copied for every change costs as much as all else of a transition.
+
+    Attributes:
+        status: the saga's.
+        reason: why it does not complete; empty otherwise.
+    """
 
     def __init__(self, definition: Saga, row: SagaRow, now: float) -> None:
-        self.row = row
+        self.status: SagaStatus = row.status
+        self.reason = row.reason
+        self._row = row
+        self._steps = {each.name: each for each in row.steps}
+        self._changed_last = row.current_step
+        self._known: dict[str, Any] | None = None
         self._definition = definition
         self._now = now
         self._out: list[Message] = []
@@ -32,22 +43,47 @@ class Turn:
         self._entries: list[LogEntry] = []
 
     def ended(self) -> Transition:
-        """All that it came to. A timer that was cancelled and set again is only set."""
+        """All that it came to. A timer that was cancelled and set again is only set. The log loses its oldest
+        entries where it has more than LOG_BOUND.
+        """
+        row = msgspec.structs.replace(
+            self._row,
+            status=self.status,
+            reason=self.reason,
+            current_step=self._changed_last,
+            steps=tuple(self._steps.values()),
+            entries=self._row.entries + len(self._entries),
+            log=(*self._row.log, *self._entries)[-LOG_BOUND:],
+        )
         cancel = [name for name in self._cancelled if name not in self._timers]
-        return Transition(self.row, self._out, list(self._timers.values()), cancel, self._entries)
+        return Transition(row, self._out, list(self._timers.values()), cancel, self._entries)
+
+    @property
+    def saga_id(self) -> str:
+        """Which saga."""
+        return self._row.saga_id
 
     def state(self, step: Step) -> StepState:
-        """The current state of a step."""
-        return self.row.step(step.name)
+        """The current state of a step. Raises KeyError for one that the row does not have."""
+        return self._steps[step.name]
 
     def note(self, step: str, before: str, after: str, detail: str = "") -> None:
-        """Write down what has happened."""
-        self.row = self.row.with_entry(time=self._now, step=step, before=before, after=after, detail=detail)
-        self._entries.append(self.row.log[-1])
+        """Write down that the status of `step`, or for an empty one of the saga, went from `before` to
+        `after`; `detail` says more. Long texts lose their end.
+        """
+        entry = LogEntry(
+            number=self._row.entries + len(self._entries) + 1,
+            time=self._now,
+            step=step[:TEXT_BOUND],
+            before=before,
+            after=after,
+            detail=detail[:TEXT_BOUND],
+        )
+        self._entries.append(entry)
 
     def unawaited(self, reply: Reply) -> None:
         """A late, repeated or unknown reply changes nothing."""
-        state = self.row.find(reply.step)
+        state = self._steps.get(reply.step)
         status = "unknown" if state is None else state.status
         self.note(reply.step, status, status, f"not awaited: {reply.outcome} of {reply.command_id}")
 
@@ -67,8 +103,7 @@ class Turn:
             if wait is not None:
                 self._again(step, wait)
                 return
-            if not self.row.reason:
-                self.row = msgspec.structs.replace(self.row, reason=reason_of(reply))
+            self.reason = self.reason or reason_of(reply)
             self.set_status(step, "failed")
         self.advance()
 
@@ -107,9 +142,9 @@ class Turn:
 
     def advance(self) -> None:
         """Go on as far as it can without another message."""
-        if self.row.status in ("started", "completing"):
+        if self.status in ("started", "completing"):
             self._forward()
-        elif self.row.status == "compensating":
+        elif self.status == "compensating":
             self._backward()
 
     def _forward(self) -> None:
@@ -122,12 +157,12 @@ class Turn:
                 return
             if "failed" in statuses:
                 if any(self._must_go_on(step) for step in stage):
-                    self.become("failed", self.row.reason)
+                    self.become("failed", self.reason)
                 else:
-                    self.become("compensating", self.row.reason)
+                    self.become("compensating", self.reason)
                     self._backward()
                 return
-            if stage[0].pivot and self.row.status == "started":
+            if stage[0].pivot and self.status == "started":
                 self.become("completing", "past the pivot")
         self._end("completed", self._definition.completed)
 
@@ -147,7 +182,7 @@ class Turn:
         assert step.local is not None
         made = step.local(self._facts())
         if isinstance(made, Refusal):
-            self.row = msgspec.structs.replace(self.row, reason=made.reason)
+            self.reason = made.reason
             self.set_status(step, "failed", error=f"refused: {made.reason}")
         else:
             data = b"" if made is None else encode_json(made)
@@ -176,13 +211,13 @@ class Turn:
         return state.status == "completed" or (state.status == "failed" and state.uncertain)
 
     def _end(self, status: SagaStatus, kind: type[Message] | None) -> None:
-        self.become(status, self.row.reason)
+        self.become(status, self.reason)
         self.tell(kind)
 
     def tell(self, kind: type[Message] | None) -> None:
         """Send a message of the saga itself, if there is one for this."""
         if kind is not None:
-            self.tell_of(kind, {**self._facts(), "reason": self.row.reason})
+            self.tell_of(kind, {**self._facts(), "reason": self.reason})
 
     def tell_of(self, kind: type[Message] | None, facts: Facts) -> None:
         """Send a message that is filled from these facts, if there is one for this."""
@@ -192,8 +227,8 @@ class Turn:
     # -- commands -------------------------------------------------------------------------------------
 
     def _ask(self, step: Step, *, undoing: bool) -> None:
-        self.set_status(step, "compensating" if undoing else "in_progress", undoing=undoing, tries=0)
-        self._prepare(step)
+        status = "compensating" if undoing else "in_progress"
+        self.set_status(step, status, undoing=undoing, **self._next_try(step, tries=1))
         self.send(step)
 
     def ask_again(self, step: Step) -> None:
@@ -204,16 +239,15 @@ class Turn:
             self._make_locally(step)
             self.advance()
 
-    def _prepare(self, step: Step) -> None:
-        state = self.state(step)
-        attempt = state.attempt + 1
-        awaiting = f"{self.row.saga_id}:{step.name}:{attempt}"
-        self._change(step, attempt=attempt, tries=state.tries + 1, awaiting=awaiting, asked=0)
+    def _next_try(self, step: Step, tries: int) -> dict[str, Any]:
+        attempt = self.state(step).attempt + 1
+        awaiting = f"{self._row.saga_id}:{step.name}:{attempt}"
+        return {"attempt": attempt, "tries": tries, "awaiting": awaiting, "asked": 0}
 
     def _again(self, step: Step, wait: float) -> None:
         state = self.state(step)
         self.note(step.name, state.status, state.status, f"{state.error}; again in {wait:g} s")
-        self._prepare(step)
+        self._change(step, **self._next_try(step, state.tries + 1))
         self._set_timer(step, self._now + wait, "due")
 
     def send(self, step: Step) -> None:
@@ -239,7 +273,7 @@ class Turn:
         return step.command_of(
             self._kind(step),
             self._facts(),
-            saga_id=self.row.saga_id,
+            saga_id=self._row.saga_id,
             step=step.name,
             command_id=state.awaiting,
             attempt=state.attempt,
@@ -250,7 +284,7 @@ class Turn:
     def _set_timer(self, step: Step, due: float, outcome: ReplyOutcome) -> None:
         assert self._definition.replies is not None
         message = self._definition.replies(
-            saga_id=self.row.saga_id,
+            saga_id=self._row.saga_id,
             step=step.name,
             command_id=self.state(step).awaiting,
             outcome=outcome,
@@ -260,29 +294,35 @@ class Turn:
 
     # -- changes --------------------------------------------------------------------------------------
 
-    def _facts(self) -> Facts:
-        """All that the saga knows. What was kept could be read then: where it cannot be now, a class has
-        changed. Raises SagaStepsChanged, so the message waits for a worker that can read it.
+    def _facts(self) -> dict[str, Any]:
+        """All that the saga knows by now, a copy for each caller. What was kept could be read then: where it
+        cannot be now, a class has changed. Raises SagaStepsChanged, so the message waits for a worker that
+        can read it.
         """
+        if self._known is not None:
+            return {**self._known}
         try:
-            facts = self._definition.known(self.row.start)
+            facts = self._definition.known(self._row.start)
             for step in self._definition.steps():
-                state = self.row.find(step.name)
+                state = self._steps.get(step.name)
                 if state is not None and state.data:
                     facts |= fields_of(data_of(step, state.data))
         except (Undecodable, *NO_JSON) as error:
             raise SagaStepsChanged(
-                f"what {self.row.saga_id} received cannot be read any more: {error}. A class of its messages"
+                f"what {self._row.saga_id} received cannot be read any more: {error}. A class of its messages"
                 " has changed: give the new field a default, or give the definition another version and keep"
                 " the old one"
             ) from error
-        return facts
+        self._known = facts
+        return {**facts}
 
     def _check_room(self, step: Step, data: bytes) -> None:
-        kept = len(self.row.start) + len(data) + sum(len(each.data) for each in self.row.steps)
-        if data and kept > KEPT_BOUND:
+        if not data:
+            return
+        kept = len(self._row.start) + len(data) + sum(len(each.data) for each in self._steps.values())
+        if kept > KEPT_BOUND:
             raise TooLarge(
-                f"step {step.name} of {self.row.saga_id} tells {len(data)} bytes: with what started it and "
+                f"step {step.name} of {self._row.saga_id} tells {len(data)} bytes: with what started it and "
                 f"the replies to it its row would keep {kept}, and may keep {KEPT_BOUND}"
             )
 
@@ -300,12 +340,15 @@ class Turn:
         return reply
 
     def _change(self, step: Step, **changes: Any) -> None:
-        self.row = self.row.with_step(msgspec.structs.replace(self.state(step), **changes))
+        self._steps[step.name] = msgspec.structs.replace(self._steps[step.name], **changes)
+        self._changed_last = step.name
+        if "data" in changes:
+            self._known = None
 
-    def set_status(self, step: Step, status: str, **changes: Any) -> None:
-        """Give a step another status; whatever was awaited of it is not any more."""
+    def set_status(self, step: Step, status: str, *, awaiting: str = "", **changes: Any) -> None:
+        """Give a step another status; whatever was awaited of it before is not any more."""
         before = self.state(step)
-        self._change(step, status=status, **{"awaiting": "", **changes})
+        self._change(step, status=status, awaiting=awaiting, **changes)
         self._timers.pop(step.name, None)
         if before.awaiting:
             self._cancelled.append(step.name)
@@ -313,6 +356,5 @@ class Turn:
 
     def become(self, status: SagaStatus, detail: str) -> None:
         """Give the saga another status."""
-        before = self.row.status
-        self.row = msgspec.structs.replace(self.row, status=status)
-        self.note("", before, status, detail)
+        self.note("", self.status, status, detail)
+        self.status = status
