@@ -1,4 +1,4 @@
-"""One transition of a saga in the making: how its way forward and back changes the row, and what is sent."""
+"""What a saga does with a message: its way forward and back, and the commands that it sends."""
 
 from __future__ import annotations
 
@@ -6,84 +6,26 @@ from typing import Any
 
 import msgspec
 
-from streams.errors import SagaStepsChanged, TooLarge, Undecodable
-from streams.model.codecs import NO_JSON, encode_json
+from streams.errors import TooLarge, Undecodable
+from streams.model.codecs import encode_json
 from streams.model.message import Message
 from streams.model.outcome import Timer
-from streams.saga.definition import Facts, Refusal, Saga, Step
-from streams.saga.messages import LONG_AGO, TEXT_BOUND, Command, Reply, ReplyOutcome
-from streams.saga.replies import data_of, error_of, fields_of, reason_of
-from streams.saga.state import KEPT_BOUND, LOG_BOUND, LogEntry, SagaRow, SagaStatus, StepState, Transition
+from streams.saga.definition import Facts, Refusal, Step
+from streams.saga.draft import Draft
+from streams.saga.messages import LONG_AGO, Command, Reply, ReplyOutcome
+from streams.saga.replies import data_of, error_of, reason_of
+from streams.saga.state import SagaStatus
 
 #: A command that ended so may have been done all the same; one that has expired, by a try before that.
 _UNCERTAIN = frozenset({"error", "expired", "timed_out"})
 
 
-class Turn:
-    """One transition in the making. It keeps what changes, and makes the new row at the end: a row that is
-    copied for every change costs as much as all else of a transition.
-
-    Attributes:
-        status: the saga's.
-        reason: why it does not complete; empty otherwise.
-    """
-
-    def __init__(self, definition: Saga, row: SagaRow, now: float) -> None:
-        self.status: SagaStatus = row.status
-        self.reason = row.reason
-        self._row = row
-        self._steps = {each.name: each for each in row.steps}
-        self._changed_last = row.current_step
-        self._known: dict[str, Any] | None = None
-        self._definition = definition
-        self._now = now
-        self._out: list[Message] = []
-        self._timers: dict[str, Timer] = {}
-        self._cancelled: list[str] = []
-        self._entries: list[LogEntry] = []
-
-    def ended(self) -> Transition:
-        """All that it came to. A timer that was cancelled and set again is only set. The log loses its oldest
-        entries where it has more than LOG_BOUND.
-        """
-        row = msgspec.structs.replace(
-            self._row,
-            status=self.status,
-            reason=self.reason,
-            current_step=self._changed_last,
-            steps=tuple(self._steps.values()),
-            entries=self._row.entries + len(self._entries),
-            log=(*self._row.log, *self._entries)[-LOG_BOUND:],
-        )
-        cancel = [name for name in self._cancelled if name not in self._timers]
-        return Transition(row, self._out, list(self._timers.values()), cancel, self._entries)
-
-    @property
-    def saga_id(self) -> str:
-        """Which saga."""
-        return self._row.saga_id
-
-    def state(self, step: Step) -> StepState:
-        """The current state of a step. Raises KeyError for one that the row does not have."""
-        return self._steps[step.name]
-
-    def note(self, step: str, before: str, after: str, detail: str = "") -> None:
-        """Write down that the status of `step`, or for an empty one of the saga, went from `before` to
-        `after`; `detail` says more. Long texts lose their end.
-        """
-        entry = LogEntry(
-            number=self._row.entries + len(self._entries) + 1,
-            time=self._now,
-            step=step[:TEXT_BOUND],
-            before=before,
-            after=after,
-            detail=detail[:TEXT_BOUND],
-        )
-        self._entries.append(entry)
+class Turn(Draft):
+    """One transition in the making: what follows from a message."""
 
     def unawaited(self, reply: Reply) -> None:
         """A late, repeated or unknown reply changes nothing."""
-        state = self._steps.get(reply.step)
+        state = self.find(reply.step)
         status = "unknown" if state is None else state.status
         self.note(reply.step, status, status, f"not awaited: {reply.outcome} of {reply.command_id}")
 
@@ -91,14 +33,14 @@ class Turn:
         """The reply to a command, or that there is none."""
         reply = self._as_taken(step, reply)
         if reply.outcome == "success":
-            self.set_status(step, "completed", data=reply.data, completed_at=self._now, error="")
+            self.set_status(step, "completed", data=reply.data, completed_at=self.now, error="")
         else:
             uncertain = self.state(step).uncertain or reply.outcome in _UNCERTAIN
             asked_for_state = reply.outcome == "cancelled" and self.state(step).asked > 0
             final = reply.outcome in ("refused", "cancelled") and not asked_for_state
             if final and step.compensate is None:
                 uncertain = False  # the participant knows: it is not done and will not be
-            self._change(step, uncertain=uncertain, error=error_of(reply))
+            self.change(step, uncertain=uncertain, error=error_of(reply))
             wait = None if final else step.tries.wait(self.state(step).tries)
             if wait is not None:
                 self._again(step, wait)
@@ -112,7 +54,7 @@ class Turn:
         if reply.outcome == "success":
             self.set_status(step, "compensated")
         else:
-            self._change(step, error=error_of(reply))
+            self.change(step, error=error_of(reply))
             wait = step.retry_compensation.wait(self.state(step).tries)
             if wait is not None:
                 self._again(step, wait)
@@ -127,16 +69,29 @@ class Turn:
         long enough.
         """
         state = self.state(step)
-        if self._kind(step).TOPIC not in self._definition.ours:
+        if self._kind(step).TOPIC not in self.definition.ours:
             return False
         wait = step.asking.wait(state.asked + 1)
         if wait is None:
             return False
-        self._change(step, asked=state.asked + 1)
+        self.change(step, asked=state.asked + 1)
         self.note(step.name, state.status, state.status, f"no reply yet; asked after {state.awaiting}")
-        self._out.append(self._command(step, expires=LONG_AGO))
-        self._set_timer(step, self._now + wait, "timed_out")
+        self.sent.append(self._command(step, expires=LONG_AGO))
+        self._set_timer(step, self.now + wait, "timed_out")
         return True
+
+    def _as_taken(self, step: Step, reply: Reply) -> Reply:
+        """A reply; in place of a success whose data cannot be taken, an error: no step could go on from it,
+        so it is undone.
+        """
+        if reply.outcome != "success":
+            return reply
+        try:
+            data_of(step, reply.data)
+            self.check_room(step, reply.data)
+        except (Undecodable, TooLarge) as error:
+            return msgspec.structs.replace(reply, outcome="error", reason=str(error), data=b"")
+        return reply
 
     # -- the way forward and back ---------------------------------------------------------------------
 
@@ -148,7 +103,7 @@ class Turn:
             self._backward()
 
     def _forward(self) -> None:
-        for stage in self._definition.stages:
+        for stage in self.definition.stages:
             for step in stage:
                 if self.state(step).status == "pending":
                     self._enter(step)
@@ -164,14 +119,14 @@ class Turn:
                 return
             if stage[0].pivot and self.status == "started":
                 self.become("completing", "past the pivot")
-        self._end("completed", self._definition.completed)
+        self._end("completed", self.definition.completed)
 
     def _must_go_on(self, step: Step) -> bool:
         unknown = step.pivot and step.compensate is None and self.state(step).uncertain
         return step.forward_only or unknown
 
     def _enter(self, step: Step) -> None:
-        if step.when is not None and not step.when(self._facts()):
+        if step.when is not None and not step.when(self.facts()):
             self.set_status(step, "skipped")
         elif step.local is not None:
             self._make_locally(step)
@@ -180,17 +135,17 @@ class Turn:
 
     def _make_locally(self, step: Step) -> None:
         assert step.local is not None
-        made = step.local(self._facts())
+        made = step.local(self.facts())
         if isinstance(made, Refusal):
             self.reason = made.reason
             self.set_status(step, "failed", error=f"refused: {made.reason}")
         else:
             data = b"" if made is None else encode_json(made)
-            self._check_room(step, data)
-            self.set_status(step, "completed", data=data, completed_at=self._now, error="")
+            self.check_room(step, data)
+            self.set_status(step, "completed", data=data, completed_at=self.now, error="")
 
     def _backward(self) -> None:
-        for stage in reversed(self._definition.stages):
+        for stage in reversed(self.definition.stages):
             if any(self.state(step).status == "compensating" for step in stage):
                 return
             todo = [step for step in stage if self._is_to_be_undone(step)]
@@ -202,7 +157,7 @@ class Turn:
             if stuck:
                 self.become("failed", f"{stuck[0].name} is not undone: {stuck[0].error}")
                 return
-        self._end("compensated", self._definition.compensated)
+        self._end("compensated", self.definition.compensated)
 
     def _is_to_be_undone(self, step: Step) -> bool:
         state = self.state(step)
@@ -217,12 +172,12 @@ class Turn:
     def tell(self, kind: type[Message] | None) -> None:
         """Send a message of the saga itself, if there is one for this."""
         if kind is not None:
-            self.tell_of(kind, {**self._facts(), "reason": self.reason})
+            self.tell_of(kind, {**self.facts(), "reason": self.reason})
 
     def tell_of(self, kind: type[Message] | None, facts: Facts) -> None:
         """Send a message that is filled from these facts, if there is one for this."""
         if kind is not None:
-            self._out.append(self._definition.end(kind, facts))
+            self.sent.append(self.definition.end(kind, facts))
 
     # -- commands -------------------------------------------------------------------------------------
 
@@ -241,25 +196,25 @@ class Turn:
 
     def _next_try(self, step: Step, tries: int) -> dict[str, Any]:
         attempt = self.state(step).attempt + 1
-        awaiting = f"{self._row.saga_id}:{step.name}:{attempt}"
+        awaiting = f"{self.saga_id}:{step.name}:{attempt}"
         return {"attempt": attempt, "tries": tries, "awaiting": awaiting, "asked": 0}
 
     def _again(self, step: Step, wait: float) -> None:
         state = self.state(step)
         self.note(step.name, state.status, state.status, f"{state.error}; again in {wait:g} s")
-        self._change(step, **self._next_try(step, state.tries + 1))
-        self._set_timer(step, self._now + wait, "due")
+        self.change(step, **self._next_try(step, state.tries + 1))
+        self._set_timer(step, self.now + wait, "due")
 
     def send(self, step: Step) -> None:
         """Send the command that is awaited, and set its deadline."""
-        due = self._now + step.timeout
+        due = self.now + step.timeout
         if self.state(step).undoing:
             command = self._command(step)
-        elif self._kind(step).TOPIC in self._definition.ours:
+        elif self._kind(step).TOPIC in self.definition.ours:
             command = self._command(step, within=step.timeout)
         else:
             command = self._command(step, expires=due)
-        self._out.append(command)
+        self.sent.append(command)
         self._set_timer(step, due, "timed_out")
 
     def _kind(self, step: Step) -> type[Command]:
@@ -272,8 +227,8 @@ class Turn:
         state = self.state(step)
         return step.command_of(
             self._kind(step),
-            self._facts(),
-            saga_id=self._row.saga_id,
+            self.facts(),
+            saga_id=self.saga_id,
             step=step.name,
             command_id=state.awaiting,
             attempt=state.attempt,
@@ -282,79 +237,12 @@ class Turn:
         )
 
     def _set_timer(self, step: Step, due: float, outcome: ReplyOutcome) -> None:
-        assert self._definition.replies is not None
-        message = self._definition.replies(
-            saga_id=self._row.saga_id,
+        assert self.definition.replies is not None
+        message = self.definition.replies(
+            saga_id=self.saga_id,
             step=step.name,
             command_id=self.state(step).awaiting,
             outcome=outcome,
             reason=f"no reply within {step.timeout:g} s" if outcome == "timed_out" else "",
         )
-        self._timers[step.name] = Timer(step.name, due, message)
-
-    # -- changes --------------------------------------------------------------------------------------
-
-    def _facts(self) -> dict[str, Any]:
-        """All that the saga knows by now, a copy for each caller. What was kept could be read then: where it
-        cannot be now, a class has changed. Raises SagaStepsChanged, so the message waits for a worker that
-        can read it.
-        """
-        if self._known is not None:
-            return {**self._known}
-        try:
-            facts = self._definition.known(self._row.start)
-            for step in self._definition.steps():
-                state = self._steps.get(step.name)
-                if state is not None and state.data:
-                    facts |= fields_of(data_of(step, state.data))
-        except (Undecodable, *NO_JSON) as error:
-            raise SagaStepsChanged(
-                f"what {self._row.saga_id} received cannot be read any more: {error}. A class of its messages"
-                " has changed: give the new field a default, or give the definition another version and keep"
-                " the old one"
-            ) from error
-        self._known = facts
-        return {**facts}
-
-    def _check_room(self, step: Step, data: bytes) -> None:
-        if not data:
-            return
-        kept = len(self._row.start) + len(data) + sum(len(each.data) for each in self._steps.values())
-        if kept > KEPT_BOUND:
-            raise TooLarge(
-                f"step {step.name} of {self._row.saga_id} tells {len(data)} bytes: with what started it and "
-                f"the replies to it its row would keep {kept}, and may keep {KEPT_BOUND}"
-            )
-
-    def _as_taken(self, step: Step, reply: Reply) -> Reply:
-        """A reply; in place of a success whose data cannot be taken, an error: no step could go on from it,
-        so it is undone.
-        """
-        if reply.outcome != "success":
-            return reply
-        try:
-            data_of(step, reply.data)
-            self._check_room(step, reply.data)
-        except (Undecodable, TooLarge) as error:
-            return msgspec.structs.replace(reply, outcome="error", reason=str(error), data=b"")
-        return reply
-
-    def _change(self, step: Step, **changes: Any) -> None:
-        self._steps[step.name] = msgspec.structs.replace(self._steps[step.name], **changes)
-        self._changed_last = step.name
-        if "data" in changes:
-            self._known = None
-
-    def set_status(self, step: Step, status: str, *, awaiting: str = "", **changes: Any) -> None:
-        """Give a step another status; whatever was awaited of it before is not any more."""
-        before = self.state(step)
-        self._change(step, status=status, awaiting=awaiting, **changes)
-        self._timers.pop(step.name, None)
-        if before.awaiting:
-            self._cancelled.append(step.name)
-        self.note(step.name, before.status, status, self.state(step).error)
-
-    def become(self, status: SagaStatus, detail: str) -> None:
-        """Give the saga another status."""
-        self.note("", self.status, status, detail)
-        self.status = status
+        self.timers[step.name] = Timer(step.name, due, message)
