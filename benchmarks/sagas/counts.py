@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
 from agents.choreographies import stock_first
 from agents.commands import OrderSubmitted
 from agents.gateway.cards import ACCEPTED, DECLINED
@@ -27,7 +29,7 @@ from streams.model.layout import LANE, Layout
 from streams.model.message import Message
 from streams.ports import TP, Ports
 from streams.positions.declared import declare
-from streams.saga.state import LOG_BOUND, SagaRow
+from streams.saga.state import LOG_BOUND, LogEntry, SagaRow
 from streams.staging.keys import TIMER
 from streams.system import NoFaults, SystemClock
 from streams.testing.cluster import FakeCluster
@@ -168,14 +170,15 @@ def full_row_bytes(saga: bytes) -> int:
     """The bytes of this saga's row once its log is full of entries as retries of a step make them."""
     codec = avro(latest, Schemas())(SagaRow, ORDER_SAGAS.name)
     row = decode_row(codec, saga)
-    for _ in range(LOG_BOUND):
-        row = row.with_entry(
-            time=row.created_at,
-            step="process_payment",
-            before="compensating",
-            after="compensating",
-            detail="timed_out: no reply within 30 s; again in 300 s",
-        )
+    entry = LogEntry(
+        number=row.entries + LOG_BOUND,
+        time=row.created_at,
+        step="process_payment",
+        before="compensating",
+        after="compensating",
+        detail="timed_out: no reply within 30 s; again in 300 s",
+    )
+    row = msgspec.structs.replace(row, log=(entry,) * LOG_BOUND, entries=entry.number)
     return len(encode_row(codec, row))
 
 

