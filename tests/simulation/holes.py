@@ -14,15 +14,15 @@ import msgspec
 from streams.claims import checks
 from streams.errors import StoreBroken
 from streams.lane import attempt, cluster_checks, opening
-from streams.lane.dispatch import Dispatch
 from streams.lane.held_up import HeldUpPartitions
+from streams.lane.intake import Intake
 from streams.lane.loopback import Loopback
 from streams.model.codecs import AvroCodec
 from streams.model.envelope import Envelope
 from streams.model.outcome import Timer, nothing
 from streams.policy import assignment
 from streams.policy.fitness import Fitness
-from streams.ports import NO_IDS, TP, OwnRecord, Record
+from streams.ports import NO_IDS, TP, Batch, OwnRecord, Record
 from streams.retry import decisions, due
 from streams.saga import engine, participant
 from streams.saga.participant import _Taking
@@ -204,10 +204,13 @@ def _ended_by_a_row() -> Off:
 
 
 def _dropped() -> Off:
-    def room(self: Dispatch) -> int:
-        return self._max_in_flight - self.in_flight - self._due.reserved
+    real = Intake._accept
 
-    return patch.object(Dispatch, "room", property(room))
+    def accept(self: Intake, batch: Batch) -> int:
+        real(self, batch)
+        return len(batch.records)
+
+    return patch.object(Intake, "_accept", accept)
 
 
 HOLES: Mapping[str, Control] = {
