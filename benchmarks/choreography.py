@@ -9,9 +9,9 @@ from itertools import islice
 
 from agents.messages import OrderPlaced
 from benchmarks.latency import Latency
-from benchmarks.orders import CUTS, Cut, OrderGround, Pace, milliseconds, order_ground
+from benchmarks.orders import CUTS, LAPS, Cut, OrderGround, Pace, milliseconds, order_ground
 from benchmarks.sections import Context, ReportTable, Section
-from demo.purchases import Purchase, purchases
+from demo.purchases import Purchase, repeated
 
 _PER_SECOND = 200
 _NOTE = (
@@ -54,7 +54,7 @@ async def _measure(context: Context, cut: Cut, ground: OrderGround) -> Choreogra
     burst, warm, seconds = (12_000, 600, 600) if cut is CUTS[0] else (12_000, 60, 30)
     if context.quick:
         burst, warm, seconds = 2000, 4, 8
-    bought = iter(purchases(context.runs * burst + _PER_SECOND * (warm + seconds)))
+    bought = repeated(LAPS)
     pace = Pace()
 
     def some(number: int) -> list[Purchase]:

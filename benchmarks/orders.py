@@ -34,6 +34,8 @@ _WORKERS = 2
 _OPEN_WITHIN = 90.0
 _SETTLED_WITHIN = 300.0
 _LOOK_EVERY = 0.05
+#: How often the orders of the file may be begun, each time under other ids; there is stock for as many.
+LAPS = 10
 #: From making the schedule to its first order, in seconds.
 _LEAD = 0.2
 
@@ -114,7 +116,7 @@ class OrderGround:
     async def __aenter__(self) -> OrderGround:
         for worker in self.workers:
             await worker.owns(self._settings.lanes // _WORKERS, within=_OPEN_WITHIN)
-        await receive_stock(self._bootstrap, self._settings.app_id)
+        await receive_stock(self._bootstrap, self._settings.app_id, LAPS)
         await self._settlements.__aenter__()
         return self
 

@@ -24,13 +24,14 @@ _SHELVED_WITHIN = 60.0
 _AT_ONCE = 32
 
 
-async def receive_stock(bootstrap: Bootstrap, app_id: str) -> None:
-    """Have all stock delivered, and wait until it is on the shelves: an order that overtook it would fail.
+async def receive_stock(bootstrap: Bootstrap, app_id: str, laps: int = 1) -> None:
+    """Have the stock for so many laps of the file delivered, and wait until it is on the shelves: an order
+    that overtook it would fail.
 
     Raises DemoFailed when that takes too long.
     """
     async with Producer(bootstrap, make_codec, source=SOURCE) as producer:
-        for receipt in receipts():
+        for receipt in receipts(laps):
             await producer.send(receipt, message_id=f"stock-{receipt.sku}")
     left = await quiet(bootstrap, app_id, within=_SHELVED_WITHIN, topics=(StockReceived.TOPIC,))
     if left:

@@ -51,17 +51,18 @@ class ExpectedOutcome(StrEnum):
 
 
 class Purchase(NamedTuple):
-    """A row of the file; `row` counts from 1."""
+    """A row of the file; `row` counts from 1. In a further `lap` the same is ordered under another id."""
 
     row: int
     customer: str
     units: int
     cents: int
+    lap: int = 0
 
     @property
     def order_id(self) -> str:
         """The row number, since some rows equal another."""
-        return f"cdnow-{self.row:05d}"
+        return f"cdnow-{self.row:05d}-{self.lap}" if self.lap else f"cdnow-{self.row:05d}"
 
 
 def purchases(most: int = ROWS) -> list[Purchase]:
@@ -72,6 +73,12 @@ def purchases(most: int = ROWS) -> list[Purchase]:
             Purchase(number, row["customer"], int(row["units"]), int(row["amount_cents"]))
             for number, row in enumerate(rows, start=1)
         ]
+
+
+def repeated(laps: int) -> Iterator[Purchase]:
+    """All rows of the file, so many times over: `receipts(laps)` is stock for them."""
+    for lap in range(laps):
+        yield from (purchase._replace(lap=lap) for purchase in purchases())
 
 
 def outcome(purchase: Purchase) -> ExpectedOutcome:
@@ -142,12 +149,12 @@ def units_by_sku(orders: Iterable[Order]) -> Counter[str]:
 
 
 @cache
-def receipts() -> Sequence[StockReceived]:
+def receipts(laps: int = 1) -> Sequence[StockReceived]:
     """The stock that comes in before the first order: enough for the whole file, however much of it is
-    replayed, so that a run can be followed by a longer one.
+    replayed, so that a run can be followed by a longer one; and for so many laps of it.
     """
     demand = units_by_sku(order(purchase) for purchase in purchases())
-    enough = [StockReceived(sku=sku, units=demand[sku] + SPARE) for sku in ORDINARY]
+    enough = [StockReceived(sku=sku, units=laps * demand[sku] + SPARE) for sku in ORDINARY]
     return (*enough, *(StockReceived(sku=sku, units=SHORT_LINE - 1) for sku in SHORT))
 
 

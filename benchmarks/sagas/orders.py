@@ -11,9 +11,9 @@ from statistics import median
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced
 from benchmarks.latency import Latency
-from benchmarks.orders import CUTS, Begun, Cut, OrderGround, Pace, milliseconds, order_ground
+from benchmarks.orders import CUTS, LAPS, Begun, Cut, OrderGround, Pace, milliseconds, order_ground
 from benchmarks.sections import Context, ReportTable, Section
-from demo.purchases import Purchase, purchases
+from demo.purchases import Purchase, repeated
 
 _KINDS: dict[str, Begun] = {"choreographed": OrderPlaced, "orchestrated": OrderSubmitted}
 _PER_SECOND = 100
@@ -52,7 +52,7 @@ def _with_cut(context: Context, cut: Cut) -> SagaResult:
 
 async def _measure(context: Context, cut: Cut, ground: OrderGround) -> SagaResult:
     burst, warm, seconds = (1000, 4, 8) if context.quick else (8000, 30, 30)
-    bought = iter(purchases(len(_KINDS) * (context.runs * burst + _PER_SECOND * (warm + seconds))))
+    bought = repeated(LAPS)
     paces = {name: Pace() for name in _KINDS}
     latencies: dict[str, Latency] = {}
 

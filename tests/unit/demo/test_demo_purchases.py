@@ -1,5 +1,6 @@
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,12 +12,14 @@ from demo.purchases import (
     ROWS,
     SHORT,
     SOLD_OUT,
+    SPARE,
     ExpectedOutcome,
     Purchase,
     order,
     outcome,
     purchases,
     receipts,
+    repeated,
     units_by_sku,
 )
 
@@ -41,6 +44,20 @@ def test_the_file_is_the_published_one() -> None:
 
 def test_the_first_rows_are_the_same_however_many_are_read() -> None:
     assert purchases(50) == ALL[:50]
+
+
+def test_a_further_lap_orders_the_same_under_other_ids() -> None:
+    laps = list(repeated(2))
+    assert len({purchase.order_id for purchase in laps}) == 2 * ROWS
+    assert laps[:ROWS] == ALL
+    again = order(laps[ROWS])
+    assert msgspec.structs.replace(again, order_id=ALL[0].order_id) == order(ALL[0])
+
+
+def test_stock_suffices_for_each_lap_but_of_what_is_short() -> None:
+    once, thrice = ({each.sku: each.units for each in receipts(laps)} for laps in (1, 3))
+    assert all(thrice[sku] - SPARE == 3 * (once[sku] - SPARE) for sku in ORDINARY)
+    assert all(thrice[sku] == once[sku] for sku in SHORT)
 
 
 @pytest.mark.parametrize(
