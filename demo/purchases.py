@@ -76,9 +76,9 @@ def purchases(most: int = ROWS) -> list[Purchase]:
 
 
 def repeated(laps: int) -> Iterator[Purchase]:
-    """All rows of the file, so many times over: `receipts(laps)` is stock for them."""
-    for lap in range(laps):
-        yield from (purchase._replace(lap=lap) for purchase in purchases())
+    """All rows of the file, as many times as there are laps: `receipts(laps)` is stock for them."""
+    rows = purchases()
+    return (purchase._replace(lap=lap) for lap in range(laps) for purchase in rows)
 
 
 def outcome(purchase: Purchase) -> ExpectedOutcome:
@@ -151,7 +151,7 @@ def units_by_sku(orders: Iterable[Order]) -> Counter[str]:
 @cache
 def receipts(laps: int = 1) -> Sequence[StockReceived]:
     """The stock that comes in before the first order: enough for the whole file, however much of it is
-    replayed, so that a run can be followed by a longer one; and for so many laps of it.
+    replayed, so that a run can be followed by a longer one; and for all of its `laps`.
     """
     demand = units_by_sku(order(purchase) for purchase in purchases())
     enough = [StockReceived(sku=sku, units=laps * demand[sku] + SPARE) for sku in ORDINARY]

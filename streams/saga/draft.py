@@ -113,7 +113,7 @@ class Draft:
 
     def change(self, step: Step, **changes: Any) -> None:
         """Change fields of a step's state."""
-        self._steps[step.name] = msgspec.structs.replace(self._steps[step.name], **changes)
+        self._steps[step.name] = msgspec.structs.replace(self.state(step), **changes)
         self._current_step = step.name
 
     def set_status(self, step: Step, status: str, *, awaiting: str = "", **changes: Any) -> None:
