@@ -1,13 +1,15 @@
 """What operators do to topics of a real broker, mistaken ones too."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import for_code
 
+from chaos.rig.brokers import own_settings
 from streams.ports import TP
 from tests.waiting import eventually_async
 
@@ -49,6 +51,18 @@ async def recreate_topic(bootstrap: str, topic: str, partitions: int = 1, **conf
         made = NewTopic(topic, partitions, 1, topic_configs=config)
         await eventually_async(lambda: _is_made(admin, made), f"{topic} is made anew")
         await eventually_async(lambda: _is_led(admin, topic, partitions), f"{topic} has leaders")
+
+
+async def set_in_topics(bootstrap: str, topics: Sequence[str], config: Mapping[str, str]) -> None:
+    """Set something in topics, beside what is set there."""
+    async with administering(bootstrap) as admin:
+        own = await own_settings(admin, topics)
+        resources = [
+            ConfigResource(ConfigResourceType.TOPIC, topic, own.get(topic, {}) | config) for topic in topics
+        ]
+        for answer in await admin.alter_configs(resources):
+            for code, message, *_ in answer.resources:
+                assert not code, message
 
 
 async def _is_gone(admin: AIOKafkaAdminClient, topic: str) -> bool:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
+from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced
 from schemas import latest
 from streams.model.codecs import avro
@@ -22,10 +23,12 @@ RATE = 20
 
 
 class SteadyLoad:
-    """Places orders for the length of a `with`; what was placed is `ids`."""
+    """Places orders for the length of a `with`; what was placed is `ids`. `by_saga`: every
+    other twenty."""
 
-    def __init__(self, world: World, run: str, rate: float = RATE) -> None:
+    def __init__(self, world: World, run: str, rate: float = RATE, *, by_saga: bool = False) -> None:
         self.ids: list[str] = []
+        self._kinds = (OrderPlaced, OrderSubmitted if by_saga else OrderPlaced)
         self._rate = rate
         self._world = world
         self._run = run
@@ -59,7 +62,8 @@ class SteadyLoad:
                 while len(self.ids) < (time.monotonic() - began) * self._rate:
                     placed, outcome = order(len(self.ids), self._run)
                     world.expected[placed.order_id] = (outcome, placed.total_cents)
-                    await shop.send(OrderPlaced(order=placed), message_id=f"message-{placed.order_id}")
+                    kind = self._kinds[len(self.ids) // 20 % 2]  # outcomes have a period of 20
+                    await shop.send(kind(order=placed), message_id=f"message-{placed.order_id}")
                     self.ids.append(placed.order_id)
                 await asyncio.sleep(0.02)
 

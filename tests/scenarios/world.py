@@ -116,15 +116,20 @@ class World:
 
     # -- workers --------------------------------------------------------------------------------------
 
-    def start_worker(self, module: str = "", **environment: str | None) -> Worker:
-        """Start a worker; a setting of None is not set. The worker is up once `until_shared` returns."""
+    def start_worker(
+        self, module: str = "", *, folder: Path | None = None, **environment: str | None
+    ) -> Worker:
+        """Start a worker of the code in a folder, ours by default; a setting of None is not set. It is up
+        once `until_shared` returns.
+        """
         log = self.var / f"worker-{len(self.workers)}.log"
         faulty = "STEADFAUST_FAULTS" in environment
         module = module or ("tests.scenarios.faulty_worker" if faulty else "agents.worker")
         told = {**os.environ, **self._environment(), **self.environment, **environment}
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [str(Path(sys.executable).parent / "faust"), "-A", module, "worker", "-l", "warn"],
+                [sys.executable, "-m", "faust", "-A", module, "worker", "-l", "warn"],
+                cwd=folder,
                 env={name: value for name, value in told.items() if value is not None},
                 stdout=out,
                 stderr=out,
@@ -176,10 +181,10 @@ class World:
                     shutil.rmtree(store)
 
     @contextmanager
-    def supplied(self) -> Iterator[None]:
-        """Stock has arrived, and no worker runs."""
+    def supplied(self, *, folder: Path | None = None) -> Iterator[None]:
+        """Stock has arrived at a worker of the code in a folder, ours by default, and no worker runs."""
         with self.closing():
-            first = self.start_worker()
+            first = self.start_worker(folder=folder)
             self.until_shared([first])
             self.receive_stock()
             assert first.stop() == 0

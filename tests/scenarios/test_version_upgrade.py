@@ -1,0 +1,85 @@
+"""Workers of an earlier version are replaced under load: no order is lost, none is settled twice."""
+
+import asyncio
+import io
+import re
+import signal
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streams.local import declared, local_stack
+from tests.kafka_admin import set_in_topics
+from tests.scenarios.conftest import PROJECT
+from tests.scenarios.steady import SteadyLoad
+from tests.scenarios.world import Worker, World
+from tests.waiting import BOUND, eventually
+
+#: The version that `tests/lane/test_lane_upgrade.py` has data of.
+EARLIER = "11f4c36"
+#: What makes its workers known in their logs.
+MARK = """\nprint('{"event": "earlier_version"}', flush=True)\n"""
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the earlier version's code."""
+    archive = ["git", "archive", EARLIER]
+    archived = subprocess.run(archive, cwd=PROJECT.parent, capture_output=True, check=False)
+    if archived.returncode:
+        pytest.skip(f"this copy's history does not reach back to {EARLIER}: {archived.stderr.decode()}")
+    folder = tmp_path_factory.mktemp("earlier")
+    with tarfile.open(fileobj=io.BytesIO(archived.stdout)) as files:
+        files.extractall(folder, filter="data")
+    with (folder / "streams" / "__init__.py").open("a") as code:
+        code.write(MARK)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def world(earlier: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Stock has arrived at a worker of the earlier version; no worker runs."""
+    var = tmp_path_factory.mktemp("world")
+    with local_stack(var, processes=declared(PROJECT)) as stack:
+        world = World(stack.bootstrap, stack.url("gateway"), var)
+        with world.supplied(folder=earlier):
+            yield world
+
+
+def until_more_settled(world: World, load: SteadyLoad, count: int) -> None:
+    """Wait until so many orders more have come to an end."""
+    before = world.settled(load.ids)
+    eventually(lambda: world.settled(load.ids) >= before + count, f"{count} orders more are settled")
+
+
+def do_what_it_says(world: World, refused: Worker) -> None:
+    """Set in each topic what a worker that has not started says."""
+    assert refused.process.wait(BOUND) == 1
+    (refusal,) = refused.events("worker_cannot_start")
+    topics = re.findall(r"--alter --topic (\S+) --add-config message.timestamp.type=Log\w+", refusal["error"])
+    asyncio.run(set_in_topics(world.bootstrap, topics, {"message.timestamp.type": "LogAppendTime"}))
+
+
+@pytest.mark.verify("two versions side by side; in `make test` data of the earlier one opens")
+def test_workers_of_an_earlier_version_are_replaced_under_load(world: World, earlier: Path) -> None:
+    first, second = (world.start_worker(folder=earlier) for _ in range(2))
+    world.until_shared([first, second])
+    with SteadyLoad(world, "upgrade", by_saga=True) as load:
+        until_more_settled(world, load, 200)
+        do_what_it_says(world, world.start_worker())
+        assert first.stop() == 0
+        new = world.start_worker()
+        world.until_shared([second, new])
+        until_more_settled(world, load, 400)
+        second.signal(signal.SIGKILL)
+        newer = world.start_worker()
+        world.until_shared([new, newer])
+        until_more_settled(world, load, 400)
+    world.until_settled(load.ids)
+    world.check()
+    versions = [bool(worker.events("earlier_version")) for worker in (first, second, new, newer)]
+    assert versions == [True, True, False, False]
+    assert [worker for worker in world.workers if worker.events("lane_error")] == []
