@@ -359,14 +359,15 @@ async def _is_zero(database: Database, count: str) -> bool:
     return bool(await database.pool.fetchval(count) == 0)
 
 
-class FailedConnect:
-    """A cluster whose connector has failed; what it was asked for."""
+class FakeConnect:
+    """A cluster with a connector whose task is in a state; what it was asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: str) -> None:
         self.asked: list[str] = []
+        self.task = task
 
     async def status(self) -> ConnectorStatus:
-        return ConnectorStatus("RUNNING", (TaskStatus(0, "FAILED"),))
+        return ConnectorStatus("RUNNING", (TaskStatus(0, self.task),))
 
     async def configure(self, _: object) -> None:
         self.asked.append("configure")
@@ -375,29 +376,56 @@ class FailedConnect:
         self.asked.append("restart")
 
 
+@asynccontextmanager
+async def of_a_connector(database: Database) -> AsyncIterator[Connection]:
+    """A session in a database whose outbox a connector relays, with its slot, which nobody reads."""
+    await database.pool.execute("INSERT INTO outbox_owner (relay) VALUES ('cdc')")
+    slot = "outbox_" + await database.pool.fetchval("SELECT current_database()")
+    await database.pool.execute("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
+    try:
+        async with database.acquire() as connection:
+            await ensure_publication(connection)
+            yield connection
+    finally:
+        await database.pool.execute("SELECT pg_drop_replication_slot($1)", slot)
+
+
+async def pass_all(connection: Connection) -> None:
+    """Confirm what is in the log, as a connector does that has relayed it."""
+    await connection.execute("SET synchronous_commit = on")
+    await connection.execute("SELECT pg_logical_emit_message(true, 'test', 'beyond')")
+    slot = "outbox_" + await connection.fetchval("SELECT current_database()")
+    await connection.execute("SELECT pg_replication_slot_advance($1, pg_current_wal_flush_lsn())", slot)
+
+
 @pytest.mark.parametrize("held", LOCKS)
 async def test_a_connector_is_looked_after_while_marking_waits(database: Database, held: str) -> None:
-    pool, connect = database.pool, FailedConnect()
+    connect = FakeConnect("FAILED")
     relay = CdcRelay(database, connect)  # type: ignore[arg-type]  # a double
-    await pool.execute("INSERT INTO outbox_owner (relay) VALUES ('cdc')")
-    slot = "outbox_" + await pool.fetchval("SELECT current_database()")
-    await pool.execute("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
-    try:
-        await put_rows(database, 1, 2)
-        async with database.acquire() as connection, operator(database) as other:
-            await ensure_publication(connection)
-            assert await relay._marking.step(connection) == []
-            await connection.execute("SET synchronous_commit = on")
-            await connection.execute("SELECT pg_logical_emit_message(true, 'test', 'beyond')")
-            advance = "SELECT pg_replication_slot_advance($1, pg_current_wal_flush_lsn())"
-            await connection.execute(advance, slot)
-            await other.execute(LOCKS[held])
-            pid = await other.fetchval("SELECT pg_backend_pid()")
-            status = await relay.step()
-            assert f"marking waits for a lock held by pid {pid}" in status.unmarked
-            assert connect.asked == ["configure", "restart"]
-            await other.execute("ROLLBACK")
-            assert (await relay.step()).unmarked == ""
-            assert len(relay.marked()) == 2
-    finally:
-        await pool.execute("SELECT pg_drop_replication_slot($1)", slot)
+    await put_rows(database, 1, 2)
+    async with of_a_connector(database) as connection, operator(database) as other:
+        assert await relay._marking.step(connection) == []
+        await pass_all(connection)
+        await other.execute(LOCKS[held])
+        pid = await other.fetchval("SELECT pg_backend_pid()")
+        status = await relay.step()
+        assert f"marking waits for a lock held by pid {pid}" in status.unmarked
+        assert connect.asked == ["configure", "restart"]
+        await other.execute("ROLLBACK")
+        assert (await relay.step()).unmarked == ""
+        assert len(relay.marked()) == 2
+
+
+async def test_a_connector_that_relays_nothing_is_reported(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Debezium's, where an earlier task that could not end holds the slot."""
+    monkeypatch.setattr("streams.postgres.cdc.relay.STILL_AFTER", 0.0)
+    relay = CdcRelay(database, FakeConnect("RUNNING"))  # type: ignore[arg-type]  # a double
+    async with of_a_connector(database) as connection:
+        assert not (await relay.step()).still, "no row waits"
+        await put_rows(database, 1)
+        assert [(await relay.step()).still for _ in range(2)] == [True, True]
+        await pass_all(connection)
+        assert not (await relay.step()).still
+        assert len(relay.marked()) == 1

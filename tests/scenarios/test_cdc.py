@@ -6,6 +6,8 @@ What holds of both kinds of relay is in `test_relays.py`.
 import asyncio
 import json
 import re
+import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,6 +27,9 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.verify("it starts Connect: polling relays cover it, in test_relays.py and integration"),
 ]
+
+#: Seconds.
+AWAY = 30.0
 
 
 @pytest.fixture
@@ -56,6 +61,29 @@ async def test_connect_that_is_killed_twice_loses_and_doubles_nothing(ground: Gr
         await publishing
         await ground.drained()
     assert await ground.must_be_whole(60) == 0
+
+
+def keep_away(stack: Stack, seconds: float) -> None:
+    """Kill the broker as often as it comes back."""
+    killed, until = set(), time.monotonic() + seconds
+    while time.monotonic() < until:
+        broker = stack.state.brokers[0]
+        if broker.pid not in killed:
+            stack.signal_broker(broker.id, signal.SIGKILL)
+            killed.add(broker.pid)
+        time.sleep(0.1)
+
+
+async def test_a_broker_that_is_away_for_long_is_waited_out(ground: Ground) -> None:
+    """For longer than a task is given to end by default, which waits for the broker then."""
+    assert ground.stack is not None
+    with ground.relay():
+        await ground.publish(0)
+        await ground.drained()
+        await asyncio.to_thread(keep_away, ground.stack, AWAY)
+        await ground.publish(1)
+        await ground.drained()
+    assert await ground.must_be_whole(2) == 0
 
 
 async def test_rows_behind_a_dropped_slot_are_read_from_the_table(ground: Ground) -> None:

@@ -64,6 +64,10 @@ def test_a_slot_warns_before_the_disk_fills(slot: SlotLag, told: str) -> None:
             ),
             "task 0 of the connector has failed: Caused by: no slot",
         ),
+        (
+            ConnectorStatus("FAILED", (), "Retry\n\tat Connector.java\nCaused by: no broker"),
+            "the connector has failed: Caused by: no broker",
+        ),
     ],
 )
 def test_a_connector_is_as_its_task_is(connector: ConnectorStatus | None, told: str) -> None:
@@ -72,11 +76,50 @@ def test_a_connector_is_as_its_task_is(connector: ConnectorStatus | None, told: 
     assert bool(told) == bool(found)
 
 
+def test_a_connector_that_relays_nothing_is_a_standstill() -> None:
+    assert "restart Kafka Connect" in CdcStatus(RUNNING, WELL, still=True).standstill
+    assert CdcStatus(ConnectorStatus("STOPPED", ()), WELL, still=True).standstill.endswith(
+        "no task of it runs"
+    )
+
+
 def test_a_row_that_is_too_large_is_named() -> None:
     trace = "Retry\nCaused by: org.apache.kafka.common.errors.RecordTooLargeException: too large"
     failed = ConnectorStatus("RUNNING", (TaskStatus(0, "FAILED", trace),))
     found = CdcStatus(failed, WELL, "o-1:2 (topic t, 2000000 bytes, `steadfaust outbox show o-1:2`)").problem
     assert "RecordTooLargeException: too large. The largest row that waits is o-1:2 (topic t" in found
+
+
+@pytest.mark.parametrize(
+    ("connector", "tasks", "restarted"),
+    [
+        ("RUNNING", ["RUNNING"], False),
+        ("RUNNING", ["FAILED"], True),
+        ("FAILED", [], True),
+        ("FAILED", ["UNASSIGNED"], True),
+        ("FAILED", ["RUNNING"], False),
+        ("RUNNING", ["UNASSIGNED"], False),
+        ("STOPPED", [], False),
+    ],
+)
+async def test_what_does_not_go_on_by_itself_is_restarted(
+    connector: str, tasks: list[str], restarted: bool
+) -> None:
+    found = {
+        "connector": {"state": connector, "trace": "no broker"},
+        "tasks": [{"id": number, "state": state} for number, state in enumerate(tasks)],
+    }
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(found)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as server, Connect(str(server.make_url("/"))) as connect:
+        status = await connect.status()
+    assert status is not None
+    assert status.needs_restart is restarted
+    assert ("no broker" in status.problem) is (connector == "FAILED" and restarted)
 
 
 async def test_a_connect_that_starts_is_not_one_without_connector() -> None:

@@ -14,7 +14,7 @@ from streams.postgres.errors import ConnectBusy, ConnectUnavailable
 
 _TIMEOUT = 10.0
 _MISSING = 404
-STOPPED = "STOPPED"
+FAILED, STOPPED = "FAILED", "STOPPED"
 _STARTING = 503
 _BUSY = 409
 """While its workers agree on who does what."""
@@ -31,15 +31,25 @@ class TaskStatus(NamedTuple):
 
 
 class ConnectorStatus(NamedTuple):
-    """State of the connector: a task that has failed leaves the connector itself RUNNING."""
+    """State of the connector: a task that has failed leaves the connector itself RUNNING.
+
+    One that could not start, such as while brokers were away, is FAILED itself, and may have no tasks.
+    `trace` says why.
+    """
 
     state: str
     tasks: tuple[TaskStatus, ...]
+    trace: str = ""
 
     @property
     def failed(self) -> tuple[TaskStatus, ...]:
         """Tasks that will not go on by themselves."""
-        return tuple(task for task in self.tasks if task.state == "FAILED")
+        return tuple(task for task in self.tasks if task.state == FAILED)
+
+    @property
+    def needs_restart(self) -> bool:
+        """Whether rows are not relayed, and will not be by itself."""
+        return not self.is_running and bool(self.failed or self.state == FAILED)
 
     @property
     def is_running(self) -> bool:
@@ -52,9 +62,14 @@ class ConnectorStatus(NamedTuple):
         if self.is_running:
             return ""
         if self.failed:
-            cause = (self.failed[0].trace.strip().splitlines() or ["it does not say why"])[-1].strip()
-            return f"task {self.failed[0].id} of the connector has failed: {cause}"
+            return f"task {self.failed[0].id} of the connector has failed: {_cause(self.failed[0].trace)}"
+        if self.state == FAILED:
+            return f"the connector has failed: {_cause(self.trace)}"
         return f"the connector is {self.state}, and no task of it runs"
+
+
+def _cause(trace: str) -> str:
+    return (trace.strip().splitlines() or ["it does not say why"])[-1].strip()
 
 
 class Connect:
@@ -97,7 +112,8 @@ class Connect:
             await self._require_started()
             return None
         tasks = (TaskStatus(task["id"], task["state"], task.get("trace", "")) for task in found["tasks"])
-        return ConnectorStatus(found["connector"]["state"], tuple(tasks))
+        connector = found["connector"]
+        return ConnectorStatus(connector["state"], tuple(tasks), connector.get("trace", ""))
 
     async def restart_failed(self) -> None:
         """Start again what has failed of it."""

@@ -93,7 +93,9 @@ def worker_settings() -> dict[str, str]:
         "heartbeat.interval.ms": "2000",
         "scheduled.rebalance.max.delay.ms": "0",
         # One that stops ends first: it must not touch the slot behind the back of the next.
-        "task.shutdown.graceful.timeout.ms": "20000",
+        # One that stops ends first, and waits for brokers then. If it may not, Debezium 3.3 leaves its reader
+        # behind, which holds the slot as long as this process lives.
+        "task.shutdown.graceful.timeout.ms": "600000",
     }
 
 

@@ -7,6 +7,8 @@ relay, and a slot that was lost begins again with the rows that are not marked.
 
 from __future__ import annotations
 
+import time
+
 from streams.postgres.database import PASSING, Connection
 from streams.postgres.errors import StatementRefused
 from streams.postgres.lock_waits import lock_wait_told
@@ -38,6 +40,12 @@ class Marking:
         self._rows: dict[int, float] = {}
         self._place: int | None = None
         self._beginning: int | None = None
+        self._since = time.monotonic()
+
+    @property
+    def waits(self) -> float:
+        """Seconds for which the connector has passed none of the rows that wait; 0: no row waits."""
+        return time.monotonic() - self._since if self._rows else 0.0
 
     async def step(self, connection: Connection) -> list[float]:
         """Mark what has been passed since the last step, then look for what is next.
@@ -56,12 +64,14 @@ class Marking:
                 self._rows = {row["position"]: row["created"] for row in found}
             self._beginning = beginning
             self._place = await connection.fetchval(_SQL["end_of_log"])
+            self._since = time.monotonic()
         return ages
 
     async def _mark(self, connection: Connection) -> list[float]:
         passed = await connection.fetchval(_SQL["passed"], self._place, self._beginning)
         if passed is None:
             return []
+        self._since = time.monotonic()
         # What has been published stays so: nothing that comes between makes this wrong.
         await self._execute(connection)
         return [passed - created for created in self._rows.values()]

@@ -29,10 +29,20 @@ STEP = 0.5
 """Seconds between two looks."""
 
 RESTART_EVERY = 5.0
-"""Seconds between two restarts of a task that has failed: what made it fail may last."""
+"""Seconds between two restarts of what has failed: its cause may last."""
 
 SLOT_WITHIN = 60.0
 """Seconds after a beginning in which the connector has made its slot."""
+
+
+STILL_AFTER = 60.0
+"""Seconds for which rows have waited, and the connector has passed none, before that is told."""
+
+_STILL = (
+    f"the connector runs, but has relayed nothing for over {STILL_AFTER:g} s while rows wait. If brokers can"
+    " be reached, restart Kafka Connect: an earlier task of it may still hold the replication slot"
+    ' (docs/outbox.md, "By change data capture")'
+)
 
 
 class CdcStatus(NamedTuple):
@@ -44,6 +54,8 @@ class CdcStatus(NamedTuple):
     """The largest row that waits, where one was too large."""
     unmarked: str = ""
     """Why what the connector has relayed could not be marked; it relays none the less."""
+    still: bool = False
+    """Whether a connector that runs has relayed nothing for `STILL_AFTER` seconds though rows wait."""
 
     @property
     def standstill(self) -> str:
@@ -54,7 +66,7 @@ class CdcStatus(NamedTuple):
                 " and so does `steadfaust cdc start`"
             )
         if not self.largest:
-            return self.connector.problem
+            return self.connector.problem or (_STILL if self.still else "")
         return (
             f'{self.connector.problem}. The largest row that waits is {self.largest}; docs/outbox.md, "By'
             ' change data capture", says how to go on without it'
@@ -138,11 +150,11 @@ class CdcRelay:
             self._configured = False  # removed meanwhile
         elif status.connector.state == STOPPED:
             await self._connect.resume()  # a relay that began again has ended before
-        elif status.connector.failed and time.monotonic() - self._restarted > RESTART_EVERY:
-            log.warning("cdc_task_restarted", problem=status.problem)
+        elif status.connector.needs_restart and time.monotonic() - self._restarted > RESTART_EVERY:
+            log.warning("cdc_restarted", problem=status.problem)
             self._restarted = time.monotonic()
             await self._connect.restart_failed()
-        return status._replace(unmarked=unmarked)
+        return status._replace(unmarked=unmarked, still=self._marking.waits > STILL_AFTER)
 
     async def _mark(self, connection: Connection) -> str:
         """Mark what was relayed; returns why that is refused. The connector is looked after all the same."""
