@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.verify("it starts Connect: polling relays cover it, in test_relays.py and integration"),
 ]
 
-#: Seconds.
+#: Seconds: longer than a task is given to end.
 AWAY = 30.0
 
 
@@ -75,7 +75,7 @@ def keep_away(stack: Stack, seconds: float) -> None:
 
 
 async def test_a_broker_that_is_away_for_long_is_waited_out(ground: Ground) -> None:
-    """For longer than a task is given to end by default, which waits for the broker then."""
+    """The former task's reader holds the slot then, until the relay ends it."""
     assert ground.stack is not None
     with ground.relay():
         await ground.publish(0)
@@ -84,6 +84,7 @@ async def test_a_broker_that_is_away_for_long_is_waited_out(ground: Ground) -> N
         await ground.publish(1)
         await ground.drained()
     assert await ground.must_be_whole(2) == 0
+    assert "cdc_predecessor_ended" in (ground.directory / "relay.log").read_text()
 
 
 async def test_rows_behind_a_dropped_slot_are_read_from_the_table(ground: Ground) -> None:

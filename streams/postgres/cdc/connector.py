@@ -92,10 +92,10 @@ def worker_settings() -> dict[str, str]:
         "session.timeout.ms": "6000",
         "heartbeat.interval.ms": "2000",
         "scheduled.rebalance.max.delay.ms": "0",
-        # One that stops ends first: it must not touch the slot behind the back of the next.
-        # One that stops ends first, and waits for brokers then. If it may not, Debezium 3.3 leaves its reader
-        # behind, which holds the slot as long as this process lives.
-        "task.shutdown.graceful.timeout.ms": "600000",
+        # One that stops ends first: it must not touch the slot behind the back of the next. It waits for
+        # brokers then: if they come too late, Debezium leaves its reader behind, which a relay ends. Not for
+        # longer: one that stops while it starts waits for its worker, and the worker for it.
+        "task.shutdown.graceful.timeout.ms": "20000",
     }
 
 

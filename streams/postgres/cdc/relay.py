@@ -39,9 +39,8 @@ STILL_AFTER = 60.0
 """Seconds for which rows have waited, and the connector has passed none, before that is told."""
 
 _STILL = (
-    f"the connector runs, but has relayed nothing for over {STILL_AFTER:g} s while rows wait. If brokers can"
-    " be reached, restart Kafka Connect: an earlier task of it may still hold the replication slot"
-    ' (docs/outbox.md, "By change data capture")'
+    f"the connector runs, but has relayed nothing for over {STILL_AFTER:g} s while rows wait. While brokers"
+    " are away, and for some minutes afterwards, it does; else restart Kafka Connect (docs/outbox.md)"
 )
 
 
@@ -142,6 +141,9 @@ class CdcRelay:
                 await begin_again(connection, self._connect)
                 self._began = time.monotonic()
             unmarked = await self._mark(connection)
+            still = self._marking.waits > STILL_AFTER
+            if still and await connection.fetchval(_SQL["end_predecessor"]):
+                log.warning("cdc_predecessor_ended")  # the slot is its successor's, which tries again
         if not self._configured:
             await self._connect.configure(connector_settings())
             self._configured = True
@@ -154,7 +156,7 @@ class CdcRelay:
             log.warning("cdc_restarted", problem=status.problem)
             self._restarted = time.monotonic()
             await self._connect.restart_failed()
-        return status._replace(unmarked=unmarked, still=self._marking.waits > STILL_AFTER)
+        return status._replace(unmarked=unmarked, still=still)
 
     async def _mark(self, connection: Connection) -> str:
         """Mark what was relayed; returns why that is refused. The connector is looked after all the same."""
