@@ -34,15 +34,16 @@ SELECT pg_drop_replication_slot(slot_name)
 FROM pg_replication_slots WHERE slot_name = 'outbox_' || current_database()
 
 -- name: end_predecessor
--- Of a task that has a later connection, and waits for the slot. Where this role may not see or end it, nothing.
+-- Of a task that has a later connection, which has no slot yet. Where this role may not see or end it, nothing.
 SELECT pg_terminate_backend(holder.pid)
-FROM pg_replication_slots JOIN pg_stat_activity AS holder ON holder.pid = active_pid
-WHERE slot_name = 'outbox_' || current_database()
+FROM pg_replication_slots AS slot JOIN pg_stat_activity AS holder ON holder.pid = slot.active_pid
+WHERE slot.slot_name = 'outbox_' || current_database()
   AND (pg_has_role(holder.usesysid, 'MEMBER') OR pg_has_role('pg_signal_backend', 'MEMBER'))
   AND EXISTS (
       SELECT FROM pg_stat_activity AS later
       WHERE later.backend_type = 'walsender' AND later.datid = holder.datid AND later.usesysid = holder.usesysid
         AND later.backend_start > holder.backend_start
+        AND NOT EXISTS (SELECT FROM pg_replication_slots AS other WHERE other.active_pid = later.pid)
   )
 
 -- name: beginning

@@ -34,7 +34,6 @@ RESTART_EVERY = 5.0
 SLOT_WITHIN = 60.0
 """Seconds after a beginning in which the connector has made its slot."""
 
-
 STILL_AFTER = 60.0
 """Seconds for which rows have waited, and the connector has passed none, before that is told."""
 
