@@ -37,8 +37,11 @@ FROM pg_replication_slots WHERE slot_name = 'outbox_' || current_database()
 -- Of a task that has a later connection, which has no slot yet. Where this role may not see or end it, nothing.
 SELECT pg_terminate_backend(holder.pid)
 FROM pg_replication_slots AS slot JOIN pg_stat_activity AS holder ON holder.pid = slot.active_pid
+JOIN pg_roles AS theirs ON theirs.oid = holder.usesysid
+JOIN pg_roles AS ours ON ours.rolname = current_user
 WHERE slot.slot_name = 'outbox_' || current_database()
-  AND (pg_has_role(holder.usesysid, 'MEMBER') OR pg_has_role('pg_signal_backend', 'MEMBER'))
+  AND theirs.rolsuper <= ours.rolsuper
+  AND (pg_has_role(theirs.oid, 'USAGE') OR pg_has_role('pg_signal_backend', 'USAGE'))
   AND EXISTS (
       SELECT FROM pg_stat_activity AS later
       WHERE later.backend_type = 'walsender' AND later.datid = holder.datid AND later.usesysid = holder.usesysid
