@@ -424,6 +424,7 @@ async def test_a_connector_that_relays_nothing_is_reported(
     relay = CdcRelay(database, FakeConnect("RUNNING"))  # type: ignore[arg-type]  # a double
     async with of_a_connector(database) as connection:
         assert not (await relay.step()).still, "no row waits"
+        await pass_all(connection)
         await put_rows(database, 1)
         assert [(await relay.step()).still for _ in range(2)] == [True, True]
         await pass_all(connection)

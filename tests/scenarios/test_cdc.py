@@ -65,8 +65,8 @@ async def test_connect_that_is_killed_twice_loses_and_doubles_nothing(ground: Gr
 
 def keep_away(stack: Stack, seconds: float) -> None:
     """Kill the broker as often as it comes back."""
-    killed, until = set(), time.monotonic() + seconds
-    while time.monotonic() < until:
+    killed, end = set(), time.monotonic() + seconds
+    while time.monotonic() < end:
         broker = stack.state.brokers[0]
         if broker.pid not in killed:
             stack.signal_broker(broker.id, signal.SIGKILL)

@@ -33,8 +33,12 @@ SELECT pg_advisory_unlock(hashtext('steadfaust-cdc-begin-again'))
 SELECT pg_drop_replication_slot(slot_name)
 FROM pg_replication_slots WHERE slot_name = 'outbox_' || current_database()
 
+-- name: confirmed
+SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'outbox_' || current_database()
+
 -- name: end_predecessor
--- Of a task that has a later connection, which has no slot yet. Where this role may not see or end it, nothing.
+-- Of a task that has a later connection, which has asked for this slot and has none. Where this role may not see or
+-- end it, nothing.
 SELECT pg_terminate_backend(holder.pid)
 FROM pg_replication_slots AS slot JOIN pg_stat_activity AS holder ON holder.pid = slot.active_pid
 JOIN pg_roles AS theirs ON theirs.oid = holder.usesysid
@@ -45,7 +49,7 @@ WHERE slot.slot_name = 'outbox_' || current_database()
   AND EXISTS (
       SELECT FROM pg_stat_activity AS later
       WHERE later.backend_type = 'walsender' AND later.datid = holder.datid AND later.usesysid = holder.usesysid
-        AND later.backend_start > holder.backend_start
+        AND later.backend_start > holder.backend_start AND later.query ~ ('\m' || slot.slot_name || '\M')
         AND NOT EXISTS (SELECT FROM pg_replication_slots AS other WHERE other.active_pid = later.pid)
   )
 

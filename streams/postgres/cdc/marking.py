@@ -40,11 +40,12 @@ class Marking:
         self._rows: dict[int, float] = {}
         self._place: int | None = None
         self._beginning: int | None = None
+        self._confirmed: str | None = None
         self._since = time.monotonic()
 
     @property
     def waits(self) -> float:
-        """Seconds for which the connector has passed none of the rows that wait; 0: no row waits."""
+        """Seconds for which rows have waited and the connector has confirmed nothing; 0: no row waits."""
         return time.monotonic() - self._since if self._rows else 0.0
 
     async def step(self, connection: Connection) -> list[float]:
@@ -58,13 +59,15 @@ class Marking:
         if self._rows and beginning == self._beginning:
             ages = await self._mark(connection)
         if ages or not self._rows or beginning != self._beginning:
-            self._rows = {}
-            if beginning is not None:
-                found = await connection.fetch(_SQL["waiting"], BATCH)
-                self._rows = {row["position"]: row["created"] for row in found}
-            self._beginning = beginning
-            self._place = await connection.fetchval(_SQL["end_of_log"])
+            found = [] if beginning is None else await connection.fetch(_SQL["waiting"], BATCH)
+            place = await connection.fetchval(_SQL["end_of_log"])
+            # Together: with a place of before, rows would be marked that were not passed.
+            self._rows = {row["position"]: row["created"] for row in found}
+            self._beginning, self._place = beginning, place
             self._since = time.monotonic()
+        confirmed = await connection.fetchval(_SQL["confirmed"])
+        if confirmed != self._confirmed:
+            self._confirmed, self._since = confirmed, time.monotonic()
         return ages
 
     async def _mark(self, connection: Connection) -> list[float]:

@@ -35,11 +35,12 @@ SLOT_WITHIN = 60.0
 """Seconds after a beginning in which the connector has made its slot."""
 
 STILL_AFTER = 60.0
-"""Seconds for which rows have waited, and the connector has passed none, before that is told."""
+"""Seconds for which rows have waited, and the connector has confirmed nothing, before that is told."""
 
 _STILL = (
-    f"the connector runs, but has relayed nothing for over {STILL_AFTER:g} s while rows wait. While brokers"
-    " are away, and for some minutes afterwards, it does; else restart Kafka Connect (docs/outbox.md)"
+    f"the connector runs, but has confirmed nothing for over {STILL_AFTER:g} s while rows wait. That is so"
+    " while brokers are away, for some minutes afterwards, and in a transaction that takes so long. Otherwise"
+    " restart Kafka Connect (docs/outbox.md)"
 )
 
 
@@ -53,7 +54,7 @@ class CdcStatus(NamedTuple):
     unmarked: str = ""
     """Why what the connector has relayed could not be marked; it relays none the less."""
     still: bool = False
-    """Whether a connector that runs has relayed nothing for `STILL_AFTER` seconds though rows wait."""
+    """Whether a connector that runs has confirmed nothing for `STILL_AFTER` seconds though rows wait."""
 
     @property
     def standstill(self) -> str:
@@ -118,7 +119,7 @@ class CdcRelay:
         self._ages: list[float] = []
         self._configured = False
         self._restarted = 0.0
-        self._began = -math.inf
+        self._began = self._ended = -math.inf
         self._told = ""
 
     async def step(self) -> CdcStatus:
@@ -141,8 +142,10 @@ class CdcRelay:
                 self._began = time.monotonic()
             unmarked = await self._mark(connection)
             still = self._marking.waits > STILL_AFTER
-            if still and await connection.fetchval(_SQL["end_predecessor"]):
+            ends = still and time.monotonic() - self._ended > STILL_AFTER
+            if ends and await connection.fetchval(_SQL["end_predecessor"]):
                 log.warning("cdc_predecessor_ended")  # the slot is its successor's, which tries again
+                self._ended = time.monotonic()
         if not self._configured:
             await self._connect.configure(connector_settings())
             self._configured = True
