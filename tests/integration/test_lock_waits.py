@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from streams.postgres import Connection, Database, Job, QueueOptions, QueueWorker
 from streams.postgres.cdc import CdcRelay, ConnectorStatus, TaskStatus
 from streams.postgres.cdc.lifecycle import ensure_publication
+from streams.postgres.cdc.marking import Marking
 from streams.postgres.database import connect
 from streams.postgres.outbox_owner import RelayKind, claim_outbox
 from streams.postgres.queue import worker
@@ -360,14 +361,14 @@ async def _is_zero(database: Database, count: str) -> bool:
 
 
 class FakeConnect:
-    """A cluster with a connector whose task is in a state; what it was asked for."""
+    """A cluster with a connector in a state; what it was asked for."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, connector: ConnectorStatus) -> None:
         self.asked: list[str] = []
-        self.task = task
+        self.connector = connector
 
     async def status(self) -> ConnectorStatus:
-        return ConnectorStatus("RUNNING", (TaskStatus(0, self.task),))
+        return self.connector
 
     async def configure(self, _: object) -> None:
         self.asked.append("configure")
@@ -394,13 +395,18 @@ async def pass_all(connection: Connection) -> None:
     """Confirm what is in the log, as a connector does that has relayed it."""
     await connection.execute("SET synchronous_commit = on")
     await connection.execute("SELECT pg_logical_emit_message(true, 'test', 'beyond')")
+    await advance(connection, await connection.fetchval("SELECT pg_current_wal_flush_lsn()"))
+
+
+async def advance(connection: Connection, place: object) -> None:
+    """Confirm the log up to a place."""
     slot = "outbox_" + await connection.fetchval("SELECT current_database()")
-    await connection.execute("SELECT pg_replication_slot_advance($1, pg_current_wal_flush_lsn())", slot)
+    await connection.execute("SELECT pg_replication_slot_advance($1, $2)", slot, place)
 
 
 @pytest.mark.parametrize("held", LOCKS)
 async def test_a_connector_is_looked_after_while_marking_waits(database: Database, held: str) -> None:
-    connect = FakeConnect("FAILED")
+    connect = FakeConnect(ConnectorStatus("FAILED", ()))
     relay = CdcRelay(database, connect)  # type: ignore[arg-type]  # a double
     await put_rows(database, 1, 2)
     async with of_a_connector(database) as connection, operator(database) as other:
@@ -421,7 +427,8 @@ async def test_a_connector_that_relays_nothing_is_reported(
 ) -> None:
     """As Debezium's, where an earlier task that could not end holds the slot."""
     monkeypatch.setattr("streams.postgres.cdc.relay.STILL_AFTER", 0.0)
-    relay = CdcRelay(database, FakeConnect("RUNNING"))  # type: ignore[arg-type]  # a double
+    connect = FakeConnect(ConnectorStatus("RUNNING", (TaskStatus(0, "RUNNING"),)))
+    relay = CdcRelay(database, connect)  # type: ignore[arg-type]  # a double
     async with of_a_connector(database) as connection:
         assert not (await relay.step()).still, "no row waits"
         await pass_all(connection)
@@ -430,3 +437,19 @@ async def test_a_connector_that_relays_nothing_is_reported(
         await pass_all(connection)
         assert not (await relay.step()).still
         assert len(relay.marked()) == 1
+
+
+async def test_a_connector_with_a_long_way_to_go_makes_progress(database: Database) -> None:
+    marking = Marking(database.url)
+    async with of_a_connector(database) as connection:
+        await pass_all(connection)
+        await connection.execute("SELECT pg_logical_emit_message(true, 'test', 'before')")
+        before = await connection.fetchval("SELECT pg_current_wal_flush_lsn()")
+        await put_rows(database, 1)
+        await marking.step(connection)
+        marking._since -= 1_000
+        await marking.step(connection)
+        assert marking.waits > 1_000
+        await advance(connection, before)
+        assert await marking.step(connection) == [], "the row lies beyond"
+        assert marking.waits < 1_000
