@@ -5,11 +5,10 @@ from contextlib import asynccontextmanager
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.admin.records_to_delete import RecordsToDelete
 from aiokafka.errors import for_code
 
-from chaos.rig.brokers import own_settings
+from chaos.rig.brokers import add_settings, own_settings
 from streams.ports import TP
 from tests.waiting import eventually_async
 
@@ -56,13 +55,7 @@ async def recreate_topic(bootstrap: str, topic: str, partitions: int = 1, **conf
 async def set_in_topics(bootstrap: str, topics: Sequence[str], config: Mapping[str, str]) -> None:
     """Set something in topics, beside what is set there."""
     async with administering(bootstrap) as admin:
-        own = await own_settings(admin, topics)
-        resources = [
-            ConfigResource(ConfigResourceType.TOPIC, topic, own.get(topic, {}) | config) for topic in topics
-        ]
-        for answer in await admin.alter_configs(resources):
-            for code, message, *_ in answer.resources:
-                assert not code, message
+        await add_settings(admin, await own_settings(admin, topics), config)
 
 
 async def _is_gone(admin: AIOKafkaAdminClient, topic: str) -> bool:

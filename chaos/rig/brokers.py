@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -166,18 +166,24 @@ async def hasten_compaction(bootstrap: str, app_id: str) -> int:
         names = [name for name in await admin.list_topics() if name.startswith(f"{app_id}-")]
         own = await own_settings(admin, names)
         compacted = {name: config for name, config in own.items() if config.get(_POLICY) == _COMPACT}
-        # What is not named is set back to the cluster's defaults.
-        altered = [
-            ConfigResource(ConfigResourceType.TOPIC, name, config | _HASTE)
-            for name, config in compacted.items()
-        ]
-        for answer in await admin.alter_configs(altered):
-            for code, message, *_ in answer.resources:
-                if code:
-                    raise ChaosFailed(f"compaction cannot be hastened: error {code}, {message}")
+        await add_settings(admin, compacted, _HASTE)
         return len(compacted)
     finally:
         await admin.close()
+
+
+async def add_settings(admin: Any, own: Mapping[str, Mapping[str, str]], added: Mapping[str, str]) -> None:
+    """Set something in topics beside their own settings, which the cluster would set back otherwise.
+
+    Raises ChaosFailed when the cluster does not take the settings.
+    """
+    altered = [
+        ConfigResource(ConfigResourceType.TOPIC, name, {**config, **added}) for name, config in own.items()
+    ]
+    for answer in await admin.alter_configs(altered):
+        for code, message, *_ in answer.resources:
+            if code:
+                raise ChaosFailed(f"{', '.join(own)} cannot be set to {added}: error {code}, {message}")
 
 
 async def own_settings(admin: Any, topics: Sequence[str]) -> dict[str, dict[str, str]]:

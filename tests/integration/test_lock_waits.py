@@ -10,14 +10,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from streams.postgres import Connection, Database, Job, QueueOptions, QueueWorker
-from streams.postgres.cdc import CdcRelay, ConnectorStatus, TaskStatus
-from streams.postgres.cdc.lifecycle import ensure_publication
-from streams.postgres.cdc.marking import Marking
+from streams.postgres.cdc import CdcRelay, ConnectorStatus
 from streams.postgres.database import connect
 from streams.postgres.outbox_owner import RelayKind, claim_outbox
 from streams.postgres.queue import worker
 from streams.postgres.relay import After
 from streams.testing import MemoryPublisher
+from tests.cdc import FakeConnect, of_a_connector, pass_all
 from tests.postgres import IS_WAITING
 from tests.queue_world import IN_ORDER, LOG, PARCELS, ParcelPacked, done, note, put, until_done
 from tests.relays import QUICK, by_aggregate, drained, new_outbox, publish, relaying, unpublished, until
@@ -360,50 +359,6 @@ async def _is_zero(database: Database, count: str) -> bool:
     return bool(await database.pool.fetchval(count) == 0)
 
 
-class FakeConnect:
-    """A cluster with a connector in a state; what it was asked for."""
-
-    def __init__(self, connector: ConnectorStatus) -> None:
-        self.asked: list[str] = []
-        self.connector = connector
-
-    async def status(self) -> ConnectorStatus:
-        return self.connector
-
-    async def configure(self, _: object) -> None:
-        self.asked.append("configure")
-
-    async def restart_failed(self) -> None:
-        self.asked.append("restart")
-
-
-@asynccontextmanager
-async def of_a_connector(database: Database) -> AsyncIterator[Connection]:
-    """A session in a database whose outbox a connector relays, with its slot, which nobody reads."""
-    await database.pool.execute("INSERT INTO outbox_owner (relay) VALUES ('cdc')")
-    slot = "outbox_" + await database.pool.fetchval("SELECT current_database()")
-    await database.pool.execute("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
-    try:
-        async with database.acquire() as connection:
-            await ensure_publication(connection)
-            yield connection
-    finally:
-        await database.pool.execute("SELECT pg_drop_replication_slot($1)", slot)
-
-
-async def pass_all(connection: Connection) -> None:
-    """Confirm what is in the log, as a connector does that has relayed it."""
-    await connection.execute("SET synchronous_commit = on")
-    await connection.execute("SELECT pg_logical_emit_message(true, 'test', 'beyond')")
-    await advance(connection, await connection.fetchval("SELECT pg_current_wal_flush_lsn()"))
-
-
-async def advance(connection: Connection, place: object) -> None:
-    """Confirm the log up to a place."""
-    slot = "outbox_" + await connection.fetchval("SELECT current_database()")
-    await connection.execute("SELECT pg_replication_slot_advance($1, $2)", slot, place)
-
-
 @pytest.mark.parametrize("held", LOCKS)
 async def test_a_connector_is_looked_after_while_marking_waits(database: Database, held: str) -> None:
     connect = FakeConnect(ConnectorStatus("FAILED", ()))
@@ -420,36 +375,3 @@ async def test_a_connector_is_looked_after_while_marking_waits(database: Databas
         await other.execute("ROLLBACK")
         assert (await relay.step()).unmarked == ""
         assert len(relay.marked()) == 2
-
-
-async def test_a_connector_that_relays_nothing_is_reported(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As Debezium's, where an earlier task that could not end holds the slot."""
-    monkeypatch.setattr("streams.postgres.cdc.relay.STILL_AFTER", 0.0)
-    connect = FakeConnect(ConnectorStatus("RUNNING", (TaskStatus(0, "RUNNING"),)))
-    relay = CdcRelay(database, connect)  # type: ignore[arg-type]  # a double
-    async with of_a_connector(database) as connection:
-        assert not (await relay.step()).still, "no row waits"
-        await pass_all(connection)
-        await put_rows(database, 1)
-        assert [(await relay.step()).still for _ in range(2)] == [True, True]
-        await pass_all(connection)
-        assert not (await relay.step()).still
-        assert len(relay.marked()) == 1
-
-
-async def test_a_connector_with_a_long_way_to_go_makes_progress(database: Database) -> None:
-    marking = Marking(database.url)
-    async with of_a_connector(database) as connection:
-        await pass_all(connection)
-        await connection.execute("SELECT pg_logical_emit_message(true, 'test', 'before')")
-        before = await connection.fetchval("SELECT pg_current_wal_flush_lsn()")
-        await put_rows(database, 1)
-        await marking.step(connection)
-        marking._since -= 1_000
-        await marking.step(connection)
-        assert marking.waits > 1_000
-        await advance(connection, before)
-        assert await marking.step(connection) == [], "the row lies beyond"
-        assert marking.waits < 1_000

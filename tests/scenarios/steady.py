@@ -23,8 +23,10 @@ RATE = 20
 
 
 class SteadyLoad:
-    """Places orders for the length of a `with`; what was placed is `ids`. `by_saga`: every
-    other twenty."""
+    """Places orders for the length of a `with`; what was placed is `ids`.
+
+    With `by_saga`, every other twenty orders have a saga each.
+    """
 
     def __init__(self, world: World, run: str, rate: float = RATE, *, by_saga: bool = False) -> None:
         self.ids: list[str] = []

@@ -20,7 +20,7 @@ from tests.waiting import BOUND, eventually
 
 #: The version that `tests/lane/test_lane_upgrade.py` has data of.
 EARLIER = "11f4c36"
-#: What makes its workers known in their logs.
+#: A line of code that marks the logs of its workers.
 MARK = """\nprint('{"event": "earlier_version"}', flush=True)\n"""
 
 
@@ -55,8 +55,8 @@ def until_more_settled(world: World, load: SteadyLoad, count: int) -> None:
     eventually(lambda: world.settled(load.ids) >= before + count, f"{count} orders more are settled")
 
 
-def do_what_it_says(world: World, refused: Worker) -> None:
-    """Set in each topic what a worker that has not started says."""
+def correct_topics(world: World, refused: Worker) -> None:
+    """Set in each topic what the error of a worker that has refused to start names."""
     assert refused.process.wait(BOUND) == 1
     (refusal,) = refused.events("worker_cannot_start")
     topics = re.findall(r"--alter --topic (\S+) --add-config message.timestamp.type=Log\w+", refusal["error"])
@@ -69,7 +69,7 @@ def test_workers_of_an_earlier_version_are_replaced_under_load(world: World, ear
     world.until_shared([first, second])
     with SteadyLoad(world, "upgrade", by_saga=True) as load:
         until_more_settled(world, load, 200)
-        do_what_it_says(world, world.start_worker())
+        correct_topics(world, world.start_worker())
         assert first.stop() == 0
         new = world.start_worker()
         world.until_shared([second, new])

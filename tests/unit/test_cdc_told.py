@@ -77,8 +77,8 @@ def test_a_connector_is_as_its_task_is(connector: ConnectorStatus | None, told: 
 
 
 def test_a_connector_that_relays_nothing_is_a_standstill() -> None:
-    assert "restart Kafka Connect" in CdcStatus(RUNNING, WELL, still=True).standstill
-    assert CdcStatus(ConnectorStatus("STOPPED", ()), WELL, still=True).standstill.endswith(
+    assert "restart Kafka Connect" in CdcStatus(RUNNING, WELL, stalled=True).standstill
+    assert CdcStatus(ConnectorStatus("STOPPED", ()), WELL, stalled=True).standstill.endswith(
         "no task of it runs"
     )
 

@@ -33,12 +33,9 @@ SELECT pg_advisory_unlock(hashtext('steadfaust-cdc-begin-again'))
 SELECT pg_drop_replication_slot(slot_name)
 FROM pg_replication_slots WHERE slot_name = 'outbox_' || current_database()
 
--- name: confirmed
-SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'outbox_' || current_database()
-
 -- name: end_predecessor
--- Of a task that has a later connection, which has asked for this slot and has none. Where this role may not see or
--- end it, nothing.
+-- End the reader of a former task: a later connection of the same role has requested this slot, and has none. Nothing
+-- happens where this role may not see or end the reader.
 SELECT pg_terminate_backend(holder.pid)
 FROM pg_replication_slots AS slot JOIN pg_stat_activity AS holder ON holder.pid = slot.active_pid
 JOIN pg_roles AS theirs ON theirs.oid = holder.usesysid
@@ -54,12 +51,10 @@ WHERE slot.slot_name = 'outbox_' || current_database()
   )
 
 -- name: beginning
--- Which beginning it is, once its slot has a place.
-SELECT beginnings FROM outbox_owner
-WHERE EXISTS (
-    SELECT FROM pg_replication_slots
-    WHERE slot_name = 'outbox_' || current_database() AND confirmed_flush_lsn IS NOT NULL
-)
+-- The number of the beginning and the place that the connector has confirmed, once its slot has one.
+SELECT beginnings, confirmed_flush_lsn::text AS confirmed
+FROM outbox_owner CROSS JOIN pg_replication_slots
+WHERE slot_name = 'outbox_' || current_database() AND confirmed_flush_lsn IS NOT NULL
 
 -- name: schemas
 SELECT fingerprint, schema FROM outbox_schemas WHERE fingerprint <> ALL ($1::text[])

@@ -33,7 +33,7 @@ class TaskStatus(NamedTuple):
 class ConnectorStatus(NamedTuple):
     """State of the connector: a task that has failed leaves the connector itself RUNNING.
 
-    One that could not start, such as while brokers were away, is FAILED itself, and may have no tasks.
+    A connector that could not start, such as while brokers were away, is FAILED and may have no tasks;
     `trace` says why.
     """
 
@@ -48,7 +48,7 @@ class ConnectorStatus(NamedTuple):
 
     @property
     def needs_restart(self) -> bool:
-        """Whether rows are not relayed, and will not be by itself."""
+        """Whether the connector relays nothing until it is restarted."""
         return not self.is_running and bool(self.failed or self.state == FAILED)
 
     @property

@@ -92,9 +92,10 @@ def worker_settings() -> dict[str, str]:
         "session.timeout.ms": "6000",
         "heartbeat.interval.ms": "2000",
         "scheduled.rebalance.max.delay.ms": "0",
-        # One that stops ends first: it must not touch the slot behind the back of the next. It waits for
-        # brokers then: if they come too late, Debezium leaves its reader behind, which a relay ends. Not for
-        # longer: one that stops while it starts waits for its worker, and the worker for it.
+        # A task has so long to stop, so that it does not touch the slot beside the next task. It reads
+        # offsets from the brokers meanwhile. If they do not answer in time, Debezium leaves the task's reader
+        # behind, and a relay ends that. A longer time would hurt: a task that is stopped while it starts
+        # waits for its worker, and the worker waits for the task.
         "task.shutdown.graceful.timeout.ms": "20000",
     }
 

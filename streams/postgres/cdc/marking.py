@@ -44,8 +44,8 @@ class Marking:
         self._since = time.monotonic()
 
     @property
-    def waits(self) -> float:
-        """Seconds for which rows have waited and the connector has confirmed nothing; 0: no row waits."""
+    def stalled_for(self) -> float:
+        """Seconds for which rows have waited and the connector has confirmed nothing; 0 if no row waits."""
         return time.monotonic() - self._since if self._rows else 0.0
 
     async def step(self, connection: Connection) -> list[float]:
@@ -55,20 +55,26 @@ class Marking:
         with who holds the lock, when it waits for one for longer than it may.
         """
         ages: list[float] = []
-        beginning = await connection.fetchval(_SQL["beginning"])
+        row = await connection.fetchrow(_SQL["beginning"])
+        beginning, confirmed = (None, None) if row is None else (row["beginnings"], row["confirmed"])
+        if confirmed != self._confirmed:
+            self._confirmed, self._since = confirmed, time.monotonic()
         if self._rows and beginning == self._beginning:
             ages = await self._mark(connection)
         if ages or not self._rows or beginning != self._beginning:
-            found = [] if beginning is None else await connection.fetch(_SQL["waiting"], BATCH)
-            place = await connection.fetchval(_SQL["end_of_log"])
-            # Together: with a place of before, rows would be marked that were not passed.
-            self._rows = {row["position"]: row["created"] for row in found}
-            self._beginning, self._place = beginning, place
-            self._since = time.monotonic()
-        confirmed = await connection.fetchval(_SQL["confirmed"])
-        if confirmed != self._confirmed:
-            self._confirmed, self._since = confirmed, time.monotonic()
+            await self._read_waiting(connection, beginning)
         return ages
+
+    async def _read_waiting(self, connection: Connection, beginning: int | None) -> None:
+        """Note the rows that wait, and a place in the log behind them; no rows without a beginning."""
+        found = []
+        if beginning is not None:
+            found = await connection.fetch(_SQL["waiting"], BATCH)
+        place = await connection.fetchval(_SQL["end_of_log"])
+        # Assigned together: with an older place, rows would be marked before the connector has passed them.
+        self._rows = {row["position"]: row["created"] for row in found}
+        self._beginning, self._place = beginning, place
+        self._since = time.monotonic()
 
     async def _mark(self, connection: Connection) -> list[float]:
         passed = await connection.fetchval(_SQL["passed"], self._place, self._beginning)

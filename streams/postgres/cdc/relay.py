@@ -34,11 +34,11 @@ RESTART_EVERY = 5.0
 SLOT_WITHIN = 60.0
 """Seconds after a beginning in which the connector has made its slot."""
 
-STILL_AFTER = 60.0
-"""Seconds for which rows have waited, and the connector has confirmed nothing, before that is told."""
+STALLED_AFTER = 60.0
+"""Seconds without a confirmation by the connector, while rows wait, until the relay reports it."""
 
-_STILL = (
-    f"the connector runs, but has confirmed nothing for over {STILL_AFTER:g} s while rows wait. That is so"
+_STALLED = (
+    f"the connector runs, but has confirmed nothing for over {STALLED_AFTER:g} s while rows wait. That is so"
     " while brokers are away, for some minutes afterwards, and in a transaction that takes so long. Otherwise"
     " restart Kafka Connect (docs/outbox.md)"
 )
@@ -53,8 +53,8 @@ class CdcStatus(NamedTuple):
     """The largest row that waits, where one was too large."""
     unmarked: str = ""
     """Why what the connector has relayed could not be marked; it relays none the less."""
-    still: bool = False
-    """Whether a connector that runs has confirmed nothing for `STILL_AFTER` seconds though rows wait."""
+    stalled: bool = False
+    """Whether rows wait, and the connector has confirmed nothing for `STALLED_AFTER` seconds."""
 
     @property
     def standstill(self) -> str:
@@ -65,7 +65,7 @@ class CdcStatus(NamedTuple):
                 " and so does `steadfaust cdc start`"
             )
         if not self.largest:
-            return self.connector.problem or (_STILL if self.still else "")
+            return self.connector.problem or (_STALLED if self.stalled else "")
         return (
             f'{self.connector.problem}. The largest row that waits is {self.largest}; docs/outbox.md, "By'
             ' change data capture", says how to go on without it'
@@ -141,10 +141,10 @@ class CdcRelay:
                 await begin_again(connection, self._connect)
                 self._began = time.monotonic()
             unmarked = await self._mark(connection)
-            still = self._marking.waits > STILL_AFTER
-            ends = still and time.monotonic() - self._ended > STILL_AFTER
-            if ends and await connection.fetchval(_SQL["end_predecessor"]):
-                log.warning("cdc_predecessor_ended")  # the slot is its successor's, which tries again
+            stalled = self._marking.stalled_for > STALLED_AFTER
+            may_end = stalled and time.monotonic() - self._ended > STALLED_AFTER
+            if may_end and await connection.fetchval(_SQL["end_predecessor"]):
+                log.warning("cdc_predecessor_ended")  # the task that waits for the slot tries again by itself
                 self._ended = time.monotonic()
         if not self._configured:
             await self._connect.configure(connector_settings())
@@ -158,7 +158,7 @@ class CdcRelay:
             log.warning("cdc_restarted", problem=status.problem)
             self._restarted = time.monotonic()
             await self._connect.restart_failed()
-        return status._replace(unmarked=unmarked, still=still)
+        return status._replace(unmarked=unmarked, stalled=stalled)
 
     async def _mark(self, connection: Connection) -> str:
         """Mark what was relayed; returns why that is refused. The connector is looked after all the same."""
