@@ -52,19 +52,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--check", metavar=_FUNCTION, help="asserts what else has to hold")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=int, help="one run")
-    which.add_argument("--seeds", type=_range, default=(0, 200), metavar="A:B", help="all from A to before B")
+    which.add_argument(
+        "--seeds", type=seeds_of, default="0:200", metavar="A:B", help="all from A to before B"
+    )
     parser.add_argument("--shrink", action="store_true", help="make what fails as small as it can be")
     parser.add_argument("--verbose", action="store_true", help="with --seed: event by event")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each run that is told")
     return parser
 
 
-def _range(text: str) -> tuple[int, int]:
-    first, _, last = text.partition(":")
+def seeds_of(text: str) -> range:
+    """The seeds of `A:B`, which are those before B, or of `A` alone. Raises ArgumentTypeError where it names
+    none.
+    """
+    first, colon, last = text.partition(":")
     try:
-        return int(first), int(last)
+        seeds = range(int(first), int(last) if colon else int(first) + 1)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no range: give first:end, such as 0:200") from None
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"{text!r} has no seed in it: the end has to be above the first")
+    return seeds
 
 
 class _NotThere(Exception):
@@ -97,11 +105,10 @@ def _one(simulated: Simulated, asked: argparse.Namespace) -> int:
 
 
 def _many(simulated: Simulated, asked: argparse.Namespace) -> int:
-    first, last = asked.seeds
     failed = 0
-    for seed in range(first, last):
-        if seed > first and (seed - first) % _EACH == 0:
-            print(f"{seed - first} of {last - first} seeds, {failed} failed", file=sys.stderr, flush=True)
+    for done, seed in enumerate(asked.seeds):
+        if done and done % _EACH == 0:
+            print(f"{done} of {len(asked.seeds)} seeds, {failed} failed", file=sys.stderr, flush=True)
         plan = simulated.plan(seed)
         result = run(plan)
         if result.findings:
@@ -111,7 +118,7 @@ def _many(simulated: Simulated, asked: argparse.Namespace) -> int:
                 result = run(plan)
             _tell(plan, result, asked)
     if not asked.json:
-        print(f"seeds {first}:{last}: {failed} failed")
+        print(f"seeds {asked.seeds.start}:{asked.seeds.stop}: {failed} failed")
     return bool(failed)
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from streams.lane import session
+from streams.testing.simulate import seeds_of
 from streams.testing.simulation.coverage import Strike, table, unmet
 from streams.testing.simulation.play import run
 from streams.testing.simulation.shrink import shrink
@@ -30,7 +31,9 @@ from tests.simulation.skew import NO_FAULTS
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--seeds", default="0:200")
+    parser.add_argument(
+        "--seeds", type=several, default="0:200", metavar="A:B,C", help="all from A to before B, and C"
+    )
     parser.add_argument(
         "--shrink", action="store_true", help="with --seed: print the smallest plan that fails"
     )
@@ -75,7 +78,7 @@ def main() -> int:
         if options.coverage:
             return print_coverage(options.seeds)
         wanted = (options.control, options.until_found, set(options.having), options.digests)
-        return many_at_once(seeds_of(options.seeds), options.processes, wanted)
+        return many_at_once(options.seeds, options.processes, wanted)
 
 
 def one(seed: int, control: Control, *, smaller: bool) -> int:
@@ -91,13 +94,9 @@ def one(seed: int, control: Control, *, smaller: bool) -> int:
     return bool(result.findings)
 
 
-def seeds_of(seeds: str) -> list[int]:
-    """The seeds of `A:B`, of `A`, or of several of them with commas between."""
-    found: list[int] = []
-    for each in seeds.split(","):
-        first, _, last = each.partition(":")
-        found += range(int(first), int(last or int(first) + 1))
-    return found
+def several(text: str) -> list[int]:
+    """The seeds of a range, or of several of them with commas between."""
+    return [seed for each in text.split(",") for seed in seeds_of(each)]
 
 
 def many_at_once(seeds: list[int], processes: int, wanted: tuple[str, bool, set[str], bool]) -> int:
@@ -134,15 +133,16 @@ def many(seeds: list[int], name: str, until_found: bool, having: set[str], diges
     return failed
 
 
-def print_coverage(seeds: str) -> int:
+def print_coverage(seeds: list[int]) -> int:
     """In how many runs each kind of fault has struck in each state."""
     counts: Counter[Strike] = Counter()
-    for seed in seeds_of(seeds):
+    for seed in seeds:
         counts.update(run(plan_of(seed)).coverage)
     kinds = {kind for kind, _ in counts} - NO_FAULTS
     print(*table(counts, kinds), sep="\n")
     never = unmet(counts)
-    print(f"seeds {seeds}, never met: {', '.join(' '.join(each) for each in never) or 'nothing that can be'}")
+    names = ", ".join(" ".join(each) for each in never) or "nothing that can be"
+    print(f"seeds {seeds[0]} to {seeds[-1]}, never met: {names}")
     return bool(never)
 
 
@@ -162,13 +162,13 @@ class Searched(NamedTuple):
     crash: str
 
 
-def search(name: str, seeds: str) -> Searched:
+def search(name: str, seeds: list[int]) -> Searched:
     """The first seed that finds a control, and by which invariant. A run that ends with an error finds
     nothing.
     """
     control, crash = CONTROLS[name], ""
     with control.off():
-        for seed in seeds_of(seeds):
+        for seed in seeds:
             try:
                 found = control.finding(run(control.plan_of(seed)).findings)
             except Exception as error:  # noqa: BLE001 - the table names it, and goes on
@@ -179,7 +179,7 @@ def search(name: str, seeds: str) -> Searched:
     return Searched(name, control.about, None, "", crash)
 
 
-def print_controls(names: list[str], seeds: str, *, as_json: bool) -> int:
+def print_controls(names: list[str], seeds: list[int], *, as_json: bool) -> int:
     """The table of controls, by two processes. Returns 1 where one was not found, or a run ended with an
     error.
     """

@@ -321,6 +321,13 @@ def test_the_handler_that_the_page_mends_passes(example: Path) -> None:
     assert (ran.returncode, ran.stdout) == (0, "seeds 0:19: 0 failed\n"), ran.stderr
 
 
+@pytest.mark.parametrize("seeds", ["5:5", "5:"])
+def test_a_range_without_a_seed_is_refused(example: Path, seeds: str) -> None:
+    ran = command(example, "points:wiring", "--workload", "test_points:workload", "--seeds", seeds)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert f"argument --seeds: {seeds!r}" in ran.stderr
+
+
 def test_a_seed_is_printed_the_same_each_time(example: Path) -> None:
     asked = ("points:wiring", "--workload", "test_points:workload", "--seed", "1", "--verbose")
     first, second = (command(example, *asked) for _ in range(2))
