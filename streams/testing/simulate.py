@@ -105,10 +105,10 @@ def _one(simulated: Simulated, asked: argparse.Namespace) -> int:
 
 
 def _many(simulated: Simulated, asked: argparse.Namespace) -> int:
-    failed = 0
-    for done, seed in enumerate(asked.seeds):
+    seeds, failed = asked.seeds, 0
+    for done, seed in enumerate(seeds):
         if done and done % _EACH == 0:
-            print(f"{done} of {len(asked.seeds)} seeds, {failed} failed", file=sys.stderr, flush=True)
+            print(f"{done} of {len(seeds)} seeds, {failed} failed", file=sys.stderr, flush=True)
         plan = simulated.plan(seed)
         result = run(plan)
         if result.findings:
@@ -118,7 +118,7 @@ def _many(simulated: Simulated, asked: argparse.Namespace) -> int:
                 result = run(plan)
             _tell(plan, result, asked)
     if not asked.json:
-        print(f"seeds {asked.seeds.start}:{asked.seeds.stop}: {failed} failed")
+        print(f"seeds {seeds.start}:{seeds.stop}: {failed} failed")
     return bool(failed)
 
 
