@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from streams.postgres import Connection, Database
 from streams.postgres.cdc import ConnectorStatus
 from streams.postgres.cdc.lifecycle import ensure_publication
+from streams.postgres.replication_slot import SLOT_PREFIX
 
 
 class FakeConnect:
@@ -25,11 +26,16 @@ class FakeConnect:
         self.asked.append("restart")
 
 
+async def slot_of(connection: Connection) -> str:
+    """The name of the replication slot that the connector of this database reads; takes a pool, too."""
+    return SLOT_PREFIX + str(await connection.fetchval("SELECT current_database()"))
+
+
 @asynccontextmanager
 async def of_a_connector(database: Database) -> AsyncIterator[Connection]:
     """A session in a database whose outbox a connector relays, with its slot, which nobody reads."""
     await database.pool.execute("INSERT INTO outbox_owner (relay) VALUES ('cdc')")
-    slot = "outbox_" + await database.pool.fetchval("SELECT current_database()")
+    slot = await slot_of(database.pool)
     await database.pool.execute("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
     try:
         async with database.acquire() as connection:
@@ -48,5 +54,4 @@ async def pass_all(connection: Connection) -> None:
 
 async def advance(connection: Connection, place: object) -> None:
     """Confirm the log up to a place."""
-    slot = "outbox_" + await connection.fetchval("SELECT current_database()")
-    await connection.execute("SELECT pg_replication_slot_advance($1, $2)", slot, place)
+    await connection.execute("SELECT pg_replication_slot_advance($1, $2)", await slot_of(connection), place)

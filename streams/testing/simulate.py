@@ -18,6 +18,7 @@ from typing import Any
 
 from streams.errors import SteadfaustError
 from streams.testing.simulation.play import run
+from streams.testing.simulation.seeds import seeds_of
 from streams.testing.simulation.shrink import shrink
 from streams.testing.simulation.users import Simulated, report
 
@@ -59,20 +60,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--verbose", action="store_true", help="with --seed: event by event")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each run that is told")
     return parser
-
-
-def seeds_of(text: str) -> range:
-    """The seeds of `A:B`, which are those before B, or of `A` alone. Raises ArgumentTypeError where it names
-    none.
-    """
-    first, colon, last = text.partition(":")
-    try:
-        seeds = range(int(first), int(last) if colon else int(first) + 1)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no range: give first:end, such as 0:200") from None
-    if not seeds:
-        raise argparse.ArgumentTypeError(f"{text!r} has no seed in it: the end has to be above the first")
-    return seeds
 
 
 class _NotThere(Exception):

@@ -13,7 +13,7 @@ from streams.postgres.cdc import CdcRelay, ConnectorStatus, TaskStatus
 from streams.postgres.cdc.marking import Marking
 from streams.postgres.replication_slot import PUBLICATION
 from streams.postgres.statements import statements
-from tests.cdc import FakeConnect, advance, of_a_connector, pass_all
+from tests.cdc import FakeConnect, advance, of_a_connector, pass_all, slot_of
 from tests.relays import new_outbox, publish, until
 from tests.waiting import BOUND
 
@@ -49,7 +49,7 @@ def walsender(url: str, command: str) -> Iterator[None]:
 async def test_a_reader_is_ended_once_its_successor_asks(database: Database) -> None:
     url = database.url
     async with of_a_connector(database) as connection:
-        slot = "outbox_" + await connection.fetchval("SELECT current_database()")
+        slot = await slot_of(connection)
         reading = ["--start", "--slot", slot, "--file", "/dev/null", "-o", "proto_version=1"]
         reading += ["-o", f"publication_names={PUBLICATION}", "--no-loop", "--dbname", url]
         asking = f'START_REPLICATION SLOT "{slot}" LOGICAL 0/0 ({OPTIONS})'
@@ -59,7 +59,7 @@ async def test_a_reader_is_ended_once_its_successor_asks(database: Database) -> 
             with walsender(url, "IDENTIFY_SYSTEM"), walsender(url, asking.replace(slot, f"{slot}_2")):
                 await until(lambda: _have_asked(database, 2))
                 assert not await connection.fetchval(_SQL["end_predecessor"]), "these ask for other things"
-                assert reader.poll() is None, "the reader has ended"
+                assert reader.poll() is None, "the reader was ended"
                 with walsender(url, asking):
                     await until(lambda: _have_asked(database, 3))
                     assert await connection.fetchval(_SQL["end_predecessor"])

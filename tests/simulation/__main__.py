@@ -18,9 +18,9 @@ from typing import NamedTuple
 import msgspec
 
 from streams.lane import session
-from streams.testing.simulate import seeds_of
 from streams.testing.simulation.coverage import Strike, table, unmet
 from streams.testing.simulation.play import run
+from streams.testing.simulation.seeds import seeds_of
 from streams.testing.simulation.shrink import shrink
 from tests.simulation.control import Control
 from tests.simulation.controls import CONTROLS

@@ -56,7 +56,8 @@ class Marking:
         """
         ages: list[float] = []
         row = await connection.fetchrow(_SQL["beginning"])
-        beginning, confirmed = (None, None) if row is None else (row["beginnings"], row["confirmed"])
+        beginning = row["beginnings"] if row else None
+        confirmed = row["confirmed"] if row else None
         if confirmed != self._confirmed:
             self._confirmed, self._since = confirmed, time.monotonic()
         if self._rows and beginning == self._beginning:
