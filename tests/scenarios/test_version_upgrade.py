@@ -1,4 +1,4 @@
-"""Workers of an earlier version are replaced under load: no order is lost, none is settled twice."""
+"""An earlier version is replaced under load, and comes back: no order is lost, none is settled twice."""
 
 import asyncio
 import io
@@ -63,23 +63,37 @@ def correct_topics(world: World, refused: Worker) -> None:
     asyncio.run(set_in_topics(world.bootstrap, topics, {"message.timestamp.type": "LogAppendTime"}))
 
 
+def replaced(
+    world: World, going: Worker, staying: Worker, folder: Path | None, *, by: signal.Signals
+) -> Worker:
+    """A worker in place of one that a signal ends, beside one that stays."""
+    going.signal(by)
+    going.process.wait(BOUND)
+    worker = world.start_worker(folder=folder)
+    world.until_shared([staying, worker])
+    return worker
+
+
 @pytest.mark.verify("two versions side by side; in `make test` data of the earlier one opens")
-def test_workers_of_an_earlier_version_are_replaced_under_load(world: World, earlier: Path) -> None:
+def test_an_earlier_version_is_replaced_under_load_and_comes_back(world: World, earlier: Path) -> None:
     first, second = (world.start_worker(folder=earlier) for _ in range(2))
     world.until_shared([first, second])
     with SteadyLoad(world, "upgrade", by_saga=True) as load:
         until_more_settled(world, load, 200)
         correct_topics(world, world.start_worker())
-        assert first.stop() == 0
-        new = world.start_worker()
-        world.until_shared([second, new])
+        new = replaced(world, first, second, None, by=signal.SIGTERM)
         until_more_settled(world, load, 400)
-        second.signal(signal.SIGKILL)
-        newer = world.start_worker()
-        world.until_shared([new, newer])
+        newer = replaced(world, second, new, None, by=signal.SIGKILL)
+        until_more_settled(world, load, 400)
+        back = replaced(world, new, newer, earlier, by=signal.SIGTERM)
+        until_more_settled(world, load, 400)
+        last = replaced(world, newer, back, earlier, by=signal.SIGKILL)
         until_more_settled(world, load, 400)
     world.until_settled(load.ids)
     world.check()
-    versions = [bool(worker.events("earlier_version")) for worker in (first, second, new, newer)]
-    assert versions == [True, True, False, False]
+    workers = (first, second, new, newer, back, last)
+    versions = [bool(worker.events("earlier_version")) for worker in workers]
+    assert versions == [True, True, False, False, True, True]
+    ended = [worker.process.returncode for worker in workers[:4]]
+    assert ended == [0, -signal.SIGKILL, 0, -signal.SIGKILL]
     assert [worker for worker in world.workers if worker.events("lane_error")] == []
