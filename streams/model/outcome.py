@@ -28,7 +28,7 @@ class Outcome(msgspec.Struct, frozen=True):
     Attributes:
         rows: by the handler's parameters; None deletes, a name left out stays as it is. Of a table that the
             handler has `any` row of, there is a mapping from subkeys to rows.
-        send, timers, cancel: messages to send, timers to set, and names of timers to cancel.
+        send, timers, cancel: messages to send, timers to set, and names of timers to cancel before.
         note: why nothing, or something unusual, happened; for the inbox and the log.
     """
 
@@ -52,7 +52,8 @@ def outcome(
     Arguments:
         send: messages, of classes that the handler is declared with.
         timers: messages to be sent later.
-        cancel: names of this handler's timers under this key that are not needed any more.
+        cancel: names of this handler's timers under this key that are not needed any more; one that `timers`
+            sets anew stays.
         note: why it decides so, for the inbox and the log.
         rows: by the handler's parameters; None deletes the row.
     """

@@ -216,6 +216,9 @@ class Saga:
                     f"{kind.__name__} needs {listed(lacks)}, which neither {self.started_by.__name__} nor a "
                     "reply to a step that is always made before has: give it in `fields`",
                 )
+        taken = {name for kind in one.commands for name in kind.__struct_fields__} - {*OWN}
+        if strange := sorted({*one.fields} - taken):
+            raise self._error(one.name, f"{listed(strange)} in `fields`: neither of its commands has it")
         undone = one.compensate is not None or one.changes_nothing
         if not (undone or one.pivot or one.forward_only):
             raise self._error(

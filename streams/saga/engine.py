@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from streams.errors import NotYet, SagaStepsChanged, SagaVersionUnknown, WiringError
+from streams.errors import NotYet, SagaStepsChanged, SagaVersionUnknown, Unencodable, WiringError
 from streams.model.handlers import Handler, Service
 from streams.model.message import Message
 from streams.model.outcome import Outcome, nothing, outcome
@@ -67,6 +67,7 @@ class SagaHandler(Handler[Any, Outcome]):
         super().__init__(service.name, function, [*_sent(versions), replies, log], rows)
         self.saga = versions[0].name
         self.must_hear = (replies,)
+        self.own_table = self.rows["saga"].table
         self.undone_by = {
             step.command: step.compensate
             for version in versions
@@ -133,7 +134,8 @@ def orchestrate(
         admit: a function of the first message and `rows`, returns `admitted(...)` or `turned_away(...)`.
         rows: tables of the application that `admit` reads and writes, by parameter.
 
-    Raises WiringError for versions that do not go together.
+    Raises WiringError for versions that do not go together; the handler raises Unencodable where `admit`
+    returns neither.
     """
     newest = _newest(versions)
     _check_versions(versions)
@@ -156,7 +158,10 @@ def orchestrate(
                 return outcome_of(start_again(definition, saga, message, clock.now()), log)
             if reason := _why_not_begun(definition, message, saga):
                 return nothing(reason)
-            admission = admit(message, *more) if admit is not None else admitted()
+            admission: object = admit(message, *more) if admit is not None else admitted()
+            if not isinstance(admission, Admission):
+                returned = f"`admit` of saga {newest.name} returned {type(admission).__name__}"
+                raise Unencodable(f"{returned}: return admitted(...) or turned_away(...)")
             if not admission.begins:
                 return admission.outcome
             return _both(outcome_of(begin(definition, message, clock.now()), log), admission.outcome)

@@ -35,7 +35,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from streams.errors import MessageExpired, PermanentError, WiringError, text_of
+from streams.errors import MessageExpired, PermanentError, Unencodable, WiringError, text_of
 from streams.model.codecs import encode_json
 from streams.model.handlers import ENVELOPE, Handler, Service
 from streams.model.message import Message
@@ -178,8 +178,13 @@ class _Taking(NamedTuple):
         function.__annotations__ = {"command": _union(inner.accepts)}
         return function
 
-    def after(self, command: Command, answer: Answer) -> Outcome:
-        """The function's answer, with the participant's row and the reply."""
+    def after(self, command: Command, answer: object) -> Outcome:
+        """The function's answer, with the participant's row and the reply. Raises Unencodable for what is no
+        answer.
+        """
+        if not isinstance(answer, Answer):
+            returned = f"the handler of {type(command).__name__} returned {type(answer).__name__}"
+            raise Unencodable(f"{returned}: return done(...), refused(...) or later(...)")
         if self.undoing and answer.status == "refused":
             raise PermanentError(f"a compensation cannot be refused: {answer.reason}")
         statuses: dict[str, tuple[Work, Work]] = {

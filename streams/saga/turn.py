@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from streams.errors import TooLarge, Undecodable
+from streams.errors import TooLarge, Undecodable, Unencodable
 from streams.model.codecs import encode_json
 from streams.model.message import Message
 from streams.model.outcome import Timer
@@ -139,6 +139,9 @@ class Turn(Draft):
         if isinstance(made, Refusal):
             self.reason = made.reason
             self.set_status(step, "failed", error=f"refused: {made.reason}")
+        elif step.reply is not None and not isinstance(made, step.reply):
+            gave = f"step {step.name!r} gives {step.reply.__name__}, and returned {type(made).__name__}"
+            raise Unencodable(f"saga {self.definition.name}: {gave}")
         else:
             data = b"" if made is None else encode_json(made)
             self.check_room(step, data)

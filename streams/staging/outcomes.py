@@ -44,8 +44,16 @@ log: Final = structlog.get_logger(__name__)
 _ID: Final = sized(ID.encode())
 _SUBJECT: Final = sized(SUBJECT.encode())
 _TIME: Final = sized(TIME.encode())
-#: What a text that is no Unicode, or a time that is none, leads to.
-_NOT_DATA: Final[tuple[type[Exception], ...]] = (ArithmeticError, ValueError, OSError)
+#: What a text that is no Unicode, a time that is none, or another kind of object leads to.
+_NOT_DATA: Final[tuple[type[Exception], ...]] = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    TypeError,
+    ValueError,
+    WiringError,
+)
 
 
 class Outcomes:
@@ -70,7 +78,7 @@ class Outcomes:
         self,
         arrival: Arrival,
         handler: BoundHandler,
-        outcome: Outcome,
+        outcome: object,
         inbox_key: bytes | None,
         now: float,
         uploads: Uploads = None,
@@ -79,8 +87,12 @@ class Outcomes:
         payloads are to be written before, it is returned for `put_prepared`; without `uploads`, NeedsUpload
         is raised. `now` in epoch seconds.
 
-        Raises TooLarge or Unencodable when it cannot be written so, WiringError when it was not declared.
+        Raises TooLarge or Unencodable when it cannot be written so, or was not declared.
         """
+        if not isinstance(outcome, Outcome):
+            raise Unencodable(
+                f"{handler.name} returned {type(outcome).__name__}: return outcome(...) or nothing(...)"
+            )
         try:
             return self._stage(arrival, handler, outcome, inbox_key, now, uploads)
         except _NOT_DATA as error:
@@ -103,11 +115,13 @@ class Outcomes:
             self._add_rows(changes, handler, parameter, row, arrival)
         sends: list[tuple[TP, Sendable]] = []
         send, timers, cancel = outcome.send, outcome.timers, outcome.cancel
-        if send or timers:
-            uploads = self._add_messages(changes, sends, handler, send, timers, arrival, uploads)
         if cancel:  # a generator is an object
+            if isinstance(cancel, str):  # each of its letters would be a name
+                raise TypeError(f"cancel={cancel!r}: give the names of timers in a list")
             names = [timer_name(handler.name_bytes, arrival.key, name) for name in cancel]
             changes += [remove_timer(name) for name in names]
+        if send or timers:  # one that is set anew stays
+            uploads = self._add_messages(changes, sends, handler, send, timers, arrival, uploads)
         for change in changes:
             if (size := len(change.key) + len(change.value or b"")) > self._limit:
                 raise self._too_large(handler, f"a row of {change.table}", size)

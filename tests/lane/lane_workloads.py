@@ -36,7 +36,7 @@ class Tally(Row, frozen=True):
 @dataclass
 class Hooks:
     """What a test lets happen inside the handlers. `before` may raise; `text` goes into the row, `passed`
-    into the output.
+    into the output, and what `returned` makes of the outcome goes back.
     """
 
     before: Callable[[Any], None] = lambda _: None
@@ -44,6 +44,7 @@ class Hooks:
     before_settle: Callable[[Any], None] = lambda _: None
     text: Callable[[Any], str] = lambda _: ""
     passed: Callable[[Any], str] = lambda _: ""
+    returned: Callable[[Any, Outcome], Any] = lambda _, outcome: outcome
     calls: list[tuple[str, int]] = field(default_factory=list)
 
 
@@ -104,7 +105,9 @@ def counting(
         hooks.before(event)
         n = 1 if count is None else count.n + 1
         row = Count(n=n, text=hooks.text(event))
-        return outcome(count=row, send=[Counted(k=event.k, i=event.i, n=n, text=hooks.passed(event))])
+        sent = Counted(k=event.k, i=event.i, n=n, text=hooks.passed(event))
+        returned: Outcome = hooks.returned(event, outcome(count=row, send=[sent]))
+        return returned
 
     if ask is None:
 
@@ -271,7 +274,8 @@ class Reminding:
 
 def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding:
     """An event sets, moves or cancels a timer of its key, which rings there or at the key `to`, and `at_once`
-    too where that is said; a handler counts what has rung. With `ask`, the one that sets timers first waits.
+    too where that is said; set `anew`, it is cancelled in the same outcome. A handler counts what has rung.
+    With `ask`, the one that sets timers first waits.
     """
 
     class Rang(Keyed, frozen=True):
@@ -283,6 +287,7 @@ def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding
         name: str = "alarm"
         due: float | None = None
         at_once: bool = False
+        anew: bool = False
         to: str = ""
 
     service = Service("timers")
@@ -294,7 +299,8 @@ def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding
             return outcome(row=asked, cancel=[event.name])
         message = Rang(k=event.to or event.k, name=event.name)
         now = [message] if event.at_once else []
-        return outcome(row=asked, send=now, timers=[Timer(event.name, event.due, message)])
+        timers, cancel = [Timer(event.name, event.due, message)], [event.name] if event.anew else []
+        return outcome(row=asked, send=now, timers=timers, cancel=cancel)
 
     if ask is None:
 

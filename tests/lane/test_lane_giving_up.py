@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from lane_checker import check, check_store, counts, dead_letters
@@ -20,8 +20,14 @@ import streams.policy.reopening
 from streams.errors import ClusterUnavailable, OutcomeUnknown, PermanentError, Undecodable
 from streams.lane.watchdog import STUCK_AFTER
 from streams.model.codecs import MakeCodec, Schemas, json_without_schema
+from streams.model.outcome import Timer, outcome
 from streams.policy.breaker import BreakerPolicy, BreakerState
 from streams.ports import TP
+from tests.keyed import Keyed
+
+
+class Unasked(Keyed, frozen=True):
+    TOPIC: ClassVar[str] = "bench.unasked.v1"
 
 
 class Outage:
@@ -204,6 +210,29 @@ async def test_what_would_read_back_otherwise_stops_its_message_alone(
     assert b"text" in told["dlq-error-message"]
     assert len(await fake.records(work.output)) == 3
     assert lane.lane.state == "open"
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (None, "bench.count returned NoneType: return outcome(...) or nothing(...)"),
+        ({"count": None}, "bench.count returned dict"),
+        (outcome(other=None), "bench.count returned a row named 'other', but is declared with ['count']"),
+        (outcome(send=[Unasked(k="a")]), "bench.count sent Unasked, which it is not declared to send"),
+        (outcome(send="a"), "bench.count sent str, which it is not declared to send"),
+        (outcome(send=7), "object is not iterable"),
+        (outcome(cancel="alarm"), "cancel='alarm': give the names of timers in a list"),
+        (outcome(timers=[Timer("t", "soon", Unasked(k="a"))]), "bench.count sent Unasked"),
+    ],
+)
+async def test_wrong_outcomes_are_dead_letters_and_open_no_breaker(
+    world: World, returned: Any, said: str
+) -> None:
+    work = counting(world.name)
+    work.hooks.returned = lambda event, right: returned if event.i < 12 else right
+    await check(world, work, await twelve_are_bad(world, work, b"Unencodable"))
+    letters = await dead_letters(world, work.source)
+    assert all(said in dict(letter.headers)["dlq-error-message"].decode() for letter in letters)
 
 
 @pytest.mark.parametrize("due", [1e300, -5.0, 1e17])

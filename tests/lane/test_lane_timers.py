@@ -140,6 +140,16 @@ async def test_a_key_with_a_zero_byte_has_its_own_timers(fake: FakeWorld) -> Non
     assert await counts(fake, "rings") == {"a": 1, "a\0b": 1}
 
 
+async def test_a_timer_cancelled_and_set_at_once_is_set(fake: FakeWorld) -> None:
+    work = await reminder(fake, partitions=1)
+    due = fake.clock.now() + 0.3
+    lane = await opened(fake, asking_for(fake, work, 1, due + 900), asking_for(fake, work, 2, due, anew=True))
+    await fake.until(lambda: lane.handled == 3)
+    await finish(fake, work, lane)
+    assert fake.clock.now() < due + 900
+    assert await counts(fake, "rings") == {"a": 1}
+
+
 async def test_a_timer_whose_message_has_no_line_warns_once(fake: FakeWorld) -> None:
     work = reminding(fake.name)
     asks = work.wiring.routes[work.asked.TOPIC]

@@ -97,6 +97,14 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: begun().together(step("train", BookTrain, compensate=CancelTrain, reply=Seat), HOTEL),
         "step 'hotel': BookHotel needs `seat`",
     ),
+    "a field that no command has": (
+        lambda: begun().pivot("pay", Pay, fields={"cent": lambda facts: facts["cents"]}),
+        "step 'pay': `cent` in `fields`: neither of its commands has it",
+    ),
+    "a field that is not given so": (
+        lambda: begun().pivot("pay", Pay, fields={"saga_id": lambda facts: "x"}),
+        "step 'pay': `saga_id` in `fields`",
+    ),
     "a field that it forgets": (
         lambda: saga("journey", started_by=JourneyWanted, forgets=["insured"]).step(
             "train", Insured, changes_nothing=True

@@ -21,7 +21,7 @@ from travel import (
     begun,
 )
 
-from streams.errors import SagaVersionUnknown, WiringError
+from streams.errors import SagaVersionUnknown, Unencodable, WiringError
 from streams.model.application import Application
 from streams.model.choreography import WiringWarning, choreography, on
 from streams.model.codecs import json_without_schema
@@ -91,6 +91,22 @@ def test_the_outcome_has_row_command_deadline_and_transitions() -> None:
 
 def test_a_reply_cancels_the_deadline() -> None:
     assert journey(reply(), started(), clock=CLOCK).cancel == ["train"]
+
+
+def test_what_is_no_admission_is_named() -> None:
+    admits: Any = lambda _: True  # noqa: E731 - what is returned is the whole of it
+    handler = orchestrate(Journey, service=SERVICE, table=JOURNEYS, log=JourneyTransition, admit=admits)
+    with pytest.raises(Unencodable, match=r"`admit` of saga journey returned bool: return admitted"):
+        handler(WANTED, None, clock=CLOCK)
+
+
+def test_two_sagas_do_not_share_a_table() -> None:
+    dreams = saga("dream", started_by=JourneyDreamt).pivot("pay", Pay)
+    dream = orchestrate(dreams, service=Service("dreams"), table=JOURNEYS, log=JourneyTransition)
+    with pytest.raises(
+        WiringError, match=r"travel.journey_saga and dreams.dream_saga keep their sagas in table journeys"
+    ):
+        choreography(on(JourneyWanted, journey), on(JourneyDreamt, dream), on(JourneyReply, journey, dream))
 
 
 def test_a_saga_starts_once() -> None:

@@ -16,7 +16,7 @@ from travel import (
     SendTickets,
 )
 
-from streams.errors import MessageExpired, PermanentError, TransientError, WiringError
+from streams.errors import MessageExpired, PermanentError, TransientError, Unencodable, WiringError
 from streams.model.outcome import Outcome
 from streams.saga.messages import LONG_AGO, TEXT_BOUND, Command
 from streams.saga.participant import Answer, done, later, refused
@@ -53,6 +53,15 @@ class Hotel:
         assert (reply.saga_id, reply.step) == (command.saga_id, command.step)
         assert (reply.command_id, reply.key) == (command.command_id, "j-1")
         return reply.outcome
+
+
+def test_what_is_no_answer_is_named() -> None:
+    @participant.command()
+    def forget(command: BookHotel) -> Answer:  # type: ignore[return] # as code without a type checker has it
+        del command
+
+    with pytest.raises(Unencodable, match=r"the handler of BookHotel returned NoneType: return done\("):
+        forget(BOOK, None, clock=CLOCK)
 
 
 def test_a_command_is_done_and_replied_to_with_its_data() -> None:

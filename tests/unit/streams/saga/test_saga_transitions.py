@@ -28,7 +28,7 @@ from travel import (
     with_train,
 )
 
-from streams.errors import RepairRefused, TooLarge
+from streams.errors import RepairRefused, TooLarge, Unencodable
 from streams.saga import repairs
 from streams.saga.definition import NEVER, Backoff, Refusal, Saga, step
 from streams.saga.state import KEPT_BOUND, LOG_BOUND
@@ -320,6 +320,13 @@ def test_a_local_step_gives_facts_or_refuses() -> None:
     given_saga(local).start(WANTED).expect_command(BookHotel, seat=900)
     saga = given_saga(local).start(msgspec.structs.replace(WANTED, cents=1000))
     saga.expect_event(JourneyOff, reason="too_dear").expect_status("compensated", check="failed")
+
+
+@pytest.mark.parametrize("made", [None, JourneyOff])
+def test_a_local_step_gives_what_it_says(made: Any) -> None:
+    local = begun().local("check", lambda _: made, gives=Seat)
+    with pytest.raises(Unencodable, match="saga journey: step 'check' gives Seat, and returned"):
+        given_saga(local).start(WANTED)
 
 
 def test_commands_carry_saga_step_expiry_and_operation() -> None:
