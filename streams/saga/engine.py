@@ -38,8 +38,8 @@ from streams.saga.state import SagaRow, Transition
 from streams.saga.transition import STARTED_BEFORE, begin, receive, start_again
 
 #: Why a message for a saga has no effect at all.
-NO_SUCH_SAGA, ANOTHER_SAGA = "no_such_saga", "another_saga"
-IGNORED_FOR = (STARTED_BEFORE, NO_SUCH_SAGA, ANOTHER_SAGA)
+NO_SUCH_SAGA, ANOTHER_SAGA, UNREADABLE = "no_such_saga", "another_saga", "unreadable"
+IGNORED_FOR = (STARTED_BEFORE, NO_SUCH_SAGA, ANOTHER_SAGA, UNREADABLE)
 
 
 class SagaHandler(Handler[Any, Outcome]):
@@ -171,10 +171,22 @@ def orchestrate(
         if saga is None:
             ignored[NO_SUCH_SAGA] += 1
             return _ignored(log, message, "there is no such saga", clock.now())
-        definition = newest if saga.ended else _began_with(definitions, saga)
-        if isinstance(message, Repair):
-            return outcome_of(apply_repair(definition, saga, message, clock.now()), log)
-        return outcome_of(receive(definition, saga, message, clock.now()), log)
+        try:
+            definition = _began_with(definitions, saga)
+        except NotYet:
+            if not saga.ended:
+                raise
+            definition = newest
+        try:
+            if isinstance(message, Repair):
+                return outcome_of(apply_repair(definition, saga, message, clock.now()), log)
+            return outcome_of(receive(definition, saga, message, clock.now()), log)
+        except SagaStepsChanged as error:
+            if not saga.ended:
+                raise
+            # Nobody keeps definitions of sagas that have ended: it would wait for ever, and its key with it.
+            ignored[UNREADABLE] += 1
+            return _ignored(log, message, f"it has ended, and {error}", clock.now())
 
     named: dict[str, Table[Any] | RowOf[Any]] = {"saga": table, **rows}
     _describe(run, versions, repairs, named)

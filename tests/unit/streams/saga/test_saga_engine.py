@@ -17,6 +17,7 @@ from travel import (
     JourneyWanted,
     OfJourney,
     Pay,
+    Seat,
     SendTickets,
     begun,
 )
@@ -29,7 +30,7 @@ from streams.model.handlers import Service
 from streams.model.layout import Layout
 from streams.model.outcome import Outcome
 from streams.model.table import Table
-from streams.saga.definition import saga
+from streams.saga.definition import Saga, saga
 from streams.saga.engine import orchestrate
 from streams.saga.state import SagaRow
 from streams.testing.clock import ManualClock
@@ -184,6 +185,40 @@ def test_a_saga_ends_with_the_version_it_began_with() -> None:
     assert both(paid, began_new, clock=CLOCK).rows["saga"].status == "completing"
     with pytest.raises(SagaVersionUnknown, match=r"journey:j-1 began with version 2, and here are \[1\]"):
         old(paid, began_new, clock=CLOCK)
+
+
+def test_an_ended_saga_of_an_older_version_answers_too_late() -> None:
+    class TooLate(OfJourney, frozen=True, kw_only=True):
+        TOPIC: ClassVar[str] = "travel.journey.too_late.v1"
+        cents: int
+
+    class Berth(msgspec.Struct):
+        seat: int
+        deck: int
+
+    def version(number: int, gives: type[Any]) -> Saga:
+        begun = saga("journey", started_by=JourneyWanted, version=number)
+        with_train = begun.step("train", BookTrain, compensate=CancelTrain, reply=gives).pivot("pay", Pay)
+        return with_train.ends(completed=JourneyBooked, compensated=JourneyOff, too_late=TooLate)
+
+    def of(*versions: Saga) -> Any:
+        return orchestrate(
+            *versions, service=SERVICE, table=JOURNEYS, log=JourneyTransition, repairs=JourneyRepair
+        )
+
+    old, newer = version(1, Seat), version(2, Berth)
+    row = of(old)(WANTED, None, clock=CLOCK).rows["saga"]
+    for step, data in (("train", b'{"seat":7}'), ("pay", b"")):
+        told = reply(step=step, command_id=f"journey:j-1:{step}:1", outcome="success")
+        row = of(old)(msgspec.structs.replace(told, data=data), row, clock=CLOCK).rows["saga"]
+    assert row.status == "completed"
+    cancel = JourneyRepair(saga_id="journey:j-1", operation="cancel", step="", who="ann", why="so")
+    kinds = [type(each) for each in of(old, newer)(cancel, row, clock=CLOCK).send]
+    assert TooLate in kinds
+    alone = of(newer)
+    (report,) = alone(cancel, row, clock=CLOCK).send
+    assert "it has ended, and what journey:j-1 received cannot be read any more" in report.detail
+    assert alone.ignored == {"unreadable": 1}
 
 
 def test_what_starts_only_an_older_version_begins_that_one() -> None:
