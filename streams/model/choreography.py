@@ -78,11 +78,7 @@ class Choreography:
         for handler in (handler for route in routes for handler in route.handlers):
             if named.setdefault(handler.name, handler) is not handler:
                 raise WiringError(f"two handlers are named {handler.name}: give one of them another name")
-        owners: dict[str, AnyHandler] = {}
         for handler in self.handlers():
-            if (table := handler.own_table) and owners.setdefault(table.name, handler) is not handler:
-                both = f"{owners[table.name].name} and {handler.name}"
-                raise WiringError(f"{both} keep their sagas in table {table.name}: give each its own")
             self._check_heard(handler)
             for doubt in self._doubts(handler):
                 warnings.warn(doubt, WiringWarning, stacklevel=3)

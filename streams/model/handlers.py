@@ -52,12 +52,10 @@ class Handler(Generic[P, T]):
         must_hear: messages that it cannot do without: each needs a line that names it.
         undone_by: messages that it sends, with those that undo them: a handler of one should handle the
             other.
-        own_table: a table that no other handler may have as its own.
     """
 
     must_hear: tuple[type[Message], ...] = ()
     undone_by: Mapping[type[Message], type[Message]] = MappingProxyType({})
-    own_table: Table[Any] | None = None
 
     def __init__(
         self,

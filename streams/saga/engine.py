@@ -24,7 +24,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from streams.errors import NotYet, SagaStepsChanged, SagaVersionUnknown, Unencodable, WiringError
+from streams.errors import (
+    NotYet,
+    PermanentError,
+    SagaStepsChanged,
+    SagaVersionUnknown,
+    Unencodable,
+    WiringError,
+)
 from streams.model.handlers import Handler, Service
 from streams.model.message import Message
 from streams.model.outcome import Outcome, nothing, outcome
@@ -67,7 +74,6 @@ class SagaHandler(Handler[Any, Outcome]):
         super().__init__(service.name, function, [*_sent(versions), replies, log], rows)
         self.saga = versions[0].name
         self.must_hear = (replies,)
-        self.own_table = self.rows["saga"].table
         self.undone_by = {
             step.command: step.compensate
             for version in versions
@@ -135,7 +141,7 @@ def orchestrate(
         rows: tables of the application that `admit` reads and writes, by parameter.
 
     Raises WiringError for versions that do not go together; the handler raises Unencodable where `admit`
-    returns neither.
+    returns neither, and PermanentError where the table has another saga under the key.
     """
     newest = _newest(versions)
     _check_versions(versions)
@@ -153,6 +159,8 @@ def orchestrate(
         beginning, definitions = known(consumed)
         if not isinstance(message, Reply | Repair):
             definition = beginning[type(message)]
+            if saga is not None and saga.saga_id != saga_id(newest.name, message.key):
+                raise PermanentError(f"table {table.name} has {saga.saga_id} already: give each saga its own")
             if saga is not None and not definition.began_alike(saga.start, message):
                 ignored[STARTED_BEFORE] += 1
                 return outcome_of(start_again(definition, saga, message, clock.now()), log)

@@ -139,13 +139,20 @@ class Turn(Draft):
         if isinstance(made, Refusal):
             self.reason = made.reason
             self.set_status(step, "failed", error=f"refused: {made.reason}")
-        elif step.reply is not None and not isinstance(made, step.reply):
-            gave = f"step {step.name!r} gives {step.reply.__name__}, and returned {type(made).__name__}"
-            raise Unencodable(f"saga {self.definition.name}: {gave}")
         else:
             data = b"" if made is None else encode_json(made)
+            if data:
+                self._check_readable(step, data)
             self.check_room(step, data)
             self.set_status(step, "completed", data=data, completed_at=self.now, error="")
+
+    def _check_readable(self, step: Step, data: bytes) -> None:
+        """Raises Unencodable where the facts that a local step gives could not be read back."""
+        try:
+            data_of(step, data)
+        except Undecodable as error:
+            what = f"saga {self.definition.name}: what local step {step.name} gives does not fit"
+            raise Unencodable(f"{what}: {error}") from error
 
     def _backward(self) -> None:
         for stage in reversed(self.definition.stages):

@@ -9,7 +9,7 @@ import structlog
 from librt.strings import BytesWriter
 
 from streams.claims.claim import VALUE, with_claim
-from streams.errors import TooLarge, Unencodable, WiringError
+from streams.errors import TooLarge, Unencodable, WiringError, text_of
 from streams.model.bound import BoundHandler, BoundMessage, BoundTable
 from streams.model.envelope import (
     EXPIRY,
@@ -96,7 +96,8 @@ class Outcomes:
         try:
             return self._stage(arrival, handler, outcome, inbox_key, now, uploads)
         except _NOT_DATA as error:
-            raise Unencodable(f"{handler.name} decided what cannot be written: {error}") from error
+            what = f"{handler.name} decided what cannot be written: {type(error).__name__}: {text_of(error)}"
+            raise Unencodable(what) from error
 
     def _stage(
         self,

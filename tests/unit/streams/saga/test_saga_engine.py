@@ -22,7 +22,7 @@ from travel import (
     begun,
 )
 
-from streams.errors import SagaVersionUnknown, Unencodable, WiringError
+from streams.errors import PermanentError, SagaVersionUnknown, Unencodable, WiringError
 from streams.model.application import Application
 from streams.model.choreography import WiringWarning, choreography, on
 from streams.model.codecs import json_without_schema
@@ -101,13 +101,11 @@ def test_what_is_no_admission_is_named() -> None:
         handler(WANTED, None, clock=CLOCK)
 
 
-def test_two_sagas_do_not_share_a_table() -> None:
-    dreams = saga("dream", started_by=JourneyDreamt).pivot("pay", Pay)
-    dream = orchestrate(dreams, service=Service("dreams"), table=JOURNEYS, log=JourneyTransition)
-    with pytest.raises(
-        WiringError, match=r"travel.journey_saga and dreams.dream_saga keep their sagas in table journeys"
-    ):
-        choreography(on(JourneyWanted, journey), on(JourneyDreamt, dream), on(JourneyReply, journey, dream))
+def test_a_saga_does_not_begin_in_the_row_of_another() -> None:
+    dreams = saga("dream", started_by=JourneyWanted).pivot("pay", Pay)
+    dream = orchestrate(dreams, service=SERVICE, table=JOURNEYS, log=JourneyTransition)
+    with pytest.raises(PermanentError, match="table journeys has journey:j-1 already"):
+        dream(WANTED, started(), clock=CLOCK)
 
 
 def test_a_saga_starts_once() -> None:
