@@ -82,7 +82,9 @@ class Undecodable(DataError):
 
 
 class Unencodable(DataError):
-    """A handler decided on a value that does not fit its schema, such as a number of 70 bits."""
+    """A handler decided on a value that does not fit its schema, such as a number of 70 bits, or returned
+    what it is not declared to return or send.
+    """
 
 
 class RowUnreadable(DataError):

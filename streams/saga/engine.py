@@ -157,34 +157,27 @@ def orchestrate(
         message: Any, saga: SagaRow | None, *more: Any, clock: Clock, consumed: frozenset[str] = frozenset()
     ) -> Outcome:
         beginning, definitions = known(consumed)
+        own_id = saga_id(newest.name, message.key)
         if not isinstance(message, Reply | Repair):
             definition = beginning[type(message)]
-            if saga is not None and saga.saga_id != saga_id(newest.name, message.key):
+            if saga is not None and saga.saga_id != own_id:
                 raise PermanentError(f"table {table.name} has {saga.saga_id} already: give each saga its own")
             if saga is not None and not definition.began_alike(saga.start, message):
                 ignored[STARTED_BEFORE] += 1
                 return outcome_of(start_again(definition, saga, message, clock.now()), log)
             if reason := _why_not_begun(definition, message, saga):
                 return nothing(reason)
-            admission: object = admit(message, *more) if admit is not None else admitted()
-            if not isinstance(admission, Admission):
-                returned = f"`admit` of saga {newest.name} returned {type(admission).__name__}"
-                raise Unencodable(f"{returned}: return admitted(...) or turned_away(...)")
+            admission = _admission(newest, admit(message, *more)) if admit is not None else admitted()
             if not admission.begins:
                 return admission.outcome
             return _both(outcome_of(begin(definition, message, clock.now()), log), admission.outcome)
-        if message.saga_id != saga_id(newest.name, message.key):
+        if message.saga_id != own_id:
             ignored[ANOTHER_SAGA] += 1
             return _ignored(log, message, "it is for another saga", clock.now())
         if saga is None:
             ignored[NO_SUCH_SAGA] += 1
             return _ignored(log, message, "there is no such saga", clock.now())
-        try:
-            definition = _began_with(definitions, saga)
-        except NotYet:
-            if not saga.ended:
-                raise
-            definition = newest
+        definition = _goes_on_with(definitions, saga, newest)
         try:
             if isinstance(message, Repair):
                 return outcome_of(apply_repair(definition, saga, message, clock.now()), log)
@@ -208,6 +201,14 @@ def _why_not_begun(definition: Saga, message: Any, saga: SagaRow | None) -> str:
     if definition.unless is not None and (reason := definition.unless(message)):
         return f"it starts no saga: {reason}"
     return ""
+
+
+def _admission(definition: Saga, returned: object) -> Admission:
+    """What `admit` has returned. Raises Unencodable for anything else than an Admission."""
+    if not isinstance(returned, Admission):
+        what = f"`admit` of saga {definition.name} returned {type(returned).__name__}"
+        raise Unencodable(f"{what}: return admitted(...) or turned_away(...)")
+    return returned
 
 
 def _ignored(log: type[SagaTransition], message: Reply | Repair, why: str, now: float) -> Outcome:
@@ -318,6 +319,18 @@ def _began_with(definitions: Mapping[int, Sequence[Saga]], row: SagaRow) -> Saga
         " Its messages wait. Give these steps another version, and keep those that it began with as"
         f" version {row.version} until its sagas have ended"
     )
+
+
+def _goes_on_with(definitions: Mapping[int, Sequence[Saga]], row: SagaRow, newest: Saga) -> Saga:
+    """The definition that a saga began with. When the saga has ended, its definition may be gone: then the
+    newest one. Raises SagaVersionUnknown or SagaStepsChanged.
+    """
+    try:
+        return _began_with(definitions, row)
+    except NotYet:
+        if not row.ended:
+            raise
+        return newest
 
 
 def _sent(versions: tuple[Saga, ...]) -> list[type[Message]]:

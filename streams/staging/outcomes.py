@@ -44,8 +44,8 @@ log: Final = structlog.get_logger(__name__)
 _ID: Final = sized(ID.encode())
 _SUBJECT: Final = sized(SUBJECT.encode())
 _TIME: Final = sized(TIME.encode())
-#: What a text that is no Unicode, a time that is none, or another kind of object leads to.
-_NOT_DATA: Final[tuple[type[Exception], ...]] = (
+#: What is raised where an outcome cannot be written: a text is no Unicode, or a number is in place of a list.
+_CANNOT_BE_WRITTEN: Final[tuple[type[Exception], ...]] = (
     ArithmeticError,
     AttributeError,
     LookupError,
@@ -95,7 +95,7 @@ class Outcomes:
             )
         try:
             return self._stage(arrival, handler, outcome, inbox_key, now, uploads)
-        except _NOT_DATA as error:
+        except _CANNOT_BE_WRITTEN as error:
             what = f"{handler.name} decided what cannot be written: {type(error).__name__}: {text_of(error)}"
             raise Unencodable(what) from error
 

@@ -274,7 +274,7 @@ class Reminding:
 
 def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding:
     """An event sets, moves or cancels a timer of its key, which rings there or at the key `to`, and `at_once`
-    too where that is said; set `anew`, it is cancelled in the same outcome. A handler counts what has rung.
+    too where that is said. With `anew`, the outcome cancels it and sets it. A handler counts what has rung.
     With `ask`, the one that sets timers first waits.
     """
 
