@@ -85,6 +85,16 @@ class BoundedConnection(_Base):
             ) from error
 
 
+class PooledConnection(BoundedConnection):
+    """The same to a pooler that lends sessions: it leaves none in another state than it was given."""
+
+    __slots__ = ()
+
+    def get_reset_query(self) -> str:
+        """Reset nothing: the session is another client's by now."""
+        return ""
+
+
 def session_settings(
     url: str, name: str, bound: float | None, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import asyncpg
 import structlog
 
-from streams.postgres.bounded import BOUND, BoundedConnection, probe, session_settings
+from streams.postgres.bounded import BOUND, BoundedConnection, probe
+from streams.postgres.connecting import hosts_of, open_connection
 from streams.postgres.errors import DatabaseUnavailable, StatementOverdue, StatementRefused
+from streams.postgres.primary import Primary
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -57,7 +59,8 @@ class Database:
     """Connections to one database; use it `async with`, or `open` and `close` it.
 
     Arguments:
-        url: `postgresql://user:password@host:port/database`.
+        url: `postgresql://user:password@host:port/database`, or with several hosts, of which the primary is
+            taken: `...@one:5432,other:5432/database`.
         least: 0 lets the server come later; 1 has `open` connect.
         most: connections that are open at most.
         patience: seconds that a caller waits for a free connection, and for the server at the start.
@@ -83,6 +86,8 @@ class Database:
         self._bound = bound
         self._name = name
         self._pool: Pool | None = None
+        self._primary = Primary(url, name)
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def pool(self) -> Pool:
@@ -95,18 +100,16 @@ class Database:
         """Connect. Raises DatabaseUnavailable."""
         try:
             self._pool = await asyncpg.create_pool(
-                self.url,
+                connect=self._connect,
                 # The pool's own floor is kept with a traceback in the log for each attempt in an outage.
                 min_size=0,
                 max_size=self._most,
-                timeout=self._patience,
-                command_timeout=self._bound,
                 connection_class=BoundedConnection,
                 init=probe,
-                server_settings=session_settings(self.url, self._name, self._bound),
             )
         except UNAVAILABLE as error:
             raise self._unavailable(error) from error
+        self._watching = asyncio.create_task(self._primary.run())
         if self._least:
             try:
                 async with self.acquire():
@@ -123,6 +126,9 @@ class Database:
         if self._pool is None:
             return
         pool, self._pool = self._pool, None
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
         try:
             async with asyncio.timeout(self._bound + self._patience):
                 await pool.close()
@@ -167,6 +173,21 @@ class Database:
         async with self.acquire() as connection, connection.transaction():
             yield connection
 
+    async def session(self, *, bound: float | None = BOUND) -> Connection:
+        """A connection of its own, for notifications; close it. It goes with the primary, as the pool does.
+
+        Raises DatabaseUnavailable.
+        """
+        try:
+            connection = await self._primary.connect(timeout=self._patience, bound=bound)
+        except (*UNAVAILABLE, asyncpg.PostgresError) as error:
+            raise self._unavailable(error) from error
+        await probe(connection)
+        return connection
+
+    async def _connect(self, *_: Any, **__: Any) -> BoundedConnection:
+        return await self._primary.connect(timeout=self._patience, bound=self._bound)
+
     async def __aenter__(self) -> Self:
         return await self.open()
 
@@ -208,6 +229,7 @@ async def connect(
     timeout: float = 5.0,
     bound: float | None = BOUND,
     settings: Mapping[str, str] | None = None,
+    primary: Primary | None = None,
 ) -> Connection:
     """A connection of its own, for locks and notifications; close it. Raises DatabaseUnavailable.
 
@@ -215,15 +237,16 @@ async def connect(
         timeout: seconds that the server may take to let us in.
         bound: seconds for one answer; one that passes it cuts the connection. None: any time.
         settings: of the session, by their names in PostgreSQL.
+        primary: cuts it when another server takes over, while that runs.
     """
     try:
-        connection: Connection = await asyncpg.connect(
-            url,
-            timeout=timeout,
-            command_timeout=bound,
-            connection_class=BoundedConnection,
-            server_settings=session_settings(url, name, bound, settings),
-        )
+        if primary is not None or len(hosts_of(url)) > 1:
+            opening = primary or Primary(url, name)
+            connection: Connection = await opening.connect(timeout=timeout, bound=bound, settings=settings)
+        else:
+            connection = await open_connection(
+                url, name=name, timeout=timeout, bound=bound, settings=settings
+            )
     except (*UNAVAILABLE, asyncpg.PostgresError) as error:  # such as a password that is being changed
         cause = str(error) or type(error).__name__
         raise DatabaseUnavailable(f"PostgreSQL at {without_password(url)} cannot be used: {cause}") from error

@@ -6,6 +6,7 @@ import pytest
 
 from streams.postgres import Connection, Database, Outbox
 from streams.postgres.database import connect
+from tests.postgres import connected
 from tests.relays import Step, new_outbox
 from tests.waiting import eventually_async
 
@@ -70,3 +71,26 @@ async def test_a_relay_that_sleeps_is_told_once_however_many_publish(
     await eventually_async(lambda: "end" in told, "the last notification")
     await ear.close()
     assert told == ["told", "told", "end"]
+
+
+@pytest.mark.parametrize("trouble", ["a sequence that is gone", "a right that is missing"])
+async def test_a_failed_wake_up_fails_no_business_transaction(
+    postgres_url: str, outbox: Outbox, trouble: str
+) -> None:
+    told: list[str] = []
+    async with connected(postgres_url) as connection:
+        connection.add_log_listener(lambda _, message: told.append(str(message)))
+        if trouble == "a sequence that is gone":
+            await connection.execute("DROP SEQUENCE outbox_wakeup")
+        await connection.execute("CREATE ROLE seller")
+        await connection.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO seller")
+        try:
+            await connection.execute("SET ROLE seller")
+            async with outbox.transaction(connection) as tx:
+                tx.publish(Step(order="o-1", number=1))
+            assert await connection.fetchval("SELECT count(*) FROM outbox") == 1
+        finally:
+            await connection.execute("RESET ROLE")
+            await connection.execute("DROP OWNED BY seller")
+            await connection.execute("DROP ROLE seller")
+    assert "no relay was woken" in told[0]

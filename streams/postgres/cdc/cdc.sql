@@ -51,8 +51,10 @@ WHERE slot.slot_name = 'outbox_' || current_database()
   )
 
 -- name: beginning
--- The number of the beginning and the place that the connector has confirmed, once its slot has one.
-SELECT beginnings, confirmed_flush_lsn::text AS confirmed
+-- The number of the beginning and the place that the connector has confirmed, once its slot has one. And the timeline:
+-- after a failover, positions and places of before may mean others.
+SELECT beginnings, confirmed_flush_lsn::text AS confirmed,
+       left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) AS timeline
 FROM outbox_owner CROSS JOIN pg_replication_slots
 WHERE slot_name = 'outbox_' || current_database() AND confirmed_flush_lsn IS NOT NULL
 

@@ -40,6 +40,7 @@ class Marking:
         self._rows: dict[int, float] = {}
         self._place: int | None = None
         self._beginning: int | None = None
+        self._timeline = ""
         self._confirmed: str | None = None
         self._since = time.monotonic()
 
@@ -58,6 +59,8 @@ class Marking:
         row = await connection.fetchrow(_SQL["beginning"])
         beginning = row["beginnings"] if row else None
         confirmed = row["confirmed"] if row else None
+        if row and row["timeline"] != self._timeline:
+            self._timeline, self._rows = row["timeline"], {}
         if confirmed != self._confirmed:
             self._confirmed, self._since = confirmed, time.monotonic()
         if self._rows and beginning == self._beginning:

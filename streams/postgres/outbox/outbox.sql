@@ -30,11 +30,7 @@ inserted AS (
     FROM given
     ORDER BY place
 )
--- A notification takes a lock on the whole database while its transaction commits: only the first of those
--- who insert while a relay sleeps sends one.
-SELECT pg_notify('outbox', '')
-FROM (SELECT nextval('outbox_wakeup') AS drawn OFFSET 0) AS wakeup
-WHERE drawn = 1
+SELECT outbox_wake()
 
 -- name: status
 -- Counted up to a million: it is asked every few seconds. Of each shard only the first row is looked at for the age.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -11,7 +11,8 @@ import asyncpg
 import structlog
 
 from streams.errors import text_of
-from streams.postgres.database import UNAVAILABLE, Connection, connect
+from streams.postgres.bounded import PooledConnection
+from streams.postgres.database import UNAVAILABLE, Connection
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.queue.queue import SQL
 
@@ -29,7 +30,7 @@ class LeaseHeartbeat:
     """Listens, and renews leases three times in the time of one.
 
     Arguments:
-        url: of the database.
+        open_session: opens a connection; raises DatabaseUnavailable.
         queue: the name of the queue that sends notifications.
         lease: in seconds.
         notified: called when one has come.
@@ -37,10 +38,16 @@ class LeaseHeartbeat:
     """
 
     def __init__(
-        self, url: str, queue: str, lease: float, *, notified: Callable[[], None], back: Callable[[], None]
+        self,
+        open_session: Callable[[], Awaitable[Connection]],
+        queue: str,
+        lease: float,
+        *,
+        notified: Callable[[], None],
+        back: Callable[[], None],
     ) -> None:
         self.leases: set[int] = set()
-        self._url = url
+        self._open = open_session
         self._queue = queue
         self._lease = lease
         self._wake = notified
@@ -52,7 +59,7 @@ class LeaseHeartbeat:
         while True:
             began = asyncio.get_running_loop().time()
             try:
-                connection = await connect(self._url, name="steadfaust queue", bound=self._lease)
+                connection = await self._open()
                 try:
                     await self._live(connection)
                 finally:
@@ -66,7 +73,8 @@ class LeaseHeartbeat:
     async def _live(self, connection: Connection) -> None:
         closed = asyncio.Event()
         connection.add_termination_listener(lambda _: closed.set())
-        await connection.add_listener(CHANNEL, self._notified)
+        if not isinstance(connection, PooledConnection):  # a pooler brings no notifications
+            await connection.add_listener(CHANNEL, self._notified)
         self._back()
         lasting = timedelta(seconds=self._lease)
         while not closed.is_set():

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from socket import gethostname
 from time import time
 
@@ -98,7 +99,7 @@ class QueueWorker:
         self._name = name or f"{gethostname()}:{os.getpid()}"
         self._doze = IdleWait(self._options.poll)
         self._pulse = LeaseHeartbeat(
-            database.url,
+            partial(database.session, bound=self._options.lease),
             queue.name,
             self._options.lease,
             notified=self._doze.notified,

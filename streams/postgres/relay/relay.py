@@ -15,6 +15,7 @@ from streams.errors import ClusterUnavailable, SteadfaustError
 from streams.ports import Faults
 from streams.postgres.errors import DatabaseUnavailable, StatementRefused
 from streams.postgres.outbox import OutboxRow
+from streams.postgres.primary import Primary
 from streams.postgres.relay.counts import RelayCounts
 from streams.postgres.relay.marks import Marks
 from streams.postgres.relay.options import RelayOptions
@@ -53,6 +54,7 @@ class Relay:
         faults: Faults | None = None,
     ) -> None:
         self._url = url
+        self._primary = Primary(url, "steadfaust relay")
         self._publisher = publisher
         self._options = options or RelayOptions()
         self.counts = counts or RelayCounts()
@@ -80,6 +82,8 @@ class Relay:
 
         Raises OutboxOwned when the outbox is change data capture's, or was handed over to it.
         """
+        watching = asyncio.create_task(self._primary.run())
+        watching.add_done_callback(self._look_at)
         try:
             while not self._stopping.is_set():
                 try:
@@ -89,6 +93,8 @@ class Relay:
                     log.warning("relay_without_database", error=str(error), action="tries again")
                     await self._back_off()
         finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
             self.counts.stopped()
             await self._publisher.close()
 
@@ -98,7 +104,7 @@ class Relay:
         self._wake.set()
 
     async def _session(self) -> None:
-        session = RelaySession(self._url, self._options, self._wake.set)
+        session = RelaySession(self._url, self._options, self._wake.set, self._primary)
         balancing: asyncio.Task[None] | None = None
         try:
             await session.open()

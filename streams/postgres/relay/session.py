@@ -18,6 +18,7 @@ from streams.postgres.errors import DatabaseUnavailable, StatementRefused
 from streams.postgres.lock_waits import lock_wait_told
 from streams.postgres.outbox import OutboxRow
 from streams.postgres.outbox_owner import MEMBER, RelayKind, claim_outbox, outbox_owner
+from streams.postgres.primary import Primary
 from streams.postgres.relay.options import SHARDS, RelayOptions
 from streams.postgres.statements import statements
 
@@ -45,8 +46,11 @@ class RelaySession:
       are those of the batches that were under way.
     """
 
-    def __init__(self, url: str, options: RelayOptions, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, url: str, options: RelayOptions, wake: Callable[[], None], primary: Primary | None = None
+    ) -> None:
         self._url = url
+        self._primary = primary
         self._options = options
         self._wake = wake
         self._turn = asyncio.Lock()
@@ -69,6 +73,7 @@ class RelaySession:
             self._url,
             name="steadfaust relay",
             bound=lease,
+            primary=self._primary,
             settings={
                 # A frozen relay is silent, and loses its locks; one whose machine is gone does not answer.
                 "idle_session_timeout": f"{int(lease * 1000)}ms",

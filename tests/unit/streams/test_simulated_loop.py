@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from streams.postgres.queue import lease_heartbeat
 from streams.postgres.queue.lease_heartbeat import LeaseHeartbeat
 from streams.testing.loop import LoopClock, SimulatedLoop
 from tests.waiting import BOUND
@@ -151,7 +150,7 @@ class Connection:
 
 @pytest.mark.parametrize("turns", range(5))
 async def test_it_ends_when_its_connection_ends_at_the_same_moment(
-    turns: int, monkeypatch: pytest.MonkeyPatch
+    turns: int,
 ) -> None:
     made: list[Connection] = []
 
@@ -159,9 +158,9 @@ async def test_it_ends_when_its_connection_ends_at_the_same_moment(
         made.append(Connection())
         return made[-1]
 
-    monkeypatch.setattr(lease_heartbeat, "connect", connect)
     lives = asyncio.Event()
-    task = asyncio.create_task(LeaseHeartbeat("", "q", 30.0, notified=lambda: None, back=lives.set).run())
+    pulse: Any = LeaseHeartbeat(connect, "q", 30.0, notified=lambda: None, back=lives.set)  # type: ignore[arg-type]
+    task = asyncio.create_task(pulse.run())
     await lives.wait()
     for _ in range(5):
         await asyncio.sleep(0)
