@@ -113,6 +113,16 @@ class UnknownSchema(SteadfaustError):
         super().__init__(f"schema {fingerprint} has not been announced yet; messages written with it wait")
 
 
+class NewerSchema(UnknownSchema):
+    """A newer version of the application wrote this, and this version cannot read it. It waits, for a time,
+    for a worker of that version: a deploy is under way.
+    """
+
+    def __init__(self, fingerprint: str, why: str) -> None:
+        SteadfaustError.__init__(self, why)
+        self.fingerprint = fingerprint
+
+
 class SchemaNeverAnnounced(PermanentError):
     """A message has waited for its schema for as long as it may; the text says for which, and since when."""
 
@@ -136,8 +146,8 @@ class SagaStepsChanged(NotYet):
 
 
 class RowSchemaUnknown(NotYet):
-    """A row of the message's key was written with a schema that is not announced yet. The message waits
-    for as long as one that was itself written so.
+    """A row of the message's key was written with a schema that is not announced yet, or that only newer
+    workers can read. The message waits for as long as one that was itself written so.
     """
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -20,11 +20,22 @@ from streams.model.avro_types import derived_schema
 from streams.model.choreography import Choreography, Route
 from streams.model.codecs import Schemas, fingerprint_of
 from streams.model.message import Message, Row
-from streams.model.schema_changes import differences, printed, unreadable, unreadable_versions
+from streams.model.schema_changes import (
+    differences,
+    printed,
+    renamed,
+    renames,
+    unreadable,
+    unreadable_versions,
+)
 from streams.model.schema_versions import REASON, SCHEMA, FrozenSchemas
 from streams.saga.messages import Command, Repair, Reply
 
 TABLE = "[tool.steadfaust.schemas]"
+_RENAME = (
+    "rename it in three deploys (docs/upgrading.md), or give the new field the old name as an alias, and drop"
+    " what is really gone"
+)
 
 
 class BadSchemas(SteadfaustError):
@@ -89,6 +100,7 @@ class FrozenSchema:
     Attributes:
         version: the newest one now; 0: none.
         why: what has changed, or why it is refused.
+        advice: options with which it is not refused.
     """
 
     subject: str
@@ -96,6 +108,7 @@ class FrozenSchema:
     version: int
     file: str
     why: tuple[str, ...] = ()
+    advice: str = ""
 
 
 def declared(pyproject: Path) -> Declared:
@@ -167,9 +180,12 @@ def review(classes: dict[str, type[Any]], folder: Path) -> list[SchemaFinding]:
     return found
 
 
-def freeze(finding: SchemaFinding, cls: type[Any], folder: Path, why: str = "") -> FrozenSchema:
+def freeze(
+    finding: SchemaFinding, cls: type[Any], folder: Path, why: str = "", drop: Collection[str] = ()
+) -> FrozenSchema:
     """Freeze what a class says as the next version, unless nothing has changed. One that cannot read the
-    newest, or cannot be read by it, is refused without a reason, which is kept beside it.
+    newest, or cannot be read by it, is refused without a reason, which is kept beside it; one in which fields
+    are gone and others new, unless those that are gone are among `drop`.
     """
     place = folder / finding.kind / finding.subject
     newest = str(place / f"{finding.version}{SCHEMA}") if finding.version else ""
@@ -178,8 +194,17 @@ def freeze(finding: SchemaFinding, cls: type[Any], folder: Path, why: str = "") 
     derived = derived_schema(cls)
     versions = _versions(folder, finding.kind, finding.subject)
     against = unreadable(versions[-1], derived) if versions else []
-    if against and not why:
-        return FrozenSchema(finding.subject, "refused", finding.version, newest, tuple(against))
+    gone = renames(versions[-1], derived) if versions else {}
+    lost = {field: came for field, came in gone.items() if field not in drop}
+    if lost or (against and not why):
+        return FrozenSchema(
+            finding.subject,
+            "refused",
+            finding.version,
+            newest,
+            (*against, *(f"{renamed(field, came)}: {_RENAME}" for field, came in lost.items())),
+            " ".join([*['--why "..."'] * bool(against and not why), *(f"--drop {field}" for field in gone)]),
+        )
     version = finding.version + 1
     place.mkdir(parents=True, exist_ok=True)
     if against:

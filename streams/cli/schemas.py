@@ -43,15 +43,32 @@ Why = Annotated[
     typer.Option("--why", help="The reason to freeze versions that others cannot read; name their subjects."),
 ]
 
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop",
+        metavar="FIELD",
+        help="This field is gone, and no new one has its values; may be repeated. Without it a version in"
+        " which some fields are gone and others are new is refused: it may be a rename.",
+    ),
+]
+
 
 @app.command()
 def write(
-    subjects: Subjects = None, of: Of = None, folder: Folder = None, why: Why = "", *, as_json: Json = False
+    subjects: Subjects = None,
+    of: Of = None,
+    folder: Folder = None,
+    why: Why = "",
+    drop: Drop = None,
+    *,
+    as_json: Json = False,
 ) -> None:
     """Freeze what the classes say, each that has changed as the next version of its topic or table.
 
     A version that cannot read the one before, or cannot be read by it, is refused, unless --why gives the
-    reason, which is kept beside it. Nothing that is frozen is ever changed.
+    reason, which is kept beside it. So is one that may rename a field, unless the new field has the old name
+    as an alias, or --drop says that the old one is dropped. Nothing that is frozen is ever changed.
     """
     classes, place = _found(of, folder)
     if unknown := [each for each in subjects or () if each not in classes]:
@@ -60,7 +77,7 @@ def write(
         raise typer.BadParameter("--why is about certain topics or tables: name them")
     chosen = [each for each in review(classes, place) if each.class_name]
     done = [
-        freeze(each, classes[each.subject], place, why)
+        freeze(each, classes[each.subject], place, why, drop or ())
         for each in chosen
         if not subjects or each.subject in subjects
     ]
@@ -126,7 +143,7 @@ def _tell_written(done: FrozenSchema) -> None:
     what = f": {'; '.join(done.why)}" if done.why else ""
     if done.done == "refused":
         say(f"refused    {done.subject}{what}", err=True)
-        say(f'           if it must be: steadfaust schemas write {done.subject} --why "..."', err=True)
+        say(f"           if it must be: steadfaust schemas write {done.subject} {done.advice}", err=True)
     else:
         say(f"frozen     {done.subject} as version {done.version}{what}")
         say(f"           {done.file}")

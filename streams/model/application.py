@@ -14,7 +14,7 @@ from streams.claims.checks import ClaimChecks
 from streams.errors import WiringError
 from streams.model.bound import BoundHandler, BoundMessage, BoundRoute, BoundTable
 from streams.model.choreography import AnyHandler, Choreography
-from streams.model.codecs import MakeCodec, row_prefix
+from streams.model.codecs import JsonCodec, MakeCodec, Schemas, row_prefix, version_of
 from streams.model.envelope import FINGERPRINT, SOURCE, TYPE
 from streams.model.handlers import CONSUMED
 from streams.model.layout import BUILT_IN, CLAIMS, Layout, dead_letter_topic, retry_topic
@@ -58,8 +58,8 @@ class LaneOptions:
         breaker: when handlers that do not say it themselves are left alone for a while.
         outage_patience: while nothing of a handler succeeds, a message's late tries are not spent for so long
             after it began to wait; 0: each counts.
-        schema_patience: how long a message waits until its schema is announced; then it
-            is a dead letter.
+        schema_patience: how long a message waits until its schema is announced, or a worker has the lane that
+            can read it; then it is a dead letter.
         max_waiting: messages of one ordering key that may wait for a handler; further ones go to the dead
             letters. Their bytes are the bound; this one is for tests.
         max_waiting_bytes: bytes of those.
@@ -188,6 +188,20 @@ class Application:
         """Fingerprint -> text of every schema that this application writes with."""
         codecs = [*self.message_codecs.values(), *(table.codec for table in self.tables.values())]
         return {codec.fingerprint.decode(): codec.schema for codec in codecs if codec.schema}
+
+    def versions(self) -> dict[str, tuple[str, str]]:
+        """Topic or table -> the version of its class: a fingerprint, and the schema that it is of."""
+        kinds = {name: table.row for name, table in self.wiring.tables().items()} | self.wiring.messages()
+        codecs = {name: table.codec for name, table in self.tables.items()} | self.message_codecs
+        found = {subject: version_of(kinds[subject], codec) for subject, codec in codecs.items()}
+        return {subject: version for subject, version in found.items() if version is not None}
+
+    def follow_versions(self, schemas: Schemas) -> None:
+        """Let what is JSON wait where a newer version of its class has been announced, too."""
+        codecs = {name: table.codec for name, table in self.tables.items()} | self.message_codecs
+        for subject, (fingerprint, _) in self.versions().items():
+            if isinstance(codec := codecs[subject], JsonCodec):
+                codec.follow(schemas, subject, fingerprint)
 
     def _bind(self, handler: AnyHandler, resources: Mapping[str, Any]) -> BoundHandler:
         given = {name: resources[name] for name in handler.resources}

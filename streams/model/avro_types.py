@@ -13,6 +13,7 @@
 What a field means is read from the `Attributes:` of its class's docstring, or else from
 `Annotated[..., msgspec.Meta(description=...)]`. A Literal's enum is named after its record and field, unless
 `Annotated[Literal[...], msgspec.Meta(title=...)]` names it; the description beside a title is the enum's.
+`Annotated[T, msgspec.Meta(extra={"aliases": ["old"]})]` reads what was written under a former name.
 """
 
 from __future__ import annotations
@@ -95,8 +96,15 @@ class _Derivation:
             has_default, default = _default(field)
         except TypeError as error:
             raise NoAvro(f"{where} has a default that no schema can have: {error}") from error
+        aliases = _aliases(field.type, where)
         doc = docs.get(field.name) or ("" if meta.get("title") else meta.get("description", ""))
-        return {"name": name, "type": made, **({"default": default} if has_default else {}), **_doc(doc)}
+        return {
+            "name": name,
+            "type": made,
+            **({"default": default} if has_default else {}),
+            **aliases,
+            **_doc(doc),
+        }
 
     def _type(
         self, kind: Any, meta: Mapping[str, str], where: str, enum_name: str, *, null_first: bool = True
@@ -178,6 +186,19 @@ def _without_annotations(kind: Any) -> tuple[Any, dict[str, str]]:
                 meta.update({key: text for key, text in docs.items() if text and key not in meta})
         kind = kind.__origin__
     return kind, meta
+
+
+def _aliases(kind: Any, where: str) -> dict[str, list[str]]:
+    """Former names of a field, as a schema has them. Raises NoAvro for what is no list of names."""
+    found = []
+    while get_origin(kind) is Annotated:
+        metas = [each for each in kind.__metadata__ if isinstance(each, msgspec.Meta)]
+        found += [meta.extra["aliases"] for meta in metas if meta.extra and "aliases" in meta.extra]
+        kind = kind.__origin__
+    for names in found:
+        if not isinstance(names, list) or not all(isinstance(n, str) and _NAME.fullmatch(n) for n in names):
+            raise NoAvro(f"{where} has the aliases {names!r}: give a list of the field's former names")
+    return {"aliases": found[0]} if found else {}
 
 
 def _default(field: msgspec.structs.FieldInfo) -> tuple[bool, Any]:

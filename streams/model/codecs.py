@@ -9,19 +9,22 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
+from hashlib import blake2b
 from io import BytesIO
 from typing import Any, Generic, Protocol, TypeVar
 
 import fastavro
 import msgspec
-from fastavro.schema import fingerprint as schema_fingerprint
-from fastavro.schema import to_parsing_canonical_form
 
-from streams.errors import Undecodable, Unencodable, UnknownSchema, WiringError
+from streams.errors import NewerSchema, Undecodable, Unencodable, WiringError
+from streams.model.announced import Schemas as Schemas
+from streams.model.announced import fingerprint_of as fingerprint_of
 from streams.model.avro_ranges import Ranges
-from streams.model.byte_kinds import JSON, look_of, says_its_kind
+from streams.model.avro_types import NoAvro, derived_schema
+from streams.model.byte_kinds import JSON, is_json, look_of, says_its_kind
 from streams.model.plain_avro import plain_avro
 from streams.model.read_back import require_defaults, require_same, why_not
+from streams.model.schema_changes import differences
 from streams.model.schema_versions import schema_for
 from streams.model.sure_fields import SureFields
 
@@ -59,41 +62,6 @@ class Codec(Protocol[T]):
         """The error that `decode` would raise for this fingerprint; None: it would not."""
 
 
-class Schemas:
-    """Writers' schemas by fingerprint: our own, and those that others have announced."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-
-    def add(self, text: str) -> str:
-        """Learn a schema; returns its fingerprint, 16 hexadecimal digits (CRC-64-AVRO).
-
-        Raises Undecodable when it is none.
-        """
-        try:
-            fastavro.parse_schema(json.loads(text))
-            fingerprint = fingerprint_of(text)
-        except Exception as error:  # fastavro raises whatever a text that is no schema leads it into
-            raise Undecodable(f"{text[:200]!r} is no schema: {type(error).__name__}: {error}") from error
-        self._texts[fingerprint] = text
-        return fingerprint
-
-    def get(self, fingerprint: str) -> str:
-        """The schema's text. Raises UnknownSchema."""
-        try:
-            return self._texts[fingerprint]
-        except KeyError:
-            raise UnknownSchema(fingerprint) from None
-
-    def __contains__(self, fingerprint: str) -> bool:
-        return fingerprint in self._texts
-
-
-def fingerprint_of(schema: str) -> str:
-    """The CRC-64-AVRO fingerprint of the schema's parsing canonical form, 16 hexadecimal digits."""
-    return str(schema_fingerprint(to_parsing_canonical_form(json.loads(schema)), "CRC-64-AVRO"))
-
-
 class AvroCodec(Generic[T]):
     """Avro by fastavro's schemaless form. What older and newer writers wrote is resolved to our schema.
 
@@ -102,8 +70,10 @@ class AvroCodec(Generic[T]):
 
     content_type = "application/avro"
 
-    def __init__(self, kind: type[T], schema: str, schemas: Schemas) -> None:
+    def __init__(self, kind: type[T], schema: str, schemas: Schemas, subject: str = "") -> None:
+        """`subject` is the topic or table of the values."""
         self.schema = schema
+        self._subject = subject
         self.fingerprint = schemas.add(schema).encode()
         self._kind = kind
         self._schemas = schemas
@@ -162,6 +132,8 @@ class AvroCodec(Generic[T]):
             value = msgspec.convert(fields, self._kind)
         except Exception as error:  # fastavro raises whatever damaged bytes lead it into
             why = f"{type(error).__name__}: {error}"
+            if writer is not None and _is_of(writer, data):
+                raise self._of_another_version((fingerprint or b"").decode(), why) from error
             if isinstance(error, msgspec.ValidationError) and not says_its_kind(data):
                 raise Undecodable(f"{self._kind.__name__}: {why}") from error  # Avro of other values
             raise Undecodable(self._why_not(data, why)) from error
@@ -170,7 +142,11 @@ class AvroCodec(Generic[T]):
         return value
 
     def _decode_json(self, data: bytes) -> T:
-        value: T = _json_of(self._kind).decode(data, None)
+        try:
+            value: T = _json_of(self._kind).decode(data, None)
+        except Undecodable as error:
+            own = self.fingerprint.decode()
+            raise _or_newer(error, data, self._kind, self._schemas, self._subject, own) from error
         try:
             self.encode(value)  # what Avro has not would be in a row, and could not be written
         except Unencodable as error:
@@ -179,6 +155,18 @@ class AvroCodec(Generic[T]):
 
     def _why_not(self, data: bytes, why: str) -> str:
         return f"{self._kind.__name__}: it {look_of(data)}; it cannot be read by its Avro schema ({why})"
+
+    def _of_another_version(self, theirs: str, why: str) -> Undecodable | NewerSchema:
+        """The error for a sound value of another version of the class, which does not fit this one."""
+        ours = self.fingerprint.decode()
+        changes = "; ".join(differences(self.schema, self._schemas.get(theirs)))
+        age = self._schemas.compare(theirs, ours)
+        version = "a newer" if age > 0 else "an earlier" if age < 0 else "another"
+        text = (
+            f"{self._kind.__name__}: {version} version of the application wrote it, with schema {theirs}, in"
+            f" which {changes}. This version has schema {ours} and cannot read it ({why})"
+        )
+        return NewerSchema(theirs, text) if age > 0 else Undecodable(text)
 
     def require(self, fingerprint: bytes | None) -> None:
         """Raises Undecodable or UnknownSchema."""
@@ -200,7 +188,9 @@ class AvroCodec(Generic[T]):
 
 
 class JsonCodec(Generic[T]):
-    """JSON by msgspec, checked against the type. It has no writer's schema to resolve."""
+    """JSON by msgspec, checked against the type. It has no writer's schema to resolve: what does not fit
+    waits while a newer version of the class is announced (`follow`).
+    """
 
     content_type = "application/json"
     schema = ""
@@ -211,6 +201,7 @@ class JsonCodec(Generic[T]):
         require_defaults(kind)
         self._kind = kind
         self._sure = SureFields(kind)
+        self._schemas, self._subject, self._version = Schemas(), "", ""
         self._encode: Callable[[T], bytes] = msgspec.json.Encoder().encode
         self._decode: Callable[[bytes], T] = msgspec.json.Decoder(kind).decode
 
@@ -226,17 +217,50 @@ class JsonCodec(Generic[T]):
             raise Unencodable(f"{type(value).__name__} cannot be JSON: {why_not(value, error)}") from error
         return data
 
+    def follow(self, schemas: Schemas, subject: str, version: str) -> None:
+        """From now on ask what has been announced for the topic or table, of which this is the class in the
+        version of that fingerprint.
+        """
+        self._schemas, self._subject, self._version = schemas, subject, version
+
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:  # noqa: ARG002 - JSON needs none
-        """Raises Undecodable."""
+        """Raises Undecodable, or NewerSchema where a newer version of the class may read it."""
         try:
             return self._decode(data)
         except NO_JSON as error:
             if isinstance(error, msgspec.ValidationError) or (look := look_of(data)) == JSON:
-                raise Undecodable(f"{self._kind.__name__}: {error}") from error
+                why = Undecodable(f"{self._kind.__name__}: {error}")
+                raise _or_newer(why, data, self._kind, self._schemas, self._subject, self._version) from error
             raise Undecodable(f"{self._kind.__name__}: it {look}; it is no JSON ({error})") from error
 
     def require(self, fingerprint: bytes | None) -> None:
         """JSON needs none."""
+
+
+def _is_of(writer: Any, data: bytes) -> bool:
+    """Whether bytes are a value of the schema that they are said to be written with."""
+    source = BytesIO(data)
+    try:
+        fastavro.schemaless_reader(source, writer, None)
+    except Exception:  # noqa: BLE001 - fastavro raises whatever damaged bytes lead it into
+        return False
+    return source.tell() == len(data)
+
+
+def _or_newer(
+    error: Undecodable, data: bytes, kind: type[Any], schemas: Schemas, subject: str, version: str
+) -> Undecodable | NewerSchema:
+    """The error for JSON that does not fit a class; another one while a newer version of that is announced.
+    JSON does not say which version wrote it.
+    """
+    newer = schemas.newer_version(subject, version)
+    if not newer or not is_json(data):
+        return error
+    return NewerSchema(
+        newer,
+        f"{kind.__name__}: this version of the application cannot read it ({error}), and a newer one is"
+        f" announced for {subject}: version {newer}; this is version {version}",
+    )
 
 
 #: Makes the codec of a message or row class, given also its subject: the topic's or the table's name.
@@ -249,7 +273,21 @@ def avro(frozen: Callable[[str], str], schemas: Schemas) -> MakeCodec:
 
     Making a codec raises ClassAndSchemaDiffer when class and frozen schema have different fields, and NoAvro.
     """
-    return lambda kind, subject: AvroCodec(kind, schema_for(kind, subject, frozen), schemas)
+    return lambda kind, subject: AvroCodec(kind, schema_for(kind, subject, frozen), schemas, subject)
+
+
+def version_of(kind: type[Any], codec: Codec[Any]) -> tuple[str, str] | None:
+    """Fingerprint and schema of the version of a class that a codec writes; None for codecs of others."""
+    if isinstance(codec, AvroCodec):
+        return codec.fingerprint.decode(), codec.schema
+    if not isinstance(codec, JsonCodec):
+        return None
+    try:
+        text = derived_schema(kind)
+    except NoAvro:
+        text = json.dumps(msgspec.json.schema(kind), sort_keys=True)
+        return blake2b(text.encode(), digest_size=FINGERPRINT_SIZE).hexdigest(), text
+    return fingerprint_of(text), text
 
 
 def json_without_schema(kind: type[Any], subject: str) -> Codec[Any]:

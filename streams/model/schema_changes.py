@@ -1,6 +1,6 @@
-"""Changes between a class and its newest frozen schema, and which versions can read each other.
+"""Changes between two versions of a schema, and which versions can read each other.
 
-For tools and tests: nothing here runs in a worker.
+Workers use it for what they cannot read, and once at the start: it is slow.
 """
 
 from __future__ import annotations
@@ -43,6 +43,27 @@ def unreadable(older: str, newer: str) -> list[str]:
     ]
 
 
+def version_perils(older: str, newer: str) -> list[str]:
+    """What is lost, or cannot be read, while workers of both versions of a class run; none: nothing."""
+    if older == newer or not (_is_record(older) and _is_record(newer)):
+        return []
+    return unreadable(older, newer) + [renamed(*each) for each in renames(older, newer).items()]
+
+
+def renamed(gone: str, came: list[str]) -> str:
+    """A rename in words."""
+    return f"{gone} is gone and {' and '.join(came)} new: if it is a rename, its values are lost"
+
+
+def renames(older: str, newer: str) -> dict[str, list[str]]:
+    """Fields that may have got another name: by each field that is gone, the new ones of the same record.
+
+    Where both have defaults the two versions read each other, and the value is lost in silence: the old name
+    is passed over, the new one has its default. A new field that has the old name as an alias is none.
+    """
+    return dict(_renames(_parsed(older), _parsed(newer), ""))
+
+
 def unreadable_versions(versions: list[str]) -> dict[int, list[str]]:
     """The same for all versions of a subject, by the number of the newer one, from 1."""
     pairs = enumerate(pairwise(versions), 2)
@@ -66,6 +87,11 @@ def printed(schema: Any, indent: int = 0, used: int = 0) -> str:
         label = f"{json.dumps(key)}: " if isinstance(schema, dict) else ""
         lines.append(" " * (indent + 2) + label + printed(part, indent + 2, indent + 2 + len(label) + 1))
     return opening + "\n" + ",\n".join(lines) + "\n" + " " * indent + closing
+
+
+def _is_record(schema: str) -> bool:
+    """JSON of a class without Avro has a schema of another kind."""
+    return bool(json.loads(schema).get("type") == "record")
 
 
 def _parsed(schema: str) -> Any:
@@ -92,6 +118,31 @@ def _differences(old: Any, new: Any, where: str) -> Iterator[str]:
         yield f"{where or 'it'} is {_shown(new)} now, and was {_shown(old)}"
 
 
+def _renames(old: Any, new: Any, where: str) -> Iterator[tuple[str, list[str]]]:
+    for was in old if isinstance(old, list) else [old]:
+        for now in new if isinstance(new, list) else [new]:
+            if not isinstance(was, dict) or not isinstance(now, dict) or was["type"] != now["type"]:
+                continue
+            if was["type"] in ("array", "map"):
+                inner = "items" if was["type"] == "array" else "values"
+                yield from _renames(was[inner], now[inner], where)
+            elif was["type"] == "record" and was["name"] == now["name"]:
+                yield from _renamed_fields(was, now, where)
+
+
+def _renamed_fields(old: Any, new: Any, where: str) -> Iterator[tuple[str, list[str]]]:
+    was = {field["name"]: field for field in old["fields"]}
+    now = {field["name"]: field for field in new["fields"]}
+    dot = f"{where}." if where else ""
+    known = {alias for field in now.values() for alias in field.get("aliases", ())}
+    came = [f"{dot}{name}" for name, field in now.items() if name not in was and not field.get("aliases")]
+    for name in was:
+        if name not in now and name not in known and came:
+            yield f"{dot}{name}", came
+    for name in was.keys() & now.keys():
+        yield from _renames(was[name]["type"], now[name]["type"], f"{dot}{name}")
+
+
 def _of_fields(old: Any, new: Any, where: str) -> Iterator[str]:
     was = {field["name"]: field for field in old["fields"]}
     now = {field["name"]: field for field in new["fields"]}
@@ -103,6 +154,8 @@ def _of_fields(old: Any, new: Any, where: str) -> Iterator[str]:
         yield f"the fields{where and ' of ' + where} have another order"
     for name in both:
         yield from _differences(was[name]["type"], now[name]["type"], f"{dot}{name}")
+        if new_names := sorted({*now[name].get("aliases", ())} - {*was[name].get("aliases", ())}):
+            yield f"{dot}{name} is also read from {', '.join(new_names)}"
         if "default" in was[name]:
             if "default" not in now[name]:
                 yield f"{dot}{name} has no default any more"

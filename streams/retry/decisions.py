@@ -16,10 +16,12 @@ import structlog
 from streams.errors import (
     DataError,
     MessageExpired,
+    NewerSchema,
     NotYet,
     RowSchemaUnknown,
     RowUnreadable,
     SchemaNeverAnnounced,
+    Undecodable,
     UnknownSchema,
 )
 from streams.model.bound import BoundHandler
@@ -113,8 +115,9 @@ def may_run(waiting: Waiting, arrival: Arrival, now: float) -> bool:
     for_schema = isinstance(found, Wait) and found.reason is Reason.SCHEMA
     if local and for_schema and isinstance(arrival.error, UnknownSchema):
         since = arrival.since if arrival.queue else now
-        fingerprint = arrival.error.fingerprint.encode()
-        waiting.gates[arrival.handler.name].unread.add(local, arrival.record.topic, fingerprint, since)
+        unread, error = waiting.gates[arrival.handler.name].unread, arrival.error
+        is_newer = isinstance(error, NewerSchema)
+        unread.add(local, arrival.record.topic, error.fingerprint.encode(), since, newer=is_newer)
     return False
 
 
@@ -191,7 +194,7 @@ def _expired(waiting: Waiting, arrival: Arrival, now: float) -> MessageExpired |
 
 def _await_schema(
     waiting: Waiting, arrival: Arrival, unknown: UnknownSchema, by_key: bytes, now: float
-) -> Wait | MessageExpired | SchemaNeverAnnounced:
+) -> Wait | MessageExpired | SchemaNeverAnnounced | Undecodable:
     """How a message waits that cannot be decoded yet, with all later ones of its message key: its ordering
     key is not known. An error: it has waited for too long, or has expired.
     """
@@ -200,14 +203,11 @@ def _await_schema(
         return Wait(Reason.NEXT, now, by_key)
     since = arrival.since if arrival.queue else now
     deadline = None if arrival.is_replay else arrival.envelope.deadline
-    over: MessageExpired | SchemaNeverAnnounced | None = None
+    over: MessageExpired | SchemaNeverAnnounced | Undecodable | None = None
     if deadline is not None and deadline < now:
         over = MessageExpired(f"its deadline was {now - deadline:.1f} s ago, and it waits: {unknown}")
     elif since + patience <= now:
-        over = SchemaNeverAnnounced(
-            f"schema {unknown.fingerprint} was not announced within {patience:g} s from"
-            f" {rfc3339(since)}: start a worker that has it, then replay this message"
-        )
+        over = _never_read(unknown, patience, since)
     if over is not None:
         gate.unread.forget(arrival.queue)
         return over
@@ -215,6 +215,19 @@ def _await_schema(
         return Wait(Reason.PAUSED, now)
     due = since + patience if deadline is None else min(since + patience, deadline + 0.001)
     return Wait(Reason.SCHEMA, due)
+
+
+def _never_read(unknown: UnknownSchema, patience: float, since: float) -> SchemaNeverAnnounced | Undecodable:
+    """The error of a message that has waited until it could be read for as long as it may."""
+    waited = f"within {patience:g} s from {rfc3339(since)}"
+    if isinstance(unknown, NewerSchema):
+        return Undecodable(
+            f"{unknown}. No worker of that version has taken its lane {waited}: deploy it, then replay this"
+        )
+    return SchemaNeverAnnounced(
+        f"schema {unknown.fingerprint} was not announced {waited}: start a worker that has it, then replay"
+        " this message"
+    )
 
 
 # -- after an attempt that failed -----------------------------------------------------------------------
@@ -267,11 +280,13 @@ def _decided(
     waited = now - arrival.since if arrival.queue else 0.0
     if isinstance(error, RowSchemaUnknown) and waited >= patience:
         error = RowUnreadable(f"{error}. It was waited for over {patience:g} s")
+    elif isinstance(error, UnknownSchema) and waited >= patience:  # its payload came by reference
+        error = _never_read(error, patience, arrival.since)
     gate.update_breaker(now)
     away = _away(waiting, arrival, gate, now)
     kind = classify(error, policy)
     decision: Decision | WaitForVersion | ProbeFailed
-    if isinstance(error, NotYet):  # the outside is not to blame
+    if isinstance(error, NotYet | UnknownSchema):  # the outside is not to blame
         # Schemas are announced before rows are written with them: the row can be read in a moment.
         soon = isinstance(error, RowSchemaUnknown)
         pause = min(max(1.0, waited), NOT_YET_PAUSE) if soon else NOT_YET_PAUSE

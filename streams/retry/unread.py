@@ -18,10 +18,17 @@ MOST_READY = 200
 
 
 class Awaited(NamedTuple):
-    """A schema that messages wait for: of how many keys, and the earliest since when, epoch seconds."""
+    """A schema that messages wait for: of how many keys, and the earliest since when, epoch seconds. `newer`:
+    it is announced, and workers of a newer version can read what it wrote.
+    """
 
     keys: int
     since: float
+    newer: bool = False
+
+
+#: Topic and fingerprint, and whether only workers of a newer version can read it.
+Schema = tuple[str, bytes, bool]
 
 
 class Unread:
@@ -35,18 +42,20 @@ class Unread:
 
     def __init__(self) -> None:
         self.used = False
-        self._queues: dict[bytes, tuple[str, bytes]] = {}
-        #: By topic and fingerprint, in the order in which they are looked at.
-        self._schemas: dict[tuple[str, bytes], dict[bytes, None]] = {}
-        self._since: dict[tuple[str, bytes], float] = {}
+        self._queues: dict[bytes, Schema] = {}
+        #: In the order in which they are looked at.
+        self._schemas: dict[Schema, dict[bytes, None]] = {}
+        self._since: dict[Schema, float] = {}
         self._ready: dict[bytes, None] = {}
         self._looked = 0.0
 
-    def add(self, queue: bytes, topic: str, fingerprint: bytes, since: float) -> None:
-        """The head of a queue waits, since then (epoch seconds)."""
+    def add(self, queue: bytes, topic: str, fingerprint: bytes, since: float, *, newer: bool = False) -> None:
+        """The head of a queue waits, since then (epoch seconds). `newer`: until its lane is another worker's,
+        for this one cannot read it.
+        """
         self.used = True
         self.forget(queue)
-        schema = (topic, fingerprint)
+        schema = (topic, fingerprint, newer)
         self._queues[queue] = schema
         self._schemas.setdefault(schema, {})[queue] = None
         self._since[schema] = min(since, self._since.get(schema, since))
@@ -82,16 +91,17 @@ class Unread:
     def awaited(self) -> dict[str, Awaited]:
         """The schemas that messages wait for, by fingerprint."""
         found: dict[str, Awaited] = {}
-        for (topic, fingerprint), queues in self._schemas.items():
-            name, since = fingerprint.decode(), self._since[topic, fingerprint]
-            before = found.get(name, Awaited(0, since))
-            found[name] = Awaited(before.keys + len(queues), min(before.since, since))
+        for schema, queues in self._schemas.items():
+            (_, fingerprint, newer), since = schema, self._since[schema]
+            before = found.get(name := fingerprint.decode(), Awaited(0, since))
+            keys, first = before.keys + len(queues), min(before.since, since)
+            found[name] = Awaited(keys, first, newer or before.newer)
         return found
 
 
-def _is_known(routes: Mapping[str, BoundRoute], topic: str, fingerprint: bytes) -> bool:
+def _is_known(routes: Mapping[str, BoundRoute], topic: str, fingerprint: bytes, newer: bool) -> bool:  # noqa: FBT001 - a tuple's parts
     """Whether a message would be read, or turn out to be none."""
-    if topic not in routes:  # it waits for another version of the application
+    if newer or topic not in routes:  # it waits for another version of the application
         return False
     try:
         routes[topic].codec.require(fingerprint)

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from streams.dead_letters.table import DeadLetters
-from streams.errors import QueueFull, RowUnreadable, TooLarge, UnknownSchema
+from streams.errors import NewerSchema, QueueFull, RowUnreadable, TooLarge, UnknownSchema
 from streams.model.bound import BoundHandler
 from streams.model.envelope import FINGERPRINT, RECORD_OVERHEAD
 from streams.policy.breaker import BreakerState
@@ -97,9 +97,10 @@ class Waiting:
 
     def log_unknown(self, unknown: UnknownSchema) -> None:
         """Name a schema that messages wait for in the log, once."""
+        event = "schema_newer" if isinstance(unknown, NewerSchema) else "schema_unknown"
         if unknown.fingerprint not in self._logged and len(self._logged) < MOST_LOGGED:
             self._logged.add(unknown.fingerprint)
-            log.warning("schema_unknown", fingerprint=unknown.fingerprint, action=str(unknown))
+            log.warning(event, fingerprint=unknown.fingerprint, action=str(unknown))
 
     def wait(
         self,

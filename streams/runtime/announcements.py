@@ -1,7 +1,8 @@
 """Announcements: the compacted topic by which workers tell each other their schemas and the layout.
 
-A schema is announced before the first message that is written with it (docs/adr/0005). The layout is
-recorded at first start, and a worker that was started with another one refuses (docs/adr/0001).
+A schema is announced before the first message that is written with it (docs/adr/0005), and with it the
+version of the class of each topic and table (docs/adr/0078). The layout is recorded at first start, and a
+worker that was started with another one refuses (docs/adr/0001).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable, LayoutMismatch, Undecodable, Unreadable
 from streams.model.application import Application
 from streams.model.codecs import NO_JSON, Schemas
+from streams.model.schema_changes import version_perils
 from streams.ports import TP, Batch, Cluster, Damaged, Reader, Record
 from streams.runtime.client import TopicReader
 from streams.runtime.kafka.clients import KafkaOptions
@@ -31,6 +33,8 @@ log = structlog.get_logger(__name__)
 
 _LAYOUT = b"layout"
 _SCHEMA = b"schema:"
+#: Then the topic or table, and the fingerprint.
+_VERSION = b"version:"
 _ENDED = b"session-ended:"
 _RETRY = 1.0
 #: Seconds for which a logout waits for the other workers.
@@ -97,6 +101,11 @@ class Announcements:
 
     async def read(self) -> None:
         """Learn everything announced so far. Raises LayoutMismatch, or ClusterUnavailable."""
+        await self._read()
+        self._check_layout()
+        self._ended.is_complete = True
+
+    async def _read(self) -> None:
         reader = await self._cluster.reader()
         try:
             end = (await self._cluster.end_offsets([self._tp]))[self._tp]
@@ -105,8 +114,6 @@ class Announcements:
                 self._learn(await reader.fetch(max_records=1000, timeout=0.5))
         finally:
             await reader.close()
-        self._check_layout()
-        self._ended.is_complete = True
 
     async def end_session(self, ident: str, until: float) -> None:
         """Announce to all workers that a session is over; later, if Kafka does not take it in time."""
@@ -176,7 +183,10 @@ class Announcements:
         if key == _LAYOUT:
             self._layout = msgspec.json.decode(value, type=RecordedLayout)
         elif key.startswith(_SCHEMA):
-            self._announced.add(self._schemas.add(value.decode()))
+            self._announced.add(self._schemas.add(value.decode(), record.offset))
+        elif key.startswith(_VERSION) and value:
+            subject, _, fingerprint = key.removeprefix(_VERSION).decode().rpartition(":")
+            self._schemas.add_version(subject, fingerprint, value.decode(), record.offset)
         elif key.startswith(_ENDED) and value:
             self._take_ended(key, msgspec.json.decode(value, type=EndedSession).until)
 
@@ -195,7 +205,10 @@ class Announcements:
             )
 
     async def announce(self) -> None:
-        """Announce what is new of ours: before the first message is written with it."""
+        """Announce what is new of ours: before the first message is written with it. Warn of classes that are
+        not as those of workers that run, or have run.
+        """
+        self._compare()
         missing: dict[bytes, bytes | None] = {
             key: value
             for key, value in (announcement(*each) for each in self._app.schemas().items())
@@ -203,10 +216,35 @@ class Announcements:
         }
         if self._layout is None:
             missing[_LAYOUT] = msgspec.json.encode(RecordedLayout(self._app.layout.partitions))
+        missing |= {
+            _VERSION + f"{subject}:{fingerprint}".encode(): text.encode()
+            for subject, (fingerprint, text) in self._app.versions().items()
+            if not self._schemas.knows_version(subject, fingerprint)
+        }
         missing |= dict.fromkeys(self._over)
         if missing:
             await self._produce(missing)
+            await self._read()  # what is newer than ours is known by its place
         self._over.clear()
+
+    def _compare(self) -> None:
+        for subject, (fingerprint, text) in self._app.versions().items():
+            newest = self._schemas.newest(subject)
+            if newest is None or newest[0] == fingerprint:
+                continue
+            is_older = self._schemas.knows_version(subject, fingerprint)
+            perils = version_perils(*((text, newest[1]) if is_older else (newest[1], text)))
+            if perils:
+                log.warning(
+                    "class_changed",
+                    subject=subject,
+                    version=fingerprint,
+                    other=newest[0],
+                    this_is="older" if is_older else "newer",
+                    why=perils,
+                    action="while workers of both run, what the older cannot read waits, and what the newer"
+                    " cannot read is a dead letter: docs/upgrading.md has how to change a class",
+                )
 
     async def _produce(self, records: Mapping[bytes, bytes | None]) -> None:
         producer = AIOKafkaProducer(**self._options.connection(self._bootstrap), enable_idempotence=True)
@@ -240,4 +278,4 @@ async def learn_schemas(bootstrap: Bootstrap, topic: str, schemas: Schemas) -> N
             if isinstance(record, Damaged) or not (record.key or b"").startswith(_SCHEMA):
                 continue
             with suppress(Undecodable, UnicodeDecodeError):  # workers tell of it
-                schemas.add((record.value or b"").decode())
+                schemas.add((record.value or b"").decode(), record.offset)

@@ -9,7 +9,7 @@ import shlex
 
 import structlog
 
-from streams.errors import RowSchemaUnknown, RowUnreadable, Undecodable, UnknownSchema
+from streams.errors import NewerSchema, RowSchemaUnknown, RowUnreadable, Undecodable, UnknownSchema
 from streams.model.row_keys import split_row_key
 from streams.staging.keys import name_in
 
@@ -37,9 +37,14 @@ class UnreadableRows:
         what = f"the row of table {table} with key {key!r}" + (f" and subkey {subkey!r}" if subkey else "")
         which = ["--subkey", subkey] if subkey else []
         see = shlex.join(["steadfaust", "rows", "show", table, key, *which])
-        if isinstance(error, UnknownSchema):
-            follows = "messages that need it wait until a worker announces the schema"
+        if isinstance(error, NewerSchema):
+            follows = "messages that need it wait until a worker of a newer version has the lane"
             made: RowUnreadable | RowSchemaUnknown = RowSchemaUnknown(
+                f"{what} cannot be read yet: {error}. Messages that need it wait for a worker of that version"
+            )
+        elif isinstance(error, UnknownSchema):
+            follows = "messages that need it wait until a worker announces the schema"
+            made = RowSchemaUnknown(
                 f"{what} cannot be read yet: {error}. If nobody has that schema, the row is damaged:"
                 f" see `{see}`"
             )

@@ -165,7 +165,7 @@ class Worker(LaneApp):
 
     def _bind(self, opened: dict[str, Any], known: Schemas) -> Application:
         own = {name: resource for name, resource in opened.items() if name != _CLAIMS}
-        return Application(
+        app = Application(
             self.steadfaust.layout(),
             self.wiring,
             self._codecs(known),
@@ -173,3 +173,5 @@ class Worker(LaneApp):
             lane_options=self.steadfaust.lane_options(),
             claims=opened[_CLAIMS],
         )
+        app.follow_versions(known)
+        return app

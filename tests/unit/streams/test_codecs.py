@@ -6,14 +6,15 @@ import inspect
 import json
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.errors import Undecodable, Unencodable, UnknownSchema
+from streams.errors import NewerSchema, Undecodable, Unencodable, UnknownSchema
+from streams.model.avro_types import NoAvro, derived_schema
 from streams.model.codecs import (
     AvroCodec,
     JsonCodec,
@@ -256,3 +257,50 @@ def test_a_field_renamed_in_one_deploy_loses_its_value() -> None:
 def test_a_class_that_is_renamed_cannot_read_what_there_is() -> None:
     with pytest.raises(Undecodable, match="Renamed"):
         read_as(Renamed, Before.Order("o", 5))
+
+
+class Aliased(msgspec.Struct, frozen=True):
+    bb: Annotated[str, msgspec.Meta(extra={"aliases": ["b"]})] = ""
+
+
+def test_an_alias_reads_what_was_written_under_the_former_name() -> None:
+    schemas = Schemas()
+    old = json.dumps(
+        {
+            "type": "record",
+            "name": "Aliased",
+            "namespace": "steadfaust",
+            "fields": [{"name": "b", "type": "string"}],
+        }
+    )
+    codec = AvroCodec(Aliased, derived_schema(Aliased), schemas)
+    assert codec.decode(b"\x02x", schemas.add(old).encode()) == Aliased("x")
+    assert codec.decode(codec.encode(Aliased("y")), codec.fingerprint) == Aliased("y")
+
+
+@pytest.mark.parametrize("names", ["b", [7], ["no name"]])
+def test_an_alias_that_is_no_name_is_refused(names: Any) -> None:
+    odd = msgspec.defstruct("Odd", [("a", Annotated[str, msgspec.Meta(extra={"aliases": names})])])
+    with pytest.raises(NoAvro, match="former names"):
+        derived_schema(odd)
+
+
+@pytest.mark.parametrize(
+    ("first", "error", "who"), [("ours", NewerSchema, "a newer"), ("theirs", Undecodable, "an earlier")]
+)
+def test_a_value_of_another_version_says_which_wrote_it(first: str, error: type[Exception], who: str) -> None:
+    schemas, theirs = Schemas(), schema("units").replace('"int", "default": 1', '"string"')
+    codec = AvroCodec(Line, OURS, schemas)
+    schemas.add(OURS, at=1 if first == "ours" else 2)
+    name = schemas.add(theirs, at=2 if first == "ours" else 1)
+    with pytest.raises(
+        error, match=rf"{who} version of the application wrote it, with schema {name}"
+    ) as raised:
+        codec.decode(b"\x02x", name.encode())
+    for told in (
+        "sku is gone",
+        "note is gone",
+        "units is string now, and was int",
+        codec.fingerprint.decode(),
+    ):
+        assert told in str(raised.value)

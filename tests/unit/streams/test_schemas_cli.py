@@ -56,6 +56,13 @@ def sell(event: Sold | Pack, count: Count | None):
 
 routes = (on(Sold, sell), on(Pack, sell))
 '''
+#: A field that was called b.
+ALIAS = (
+    """bb: __import__("typing").Annotated[str, __import__("msgspec").Meta(extra={"aliases": ["b"]})] = "" """
+)
+PARTS = (
+    """parts: tuple[__import__("msgspec").defstruct("Part", [("NAME", str, "")], frozen=True), ...] = ()"""
+)
 SOLD = "events/shop.thing.sold.v1"
 
 
@@ -163,6 +170,48 @@ def test_what_neighbours_cannot_read_is_refused_without_a_reason(
     assert missing.exit_code == 1
     assert told in missing.stdout
     assert "Say why in" in missing.stdout
+
+
+@pytest.mark.parametrize("way", ["drop", "alias"])
+def test_a_rename_is_refused_until_its_values_are_spoken_for(shop: Shop, way: str) -> None:
+    shop.changes('b: str = ""')
+    shop.run("write")
+    shop.changes('bb: str = ""')
+    for words in ([], ["--drop", "sku"]):
+        refused = shop.run("write", *words)
+        assert refused.exit_code == 1
+        assert "b is gone and bb new: if it is a rename, its values are lost" in refused.stderr
+        assert "steadfaust schemas write shop.thing.sold.v1 --drop b\n" in refused.stderr
+    assert f"{SOLD}/2.avsc" not in shop.frozen()
+    if way == "alias":
+        shop.changes(ALIAS)
+    assert shop.run("write", *(["--drop", "b"] if way == "drop" else [])).exit_code == 0
+    assert f"{SOLD}/2.avsc" in shop.frozen()
+    assert shop.run("check").exit_code == 0
+
+
+def test_a_field_that_goes_or_comes_alone_is_no_rename(shop: Shop) -> None:
+    for field in ('b: str = ""', "", 'bb: str = ""'):
+        shop.changes(field)
+        assert shop.run("write").exit_code == 0
+
+
+def test_a_rename_within_a_part_is_refused(shop: Shop) -> None:
+    shop.changes(PARTS.replace("NAME", "b"))
+    shop.run("write")
+    shop.changes(PARTS.replace("NAME", "bb"))
+    refused = shop.run("write")
+    assert "parts.b is gone and parts.bb new" in refused.stderr
+    assert shop.run("write", "--drop", "parts.b").exit_code == 0
+
+
+def test_an_alias_alone_is_a_new_version(shop: Shop) -> None:
+    shop.changes('bb: str = ""')
+    shop.run("write")
+    shop.changes(ALIAS)
+    assert "bb is also read from b" in shop.run("check").stdout
+    assert shop.run("write").exit_code == 0
+    assert json.loads(shop.sold("2.avsc").read_text())["fields"][1]["aliases"] == ["b"]
 
 
 def test_a_new_message_beside_frozen_ones_fails_the_check(shop: Shop) -> None:
