@@ -9,6 +9,7 @@ import fcntl
 import os
 import secrets
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,6 +29,10 @@ MOST = 1024
 PLACE, INODE = "place", "place.inode"
 #: Ports by chance of which one is free at two addresses.
 _TRIES = 20
+#: Seconds that a worker waits for a way to a broker: while brokers start again, containers have no names.
+PATIENCE = 300.0
+#: Seconds between attempts, and between lines that say that it waits.
+_LOOK_AGAIN, _SAY_AGAIN = 0.5, 10.0
 
 
 class Slot:
@@ -181,15 +186,16 @@ def _bound(stack: ExitStack, host: str, port: int, reuse: bool) -> socket.socket
     return bound
 
 
-def reached_at(peers: Peers, brokers: Brokers) -> str:
+def reached_at(peers: Peers, brokers: Brokers, patience: float = PATIENCE) -> str:
     """The name or address that a worker tells the others; loopback's unless a setting says otherwise.
 
-    Raises SettingsError when it is to be found and no way leads to any broker, or it is none of this machine.
+    Where it is to be found, it waits up to `patience` seconds for a broker that can be found itself. Raises
+    SettingsError when none is, or a given host is none of this machine.
     """
     if not peers.host:
         return LOOPBACK
     if peers.host == FIND:
-        return _towards(brokers)
+        return _towards(brokers, patience)
     if why := _unreachable(peers.host):
         raise SettingsError(
             f"STEADFAUST_WEB_HOST is {peers.host}, where this machine cannot be reached ({why}): give a name"
@@ -211,23 +217,47 @@ def _unreachable(host: str) -> str:
     return ""
 
 
-def _towards(brokers: Brokers) -> str:
+def _towards(brokers: Brokers, patience: float) -> str:
     """The address of the interface from which packets to a broker leave. None is sent."""
-    reasons = []
-    for broker in brokers.addresses.split(","):
-        host, _, port = broker.strip().rpartition(":")
+    addresses = [_host_and_port(each.strip()) for each in brokers.addresses.split(",")]
+    began = say_at = time.monotonic()
+    while True:
+        reasons = []
+        for host, port in addresses:
+            try:
+                return _local_address(host, port)
+            except OSError as error:
+                reasons.append(f"{host}:{port}: {error}")
+        now, why = time.monotonic(), "; ".join(reasons)
+        if now >= began + patience:
+            raise SettingsError(
+                f"STEADFAUST_WEB_HOST is {FIND}, and no way leads to a broker ({why}), for {patience:g} s:"
+                " give an address, or brokers that can be found"
+            )
+        if now >= say_at:
+            log.warning("waits_for_a_way_to_brokers", why=why, gives_up_after=patience)
+            say_at = now + _SAY_AGAIN
+        time.sleep(_LOOK_AGAIN)
+
+
+def _host_and_port(broker: str) -> tuple[str, int]:
+    host, _, port = broker.rpartition(":")
+    if not port.isdecimal():
+        raise SettingsError(f"STEADFAUST_BOOTSTRAP has {broker!r}: expected host:port")
+    return host.strip("[]"), int(port)
+
+
+def _local_address(host: str, port: int) -> str:
+    """Raises OSError when the name is unknown, or no interface leads to its addresses."""
+    problem = OSError("it has no address")
+    for family, kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
         try:
-            for family, kind, *_, address in socket.getaddrinfo(
-                host.strip("[]"), int(port), type=socket.SOCK_DGRAM
-            ):
-                with socket.socket(family, kind) as probe:
-                    probe.connect(address)
-                    return str(probe.getsockname()[0])
-        except (OSError, ValueError) as error:
-            reasons.append(f"{broker}: {error}")
-    raise SettingsError(
-        f"STEADFAUST_WEB_HOST is {FIND}, and no way leads to a broker ({'; '.join(reasons)}): give an address"
-    )
+            with socket.socket(family, kind) as probe:
+                probe.connect(address)
+                return str(probe.getsockname()[0])
+        except OSError as error:
+            problem = error
+    raise problem
 
 
 def url_of(host: str, port: int) -> str:

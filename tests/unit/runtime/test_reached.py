@@ -1,9 +1,12 @@
 """Where workers reach each other, and what they are called."""
 
+import socket
 from pathlib import Path
 from shutil import copytree
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from streams.brokers import Brokers, Peers
 from streams.errors import SettingsError
@@ -31,7 +34,31 @@ def test_an_address_is_this_machine_s() -> None:
     with pytest.raises(SettingsError, match=r"192\.0\.2\.1, where this machine cannot be reached"):
         reached_at(Peers("192.0.2.1", TOKEN), NEAR)
     with pytest.raises(SettingsError, match="no way leads to a broker"):
-        reached_at(Peers("auto", TOKEN), Brokers("nowhere.invalid:1"))
+        reached_at(Peers("auto", TOKEN), Brokers("nowhere.invalid:1"), patience=0)
+
+
+def test_an_address_is_waited_for_until_brokers_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container that is stopped has no name: the workers beside it may start before the brokers do."""
+    known, asked = socket.getaddrinfo, []
+
+    def unknown_at_first(host: str, *more: Any, **options: Any) -> Any:
+        asked.append(host)
+        if len(asked) <= 4:  # both, twice
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return known("127.0.0.1", *more, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown_at_first)
+    with capture_logs() as lines:
+        assert reached_at(Peers("auto", TOKEN), Brokers("kafka-1:9092,kafka-2:9092")) == "127.0.0.1"
+    assert asked == ["kafka-1", "kafka-2"] * 2 + ["kafka-1"]
+    (line,) = lines
+    assert line["event"] == "waits_for_a_way_to_brokers"
+    assert "kafka-2:9092" in line["why"]
+
+
+def test_an_address_without_a_port_is_refused_at_once() -> None:
+    with pytest.raises(SettingsError, match="STEADFAUST_BOOTSTRAP has 'kafka-1': expected host:port"):
+        reached_at(Peers("auto", TOKEN), Brokers("kafka-1"))
 
 
 def test_an_address_of_the_newer_kind_stands_in_brackets() -> None:
