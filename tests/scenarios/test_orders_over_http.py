@@ -7,6 +7,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from agents.inventory import __main__ as inventory
 from tests.postgres import in_a_loop, migrated
 from tests.scenarios.collector import Collected, collecting
 from tests.scenarios.shop import MIGRATIONS, Shop, relaying
@@ -34,8 +35,15 @@ def shop(world: World, postgres_url: str) -> Iterator[Shop]:
         yield Shop(world, postgres_url)
 
 
-def test_an_order_placed_over_http_is_settled_once(world: World, shop: Shop) -> None:
+def test_an_order_placed_over_http_is_settled_once(
+    world: World, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STEADFAUST_BOOTSTRAP", world.bootstrap)
+    monkeypatch.setenv("STEADFAUST_APP_ID", "orders")
     world.until_shared([world.start_worker(**shop.settings)])
+    for _ in range(2):  # repeated under its name, a delivery changes nothing
+        assert inventory.main(["d-1", "sku-1=7", "sku-2=9"]) == 0
+    world.received.update({"sku-1": 7, "sku-2": 9})
     ids = shop.place("http", range(40))
     shop.until_told(ids)
     world.check()
