@@ -32,10 +32,3 @@ done
 own="username=\"broker\" password=\"$(cat kafka-broker-password)\""
 module="org.apache.kafka.common.security.plain.PlainLoginModule required"
 echo "$module $own user_broker=\"$(cat kafka-broker-password)\" user_orders=\"$(cat kafka-password)\";" > kafka-jaas
-cat > kafka-client.properties <<END
-security.protocol=SASL_SSL
-sasl.mechanism=PLAIN
-sasl.jaas.config=$module $own;
-ssl.truststore.type=PEM
-ssl.truststore.location=/run/secrets/ca.pem
-END

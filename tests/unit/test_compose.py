@@ -23,6 +23,7 @@ from tests.waiting import BOUND
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
+OURS = "${ORDERS_IMAGE:-steadfaust:0.1.0}"
 ONCE = {name for name, service in SERVICES.items() if service["restart"] == "on-failure"}
 
 
@@ -45,8 +46,8 @@ def test_it_has_the_form_of_a_compose_file(file: dict[str, Any]) -> None:
 
 def test_it_has_all_that_the_application_needs() -> None:
     assert set(SERVICES) == {
-        "kafka-1", "kafka-2", "kafka-3", "worker-1", "worker-2", "worker-3", "gateway", "s3", "bucket",
-        "postgres", "connect", "migrate", "api", "relay", "prometheus", "grafana",
+        "kafka-1", "kafka-2", "kafka-3", "worker-1", "worker-2", "worker-3", "more-workers", "gateway",
+        "s3", "bucket", "postgres", "connect", "migrate", "api", "relay", "prometheus", "grafana",
     }  # fmt: skip
 
 
@@ -78,7 +79,48 @@ def test_each_image_is_pinned_limited_and_watched(name: str) -> None:
     assert name in ONCE or "healthcheck" in service
     assert {"max-size", "max-file"} <= service["logging"]["options"].keys()
     assert "network_mode" not in service
-    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+    for port in service.get("ports", ()):  # on loopback, at a port that a variable moves
+        assert re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z]+_PORT:-(\d+)\}:\1", port), port
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_container_may_do_more_than_it_has_to(name: str) -> None:
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert name == "postgres" or "cap_add" not in service  # its entry point becomes another user
+    if service["image"] == OURS:
+        assert service["read_only"]
+        assert [each.partition(":")[0] for each in service["tmpfs"]] == ["/tmp"]
+
+
+def test_one_service_builds_the_image_of_all() -> None:
+    assert [name for name, service in SERVICES.items() if "build" in service] == ["migrate"]
+    assert sum(service["image"] == OURS for service in SERVICES.values()) > 5
+
+
+def test_no_health_check_starts_a_jvm() -> None:
+    """Each took a second of a processor: three brokers, asked every ten seconds, half a core."""
+    for name, service in SECURED["services"].items():
+        assert ".sh" not in json.dumps(service.get("healthcheck", {})), name
+
+
+def test_workers_can_be_added_by_a_variable() -> None:
+    more = SERVICES["more-workers"]
+    assert more["deploy"]["replicas"] == "${MORE_WORKERS:-0}"
+    assert more["volumes"] == ["/var/lib/steadfaust"]  # each its own
+    assert "ports" not in more
+    same = ("command", "environment", "healthcheck", "secrets", "stop_grace_period")
+    for worker in ("worker-1", "worker-2", "worker-3"):
+        assert [SECURED["services"][worker][key] for key in same] == [
+            SECURED["services"]["more-workers"][key] for key in same
+        ]
+
+
+def test_each_process_with_clients_has_time_to_end() -> None:
+    for name, service in SERVICES.items():
+        grace = int(service.get("stop_grace_period", "10s").removesuffix("s"))
+        assert grace >= 45 or name in {"s3", "bucket", "prometheus", "grafana"}, name
 
 
 def test_postgres_is_well_once_it_answers_by_tcp() -> None:
@@ -88,7 +130,7 @@ def test_postgres_is_well_once_it_answers_by_tcp() -> None:
 
 def test_what_keeps_data_has_a_declared_volume() -> None:
     used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())}
-    assert {name for name in used if not name.startswith(".")} == set(COMPOSE["volumes"])
+    assert {name for name in used if name[0] not in "./"} == set(COMPOSE["volumes"])
     for name in ("kafka-1", "kafka-2", "kafka-3", "postgres", "s3", "gateway", "prometheus", "grafana"):
         assert SERVICES[name]["volumes"], name
     workers = [SERVICES[f"worker-{number}"] for number in (1, 2, 3)]
@@ -125,6 +167,8 @@ def test_prometheus_scrapes_each_worker_relay_and_api() -> None:
     jobs = yaml.safe_load((ROOT / "ops" / "prometheus.yml").read_text())["scrape_configs"]
     targets = {target for job in jobs for each in job["static_configs"] for target in each["targets"]}
     assert targets == {"worker-1:6066", "worker-2:6066", "worker-3:6066", "relay:6160", "api:8080"}
+    found = [each for job in jobs for each in job.get("dns_sd_configs", ())]
+    assert found == [{"names": ["more-workers"], "type": "A", "port": 6066}]
 
 
 def test_versions_are_those_that_the_tests_run_against() -> None:
@@ -136,17 +180,43 @@ def test_versions_are_those_that_the_tests_run_against() -> None:
 
 def test_our_image_is_pinned_and_does_not_run_as_root() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
-    built, base = (line for line in lines if line.startswith("FROM "))
+    *stages, base = (line for line in lines if line.startswith("FROM "))
     assert re.fullmatch(r"FROM python:\d+\.\d+\.\d+-slim-\w+", base)
-    assert built == f"{base} AS build"
-    assert [line for line in lines if line.startswith("USER ")] == ["USER 10001"]
-    assert "pip install --require-hashes --requirement image.txt" in "".join(lines)
+    assert [stage.partition(" AS ")[0] for stage in stages] == [base] * len(stages)
+    assert [line for line in lines if line.startswith("USER ")] == ["USER 10001:10001"]
     sent = (ROOT / ".dockerignore").read_text().splitlines()
     for line in lines:
-        if line.startswith("COPY ") and not line.startswith("COPY --from=build"):
+        if line.startswith("COPY ") and not line.startswith("COPY --from="):
             for name in line.split()[1:-1]:
                 assert (ROOT / name).exists(), line
                 assert f"!{name}" in sent, line
+
+
+def test_the_image_fetches_each_package_once_by_its_hash() -> None:
+    """A change of any file but the two lists fetches nothing."""
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    stage = text.split("\nFROM ")[2]
+    before, fetch, after = stage.partition("RUN pip download --require-hashes --no-deps ")
+    assert fetch
+    assert re.findall(r"^COPY .*", before, re.MULTILINE) == [
+        "COPY --from=requirements /lists/image.txt /lists/build.txt ./"
+    ]
+    offline = (
+        "--no-index --find-links wheels --require-hashes",
+        "--no-deps dist/",
+        "--no-deps --no-build-isolation",
+    )
+    installs = re.findall(r"pip (?:install|wheel|download) [^&\n]*", after)
+    assert len(installs) == 4
+    assert [each for each in installs if not any(option in each for option in offline)] == []
+
+
+def test_the_image_runs_as_any_user_of_group_0() -> None:
+    """As OpenShift has it. Its directory has nothing from /etc/skel, which each new volume would get."""
+    text = (ROOT / "Dockerfile").read_text()
+    assert "install --directory --owner 10001 --group 0 --mode 0770 /var/lib/steadfaust" in text
+    assert "--no-create-home" in text
+    assert re.search(r"^ENV .*HOME=/var/lib/steadfaust", text.replace("\\\n", ""), re.MULTILINE)
 
 
 def test_the_image_has_each_package_that_the_application_needs() -> None:
