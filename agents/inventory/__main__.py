@@ -1,6 +1,6 @@
 """`python -m agents.inventory DELIVERY SKU=UNITS...`: puts stock on the shelves, once for each delivery.
 
-The settings say where Kafka is (docs/settings.md). A delivery that is sent again changes nothing.
+The settings are those of a worker (docs/settings.md): from the workers it learns what is on the shelves then.
 """
 
 from __future__ import annotations
@@ -13,21 +13,30 @@ from collections.abc import Sequence
 from agents.messages import StockReceived
 from agents.settings import OrderSettings
 from schemas import latest
-from streams.brokers import Bootstrap
 from streams.errors import SteadfaustError
 from streams.model.codecs import Schemas, avro
 from streams.runtime.client import Producer
+from streams.runtime.tables import TableReader
+from tables.stock import STOCK, StockLevel
 from tables.values import MAX_UNITS
 
 #: Who sends these messages: ids are unique within it.
 SOURCE = "deliveries"
 
 
-async def deliver(bootstrap: Bootstrap, delivery: str, received: Sequence[StockReceived]) -> None:
-    """Send what came in. Raises SteadfaustError when Kafka does not take it."""
-    async with Producer(bootstrap, avro(latest, Schemas()), source=SOURCE) as producer:
-        for each in received:
-            await producer.send(each, message_id=f"{delivery}-{each.sku}")
+async def deliver(
+    settings: OrderSettings, delivery: str, received: Sequence[StockReceived]
+) -> dict[str, StockLevel]:
+    """Send what came in, and wait until it is on the shelves; returns what each SKU has there.
+
+    An order that overtook its stock would be cancelled. Raises SteadfaustError.
+    """
+    async with Producer(settings.brokers(), avro(latest, Schemas()), source=SOURCE) as producer:
+        places = {
+            each.sku: await producer.deliver(each, message_id=f"{delivery}-{each.sku}") for each in received
+        }
+    async with TableReader(STOCK, settings) as stock:
+        return {sku: await stock.get(sku, after=place) or StockLevel() for sku, place in places.items()}
 
 
 def received(text: str) -> StockReceived:
@@ -39,7 +48,7 @@ def received(text: str) -> StockReceived:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when Kafka has the delivery, 1 when it has not, 2 for arguments that make no sense."""
+    """0 when the delivery is on the shelves, 1 when that is not known, 2 for arguments that make no sense."""
     parser = argparse.ArgumentParser(
         prog="python -m agents.inventory", description="Put stock on the shelves."
     )
@@ -47,13 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("received", nargs="+", type=received, metavar="SKU=UNITS", help="pieces that came in")
     given = parser.parse_args(arguments)
     try:
-        asyncio.run(deliver(OrderSettings.read_or_exit().brokers(), given.delivery, given.received))
+        stock = asyncio.run(deliver(OrderSettings.read_or_exit(), given.delivery, given.received))
     except SteadfaustError as error:
         sys.stderr.write(f"error: the delivery is not known to be on the shelves: {error}; send it again\n")
         return 1
-    sys.stdout.write(
-        f"{given.delivery}: {', '.join(f'{each.units} {each.sku}' for each in given.received)}\n"
-    )
+    for sku, level in stock.items():
+        sys.stdout.write(f"{sku}: {level.on_hand} free, {level.reserved} set aside for orders\n")
     return 0
 
 

@@ -38,11 +38,13 @@ def shop(world: World, postgres_url: str) -> Iterator[Shop]:
 def test_an_order_placed_over_http_is_settled_once(
     world: World, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("STEADFAUST_BOOTSTRAP", world.bootstrap)
-    monkeypatch.setenv("STEADFAUST_APP_ID", "orders")
+    for name, value in world._environment().items():
+        monkeypatch.setenv(name, value)
     world.until_shared([world.start_worker(**shop.settings)])
+    before = world.stock()["sku-1"].on_hand
     for _ in range(2):  # repeated under its name, a delivery changes nothing
         assert inventory.main(["d-1", "sku-1=7", "sku-2=9"]) == 0
+        assert world.stock()["sku-1"].on_hand == before + 7, "it returns when the pieces are on the shelves"
     world.received.update({"sku-1": 7, "sku-2": 9})
     ids = shop.place("http", range(40))
     shop.until_told(ids)
