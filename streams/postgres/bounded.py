@@ -113,6 +113,13 @@ def session_settings(
     return {setting: value for setting, value in (found | dict(more or {})).items() if setting not in own}
 
 
+def is_pooled(connection: Any) -> bool:
+    """Whether a pooler lends this connection its sessions. asyncpg takes any connection for an instance of
+    each of its classes, so that `isinstance` does not tell.
+    """
+    return issubclass(type(connection), PooledConnection)
+
+
 async def probe(connection: Any) -> None:
     """Have the kernel find out when the other end has gone without a word."""
     line = connection._transport.get_extra_info("socket")  # asyncpg has no other way to it

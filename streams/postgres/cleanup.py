@@ -7,7 +7,7 @@ a time, so relays, consumers and writers go on beside it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ import asyncpg
 import structlog
 
 from streams.errors import text_of
-from streams.postgres.database import Connection, Database
+from streams.postgres.database import Database
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.inbox import ConsumerInbox, TransactionalInbox
 from streams.postgres.inbox.consumer_status import consumers, transactional_inboxes
@@ -85,31 +85,30 @@ class DatabaseCleanup:
 
         Raises DatabaseUnavailable, and SettingsError when an inbox would forget what may come again.
         """
-        async with self._alone() as connection:
-            if connection is None:
+        async with self._alone() as is_ours:
+            if not is_ours:
                 return None
-            removed = await cleanup(connection, self._retention.outbox)
-            return CleanedUp(removed, await self._inboxes(connection))
+            async with self._database.acquire() as connection:
+                removed = await cleanup(connection, self._retention.outbox)
+                names = await consumers(connection), await transactional_inboxes(connection)
+            return CleanedUp(removed, await self._inboxes(*names))
 
-    async def _inboxes(self, connection: Connection) -> dict[str, int]:
+    async def _inboxes(self, names: Sequence[str], stored: Sequence[str]) -> dict[str, int]:
         retention, found = self._retention, {}
         days = retention.inbox / DAY
-        for name in await consumers(connection):
+        for name in names:
             inbox = ConsumerInbox(self._database, name, duplicates_within=retention.duplicates_within)
             found[name] = await inbox.cleanup_old_entries(days)
-        for name in await transactional_inboxes(connection):
+        for name in stored:
             removed = await TransactionalInbox(name).cleanup_processed(self._database, days)
             found[name] = found.get(name, 0) + removed
         return found
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[Connection | None]:
-        async with self._database.acquire() as connection:
-            if not await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK):
-                yield None
-                return
-            try:
-                yield connection
-            finally:
-                if not connection.is_closed():  # else the lock went with it
-                    await connection.execute("SELECT pg_advisory_unlock($1)", _LOCK)
+    async def _alone(self) -> AsyncIterator[bool]:
+        """A transaction holds the lock meanwhile, and does nothing else, so that it keeps nobody from vacuum.
+        A session would not do: behind a pooler it is another one for each transaction.
+        """
+        async with self._database.transaction() as holder:
+            await holder.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            yield bool(await holder.fetchval("SELECT pg_try_advisory_xact_lock($1)", _LOCK))

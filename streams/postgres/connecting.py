@@ -15,6 +15,7 @@ import asyncpg
 import structlog
 
 from streams.postgres.bounded import BoundedConnection, PooledConnection, session_settings
+from streams.postgres.errors import PoolerBetween
 
 log = structlog.get_logger(__name__)
 
@@ -120,10 +121,25 @@ async def server_of(connection: BoundedConnection, url: str) -> Server:
     return Server(row["is_writable"], is_pooled, origin["system"], origin["timeline"])
 
 
+async def require_session(url: str, what: str, *, name: str, timeout: float) -> None:
+    """Raises PoolerBetween when a session does not stay ours between two transactions; a connection by this
+    URL is open.
+    """
+    for host in hosts_of(url):
+        if _pooled.get(host) and await shares_sessions(host, name=name, timeout=timeout):
+            raise PoolerBetween(
+                f"{place_of(host)} is a pooler in transaction mode, such as PgBouncer, and {what} needs a"
+                " session of its own: set STEADFAUST_POSTGRES_URL to the address of PostgreSQL itself here"
+            )
+
+
+def place_of(url: str) -> str:
+    """Host and port, for people."""
+    return urlsplit(url).netloc.rpartition("@")[2] or url
+
+
 async def shares_sessions(url: str, *, name: str, timeout: float) -> bool:
     """Whether a pooler gives a session of the server to other clients between two transactions."""
-    if not (await look_at(url, name=name, timeout=timeout)).is_pooled:
-        return False
     one = await _open(url, name, timeout, timeout, None, is_pooled=True)
     try:
         other = await _open(url, name, timeout, timeout, None, is_pooled=True)

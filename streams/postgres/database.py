@@ -12,7 +12,7 @@ import asyncpg
 import structlog
 
 from streams.postgres.bounded import BOUND, BoundedConnection, probe
-from streams.postgres.connecting import hosts_of, open_connection
+from streams.postgres.connecting import hosts_of, open_connection, require_session
 from streams.postgres.errors import DatabaseUnavailable, StatementOverdue, StatementRefused
 from streams.postgres.primary import Primary
 
@@ -184,6 +184,15 @@ class Database:
             raise self._unavailable(error) from error
         await probe(connection)
         return connection
+
+    async def require_session(self, what: str) -> None:
+        """Raises PoolerBetween when this leads to a pooler, so that a session is no place to keep something;
+        `what` needs one. Raises DatabaseUnavailable.
+        """
+        try:
+            await require_session(self.url, what, name=self._name, timeout=self._patience)
+        except (*UNAVAILABLE, asyncpg.PostgresError) as error:
+            raise self._unavailable(error) from error
 
     async def _connect(self, *_: Any, **__: Any) -> BoundedConnection:
         return await self._primary.connect(timeout=self._patience, bound=self._bound)

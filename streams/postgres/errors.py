@@ -39,6 +39,10 @@ class OutboxOwned(SteadfaustError):
     """The outbox belongs to the other kind of relay: both at once would publish each row twice."""
 
 
+class PoolerBetween(SteadfaustError):
+    """A pooler gives each transaction another session, and what was to be done needs one of its own."""
+
+
 class ConnectUnavailable(TransientError):
     """Kafka Connect does not answer, or refuses; the same thing may work later."""
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 import asyncpg
 import structlog
 
 from streams.postgres.bounded import BOUND, BoundedConnection
-from streams.postgres.connecting import Server, hosts_of, look_at, open_connection, server_of
+from streams.postgres.connecting import Server, hosts_of, look_at, open_connection, place_of, server_of
 
 log = structlog.get_logger(__name__)
 
@@ -106,7 +105,7 @@ class Primary:
                 if primary.is_older_than(server):
                     host, primary = other, server
             if self._newest is not None and primary.is_older_than(self._newest):
-                return f"only a former primary answers: {_place(host)}"
+                return f"only a former primary answers: {place_of(host)}"
             self._chosen, self._newest = host, primary
             self._cut(primary)
             return ""
@@ -133,7 +132,7 @@ class Primary:
         newest = self._newest
         if newest is not None and server.is_older_than(newest):
             raise FormerPrimary(
-                f"{_place(self._chosen)} leads to a former primary (timeline {server.timeline}, another"
+                f"{place_of(self._chosen)} leads to a former primary (timeline {server.timeline}, another"
                 f" server was promoted to {newest.timeline}): point it to the new one. After a restore of an"
                 " older backup, restart this program"
             )
@@ -160,9 +159,5 @@ def _is_former(server: Server, primary: Server) -> bool:
 def _told(found: tuple[str, Server | Exception]) -> str:
     host, server = found
     if isinstance(server, Server):
-        return f"{_place(host)} is a standby, or read-only"
-    return f"{_place(host)}: {server or type(server).__name__}"
-
-
-def _place(url: str) -> str:
-    return urlsplit(url).netloc.rpartition("@")[2] or url
+        return f"{place_of(host)} is a standby, or read-only"
+    return f"{place_of(host)}: {server or type(server).__name__}"

@@ -123,7 +123,9 @@ class CdcRelay:
         self._told = ""
 
     async def step(self) -> CdcStatus:
-        """One look. Raises OutboxOwned, DatabaseUnavailable, StatementRefused or ConnectUnavailable."""
+        """One look. Raises OutboxOwned, PoolerBetween, DatabaseUnavailable, StatementRefused or
+        ConnectUnavailable.
+        """
         try:
             return await self._step()
         except asyncpg.PostgresError as error:  # such as a right that is missing for now
@@ -131,6 +133,8 @@ class CdcRelay:
 
     async def _step(self) -> CdcStatus:
         async with self._database.acquire() as connection:
+            if not self._configured:
+                await self._database.require_session("change data capture")
             # Also for what reads, which a lock of the whole table holds up; the pool takes it back.
             await connection.execute(f"SET lock_timeout = '{LOCK_WAIT:g}s'")
             await claim_outbox(connection, RelayKind.CDC)

@@ -14,14 +14,19 @@ from typing import NamedTuple
 import asyncpg
 
 from streams.postgres.advice import advice
+from streams.postgres.bounded import is_pooled
+from streams.postgres.connecting import require_session
 from streams.postgres.database import Connection
-from streams.postgres.errors import MigrationError
+from streams.postgres.errors import MigrationError, PoolerBetween
 from streams.postgres.migrations.applying import PATIENCE, alone, apply, require_whole
 
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 
 #: Of the advisory lock, so that two programs that migrate at once do it one after the other.
 _LOCK = 0x5746_4D49_4752
+
+#: Seconds that a pooler has to let us in.
+_ANSWERS = 5.0
 
 #: What files were before, where a later one means the same: 0004 made a publication once.
 _FORMER = {
@@ -104,8 +109,12 @@ async def migrate(
     a time, `patience` seconds in all; `url` is where to ask who has it.
 
     Raises MigrationError when a file was changed after it had been applied, the database is ahead of this
-    program, or a file cannot be applied: those before it stay, and nothing of it does.
+    program, or a file cannot be applied: those before it stay, and nothing of it does. Raises PoolerBetween.
     """
+    if is_pooled(connection):  # the lock belongs to a session
+        if not url:
+            raise PoolerBetween("a pooler is before PostgreSQL: give `url`, to see whether it lends sessions")
+        await require_session(url, "a migration", name="steadfaust", timeout=_ANSWERS)
     async with alone(connection, _LOCK, patience):
         if not await _is_noted(connection):
             what = "the table of migrations"

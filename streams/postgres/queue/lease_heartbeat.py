@@ -11,7 +11,7 @@ import asyncpg
 import structlog
 
 from streams.errors import text_of
-from streams.postgres.bounded import PooledConnection
+from streams.postgres.bounded import is_pooled
 from streams.postgres.database import UNAVAILABLE, Connection
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.queue.queue import SQL
@@ -73,7 +73,7 @@ class LeaseHeartbeat:
     async def _live(self, connection: Connection) -> None:
         closed = asyncio.Event()
         connection.add_termination_listener(lambda _: closed.set())
-        if not isinstance(connection, PooledConnection):  # a pooler brings no notifications
+        if not is_pooled(connection):  # a pooler brings no notifications
             await connection.add_listener(CHANNEL, self._notified)
         self._back()
         lasting = timedelta(seconds=self._lease)

@@ -13,6 +13,8 @@ from asyncpg import PostgresError, QueryCanceledError
 from asyncpg.exceptions import OperatorInterventionError
 
 from streams.postgres.advice import advice
+from streams.postgres.bounded import is_pooled
+from streams.postgres.connecting import require_session
 from streams.postgres.database import REFUSING, UNAVAILABLE, Connection, connect
 from streams.postgres.errors import DatabaseUnavailable, StatementRefused
 from streams.postgres.lock_waits import lock_wait_told
@@ -66,39 +68,57 @@ class RelaySession:
     async def open(self) -> Self:
         """Connect and join the relays.
 
-        Raises DatabaseUnavailable, StatementRefused, or OutboxOwned when the outbox is change data capture's.
+        Raises DatabaseUnavailable, StatementRefused, OutboxOwned when the outbox is change data capture's, or
+        PoolerBetween.
         """
-        lease = self._options.lease
+        settings = self._settings()
         self._connection = await connect(
             self._url,
             name="steadfaust relay",
-            bound=lease,
+            bound=self._options.lease,
             primary=self._primary,
-            settings={
-                # A frozen relay is silent, and loses its locks; one whose machine is gone does not answer.
-                "idle_session_timeout": f"{int(lease * 1000)}ms",
-                "tcp_keepalives_idle": "3",
-                "tcp_keepalives_interval": "2",
-                "tcp_keepalives_count": "3",
-                "client_connection_check_interval": "1s",
-                # A lock of another session holds up this statement, and not the session with all others.
-                "lock_timeout": f"{int(self._options.lock_wait * 1000)}ms",
-                # A mark that a crash of the server takes back makes a duplicate, no more.
-                "synchronous_commit": "off",
-                # Without statistics, as of a table that was empty, the planner would read all of it for
-                # each shard.
-                "enable_seqscan": "off",
-                "enable_bitmapscan": "off",
-                "enable_sort": "off",
-                "jit": "off",
-            },
+            settings=settings,
         )
         self._connection.add_termination_listener(self._terminated)
+        if is_pooled(self._connection):
+            await self._keep_session(settings)
         await self._ask(claim_outbox, self._connection, RelayKind.POLL)
         await self._ask(self._connection.add_listener, _CHANNEL, self._notified)
         joined = await self._ask(self._connection.fetchrow, _SQL["join"], _MEMBER)
         self._pid = joined["pid"]
         return self
+
+    def _settings(self) -> dict[str, str]:
+        lease = self._options.lease
+        return {
+            # A frozen relay is silent, and loses its locks; one whose machine is gone does not answer.
+            "idle_session_timeout": f"{int(lease * 1000)}ms",
+            "tcp_keepalives_idle": "3",
+            "tcp_keepalives_interval": "2",
+            "tcp_keepalives_count": "3",
+            "client_connection_check_interval": "1s",
+            # A lock of another session holds up this statement, and not the session with all others.
+            "lock_timeout": f"{int(self._options.lock_wait * 1000)}ms",
+            # A mark that a crash of the server takes back makes a duplicate, no more.
+            "synchronous_commit": "off",
+            # Without statistics, as of a table that was empty, the planner would read all of it for
+            # each shard.
+            "enable_seqscan": "off",
+            "enable_bitmapscan": "off",
+            "enable_sort": "off",
+            "jit": "off",
+        }
+
+    async def _keep_session(self, settings: Mapping[str, str]) -> None:
+        """A pooler that gives us a session for as long as we want it passes on no settings of its start."""
+        try:
+            await require_session(
+                self._url, "a relay, which holds locks,", name="steadfaust relay", timeout=self._options.lease
+            )
+        except (*UNAVAILABLE, PostgresError) as error:
+            raise DatabaseUnavailable(f"the pooler before PostgreSQL cannot be used: {error!r}") from error
+        for name, value in settings.items():
+            await self._ask(self._live.fetchval, "SELECT set_config($1, $2, false)", name, value)
 
     async def close(self) -> None:
         """Give everything back."""
