@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import opcode
+import signal
 from collections.abc import Sequence
+from traceback import walk_tb
+from types import CodeType
 
 
 class SteadfaustError(Exception):
@@ -301,9 +305,56 @@ class BlobAltered(PermanentError):
     """An object is not what was checked in: its size or digest is another; its message names the object."""
 
 
+class CancelledError(TransientError):
+    """Something that a handler waited for was cancelled, and not by its lane."""
+
+
+class ProcessKilled(BaseException):
+    """Stands for the end of a process, in a test that runs a worker inside its own."""
+
+
 def text_of(error: BaseException) -> str:
     """The text of an error, also of one whose `__str__` raises."""
     try:
         return str(error)
-    except Exception as cause:  # noqa: BLE001 - the answer has it
+    except BaseException as cause:
+        if ends_process(cause):
+            raise
         return f"({type(error).__name__} cannot be shown: {type(cause).__name__})"
+
+
+def shown(error: BaseException) -> str:
+    """The type and the text of an error."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def ends_process(error: BaseException) -> bool:
+    """Whether a signal has raised an error to end this process: it must not be caught. What a library raises
+    is that library's failure, also SystemExit.
+    """
+    if isinstance(error, ProcessKilled):
+        return True
+    if isinstance(error, Exception):
+        return False
+    codes = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
+    if any(_code_of(signal.getsignal(each)) in codes for each in signal.valid_signals()):
+        return True  # a handler of signals has raised it
+    by_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return by_default and isinstance(error, KeyboardInterrupt) and not _is_by_statement(error)
+
+
+def _code_of(handler: object) -> CodeType | None:
+    """The code of a signal's handler, where it is in Python."""
+    handler = getattr(handler, "func", handler)  # of a partial, such as that of asyncio.run
+    code: CodeType | None = getattr(handler, "__code__", None)
+    return code
+
+
+def _is_by_statement(error: BaseException) -> bool:
+    """Whether a `raise` raised it: what Python's own handler of signals raises comes from no statement."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
+        return True
+    return opcode.opname[traceback.tb_frame.f_code.co_code[traceback.tb_lasti]] == "RAISE_VARARGS"

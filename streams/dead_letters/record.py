@@ -72,7 +72,7 @@ def dead_letter(
     return Outgoing(record.key, record.value, [*record.headers, *added])
 
 
-def retry_copy(arrival: Arrival, error: Exception, due: float) -> Outgoing:
+def retry_copy(arrival: Arrival, error: BaseException, due: float) -> Outgoing:
     """The record as it came, with `retry-*` headers added, for people. The lane retries from the waiting row,
     which is in the same transaction. `due` in epoch seconds.
     """

@@ -79,7 +79,7 @@ class DeadLetters:
     def give_up(
         self,
         arrival: Arrival,
-        error: Exception,
+        error: BaseException,
         now: float,
         *,
         holds: bytes = b"",
@@ -93,7 +93,7 @@ class DeadLetters:
             arrival.entry.ids.append(inbox_entry(arrival.inbox_key, int(now * 1000), b"dead letter"))
 
     @staticmethod
-    def mirror(arrival: Arrival, error: Exception, tier: int, due: float) -> None:
+    def mirror(arrival: Arrival, error: BaseException, tier: int, due: float) -> None:
         """Copy a message that waits for a retry to its retry topic, for people. `due` in epoch seconds."""
         topic = arrival.route.retries[tier - 1]
         arrival.entry.sends.append((TP(topic, 0), retry_copy(arrival, error, due)))
@@ -103,7 +103,7 @@ class DeadLetters:
         entry: Entry,
         route: BoundRoute,
         record: Record,
-        error: Exception,
+        error: BaseException,
         handler: str,
         now: float,
         attempts: int = 0,

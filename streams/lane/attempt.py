@@ -19,7 +19,14 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
-from streams.errors import HandlerFailed, StoreFailed, TransientError, Undecodable, UnknownSchema
+from streams.errors import (
+    HandlerFailed,
+    StoreFailed,
+    Undecodable,
+    UnknownSchema,
+    ends_process,
+)
+from streams.escapes import Escaped, calling, cancelled, original
 from streams.lane.spans import LaneSpans
 from streams.logs import handling
 from streams.model.bound import BoundHandler, BoundTable
@@ -56,6 +63,8 @@ class Attempts:
         self._outcomes = waiting.outcomes
         self._staging = waiting.staging
         self.turns = Turns(waiting.staging.counters)
+        #: Set before the lane cancels what runs in the background: else a cancellation is a handler's own.
+        self.closed = False
 
     def run_handlers(self, arrival: Arrival, now: float, *, in_background: bool = False) -> bool:
         """Run the handlers of a message in their order, each until it has decided. False: the attempt that
@@ -120,8 +129,10 @@ class Attempts:
             self._outcomes.stage(arrival, handler, outcome, inbox_key, now)
         except (HandlerFailed, StoreFailed):  # no message is to blame
             raise
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - logged and decided on
-            return error
+        except BaseException as error:
+            if ends_process(error):
+                raise
+            return error  # logged and decided on
         return None
 
     async def _once_in_background(self, arrival: Arrival, gate: HandlerGate) -> bool:
@@ -140,24 +151,37 @@ class Attempts:
         except (HandlerFailed, StoreFailed):  # no message is to blame
             raise
         except (Exception, asyncio.CancelledError) as raised:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if self.closed:
                 if arrival.span is not None:
                     arrival.span.failed(raised)
                 self._end_span(arrival, "cancelled")
                 raise
             error = raised
-        return self._settle(arrival, gate, error, perf_counter() - tried, self.clock.now())
+        again = self._settle(arrival, gate, error, perf_counter() - tried, self.clock.now())
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            await self._forget_cancelling(task)
+        return again
+
+    async def _forget_cancelling(self, task: asyncio.Task[Any]) -> None:
+        """A handler has cancelled the task that runs it, which goes on with other messages of the key."""
+        while task.cancelling():
+            task.uncancel()
+        try:
+            await asyncio.sleep(0)  # where a cancellation comes that did not come yet
+        except asyncio.CancelledError:
+            if self.closed:
+                raise
 
     async def _call_and_stage(self, arrival: Arrival, handler: BoundHandler) -> None:
         """Call a handler and await it if it is async, write the payloads of its outcome, and stage that."""
         began = perf_counter()
-        outcome = call(self._staging, arrival, handler)
+        outcome: Any = calling(call, self._staging, arrival, handler)
         if handler.is_async:
             outcome = await Timed(outcome, self.turns, handler.name, arrival)
             began = perf_counter()
         now = self.clock.now()
-        prepared = self._outcomes.stage(arrival, handler, outcome, arrival.inbox_key, now, ())
+        prepared = calling(self._outcomes.stage, arrival, handler, outcome, arrival.inbox_key, now, ())
         self.turns.ended(handler.name, arrival, began, perf_counter())
         if prepared is not None:
             await self.payloads.write(prepared.uploads)
@@ -187,9 +211,10 @@ class Attempts:
         arrival.attempts += 1
         if gate.measures is not None:
             gate.measures.failed.add(seconds)
-        if not isinstance(error, Exception):
-            error = TransientError("something that it waited for was cancelled")
-        again = settle_failed(self.waiting, arrival, error, now)
+        raised = original(error)
+        if isinstance(raised, asyncio.CancelledError):
+            raised = cancelled(raised)
+        again = settle_failed(self.waiting, arrival, raised, now)
         self._end_span(arrival, "failed")
         return again
 
@@ -277,6 +302,12 @@ class Timed:
                 waits_for = step(given)
             except StopIteration as end:
                 return end.value
+            except (Exception, asyncio.CancelledError):
+                raise
+            except BaseException as error:
+                if ends_process(error):
+                    raise
+                raise Escaped(error) from error
             finally:
                 self._turns.ended(self._handler, self._arrival, began, perf_counter())
             try:

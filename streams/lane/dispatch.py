@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
+from streams.errors import SteadfaustError
+from streams.escapes import Contained
 from streams.lane.attempt import Attempts
 from streams.lane.loopback import Loopback
 from streams.logs import handling
@@ -58,6 +60,7 @@ class Dispatch:
 
     async def close(self) -> None:
         """Cancel what is under way. Its entry is not finished, so nothing of it is committed."""
+        self._attempts.closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -95,7 +98,7 @@ class Dispatch:
             arrival = following
         # An attempt takes time: later messages of the key wait for it.
         self._in_flight[key] = deque()
-        task = asyncio.create_task(self._run_key(key, arrival))
+        task: asyncio.Task[None] = asyncio.create_task(Contained(self._run_key(key, arrival)))
         self._tasks.add(task)
         task.add_done_callback(self._finished)
 
@@ -135,3 +138,5 @@ class Dispatch:
         self._tasks.discard(task)
         if not task.cancelled():
             self._progress(task.exception())
+        elif not self._attempts.closed:  # its key would stand still
+            self._progress(SteadfaustError("a task of the lane was cancelled by nobody: it opens again"))

@@ -6,6 +6,7 @@ only then does the local store change. On any doubt it drops what is staged and 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 
@@ -20,6 +21,7 @@ from streams.errors import (
     StoreFailed,
     TopicGone,
 )
+from streams.escapes import contain_tasks
 from streams.lane.measures import OFTEN, OFTEN_WITHIN
 from streams.lane.memory import LaneMemory
 from streams.lane.opening import find_start
@@ -110,6 +112,7 @@ class Lane:
         Positions that disagree are lost when the next opening finds the very same: who was overtaken while it
         opened has compared those of before the other's commit with those of after it (docs/adr/0007).
         """
+        contain_tasks(asyncio.get_running_loop())
         try:
             while not self._stopping.is_set():
                 try:

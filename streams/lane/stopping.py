@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from streams.errors import ends_process
+from streams.escapes import Contained, ordinary
+
 T = TypeVar("T")
 
 
@@ -32,11 +35,11 @@ async def side_by_side(
     """Run coroutines until the first of them ends or fails. `last` then has `grace()` seconds to end by
     itself; the others are cancelled at once.
 
-    Raises the worst error: first one that is no Exception, then one of `fatal`. An error that ends the worker
-    must not be hidden by errors that followed from it.
+    Raises the worst error: first one that ends the process, then one of `fatal`. An error that ends the
+    worker must not be hidden by errors that followed from it. What is no Exception comes as an Escaped.
     """
-    ending = asyncio.create_task(last)
-    tasks = [*map(asyncio.create_task, works), ending]
+    ending: asyncio.Task[None] = asyncio.create_task(Contained(last))
+    tasks = [*(asyncio.create_task(Contained(work)) for work in works), ending]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if (patience := grace()) > 0:
@@ -46,5 +49,5 @@ async def side_by_side(
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
     errors = [r for r in results if r is not None and not isinstance(r, asyncio.CancelledError)]
-    for error in sorted(errors, key=lambda e: (isinstance(e, Exception), not isinstance(e, fatal))):
-        raise error
+    for error in sorted(errors, key=lambda e: (not ends_process(e), not isinstance(e, fatal))):
+        raise error if ends_process(error) else ordinary(error)

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import fastavro
 import msgspec
 
-from streams.errors import NewerSchema, Undecodable, Unencodable, WiringError
+from streams.errors import NewerSchema, Undecodable, Unencodable, WiringError, ends_process, shown
 from streams.model.announced import Schemas as Schemas
 from streams.model.announced import fingerprint_of as fingerprint_of
 from streams.model.avro_ranges import Ranges
@@ -99,7 +99,9 @@ class AvroCodec(Generic[T]):
                 back = self.decode(data, None)
                 if back != value:
                     require_same(value, back)
-        except Exception as error:  # fastavro raises whatever a value leads it into
+        except BaseException as error:  # fastavro and the class raise whatever a value leads them into
+            if ends_process(error):
+                raise
             why = why_not(value, error)
             raise Unencodable(f"{type(value).__name__} does not fit its schema: {why}") from error
         return data
@@ -130,8 +132,10 @@ class AvroCodec(Generic[T]):
                 fields = fastavro.schemaless_reader(source, writer, self._parsed)
             ranges.check(data)
             value = msgspec.convert(fields, self._kind)
-        except Exception as error:  # fastavro raises whatever damaged bytes lead it into
-            why = f"{type(error).__name__}: {error}"
+        except BaseException as error:  # fastavro and the class raise whatever damaged bytes lead them into
+            if ends_process(error):
+                raise
+            why = shown(error)
             if writer is not None and _is_of(writer, data):
                 raise self._of_another_version((fingerprint or b"").decode(), why) from error
             if isinstance(error, msgspec.ValidationError) and not says_its_kind(data):
@@ -213,7 +217,9 @@ class JsonCodec(Generic[T]):
                 back = self._decode(data)
                 if back != value:
                     require_same(value, back)
-        except Exception as error:  # as above
+        except BaseException as error:  # as above
+            if ends_process(error):
+                raise
             raise Unencodable(f"{type(value).__name__} cannot be JSON: {why_not(value, error)}") from error
         return data
 
@@ -232,6 +238,10 @@ class JsonCodec(Generic[T]):
                 why = Undecodable(f"{self._kind.__name__}: {error}")
                 raise _or_newer(why, data, self._kind, self._schemas, self._subject, self._version) from error
             raise Undecodable(f"{self._kind.__name__}: it {look}; it is no JSON ({error})") from error
+        except BaseException as error:  # what the class raises
+            if ends_process(error):
+                raise
+            raise Undecodable(f"{self._kind.__name__}: {shown(error)}") from error
 
     def require(self, fingerprint: bytes | None) -> None:
         """JSON needs none."""

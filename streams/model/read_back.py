@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from streams.errors import Unencodable, WiringError
+from streams.errors import Unencodable, WiringError, ends_process, shown, text_of
 
 #: What a value is called that is shown in an error: no more of it, for it may be personal and long.
 MOST_SHOWN = 40
@@ -58,16 +58,19 @@ def _classes(kind: Any) -> Iterator[Any]:
 def _plain(value: Any) -> Any:
     try:
         return msgspec.to_builtins(value, builtin_types=(bytes,))
-    except Exception:  # noqa: BLE001 - what has no plain form is refused for its type, elsewhere
+    except BaseException as error:  # what has no plain form is refused for its type, elsewhere
+        if ends_process(error):
+            raise
         return None
 
 
-def why_not(value: Any, error: Exception) -> str:
+def why_not(value: Any, error: BaseException) -> str:
     """Where a value has what cannot be written or read back, if that is known; else what was raised."""
     if isinstance(error, Unencodable):
         return str(error)
     found = _odd(_plain(value), "")
-    return f"{found} ({error})" if found else str(error)
+    said = text_of(error) if isinstance(error, Exception) else shown(error)
+    return f"{found} ({said})" if found else said
 
 
 def _odd(plain: Any, at: str) -> str:

@@ -42,8 +42,8 @@ class RetryPolicy:
 
     immediate: int = 2
     delays: tuple[float, ...] = (10.0, 60.0, 300.0)
-    transient: tuple[type[Exception], ...] = ()
-    permanent: tuple[type[Exception], ...] = ()
+    transient: tuple[type[BaseException], ...] = ()
+    permanent: tuple[type[BaseException], ...] = ()
     unknown_is_permanent: bool = False
     hold_while_dead: bool = False
 
@@ -132,7 +132,9 @@ def classify(error: BaseException, policy: RetryPolicy) -> FailureKind:
 
 
 def _nearest(
-    error: BaseException, transient: tuple[type[Exception], ...], permanent: tuple[type[Exception], ...]
+    error: BaseException,
+    transient: tuple[type[BaseException], ...],
+    permanent: tuple[type[BaseException], ...],
 ) -> FailureKind | None:
     for cls in type(error).__mro__:
         if cls in transient:

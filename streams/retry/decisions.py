@@ -23,7 +23,9 @@ from streams.errors import (
     SchemaNeverAnnounced,
     Undecodable,
     UnknownSchema,
+    ends_process,
 )
+from streams.escapes import ordinary
 from streams.model.bound import BoundHandler
 from streams.model.envelope import rfc3339
 from streams.policy.breaker import BreakerState
@@ -86,7 +88,9 @@ def queues_of(arrival: Arrival, handler: BoundHandler) -> tuple[bytes, bytes]:
     if handler.order_by is not None and arrival.message is not None:
         try:
             order = handler.order_by(arrival.message).encode()
-        except Exception:
+        except BaseException as error:
+            if ends_process(error):
+                raise
             log.exception("order_by_failed", handler=handler.name, action="it is ordered by its key")
         if len(order) > MAX_ORDER_BYTES:
             order = blake2b(order, digest_size=16).digest()
@@ -233,7 +237,7 @@ def _never_read(unknown: UnknownSchema, patience: float, since: float) -> Schema
 # -- after an attempt that failed -----------------------------------------------------------------------
 
 
-def settle_failed(waiting: Waiting, arrival: Arrival, error: Exception, now: float) -> bool:
+def settle_failed(waiting: Waiting, arrival: Arrival, error: BaseException, now: float) -> bool:
     """Decide what follows a failed attempt. True: the handler tries again at once, with a new permit; else
     the message waits, or has ended.
     """
@@ -272,8 +276,8 @@ def settle_failed(waiting: Waiting, arrival: Arrival, error: Exception, now: flo
 
 
 def _decided(
-    waiting: Waiting, arrival: Arrival, error: Exception, now: float
-) -> tuple[Decision | WaitForVersion | ProbeFailed, Exception]:
+    waiting: Waiting, arrival: Arrival, error: BaseException, now: float
+) -> tuple[Decision | WaitForVersion | ProbeFailed, BaseException]:
     """Decide after a failure: the decision, and the error for it. The breaker counts the failure."""
     policy = arrival.handler.retry
     gate, patience = waiting.gates[arrival.handler.name], waiting.options.schema_patience
@@ -326,7 +330,11 @@ def _away(waiting: Waiting, arrival: Arrival, gate: HandlerGate, now: float) -> 
 
 
 def _end_or_wait(
-    waiting: Waiting, arrival: Arrival, found: Wait | Exception, now: float, error: Exception | None = None
+    waiting: Waiting,
+    arrival: Arrival,
+    found: Wait | BaseException,
+    now: float,
+    error: BaseException | None = None,
 ) -> bytes:
     """Let a message wait, or give it up: because of the error found, or since it has no room to wait. `error`
     is what its handler has raised now. Returns the local key of the queue in which it waits, if it does.
@@ -337,7 +345,7 @@ def _end_or_wait(
     """
     handler = arrival.handler
     local = arrival.queue or queues_of(arrival, handler)[1]
-    may_hold = may_reply = isinstance(found, Exception)
+    may_hold = may_reply = isinstance(found, BaseException)
     if isinstance(found, Wait):
         local = found.local or local
         why_not = waiting.wait(arrival, local, found.reason, found.due, now, error)
@@ -355,7 +363,7 @@ def _end_or_wait(
     return b""
 
 
-def _is_answered(waiting: Waiting, arrival: Arrival, error: Exception, now: float) -> bool:
+def _is_answered(waiting: Waiting, arrival: Arrival, error: BaseException, now: float) -> bool:
     """Whether the handler replies that the message failed. It does not reply to a replay, which an operator
     has requested, nor to a message whose payload was not fetched.
     """
@@ -363,9 +371,11 @@ def _is_answered(waiting: Waiting, arrival: Arrival, error: Exception, now: floa
     if handler.on_give_up is None or arrival.message is None or arrival.is_replay:
         return False
     try:
-        reply = handler.on_give_up(arrival.message, error)
+        reply = handler.on_give_up(arrival.message, ordinary(error))
         waiting.outcomes.stage(arrival, handler, reply, arrival.inbox_key, now)
-    except Exception:
+    except BaseException as raised:
+        if ends_process(raised):
+            raise
         log.exception("reply_on_give_up_failed", handler=handler.name, action="it is a dead letter")
         return False
     return True

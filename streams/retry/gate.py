@@ -152,7 +152,7 @@ class HandlerGate:
         self.breaker.succeeded(count, now=now)
 
     def failed(
-        self, arrival: Arrival, error: Exception, kind: str, decision: str, delay: float, now: float
+        self, arrival: Arrival, error: BaseException, kind: str, decision: str, delay: float, now: float
     ) -> None:
         """Log and count an attempt that has failed, for people and metrics. `decision` is what follows, after
         a delay in seconds.

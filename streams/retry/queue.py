@@ -241,7 +241,7 @@ def ms(seconds: float) -> int:
     return math.ceil(seconds * 1000)
 
 
-def error_text(error: Exception | None) -> str:
+def error_text(error: BaseException | None) -> str:
     """An error as it is kept with a queue; empty for None."""
     return "" if error is None else capped(f"{type(error).__name__}: {text_of(error)}", MAX_ERROR_BYTES)
 
@@ -326,7 +326,7 @@ def put_in(
     now: float,
     *,
     is_head: bool,
-    error: Exception | None,
+    error: BaseException | None,
 ) -> tuple[WaitingQueue, int]:
     """Let a message of `size` bytes wait in a queue: as the head that it is, as the first of a queue that
     begins, or behind all others; a replay before all that are none, as if its ordering key had been known

@@ -109,7 +109,7 @@ class Waiting:
         reason: Reason,
         due: float,
         now: float,
-        error: Exception | None = None,
+        error: BaseException | None = None,
     ) -> RowUnreadable | QueueFull | TooLarge | None:
         """Let a message wait until it is due: as the head of its queue, as the first of one that begins, or
         behind others. `local` is the local key of the queue. `error` is what its handler has raised now, if

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from streams.errors import PermanentError, UnknownSchema
+from streams.errors import PermanentError, UnknownSchema, ends_process
 from streams.model.bound import BoundHandler, BoundRoute
 from streams.model.envelope import Envelope
 from streams.model.operations import Command
@@ -155,5 +155,10 @@ class Arrival:
         }
         if self.span is not None:
             ids |= self.span.log_ids()
-        saga = getattr(self.message, "saga_id", None)
-        return {**ids, "saga_id": str(saga)} if saga else ids
+        try:
+            saga = getattr(self.message, "saga_id", None)
+            return {**ids, "saga_id": str(saga)} if saga else ids
+        except BaseException as error:
+            if ends_process(error):
+                raise
+            return {**ids, "saga_id": f"({type(error).__name__})"}  # a property of the message's class

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import DATAREF, PREFIX, BadReference, Claim, claim_in
-from streams.errors import BlobsUnavailable, KeyMismatch, MissingHeader, TooLarge
+from streams.errors import BlobsUnavailable, KeyMismatch, MissingHeader, TooLarge, ends_process, shown
 from streams.model.bound import BoundRoute
 from streams.model.envelope import Envelope
 from streams.model.layout import CLAIMS
@@ -106,8 +106,10 @@ def require_key(message: Message, key: bytes | None) -> None:
     """Raises KeyMismatch when the message is about another key than the one that it came by."""
     try:
         own = message.key.encode()
-    except Exception as error:
-        raise KeyMismatch(f"its key cannot be read: {error!r}") from error
+    except BaseException as error:
+        if ends_process(error):
+            raise
+        raise KeyMismatch(f"its key cannot be read: {shown(error)}") from error
     if own != key:
         raise KeyMismatch(f"it is about {own!r}, its key is {key!r}")
 

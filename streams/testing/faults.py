@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from streams.errors import OutcomeUnknown, SettingsError
+from streams.errors import OutcomeUnknown, ProcessKilled, SettingsError
 from streams.system import NoFaults
 
 SCRIPT = "STEADFAUST_FAULTS"
 LOG = "STEADFAUST_FAULTS_LOG"
 
 
-class LaneKilled(BaseException):
+class LaneKilled(ProcessKilled):
     """The end of a worker, in a test that runs it inside its own process. No handler of Exception sees it."""
 
 

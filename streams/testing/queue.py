@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any
 
 from streams.errors import PermanentError
+from streams.escapes import run_apart
 from streams.model.message import Message
 from streams.postgres.queue import HANDLE, Job, NewJob, Queue, QueueOptions
 from streams.postgres.queue.job import headers_of
@@ -53,7 +54,7 @@ class MemoryQueue:
         self._due: dict[int, float] = {}
         self._failed: set[int] = set()
         #: What the last failed try of a job raised.
-        self.errors: dict[int, Exception] = {}
+        self.errors: dict[int, BaseException] = {}
 
     @property
     def jobs(self) -> list[tuple[str, Job]]:
@@ -101,11 +102,14 @@ class MemoryQueue:
 
     async def _try(self, number: int) -> None:
         job, transaction = self._jobs[number], MemoryTransaction()
-        try:
+
+        async def call() -> None:
             if job.action not in self._handlers:
-                raise PermanentError(f"there is no handler for {job.action!r}")  # noqa: TRY301 - a try's end
+                raise PermanentError(f"there is no handler for {job.action!r}")
             await self._handlers[job.action](transaction, job)
-        except Exception as error:  # noqa: BLE001 - kept for the test
+
+        error = await run_apart(call(), job)
+        if error is not None:
             self.errors[number] = error
             self._jobs[number] = replace(job, retry=job.retry + 1, updated=self._time())
             if isinstance(error, PermanentError) or job.retry + 1 >= self._options.tries:

@@ -1,5 +1,6 @@
 """What those who enqueue and handle rely on in a queue, held by the one in memory and by PostgreSQL alike."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -50,15 +51,18 @@ class _Handling:
         self.queue = queue
         self.seen: list[str] = []
         self.jobs: list[Job] = []
-        self.fails: dict[str, Exception] = {}
+        self.fails: dict[str, BaseException] = {}
 
     async def handle(self, _connection: object, job: Job) -> None:
         if job.topic == ParcelPacked.TOPIC:
             parcel = self.queue.decode(job, ParcelPacked).parcel
             if parcel in self.fails:
-                raise self.fails[parcel]
+                await self.fail(self.fails[parcel])
             self.seen.append(parcel)
         self.jobs.append(job)
+
+    async def fail(self, error: BaseException) -> None:
+        raise error
 
     async def put(self, *messages: Message, **how: Any) -> list[int]:
         async with self.transaction() as connection:
@@ -217,6 +221,54 @@ async def test_after_three_tries_a_job_stays_while_others_go_on(world: World) ->
     await world.work()
     assert world.seen == ["b"]
     assert await world.listed() == [("a", "failed", 3)]
+
+
+@pytest.mark.parametrize("how", ["raised", "in a task", "in a group"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        SystemExit("no license"),
+        KeyboardInterrupt("a library"),
+        GeneratorExit("closed"),
+        BaseExceptionGroup("both", [SystemExit(1)]),
+        asyncio.CancelledError("by nobody"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_what_is_no_exception_fails_its_job_alone(
+    world: World, error: BaseException, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(raised: BaseException) -> None:
+        async def work() -> None:
+            raise raised
+
+        if how == "raised":
+            raise raised
+        if how == "in a task":
+            await asyncio.create_task(work())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work())
+        raise ValueError("a group ignores those that were cancelled")
+
+    monkeypatch.setattr(world, "fail", fail)
+    world.fails["a"] = error
+    await world.put(parcel("a"), parcel("b"))
+    await world.work()
+    assert (world.seen, await world.listed()) == (["b"], [("a", "waiting", 1)])
+
+
+async def test_a_job_that_cancels_its_task_fails_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_raised: BaseException) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(world, "fail", fail)
+    world.fails["a"] = ValueError()
+    await world.put(parcel("a"), parcel("b"))
+    await world.work()
+    assert (world.seen, await world.listed()) == (["b"], [("a", "waiting", 1)])
 
 
 async def test_a_permanent_error_is_not_tried_again(world: World) -> None:

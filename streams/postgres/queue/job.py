@@ -65,6 +65,10 @@ class Job:
         """Ids, type, correlation and causation, as of a message from Kafka. Raises MissingHeader."""
         return Envelope(self.record)
 
+    def log_ids(self) -> dict[str, str]:
+        """The ids that name the job in log lines of its handler."""
+        return {"job": str(self.id), "action": self.action}
+
 
 def job_of(row: Any) -> Job:
     """The job of a row of the table."""

@@ -15,7 +15,8 @@ from time import time
 import asyncpg
 import structlog
 
-from streams.errors import PermanentError, text_of
+from streams.errors import PermanentError, shown, text_of
+from streams.escapes import run_apart
 from streams.postgres.advice import advice
 from streams.postgres.database import PASSING, Connection, Database, overdue_of
 from streams.postgres.errors import DatabaseUnavailable, LeaseLost, NoSuchAction, StatementRefused
@@ -57,7 +58,7 @@ _REMEMBERED = 10_000
 class _JobFailed(Exception):
     """An error of a handler, told apart from errors of the worker itself."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
@@ -246,7 +247,7 @@ class QueueWorker:
             return False
         return True
 
-    async def _postpone(self, lease: int, job: Job, error: Exception) -> None:
+    async def _postpone(self, lease: int, job: Job, error: BaseException) -> None:
         """A lock or a conflict was in the handler's way, or its connection was lost: that passes, and is no
         failed try.
         """
@@ -270,10 +271,12 @@ class QueueWorker:
         )
 
     async def _run(self, connection: Connection, job: Job) -> None:
-        try:
+        async def call() -> None:
             await self._handler(job.action)(connection, job)
-        except Exception as error:
-            raise _JobFailed(error) from error
+
+        failed = await run_apart(call(), job)
+        if failed is not None:
+            raise _JobFailed(failed) from failed
 
     def _handler(self, action: str) -> JobHandler:
         handler = self._handlers.get(action)
@@ -282,7 +285,7 @@ class QueueWorker:
             raise NoSuchAction(f"the worker has no handler for action {action!r}; it has: {known}")
         return handler
 
-    async def _failed(self, lease: int, job: Job, error: Exception) -> None:
+    async def _failed(self, lease: int, job: Job, error: BaseException) -> None:
         options = self._options
         last = isinstance(error, PermanentError) or job.retry + 1 >= options.tries
         pause = None if last else timedelta(seconds=options.pause(job.retry))
@@ -333,14 +336,14 @@ class QueueWorker:
                 latency.observe(max(0.0, now - job.created.timestamp()))
 
 
-def _of_handler(error: BaseException | None) -> Exception | None:
+def _of_handler(error: BaseException | None) -> BaseException | None:
     """The error that the handler raised, also where its connection was cut for it."""
     while error is not None and not isinstance(error, _JobFailed):
         error = error.__cause__ or error.__context__
     return None if error is None else error.error
 
 
-def _postponements(error: Exception, cause: Exception) -> int:
+def _postponements(error: Exception, cause: BaseException) -> int:
     """How often what came of a handler is postponed before it counts a try.
 
     Arguments:
@@ -366,7 +369,6 @@ def _told(error: Exception) -> str:
     return text_of(error) + (advice(error) if isinstance(error, asyncpg.PostgresError) else "")
 
 
-def _text(error: Exception) -> str:
-    shown = error.error if isinstance(error, _JobFailed) else error
-    text = f"{type(shown).__name__}: {text_of(shown)}"[:_LONGEST_ERROR]
+def _text(error: BaseException) -> str:
+    text = shown(error.error if isinstance(error, _JobFailed) else error)[:_LONGEST_ERROR]
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()

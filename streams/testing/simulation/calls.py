@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
+from streams.escapes import ordinary
 from streams.logs import HANDLED
 from streams.model.choreography import AnyHandler, Choreography, Route
 from streams.model.envelope import Envelope
@@ -182,8 +184,10 @@ class Calls:
         token = _call.set(call)
         try:
             yield call
-        except Exception as error:
-            call.error = error
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            call.error = ordinary(error)
             raise
         finally:
             _call.reset(token)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from streams.errors import TransientError
+from streams.escapes import Contained
 from streams.model.application import Application
 from streams.model.choreography import AnyHandler
 from streams.model.message import Message, Row
@@ -80,7 +81,7 @@ class Serial:
     async def _again(self, call: Call) -> Outcome:
         for number in range(_TRIES):
             try:
-                return await self._once(call)
+                return await Contained(self._once(call))
             except TransientError:
                 if number == _TRIES - 1:
                     raise
