@@ -18,6 +18,7 @@ from streams.dead_letters.expiry import Expiry
 from streams.dead_letters.table import DeadLetters
 from streams.errors import HandlerFailed, PositionLost
 from streams.lane.admission import MessageAdmission
+from streams.lane.ahead import TimesAhead
 from streams.lane.attempt import Attempts
 from streams.lane.cluster_checks import ClusterChecks
 from streams.lane.commit import Commits
@@ -120,7 +121,8 @@ class Session:
         self._commits = Commits(staging, timers, spans, memory, ports)
         expire = partial(expire_inbox, inbox, memory.number)
         throttled = Throttled(expire, partial(check_holds, waiting), due.drop_stale)
-        self._chores: list[Chore] = [throttled, timers, dispatch, Drains(waiting), Expiry(letters)]
+        ahead = TimesAhead(waiting, timers, in_flight)
+        self._chores: list[Chore] = [throttled, ahead, timers, dispatch, Drains(waiting), Expiry(letters)]
         if app.claims is not None:
             self._chores.append(References(letters, app.claims.bucket))
         self._watch = ClusterChecks(memory, shared.looks, ports, staging, sources)

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import closing
+from math import ceil, inf
 
 import structlog
 
-from streams.model.envelope import ID, TIME, TIMER_DUE, rfc3339
+from streams.model.envelope import ID, TIME, TIMER_AFTER, TIMER_DUE, rfc3339
 from streams.model.layout import LANE
-from streams.ports import TP, Outgoing
+from streams.ports import TP, Headers, Outgoing
 from streams.staging.area import StagingArea
 from streams.staging.changelog import Staged
 from streams.staging.changes import TIMERS, TIMERS_BY_DUE
 from streams.staging.entry import Entry
-from streams.staging.keys import TIMER, local_lane_key, name_in
+from streams.staging.keys import TIMER, local_lane_key, name_in, store_key, time_key
 from streams.staging.loops import Loops
-from streams.staging.timers import Due, DueIndex, first_due, remove_timer, set_timer, timer_key
+from streams.staging.timers import (
+    Due,
+    DueIndex,
+    first_due,
+    latest_due,
+    remove_timer,
+    set_timer,
+    timer_key,
+)
 
 log = structlog.get_logger(__name__)
 
 #: For how long a timer is put off whose message the broker refuses, in seconds: first, and at most. Each try
 #: costs the lane a transaction and an opening.
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
+#: Behind all keys of the index.
+_END = b"\xff" * 9
 #: Bytes of a timer's key and name in the log.
 MOST_TEXT = 200
 
@@ -73,7 +84,7 @@ class Timers:
     def _ring(self, due: Due, now: float) -> None:
         """Send a due timer's message, and remove the timer."""
         staging, loops = self._staging, self._loops
-        headers = [header for header in due.outgoing.headers if header[0] != TIME]
+        headers = [header for header in due.outgoing.headers if header[0] not in (TIME, TIMER_AFTER)]
         headers.append((TIME, rfc3339(now).encode()))
         if not any(name == TIMER_DUE for name, _ in headers):  # else it was put off
             headers.append((TIMER_DUE, rfc3339(due.due_ms / 1000).encode()))
@@ -97,7 +108,7 @@ class Timers:
         if not error:
             self._refused.pop(due.name, None)
             return False
-        pause = min(max(now - first_due(due), FIRST_PAUSE), LONGEST_PAUSE)
+        pause = _pause(due, now)
         refusals.of(self._postpone(due, now + pause))
         timer = {
             "key": _text(timer_key(due.name)),
@@ -116,11 +127,32 @@ class Timers:
         headers = list(due.outgoing.headers)
         if not any(name == TIMER_DUE for name, _ in headers):
             headers.append((TIMER_DUE, rfc3339(due.due_ms / 1000).encode()))
+        return self._move(due, until, headers)
+
+    def _move(self, due: Due, until: float, headers: Headers) -> Entry:
         outgoing = Outgoing(due.outgoing.key, due.outgoing.value, headers)
         change = set_timer(due.name, until, due.topic, outgoing)
         entry = self._staging.append(due.partition, [change], (), timer_key(due.name))
         entry.timer = due.name
         return entry
+
+    def bring_back(self, begin: bytes, most: int, now: float, slack: float) -> tuple[int, bytes]:
+        """Move timers that a clock which was ahead has set too late: `most` of those that are due from an
+        index key on. What differs by less than `slack` seconds stays. Returns how many were moved, and the
+        key at which to go on; empty: none is left.
+        """
+        found, end = self._due.later(self._staging.store, begin, most)
+        moved = 0
+        for due in found:
+            local = store_key(due.partition, due.name)
+            if self._is_staged(local) or timer_key(due.name) in self._in_flight:
+                end = min(end or _END, time_key(due.due_ms) + local)  # it is looked at again
+                continue
+            latest = latest_due(due, now, _pause(due, now))
+            if latest < inf and due.due_ms > ceil((latest + slack) * 1000):
+                self._move(due, latest, due.outgoing.headers)
+                moved += 1
+        return moved, end
 
     def committed(self, staged: Staged) -> None:
         """These changes are in the store now."""
@@ -135,6 +167,11 @@ class Timers:
     def _is_staged(self, timer: bytes) -> bool:
         """Whether a change of a timer, by its local name, is not committed yet."""
         return self._staging.get(LANE, local_lane_key(TIMER, timer)) is not None
+
+
+def _pause(due: Due, now: float) -> float:
+    """For how long a timer is put off whose message is refused, in seconds."""
+    return min(max(now - first_due(due), FIRST_PAUSE), LONGEST_PAUSE)
 
 
 def _text(data: bytes) -> str:

@@ -28,6 +28,8 @@ FINGERPRINT: Final = "schema-fingerprint"
 EXPIRY: Final = "ce_expirytime"
 WITHIN: Final = "ce_within"
 TIMER_DUE: Final = "timer-due"
+#: Seconds after which a timer is due that was set for a duration. It stays in the row, and is not sent.
+TIMER_AFTER: Final = "timer-after"
 #: The last header of a message that its lane has handled in the transaction that wrote it: the application.
 LOOPBACK: Final = "loopback"
 

@@ -10,16 +10,25 @@ import msgspec
 from streams.model.message import Message
 
 
+def _no_message() -> Message:
+    raise TypeError("a timer has no message: give message=..., which is sent when the timer is due")
+
+
 class Timer(msgspec.Struct, frozen=True):
     """A message to be sent when its time has come, unless it is cancelled by name before.
 
     It belongs to the handler and key that set it; setting the same name again moves it.
-    `due` is in seconds since the epoch.
+
+    Attributes:
+        due: when it is due, in seconds since the epoch. A date stays what it is.
+        after: how long after now it is due, in seconds. Give it for a duration, in place of `due`: a clock
+            that was wrong when the timer was set then does not delay it (docs/adr/0077).
     """
 
     name: str
-    due: float
-    message: Message
+    due: float = 0.0
+    message: Message = msgspec.field(default_factory=_no_message)
+    after: float = 0.0
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -184,6 +184,11 @@ def decide(
     return Later(tier, delay, due) if tier else TryAgain()
 
 
+def longest_wait(policy: RetryPolicy) -> float:
+    """Seconds that a message waits for one retry at most; 0: it has none."""
+    return max(policy.delays, default=0.0)
+
+
 def longest_path(policy: RetryPolicy) -> float:
     """Seconds that a message waits in retry topics at most; for `inbox.check_retention`.
 

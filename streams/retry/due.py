@@ -185,7 +185,7 @@ class DueHeads:
             return None
         entry = Entry(waiting.partition, None, 0, waiting.size, waiting.key or b"")
         entry.head = (local, queue.head)
-        arrival = Arrival(entry, route, waiting, Envelope(waiting), None, waiting.waits_since)
+        arrival = Arrival(entry, route, waiting, Envelope(waiting), None, min(waiting.waits_since, now))
         arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts
         arrival.is_replay = waiting.letter
         arrival.handlers = ((handler, None),)

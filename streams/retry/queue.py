@@ -10,6 +10,7 @@ loses none.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from enum import StrEnum
 from functools import cache
 from hashlib import blake2b
@@ -185,7 +186,8 @@ def message_of(record: Record, now_ms: int, *, letter: bool = False) -> WaitingM
     letter already.
     """
     headers: Headers = record.headers
-    since_ms = record.since_ms if isinstance(record, WaitingMessage) else now_ms
+    # Not later than now: the clock was ahead with which it began to wait.
+    since_ms = min(record.since_ms, now_ms) if isinstance(record, WaitingMessage) else now_ms
     return WaitingMessage(
         record.topic,
         record.partition,
@@ -315,6 +317,20 @@ def released(queue: WaitingQueue, number: int, size: int, now_ms: int) -> Waitin
 
 def _less(total: int, size: int) -> int:
     return max(0, total - size)  # of what waited before headers were counted, the total has less
+
+
+def within_policy(queue: WaitingQueue, now_ms: int, longest_ms: Callable[[Reason], int]) -> WaitingQueue:
+    """A queue whose times no clock could have written that says `now_ms`, as that clock would have written
+    them; any other as it is. `longest_ms` is how long a head waits at most, by the reason.
+    """
+    longest = longest_ms(queue.reason)
+    if queue.tried_ms > now_ms:  # it was written then, by a clock that was ahead
+        longest = min(longest, max(0, queue.due_ms - queue.tried_ms))
+    behind = queue.behind
+    if behind is not None:
+        behind = (behind[0], min(behind[1], now_ms + longest_ms(behind[0])), behind[2])
+    due_ms, tried_ms = min(queue.due_ms, now_ms + longest), min(queue.tried_ms, now_ms)
+    return replace(queue, due_ms=due_ms, tried_ms=tried_ms, behind=behind)
 
 
 def put_in(

@@ -15,10 +15,12 @@ from streams.errors import NewerSchema, QueueFull, RowUnreadable, TooLarge, Unkn
 from streams.model.bound import BoundHandler
 from streams.model.envelope import FINGERPRINT, RECORD_OVERHEAD
 from streams.policy.breaker import BreakerState
+from streams.ports import Record
 from streams.retry.gate import HandlerGate
 from streams.retry.long_queues import LongQueues
 from streams.retry.queue import (
     Reason,
+    WaitingMessage,
     WaitingQueue,
     advance,
     handler_of,
@@ -125,7 +127,7 @@ class Waiting:
         size = message.size
         after, number = put_in(queue, arrival, size, reason, due, now, is_head=is_head, error=error)
         changes = [set_queue(name_in(local), after)]
-        if not is_head or is_dead:
+        if not is_head or is_dead or _since(arrival.record) > message.since_ms:
             changes.append(set_message(name_in(local), number, message))
         why_not = self._full(arrival.handler, reason, queue, after) or self.too_large(changes)
         if why_not is not None and not is_head:
@@ -204,6 +206,10 @@ class Waiting:
         if gate is not None:
             gate.unroutable.discard(local)
             gate.remove(local)
+
+
+def _since(record: Record) -> int:
+    return record.since_ms if isinstance(record, WaitingMessage) else 0
 
 
 def reasons(queue: WaitingQueue) -> list[Reason]:

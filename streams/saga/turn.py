@@ -77,7 +77,7 @@ class Turn(Draft):
         self.change(step, asked=state.asked + 1)
         self.note(step.name, state.status, state.status, f"no reply yet; asked after {state.awaiting}")
         self.sent.append(self._command(step, expires=LONG_AGO))
-        self._set_timer(step, self.now + wait, "timed_out")
+        self._set_timer(step, wait, "timed_out")
         return True
 
     def _as_taken(self, step: Step, reply: Reply) -> Reply:
@@ -213,19 +213,18 @@ class Turn(Draft):
         state = self.state(step)
         self.note(step.name, state.status, state.status, f"{state.error}; again in {wait:g} s")
         self.change(step, **self._next_try(step, state.tries + 1))
-        self._set_timer(step, self.now + wait, "due")
+        self._set_timer(step, wait, "due")
 
     def send(self, step: Step) -> None:
         """Send the command that is awaited, and set its deadline."""
-        due = self.now + step.timeout
         if self.state(step).undoing:
             command = self._command(step)
         elif self._kind(step).TOPIC in self.definition.ours:
             command = self._command(step, within=step.timeout)
         else:
-            command = self._command(step, expires=due)
+            command = self._command(step, expires=self.now + step.timeout)
         self.sent.append(command)
-        self._set_timer(step, due, "timed_out")
+        self._set_timer(step, step.timeout, "timed_out")
 
     def _kind(self, step: Step) -> type[Command]:
         """The class of the current command."""
@@ -246,7 +245,7 @@ class Turn(Draft):
             within=within,
         )
 
-    def _set_timer(self, step: Step, due: float, outcome: ReplyOutcome) -> None:
+    def _set_timer(self, step: Step, after: float, outcome: ReplyOutcome) -> None:
         assert self.definition.replies is not None
         message = self.definition.replies(
             saga_id=self.saga_id,
@@ -255,4 +254,4 @@ class Turn(Draft):
             outcome=outcome,
             reason=f"no reply within {step.timeout:g} s" if outcome == "timed_out" else "",
         )
-        self.timers[step.name] = Timer(step.name, due, message)
+        self.timers[step.name] = Timer(step.name, self.now + after, message, after)

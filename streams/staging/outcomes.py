@@ -169,15 +169,16 @@ class Outcomes:
             sends.append((bound.partitions[partition], sent))
             index += 1
         for timer in timers:
+            due = timer.due or self._now + timer.after
             bound, to, sent, uploads = self._outgoing(
-                handler, timer.message, arrival, caused, index, uploads, timer.due
+                handler, timer.message, arrival, caused, index, uploads, due
             )
             if bound.same_key and to != key:
                 raise _strays(handler, bound)
             if bound.topic not in self._app.routes:
                 self._warn_unheard(handler, timer.message)
             name = timer_name(handler.name_bytes, key, timer.name)
-            changes.append(set_timer(name, timer.due, bound.topic, sent))
+            changes.append(set_timer(name, due, bound.topic, sent, timer.after))
             index += 1
         return uploads
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from datetime import datetime
-from math import ceil
+from itertools import islice
+from math import ceil, inf
 from typing import NamedTuple
 
 import msgspec
 
-from streams.model.envelope import TIMER_DUE
+from streams.model.envelope import TIMER_AFTER, TIMER_DUE
 from streams.model.layout import LANE
 from streams.model.row_keys import row_key, split_row_key
 from streams.ports import Outgoing, Sendable, Store
@@ -70,9 +71,23 @@ def first_due(due: Due) -> float:
     return due.due_ms / 1000 if said is None else datetime.fromisoformat(said.decode()).timestamp()
 
 
-def set_timer(name: bytes, due: float, topic: str, outgoing: Sendable) -> Change:
-    """The change that sets or moves a timer. `due` in epoch seconds."""
-    stored = Stored(topic, outgoing.key or b"", outgoing.value or b"", list(outgoing.headers))
+def latest_due(due: Due, now: float, put_off: float) -> float:
+    """The latest time at which a timer may be due by a clock that says `now`; epoch seconds. One that was put
+    off is due within `put_off` seconds, one that was set for a duration within that. A date is what it is.
+    """
+    headers = dict(due.outgoing.headers)
+    if TIMER_DUE in headers:
+        return now + put_off
+    after = headers.get(TIMER_AFTER)
+    return inf if after is None else now + float(after)
+
+
+def set_timer(name: bytes, due: float, topic: str, outgoing: Sendable, after: float = 0.0) -> Change:
+    """The change that sets or moves a timer. `due` in epoch seconds; `after` in seconds, for a duration."""
+    headers = list(outgoing.headers)
+    if after:
+        headers.append((TIMER_AFTER, repr(float(after)).encode()))
+    stored = Stored(topic, outgoing.key or b"", outgoing.value or b"", headers)
     return Change(LANE, TIMER + name, time_key(ceil(due * 1000)) + _encode(stored))
 
 
@@ -116,6 +131,14 @@ class DueIndex:
             reached = max(reached, _until(now))
         finally:
             self._begin = reached if first is None else first
+
+    def later(self, store: Store, begin: bytes, most: int) -> tuple[list[Due], bytes]:
+        """Timers from an index key on, `most` entries of the index, and the key at which to go on; empty: the
+        index ends here.
+        """
+        keys = [key for key, _ in islice(store.scan(TIMERS_BY_DUE, start=begin), most)]
+        found = [due for key in keys if (due := self._timer(store, key)) is not None]
+        return found, keys[-1] + b"\0" if len(keys) == most else b""
 
     def written(self, changes: Iterable[Change]) -> None:
         """These are in the store now: one may have set a timer that is due before all that is left."""

@@ -43,16 +43,23 @@ class ManualClock:
         """There is another sleeper."""
 
     def set(self, now: float) -> None:
-        """Jump without waking anyone, backwards too, as a corrected system clock does."""
+        """Jump without waking anyone, backwards too, as a corrected system clock does. Sleepers wait on for
+        as long as they would have.
+        """
+        by = now - self.now()
+        self._sleepers = [(due + by, order, waiter) for due, order, waiter in self._sleepers]
+        self._pass_to(now)
+
+    def _pass_to(self, now: float) -> None:
         self._now = now
 
     async def advance(self, seconds: float) -> None:
         """Move on, waking sleepers in order, each at its own time."""
         end = self.now() + seconds
         while (due := self._wake_first(end)) is not None:
-            self.set(max(self.now(), due))
+            self._pass_to(max(self.now(), due))
             await _settle()
-        self.set(end)
+        self._pass_to(end)
         await _settle()
 
     def _wake_first(self, until: float) -> float | None:

@@ -105,8 +105,7 @@ class LoopClock(ManualClock):
         """Seconds since the epoch."""
         return self._ahead + self._loop.time()
 
-    def set(self, now: float) -> None:
-        """Jump without waking anyone, backwards too, as a corrected system clock does."""
+    def _pass_to(self, now: float) -> None:
         self._ahead = now - self._loop.time()
 
     async def advance(self, seconds: float) -> None:

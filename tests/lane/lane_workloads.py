@@ -274,7 +274,8 @@ class Reminding:
 
 def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding:
     """An event sets, moves or cancels a timer of its key, which rings there or at the key `to`, and `at_once`
-    too where that is said. With `anew`, the outcome cancels it and sets it. A handler counts what has rung.
+    too where that is said. With `anew`, the outcome cancels it and sets it; `after` sets it so many seconds
+    from now. A handler counts what has rung.
     With `ask`, the one that sets timers first waits.
     """
 
@@ -286,6 +287,7 @@ def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding
         TOPIC: ClassVar[str] = f"{prefix}.timer.asked.v1"
         name: str = "alarm"
         due: float | None = None
+        after: float = 0.0
         at_once: bool = False
         anew: bool = False
         to: str = ""
@@ -295,9 +297,11 @@ def reminding(prefix: str, ask: Callable[[str], Any] | None = None) -> Reminding
 
     def decide(event: Asked, row: Tally | None) -> Outcome:
         asked = Tally(n=1 if row is None else row.n + 1)
+        message = Rang(k=event.to or event.k, name=event.name)
+        if event.after:
+            return outcome(row=asked, timers=[Timer(event.name, after=event.after, message=message)])
         if event.due is None:
             return outcome(row=asked, cancel=[event.name])
-        message = Rang(k=event.to or event.k, name=event.name)
         now = [message] if event.at_once else []
         timers, cancel = [Timer(event.name, event.due, message)], [event.name] if event.anew else []
         return outcome(row=asked, send=now, timers=timers, cancel=cancel)

@@ -18,6 +18,7 @@ from streams.errors import PositionLost, PositionsDisagree
 from streams.lane import host as lane_host
 from streams.lane import intake, opening, recovery
 from streams.lane import lane as lane_module
+from streams.lane.ahead import TimesAhead
 from streams.lane.lane import Lane
 from streams.lane.timers import Timers
 from streams.model import codecs
@@ -307,6 +308,11 @@ CONTROLS: Mapping[str, Control] = {
         "a timer rings again while its message is in a commit (no inbox)",
         all_off(off(Timers, "_is_staged", lambda *_: False), no_inbox),
         once=True,
+    ),
+    "times-ahead": Control(
+        "what a clock that was ahead has put too far away stays there",
+        off(TimesAhead, "step", lambda *_: False),
+        "it does not settle",
     ),
     "hole-1-numbers": Control(
         "a row is written that does not read back as what it is",

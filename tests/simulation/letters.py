@@ -1,7 +1,6 @@
 """A small application, different for each seed, whose rows say what took effect, and in which order."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from streams.errors import PermanentError, TransientError
@@ -90,7 +89,7 @@ NAMES = ("counts", "audits", "settled", "received", "rings")
 TABLES = [[Table(name, kind) for name in NAMES] for kind in (Seen, WideSeen)]
 
 
-def letters(shape: Any, outside: Outside, now: Callable[[], float], attempts: Counter[str]) -> list[Route]:
+def letters(shape: Any, outside: Outside, attempts: Counter[str]) -> list[Route]:
     """The lines of a version. `attempts` has how often each letter was tried, by workers of any version."""
     service = Service("letters")
     seen = WideSeen if shape.wide else Seen
@@ -112,7 +111,7 @@ def letters(shape: Any, outside: Outside, now: Callable[[], float], attempts: Co
             send.append(Passed(k=event.to, id=event.id))
         timers = []
         if event.rings and shape.timed:
-            timers.append(Timer(event.id, now() + event.rings, Rang(k=event.k, id=event.id)))
+            timers.append(Timer(event.id, after=event.rings, message=Rang(k=event.k, id=event.id)))
         return outcome(
             row=(row or seen()).and_now(event.id, float(event.number or 0)), send=send, timers=timers
         )

@@ -88,7 +88,7 @@ class Letters(Part):
 
     def routes(self) -> Sequence[Route]:
         """The lines of its shape."""
-        return letters(self.shape, self.run.outside, self.run.here.now, self._attempts)
+        return letters(self.shape, self.run.outside, self._attempts)
 
     def do_write(
         self, key: str, letter: str, more: dict[str, Any], misrouted: bool, mark: Any = None, age: float = 0.0

@@ -163,12 +163,12 @@ class ParcelsPart(Part):
 
     def routes(self) -> Sequence[Route]:
         """The lines of its shape."""
-        service, shape, now = Service("parcels"), self._shape, self.run.here.now
+        service, shape = Service("parcels"), self._shape
 
         def taken(event: Parcel, row: Got | None) -> Outcome:
             text = event.text.ljust(len(event.text) + shape.grows, "x")
             copy, late = Copied(k=event.k, id=event.id, text=text), Late(k=event.k, id=event.id, text=text)
-            timers = [Timer(event.id, now() + 5.0, late)]
+            timers = [Timer(event.id, after=5.0, message=late)]
             return outcome(row=(row or Got()).plus(event), send=[copy], timers=timers)
 
         if shape.is_async:

@@ -295,7 +295,7 @@ def _limit(facts: Facts) -> Refusal | None:
     return Refusal("too much") if facts["amount"] > MOST else None
 
 
-def transfers(versions: Sequence[Saga], gateway: Gateway, now: Callable[[], float]) -> list[Route]:
+def transfers(versions: Sequence[Saga], gateway: Gateway) -> list[Route]:
     """The wiring of these definitions: the participants are those that any of them needs."""
     of = next(each for each in map(family, (False, True)) if each.wanted is versions[0].started_by)
     conductor = orchestrate(
@@ -320,7 +320,7 @@ def transfers(versions: Sequence[Saga], gateway: Gateway, now: Callable[[], floa
     if of.hold in needed:
         routes += _gateway(of, gateway)
     if of.review in needed:
-        routes += _reviews(of, gateway, now)
+        routes += _reviews(of, gateway)
     return routes
 
 
@@ -393,7 +393,7 @@ def _gateway(of: Family, gateway: Gateway) -> list[Route]:
     return [on(of.hold, hold), on(of.drop, drop)]
 
 
-def _reviews(of: Family, gateway: Gateway, now: Callable[[], float]) -> list[Route]:
+def _reviews(of: Family, gateway: Gateway) -> list[Route]:
     service = Service("reviews")
     steps = Participant(service, REVIEW_STEPS)
     asked: RowOf[Participation] = steps.row_of(NAME, "review")
@@ -405,7 +405,7 @@ def _reviews(of: Family, gateway: Gateway, now: Callable[[], float]) -> list[Rou
         if command.troubles.get("review") == "mute":
             return later()
         said = of.reviewed(id=command.key, reason=command.troubles.get("verdict", ""))
-        return later(timers=[Timer("review", now() + 0.5, said)])
+        return later(timers=[Timer("review", after=0.5, message=said)])
 
     @service.handler(sends=(of.reply,), asked=asked)
     def answer(event: of.reviewed, asked: Participation | None) -> Outcome:  # type: ignore[valid-type]

@@ -154,7 +154,7 @@ class TransfersPart(Part):
 
     def routes(self) -> Sequence[Route]:
         """The saga's and its participants'."""
-        return lines_of(self._shapes[-1].definitions(), self._gateway, self.run.here.now)
+        return lines_of(self._shapes[-1].definitions(), self._gateway)
 
     def resources(self) -> Mapping[str, Any]:
         """Sagas have deadlines."""

@@ -30,7 +30,7 @@ def kinds_of(rng: Random, machines: int) -> dict[str, Callable[[], tuple[Any, ..
             rng.randint(0, 3),
         ),
         "outage": lambda: (rng.choice((2.0, 15.0)),),
-        "clock": lambda: (machine(), rng.choice((-3600.0, -30.0, 30.0, 600.0))),
+        "clock": lambda: (machine(), rng.choice((-3600.0, -30.0, 30.0, 3540.0))),
         "compact": tuple,
         "disk_full": lambda: (machine(), rng.choice((0.5, 20.0, 90.0))),
         "damage_disk": lambda: (machine(), rng.choice((0.5, 4.0))),
