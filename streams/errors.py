@@ -294,11 +294,23 @@ class RowsUnavailable(TransientError):
 
 
 class BlobsUnavailable(TransientError):
-    """The object store did not answer in time, or refused for a reason that an operator can mend."""
+    """The object store did not answer in time, or refused for a reason that an operator can mend.
+
+    Attributes:
+        cause: the bucket, the store's code and what to do, without the object: alike for each of them.
+    """
+
+    def __init__(self, text: str, *, cause: str = "") -> None:
+        super().__init__(text)
+        self.cause = cause or text
 
 
 class BlobMissing(PermanentError):
     """A message refers to an object that the store does not have; its message names the object."""
+
+
+class BlobArchived(PermanentError):
+    """An object has to be restored from an archive before it can be read; its message names the object."""
 
 
 class BlobAltered(PermanentError):

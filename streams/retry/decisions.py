@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from streams.errors import (
+    BlobsUnavailable,
     DataError,
     MessageExpired,
     NewerSchema,
@@ -40,7 +41,7 @@ from streams.policy.retry import (
     classify,
     decide,
 )
-from streams.retry.gate import HandlerGate
+from streams.retry.gate import HandlerGate, Unavailable
 from streams.retry.queue import Reason, ms, queue_name
 from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival
@@ -243,6 +244,10 @@ def settle_failed(waiting: Waiting, arrival: Arrival, error: BaseException, now:
     """
     gate = waiting.gates[arrival.handler.name]
     decision, error = _decided(waiting, arrival, error, now)
+    if isinstance(error, BlobsUnavailable):
+        gate.unavailable[arrival.place] = Unavailable(error.cause, str(error))
+    else:
+        gate.unavailable.pop(arrival.place, None)
     reason, due = Reason.RETRY, now
     match decision:
         case GiveUp() | Expired():
@@ -353,6 +358,7 @@ def _end_or_wait(
             return local
         may_reply = not isinstance(why_not, RowUnreadable)
         found = error or why_not if may_reply else why_not
+    waiting.gates[handler.name].unavailable.pop(arrival.place, None)
     answered = may_reply and _is_answered(waiting, arrival, found, now)
     holds = may_hold and handler.retry.hold_while_dead and not answered
     holds = holds and waiting.wait(arrival, local, Reason.DEAD, 0.0, now) is None

@@ -33,6 +33,17 @@ class Failure(NamedTuple):
     decision: str
 
 
+#: Where a record is: topic, partition, offset.
+Place = tuple[str, int, int]
+
+
+class Unavailable(NamedTuple):
+    """Why the object store does not give or take a payload: the same for many messages, and for this one."""
+
+    cause: str
+    error: str
+
+
 class LongQueue(NamedTuple):
     """A long queue.
 
@@ -70,6 +81,7 @@ class HandlerGate:
         unread: queues of which the head waits for its schema.
         not_yet: queues of which the head is for another version of the application, with why; known from
             when the lane has tried them.
+        unavailable: messages whose payload cannot be read or written now, by their places in topics.
         long_queues: its queues that are long, by their local keys.
         measures: where its attempts are counted; None where nothing is measured.
         failures: its last failed attempts here, the newest last.
@@ -91,6 +103,7 @@ class HandlerGate:
         "running",
         "shut",
         "succeeded",
+        "unavailable",
         "under_way",
         "unread",
         "unroutable",
@@ -114,6 +127,7 @@ class HandlerGate:
         self.unread = Unread()
         self.long_queues: dict[bytes, LongQueue] = {}
         self.not_yet: dict[bytes, str] = {}
+        self.unavailable: dict[Place, Unavailable] = {}
         self.failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
 
     def handled(self, permit: Permit, seconds: float, now: float) -> None:

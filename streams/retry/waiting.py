@@ -175,6 +175,8 @@ class Waiting:
         queue; of a replay, the dead letter goes. `gate` is that of its handler.
         """
         gate.handled(arrival.permit, seconds, now)
+        if gate.unavailable:
+            gate.unavailable.pop(arrival.place, None)
         if arrival.queue:
             self.leave(arrival, now)
         if arrival.is_replay:
@@ -205,6 +207,7 @@ class Waiting:
         gate = self.gates.get(handler_of(name).decode())
         if gate is not None:
             gate.unroutable.discard(local)
+            gate.unavailable.clear()  # what is tried again is noted again
             gate.remove(local)
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from streams.errors import BlobMissing, BlobsUnavailable, missing_extra
+from streams.errors import BlobArchived, BlobMissing, BlobsUnavailable, missing_extra
 from streams.ports import Blob
+from streams.s3.refusals import ARCHIVED, code_of, told
 
 try:
     import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
+
+    from streams.s3.transfers import Transfer, TransferEnded, watch
 except ModuleNotFoundError as error:
     raise missing_extra("s3", "Payloads in S3", error) from error
 
@@ -62,7 +64,7 @@ class S3Options:
             # A bucket in the host name needs a wildcard in DNS, which few stores of one's own have.
             s3={"addressing_style": "path"} if self.endpoint else {},
         )
-        return boto3.session.Session().client(
+        client = boto3.session.Session().client(
             "s3",
             endpoint_url=self.endpoint or None,
             aws_access_key_id=self.access_key or None,
@@ -70,6 +72,17 @@ class S3Options:
             region_name=self.region or ("us-east-1" if self.endpoint else None),
             config=config,
         )
+        watch(client)
+        if self.endpoint:
+            client.meta.events.register_last("before-parameter-build.s3", _is_not_redirected)
+        return client
+
+
+def _is_not_redirected(context: dict[str, Any], **_: Any) -> None:
+    """Let boto3 follow no redirect to another region: stores of others have none, and where an answer does
+    not name the region it asks for it by a request that is redirected, without end.
+    """
+    context.setdefault("s3_redirect", {})["redirected"] = True
 
 
 P = ParamSpec("P")
@@ -80,6 +93,8 @@ DELETE_AT_ONCE = 1000
 
 _CHUNK = 1 << 18
 _MISSING = {"NoSuchKey", "404"}
+#: Between attempts to end a request that was given up before it had a connection, in seconds.
+_AGAIN = 0.5
 
 
 class S3Blobs:
@@ -89,6 +104,7 @@ class S3Blobs:
         self._options = options
         self._client = options.client()
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="s3")
+        self._under_way: set[Transfer] = set()
 
     @property
     def bucket(self) -> str:
@@ -101,10 +117,13 @@ class S3Blobs:
 
     async def get(self, name: str, *, at_most: int | None = None) -> bytes:
         """Its bytes, or the first `at_most`."""
-        # The thread ends itself at the deadline too: bytes that trickle in must not keep it for ever.
-        deadline = time.monotonic() + self._options.timeout
         try:
-            return await self._run(f"read {name}", _get, self._options.bucket, name, at_most, deadline)
+            return await self._run(f"read {name}", _get, self._options.bucket, name, at_most)
+        except _Archived as error:
+            raise BlobArchived(
+                f"s3://{self._options.bucket}/{name} is archived ({error}): restore it (aws s3api"
+                " restore-object), then replay this message. Let no lifecycle rule archive payloads"
+            ) from None
         except _Missing:
             raise BlobMissing(
                 f"s3://{self._options.bucket}/{name} is not there, at {self._where}: it was deleted, or never"
@@ -136,31 +155,51 @@ class S3Blobs:
             await self._run(f"delete {len(some)} objects", _delete, self._options.bucket, some)
 
     async def close(self) -> None:
-        """Let go of threads and connections; does not wait for requests that hang."""
+        """Let go of threads and connections, and end the requests that are under way."""
+        for transfer in self._under_way:
+            transfer.end()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
     async def _run(
         self, what: str, request: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Make a request in a thread; what goes wrong becomes ours."""
-        loop = asyncio.get_running_loop()
+        """Make a request in a thread; what goes wrong becomes ours. When nobody waits for it any more, its
+        connection is closed, so that the thread is free.
+        """
+        transfer = Transfer()
+        running = self._threads.submit(transfer.run, lambda: request(self._client, *args, **kwargs))
+        self._under_way.add(transfer)
         try:
             async with asyncio.timeout(self._options.timeout):
-                return await loop.run_in_executor(
-                    self._threads, lambda: request(self._client, *args, **kwargs)
-                )
+                return await asyncio.wrap_future(running)
         except TimeoutError:
-            raise self._unavailable(what, f"no answer within {self._options.timeout:g} s") from None
+            why = f"no answer within {self._options.timeout:g} s"
+            raise self._unavailable(what, why, why) from None
+        except TransferEnded:
+            raise self._unavailable(what, "it was closed meanwhile", "it was closed") from None
         except ClientError as error:
-            if error.response["Error"]["Code"] in _MISSING:
+            if code_of(error) in _MISSING:
                 raise _Missing from None
-            raise self._unavailable(what, str(error)) from error
+            if code_of(error) in ARCHIVED:
+                raise _Archived(told(error)) from None
+            raise self._unavailable(what, told(error), told(error, shortly=True)) from error
         except BotoCoreError as error:
-            raise self._unavailable(what, str(error)) from error
+            raise self._unavailable(what, told(error), told(error, shortly=True)) from error
+        finally:
+            self._end(transfer, running)
 
-    def _unavailable(self, what: str, why: str) -> BlobsUnavailable:
-        return BlobsUnavailable(f"cannot {what} in bucket {self._options.bucket} of {self._where}: {why}")
+    def _end(self, transfer: Transfer, running: Future[Any]) -> None:
+        """End a request in its thread, again and again until it has ended: it may have no connection yet."""
+        if running.done():
+            self._under_way.discard(transfer)
+            return
+        transfer.end()
+        asyncio.get_running_loop().call_later(_AGAIN, self._end, transfer, running)
+
+    def _unavailable(self, what: str, why: str, cause: str) -> BlobsUnavailable:
+        where = f"bucket {self._options.bucket} of {self._where}"
+        return BlobsUnavailable(f"cannot {what} in {where}: {why}", cause=f"{where}: {cause}")
 
     @property
     def _where(self) -> str:
@@ -172,18 +211,20 @@ class _Missing(Exception):
     """There is no such object."""
 
 
+class _Archived(Exception):
+    """There is one, in an archive."""
+
+
 def _put(client: Any, bucket: str, name: str, data: bytes, content_type: str) -> None:
     # MD5 is for errors on the way, and the one digest that every store verifies.
     digest = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
     client.put_object(Bucket=bucket, Key=name, Body=data, ContentType=content_type, ContentMD5=digest)
 
 
-def _get(client: Any, bucket: str, name: str, at_most: int | None, deadline: float) -> bytes:
+def _get(client: Any, bucket: str, name: str, at_most: int | None) -> bytes:
     data = bytearray()
     with closing(client.get_object(Bucket=bucket, Key=name)["Body"]) as body:
         while at_most is None or len(data) < at_most:
-            if time.monotonic() > deadline:
-                raise TimeoutError
             chunk = body.read(_CHUNK if at_most is None else min(_CHUNK, at_most - len(data)))
             if not chunk:
                 break
@@ -192,8 +233,25 @@ def _get(client: Any, bucket: str, name: str, at_most: int | None, deadline: flo
 
 
 def _head(client: Any, bucket: str, name: str) -> Blob:
-    found = client.head_object(Bucket=bucket, Key=name)
+    try:
+        found = client.head_object(Bucket=bucket, Key=name)
+    except ClientError as error:
+        if code_of(error) in _MISSING:  # the answer to HEAD has no body: is it the object, or the bucket?
+            _require(client, bucket)
+        raise
     return Blob(name, found["ContentLength"], found["LastModified"].timestamp())
+
+
+def _require(client: Any, bucket: str) -> None:
+    """Raises ClientError for a bucket that is not there. A right to ask may be missing: then it is taken for
+    there.
+    """
+    try:
+        client.head_bucket(Bucket=bucket)
+    except ClientError as error:
+        if code_of(error) in _MISSING:
+            gone = {"Code": "NoSuchBucket", "Message": "the bucket does not exist"}
+            raise ClientError({"Error": gone}, "HeadBucket") from None
 
 
 def _list(client: Any, bucket: str, prefix: str, token: str) -> tuple[list[Blob], str]:

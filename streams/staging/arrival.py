@@ -124,6 +124,11 @@ class Arrival:
         return self.handlers[self.at][0]
 
     @property
+    def place(self) -> tuple[str, int, int]:
+        """Where its record is: topic, partition, offset."""
+        return self.record.topic, self.record.partition, self.record.offset
+
+    @property
     def inbox_key(self) -> bytes | None:
         """Its key in the inbox; None where the inbox does not cover the message, or has it already."""
         return self.handlers[self.at][1]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from streams.errors import BlobMissing, BlobsUnavailable
+from streams.errors import BlobArchived, BlobMissing, BlobsUnavailable
 from streams.ports import Blob
 
 
@@ -30,6 +30,7 @@ class MemoryBlobs:
 
     Attributes:
         down: every request fails.
+        refuses: why every request is refused, such as "AccessDenied"; empty: none is.
         slow: seconds that a request takes.
         requests: how often each method was called.
         faults: how often down, slow, missing and altered met a request.
@@ -46,6 +47,7 @@ class MemoryBlobs:
     ) -> None:
         self.bucket = bucket
         self.down = False
+        self.refuses = ""
         self.slow = 0.0
         self.requests: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
@@ -56,6 +58,7 @@ class MemoryBlobs:
         self._at_once = 0
         self._objects: dict[str, _Object] = {}
         self._altered: set[str] = set()
+        self._archived: set[str] = set()
 
     @property
     def names(self) -> list[str]:
@@ -69,6 +72,10 @@ class MemoryBlobs:
     def lose(self, name: str) -> None:
         """Remove an object behind everyone's back."""
         del self._objects[name]
+
+    def archive(self, name: str, *, restored: bool = False) -> None:
+        """Move an object to an archive behind everyone's back, or restore it."""
+        (self._archived.discard if restored else self._archived.add)(name)
 
     def alter(self, name: str, data: bytes | None = None) -> None:
         """Replace an object's bytes behind everyone's back; unless given, by as many of which one differs."""
@@ -91,6 +98,8 @@ class MemoryBlobs:
         if found is None:
             self.faults["missing"] += 1
             raise BlobMissing(f"s3://{self.bucket}/{name} is not there: it was deleted, or never written")
+        if name in self._archived:
+            raise BlobArchived(f"s3://{self.bucket}/{name} is archived: restore it, then replay this message")
         self.faults["altered"] += name in self._altered
         return found.data[:at_most]
 
@@ -129,6 +138,10 @@ class MemoryBlobs:
             await self._sleep(min(self.slow, self._timeout))
             if self.slow >= self._timeout:
                 raise BlobsUnavailable(f"cannot {method}: no answer within {self._timeout:g} s")
+            if self.refuses:
+                cause = f"bucket {self.bucket}: {self.refuses}"
+                what = {"get": "read", "put": "write"}.get(method, method)
+                raise BlobsUnavailable(f"cannot {what} an object in {cause}", cause=cause)
             if self.down:
                 self.faults["down"] += 1
                 raise BlobsUnavailable(f"cannot {method}: the store is down, as a test wants it")

@@ -208,6 +208,19 @@ def not_yet(gates: Iterable[HandlerGate]) -> list[str]:
     ]
 
 
+def unavailable_payloads(gates: Iterable[HandlerGate]) -> list[str]:
+    """A warning for each handler and cause for which the object store does not give or take payloads."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for gate in gates:
+        for each in gate.unavailable.values():
+            found.setdefault((gate.handler, each.cause), []).append(each.error)
+    return [
+        f"{f'{len(errors)} messages wait' if len(errors) > 1 else '1 message waits'} for the object store"
+        f" ({handler}): {errors[-1]}"
+        for (handler, _), errors in sorted(found.items())
+    ]
+
+
 def unreadable(lanes: Iterable[LaneView]) -> list[str]:
     """A warning for each row that cannot be read, up to a few, and how many more there are."""
     texts = [text for lane in lanes for text in lane.unreadable.texts()]

@@ -36,6 +36,7 @@ from streams.web.overview.health import (
     refused_timers,
     reopened_often,
     topics,
+    unavailable_payloads,
     unreadable,
     waits,
     why_recovering,
@@ -97,6 +98,7 @@ def warnings(view: WorkerView) -> list[str]:
     if view.assignment.owners:
         found += not_consumed(view.application.sources, view.assignment)
     found += not_yet(gates)
+    found += unavailable_payloads(gates)
     found += [
         text for _, each in sorted(view.lanes.items()) for text in each.measures.bursts.texts(view.now())
     ]

@@ -21,6 +21,7 @@ from streams.staging.keys import prefix_in
 #: Reasons for which a message would be tried, if its handler could run.
 _RUNS = (Reason.RETRY, Reason.REPLAY, Reason.BREAKER, Reason.PAUSED, Reason.NEXT)
 _OBJECT = f"{BlobsUnavailable.__name__}:"
+_NOT_WRITTEN = f"{_OBJECT} cannot write "
 
 
 class Cause(NamedTuple):
@@ -80,12 +81,17 @@ def cause_of(
         return Cause(str(queue.reason), "it was so before its lane closed", "its lane opens")
     if gate is not None and (held := _held_by(gate, local, queue)) is not None:
         return held
-    failed = _failed(app, handler, queue)
+    failed, place = _failed(app, handler, queue), (message.topic, message.partition, message.offset)
     if gate is not None and local in gate.not_yet:
         why = f"it is for another version of the application: {gate.not_yet[local]}"
         return Cause("version", why, "a worker of that version takes it", due)
     if queue.reason in (Reason.RETRY, Reason.BREAKER) and queue.error.startswith(_OBJECT):
-        return Cause("object", f"its payload cannot be fetched: {queue.error}", "it is tried again", due)
+        what = "a payload that it sends cannot be written"
+        if not queue.error.startswith(_NOT_WRITTEN):
+            what = "its payload cannot be fetched"
+        known = None if gate is None else gate.unavailable.get(place)
+        error = queue.error if known is None else known.error  # of the stored one the end may be cut off
+        return Cause("object", f"{what}: {error}", "it is tried again", due)
     if queue.reason is Reason.RETRY:
         return Cause("retry", failed, "it is tried again", due)
     if queue.reason is Reason.REPLAY:

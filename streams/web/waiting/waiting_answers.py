@@ -12,7 +12,7 @@ REASONS = {
     "breaker": "the circuit breaker is open",
     "dead": "behind a dead letter",
     "schema": "the schema is not known",
-    "object": "the payload cannot be fetched",
+    "object": "a payload cannot be fetched or written",
     "version": "for another version of the application",
     "gone": "no worker has the handler",
     "replay": "a replay has its turn",
