@@ -55,7 +55,7 @@ def list_(
 @app.command()
 def groups(letters: Letters, where: Where = None, log: Log = LOG, *, as_json: Json = False) -> None:
     """Count letters that have failed alike (topic, error, group or connector), and how many were replayed."""
-    found = asyncio.run(_grouped(letters, log, where))
+    found = asyncio.run(_grouped(_redrive(letters, log, where)))
     _print_groups(found, as_json=as_json)
     raise typer.Exit(0 if found else NOTHING)
 
@@ -71,21 +71,28 @@ def replay(
     to: Annotated[str, typer.Option(help="A topic for all; each goes where it came from unless given.")] = "",
     most: Annotated[int, typer.Option(min=0, help="Letters at most; 0: all that match.")] = 0,
     rate: Annotated[float, typer.Option(min=0, help="Letters in a second at most; 0: no limit.")] = 200.0,
+    drop_header: Annotated[
+        list[str] | None,
+        typer.Option(help="Leave out this header; `x-*` for all that begin so."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be replayed.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write letters to the topic that they came from, without the headers of their failure. Each is replayed
-    once: a command that was stopped or killed goes on where it was when it is given again.
+    """Write letters to the topic that they came from, without the headers of their failure, of replication,
+    or of an expiry that has passed. Each is replayed once: a command that was stopped or killed goes on where
+    it was when it is given again.
     """
+    given = {"to": to, "most": most, "rate": rate, "who": by_whom(who), "why": why, "drop": drop_header or ()}
     if dry_run or not yes:
-        found = asyncio.run(_grouped(letters, log, where))
+        planned = _redrive(letters, log, where, **given)
+        found = asyncio.run(_grouped(planned, count_headers=True))
         _print_groups(found, as_json=as_json)
+        _print_headers(planned.progress, to)
         left = sum(count - replayed for count, replayed in found.values())
         if dry_run or not left:
             raise typer.Exit(0 if left else NOTHING)
         typer.confirm(f"replay {min(left, most) if most else left} letters?", abort=True)
-    given = {"to": to, "most": most, "rate": rate, "who": by_whom(who), "why": why}
     redrive = _redrive(letters, log, where, **given)
     problem = ""
     try:
@@ -95,9 +102,12 @@ def replay(
     except (Fenced, OutcomeUnknown) as error:
         problem = f"another replay of {letters} has begun" if isinstance(error, Fenced) else str(error)
     done = redrive.progress
-    row = {name: getattr(done, name) for name in ("looked", "matched", "before", "replayed", "homeless")}
+    names = ("looked", "matched", "before", "replayed", "homeless", "with_id")
+    row: dict[str, Any] = {name: getattr(done, name) for name in names}
+    row["dropped_headers"] = dict(sorted(done.dropped.items()))
     line = f"{done.replayed} replayed, {done.before} before, of {done.matched} that match of {done.looked}"
     say(json_line(row) if as_json else line)
+    _print_headers(done, to)
     if done.homeless:
         say(f"{done.homeless} do not say where they came from: name a topic with --to", err=True)
     if problem:
@@ -127,12 +137,14 @@ def _redrive(letters: str, log: str, where: list[str] | None, **given: Any) -> A
 
 
 async def _grouped(
-    letters: str, log: str, where: list[str] | None
+    redrive: Any, *, count_headers: bool = False
 ) -> dict[tuple[str, str, str, str], tuple[int, int]]:
     """How many letters have failed alike, and how many of these were replayed."""
     counts, replays = Counter[tuple[str, str, str, str]](), Counter[tuple[str, str, str, str]]()
-    async with aclosing(_redrive(letters, log, where).letters()) as found:
-        async for letter, _, replayed in found:
+    async with aclosing(redrive.letters()) as found:
+        async for letter, record, replayed in found:
+            if count_headers and not replayed:
+                redrive.headers_of(record)
             alike = letter.form, letter.topic, letter.error_type, letter.by
             counts[alike] += 1
             replays[alike] += replayed
@@ -151,6 +163,18 @@ def _print_groups(found: dict[tuple[str, str, str, str], tuple[int, int]], *, as
         }
         line = f"{count:>8}  {topic or '-'}  {error or '-'}  {by or '-'}  {form}  {replayed} replayed"
         say(json_line(row) if as_json else line)
+
+
+def _print_headers(progress: Any, to: str) -> None:
+    """Name the headers that replays do not have, and warn where their ids may have been handled."""
+    if progress.dropped:
+        names = ", ".join(f"{name} ({count})" for name, count in sorted(progress.dropped.items()))
+        say(f"headers that replays do not have: {names}", err=True)
+    if progress.with_id:
+        where = to or "the topic"
+        have = f"warning: {progress.with_id} have a ce_id"
+        known = "an application that has handled it drops the replay as a repetition"
+        say(f"{have}: {known}. Look who reads {where}; see docs/redrive.md", err=True)
 
 
 def _log_line(entry: Any) -> str:

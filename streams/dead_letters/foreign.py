@@ -6,12 +6,17 @@ Spring Kafka writes `kafka_dlt-*`, or `kafka_*` after retry topics, with numbers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from itertools import chain
 from typing import NamedTuple
 
+from streams.model.envelope import EXPIRY, epoch_seconds
 from streams.ports import Headers, Record
+
+#: Beginnings of headers of Amazon MSK Replicator, MirrorMaker 2, Confluent Replicator and Lenses K2K.
+REPLICATION = ("__amazon_msk_", "mm2.", "mm2-", "__replicator", "k2k_")
 
 
 class ForeignLetter(NamedTuple):
@@ -136,6 +141,24 @@ def own_headers(headers: Headers) -> Iterator[tuple[str, bytes]]:
     """The headers that the record had before it became a dead letter."""
     added = tuple(chain.from_iterable(form.prefixes for form in _FORMS))
     return ((name, value) for name, value in headers if not name.startswith(added))
+
+
+def headers_to_replay(
+    headers: Headers, drop: Sequence[str], now: float
+) -> tuple[list[tuple[str, bytes]], list[str]]:
+    """The headers that a replay has, and the names of those that are dropped beside the failure's: those of
+    replication, which describe the copy of a record; a `ce_expirytime` before `now` (epoch seconds), which
+    would let the replay expire at once; and those that `drop` names, by a name or a beginning with `*`.
+    """
+    kept, dropped = [], []
+    for name, value in own_headers(headers):
+        is_over = name == EXPIRY and (until := epoch_seconds(_text(value))) is not None and until < now
+        is_copied = name.startswith(REPLICATION)
+        if is_over or is_copied or any(fnmatchcase(name, each) for each in drop):
+            dropped.append(name)
+        else:
+            kept.append((name, value))
+    return kept, dropped
 
 
 def matches(letter: ForeignLetter, where: Mapping[str, str]) -> bool:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import msgspec
 
 from streams.brokers import Brokers
-from streams.dead_letters.foreign import ForeignLetter, matches, own_headers, read_letter
+from streams.dead_letters.foreign import ForeignLetter, headers_to_replay, matches, read_letter
 from streams.errors import TopicMismatch
-from streams.model.envelope import record_size, rfc3339
+from streams.model.envelope import ID, record_size, rfc3339
 from streams.model.layout import partition_of
 from streams.ports import TP, Damaged, Outgoing, Record, Transactions
 from streams.positions.declared import TopicSpec
@@ -62,6 +63,7 @@ class RedrivePlan:
         to: a topic for all letters; empty: each goes where it came from.
         most: letters at most; 0: all.
         rate: letters in a second at most; 0: as fast as it goes.
+        drop: names of headers that replays do not have, `*` for any end.
         who, why: for the log.
     """
 
@@ -71,6 +73,7 @@ class RedrivePlan:
     to: str = ""
     most: int = 0
     rate: float = 0.0
+    drop: Sequence[str] = ()
     who: str = ""
     why: str = ""
 
@@ -78,7 +81,8 @@ class RedrivePlan:
 @dataclass(slots=True)
 class RedriveProgress:
     """Letters that were looked at, that match, that had been replayed before, and that were replayed now;
-    `homeless` match and do not say where they came from.
+    `homeless` match and do not say where they came from. `dropped` counts the headers that replays do not
+    have, by name, and `with_id` the replays that have a `ce_id`.
     """
 
     looked: int = 0
@@ -86,6 +90,8 @@ class RedriveProgress:
     before: int = 0
     replayed: int = 0
     homeless: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    with_id: int = 0
 
 
 class Redrive:
@@ -130,6 +136,13 @@ class Redrive:
                 # A topic that was made again has the same offsets, and other times.
                 yield letter, record, done.get((record.partition, record.offset)) == record.timestamp
 
+    def headers_of(self, record: Record) -> list[tuple[str, bytes]]:
+        """The headers of a letter's replay; counts them."""
+        kept, dropped = headers_to_replay(record.headers, self._plan.drop, time.time())
+        self.progress.dropped.update(dropped)
+        self.progress.with_id += any(name == ID for name, _ in kept)
+        return kept
+
     async def replay(self, report: Callable[[RedriveProgress], None] = lambda _: None) -> RedriveProgress:
         """Replay what matches and was not replayed before; `report` is called after each transaction. Raises
         OutcomeUnknown or Fenced where the next replay has to go on: the latter when another one has begun.
@@ -155,7 +168,7 @@ class Redrive:
             async for letter, record in wanted:
                 to = await self._target(letter, record)
                 place = f"{plan.letters}/{record.partition}/{record.offset}"
-                headers = [*own_headers(record.headers), (REDRIVEN, place.encode())]
+                headers = [*self.headers_of(record), (REDRIVEN, place.encode())]
                 batch.setdefault(to, []).append(Outgoing(record.key, record.value, headers))
                 entry = Outgoing(place.encode(), _encode(self._entry(record, to)), [])
                 batch.setdefault(TP(plan.log, 0), []).append(entry)

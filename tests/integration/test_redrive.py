@@ -19,7 +19,7 @@ from streams.positions.declared import TopicSpec
 from streams.runtime.client import TopicReader
 from streams.runtime.kafka.topics import KafkaTopics
 from tests.integration.stacks import steadfaust
-from tests.unit.streams.test_foreign_letters import CONNECT, OWN, SPRING, STREAMS
+from tests.unit.streams.test_foreign_letters import CONNECT, COPIED, OWN, SPRING, STREAMS
 from tests.waiting import BOUND
 
 ROOT = Path(__file__).parents[2]
@@ -121,6 +121,20 @@ def test_letters_of_each_program_go_back_as_they_were(shop: Shop) -> None:
         assert (name, place.decode().rpartition("/")[0].rpartition("/")[0]) == ("redriven-from", shop.letters)
         assert record.value == b"value " + (record.key or b"").removeprefix(b"o-")
     assert all(letter["replayed"] for letter in shop.run("list", "--where", "form=connect"))
+
+
+def test_headers_that_replays_lack_are_named(shop: Shop) -> None:
+    old = [("ce_id", b"1"), ("ce_expirytime", b"2001-09-09T01:46:41Z"), ("x-trace", b"t")]
+    asyncio.run(shop.fill(3, [*SPRING, *COPIED, *old]))
+    left_out = sorted(["ce_expirytime", "x-trace", *(name for name, _ in COPIED)])
+    given = ("--drop-header", "x-*")
+    dry = steadfaust(*shop.command("replay", "--dry-run", *given), **shop.settings)
+    assert "headers that replays do not have: " + ", ".join(f"{each} (3)" for each in left_out) in dry.stderr
+    assert "warning: 3 have a ce_id" in dry.stderr
+    (done,) = shop.run("replay", "--yes", *given)
+    assert (done["dropped_headers"], done["with_id"]) == (dict.fromkeys(left_out, 3), 3)
+    for record in asyncio.run(shop.read(shop.orders)):
+        assert record.headers[:-1] == [*OWN, ("ce_id", b"1")]
 
 
 def test_letters_without_an_origin_go_where_they_are_sent(shop: Shop) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.dead_letters.foreign import ForeignLetter, matches, own_headers, read_letter
+from streams.dead_letters.foreign import ForeignLetter, headers_to_replay, matches, own_headers, read_letter
 from streams.ports import Headers, OwnRecord
 
 OWN = [("traceparent", b"00-1-2-01"), ("kafka_correlationId", b"c-1"), ("traceparent", b"again")]
@@ -19,6 +19,12 @@ SPRING = [
     ("kafka_dlt-exception-stacktrace", b"..."),
 ]
 RETRIED = [("retry_topic-attempts", b"\0\0\0\4"), *((name.replace("dlt-", ""), v) for name, v in SPRING)]
+COPIED = [
+    ("__amazon_msk_replicator", b"eu"),
+    ("mm2.source", b"east"),
+    ("__replicator_id", b"r-1"),
+    ("k2k_offset", b"7"),
+]
 STREAMS = [
     ("__streams.errors.exception", b"java.lang.IllegalStateException: no such order"),
     ("__streams.errors.message", b"no such order"),
@@ -86,3 +92,22 @@ def test_a_number_that_is_none_is_passed_over(value: bytes) -> None:
 )
 def test_all_filters_have_to_hold(where: dict[str, str], holds: bool) -> None:
     assert matches(letter_of(SPRING), where) is holds
+
+
+def test_a_replay_has_no_headers_of_replication() -> None:
+    kept, dropped = headers_to_replay([*OWN, *COPIED, *SPRING], (), 1e9)
+    assert kept == OWN
+    assert dropped == [name for name, _ in COPIED]
+
+
+@pytest.mark.parametrize(("now", "is_kept"), [(1_000_000_000.0, True), (1_000_000_002.0, False)])
+def test_an_expiry_is_replayed_until_it_has_passed(now: float, is_kept: bool) -> None:
+    expiry = ("ce_expirytime", b"2001-09-09T01:46:41Z")
+    kept, dropped = headers_to_replay([expiry, ("ce_id", b"1")], (), now)
+    assert kept == [*[expiry] * is_kept, ("ce_id", b"1")]
+    assert dropped == ["ce_expirytime"] * (not is_kept)
+
+
+def test_a_replay_lacks_the_headers_that_are_named() -> None:
+    headers = [("x-a", b"1"), ("x-b", b"2"), ("X-a", b"3"), ("y", b"4")]
+    assert headers_to_replay(headers, ["x-*", "y"], 0.0) == ([("X-a", b"3")], ["x-a", "x-b", "y"])
