@@ -25,7 +25,7 @@ from streams.escapes import contain_tasks
 from streams.lane.measures import OFTEN, OFTEN_WITHIN
 from streams.lane.memory import LaneMemory
 from streams.lane.opening import find_start
-from streams.lane.recovery import mended, open_store, place_of
+from streams.lane.recovery import let_go, open_store, place_of
 from streams.lane.session import Session, Shared, shared_by
 from streams.lane.sources import Sources
 from streams.lane.state import LaneState
@@ -209,7 +209,8 @@ class Lane:
             self.measures.topics.lacks(error.topics, self._clock.now())
         answer = self._reopening.failed(error, None if self._session is None else place_of(self.store))
         if isinstance(error, StoreFailed):
-            self.store = mended(self.store, error, self.number)
+            store, self.store = self.store, None
+            let_go(self._ports.stores, store, error, self.number)
         why, limit = {"error": repr(error), "cause": repr(error.__cause__)}, self._reopening.limit
         self.trouble = waited_out(error)
         if self.trouble:

@@ -243,19 +243,15 @@ def place_of(store: Store | None) -> dict[bytes, bytes] | None:
         return None
 
 
-def mended(store: Store | None, error: StoreFailed, lane: int) -> Store | None:
-    """Wipe a store that is damaged. Close one that cannot be used, which keeps its copy: None, the lane opens
-    it again.
+def let_go(stores: Stores, store: Store | None, error: StoreFailed, lane: int) -> None:
+    """Close a store that has failed: whoever needs it opens it again. One that is damaged is removed, and
+    rebuilt from the changelogs; any other keeps its copy.
     """
-    if store is None:
-        return None
+    if store is not None:
+        store.close()
     if isinstance(error, StoreBroken):
-        log.warning("store_broken", lane=lane, error=str(error), action="wiped, rebuilt from the changelog")
+        log.warning("store_broken", lane=lane, error=str(error), action="removed, rebuilt from the changelog")
         try:
-            store.wipe()
+            stores.destroy(lane)
         except StoreFailed as failed:
             log.warning("store_not_wiped", lane=lane, error=str(failed), action="tried again")
-        else:
-            return store
-    store.close()
-    return None

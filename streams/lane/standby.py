@@ -10,13 +10,19 @@ import structlog
 
 from streams.errors import (
     ChangelogDamaged,
-    StoreBusy,
+    StoreFailed,
     StoreTooOld,
-    StoreUnavailable,
     TopicGone,
     TopicRecreated,
 )
-from streams.lane.recovery import FETCH_RECORDS, changelog_partitions, open_store, restore, start_positions
+from streams.lane.recovery import (
+    FETCH_RECORDS,
+    changelog_partitions,
+    let_go,
+    open_store,
+    restore,
+    start_positions,
+)
 from streams.lane.stopping import unless
 from streams.model.application import Application
 from streams.policy.freshness import Freshness
@@ -88,7 +94,8 @@ class Standby:
         while not self._stopping.is_set():
             try:
                 await unless(self._stopping, self._follow())
-            except (StoreUnavailable, StoreBusy) as error:
+            except StoreFailed as error:
+                let_go(self._ports.stores, None, error, self.number)  # it is closed
                 waited = waited + 1 if self.trouble else 0
                 self.trouble = str(error)
                 pause = min(RETRY_DELAY * 2 ** min(waited, 10), STANDS)

@@ -86,12 +86,12 @@ def is_expected(error: Exception) -> bool:
 def waited_out(error: Exception) -> str:
     """The cause of an error in words, where it passes once an operator has mended it; else empty."""
     lacks = isinstance(error, TopicMismatch) and not isinstance(error, TopicGone)
-    return str(error) if lacks or isinstance(error, (Refused, StoreUnavailable)) else ""
+    return str(error) if lacks or isinstance(error, (Refused, StoreBusy, StoreUnavailable)) else ""
 
 
 def is_of_the_machine(error: Exception | None) -> bool:
     """Whether another machine would not have it."""
-    return isinstance(error, (ClockWrong, StoreUnavailable))
+    return isinstance(error, (ClockWrong, StoreBusy, StoreUnavailable))
 
 
 class Reopening:

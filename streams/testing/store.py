@@ -12,6 +12,10 @@ from streams.ports import TP, TableSize, Write
 #: How many of the last batches `MemoryStores.crash` can take back.
 HISTORY = 64
 
+#: Calls that a full disk is in the way of, and those of one that fails.
+FULL = frozenset({"open", "write", "wipe"})
+FAILING = FULL | {"read"}
+
 Undo = Callable[[], None]
 
 
@@ -44,11 +48,13 @@ class MemoryStores:
 
     Attributes:
         trouble: what is wrong with the disk, such as that it is full; empty: nothing.
-        refused: how often that was in the way.
+        hits: the calls that it is in the way of: a full disk lets rows be read, a failing one does not.
+        refused: how often it was in the way.
     """
 
     def __init__(self) -> None:
         self.trouble = ""
+        self.hits = FULL
         self.refused = 0
         self._files: dict[int, _Files] = {}
         self._open: dict[int, MemoryStore] = {}
@@ -59,7 +65,7 @@ class MemoryStores:
         """
         if lane in self._open:
             raise StoreBusy(f"the store of lane {lane} is open elsewhere: close its previous owner first")
-        self._check_disk()
+        self._check_disk("open")
         files = self._files.setdefault(lane, _Files())
         if files.broken:
             raise StoreBroken(
@@ -69,8 +75,8 @@ class MemoryStores:
         self._open[lane] = store
         return store
 
-    def _check_disk(self) -> None:
-        if self.trouble:
+    def _check_disk(self, call: str) -> None:
+        if self.trouble and call in self.hits:
             self.refused += 1
             raise StoreUnavailable(f"{self.trouble}: injected")
 
@@ -111,14 +117,16 @@ class MemoryStores:
         """Remove a lane's files, broken ones too; also what a lost disk does. Raises StoreBusy."""
         if lane in self._open:
             raise StoreBusy(f"the store of lane {lane} is open: close it first")
-        self._check_disk()
+        self._check_disk("wipe")
         self._files.pop(lane, None)
 
 
 class MemoryStore:
     """One lane's open store."""
 
-    def __init__(self, files: _Files, on_close: Callable[[], object], check_disk: Callable[[], None]) -> None:
+    def __init__(
+        self, files: _Files, on_close: Callable[[], object], check_disk: Callable[[str], None]
+    ) -> None:
         self._files = files
         self._on_close = on_close
         self._check_disk = check_disk
@@ -130,13 +138,18 @@ class MemoryStore:
             raise RuntimeError("the store was closed")
         return self._files
 
+    def _readable(self) -> _Files:
+        files = self._live()
+        self._check_disk("read")
+        return files
+
     def _writable(self) -> _Files:
         """Once a write has failed, none succeeds until the store is opened again, as with RocksDB."""
         files = self._live()
         if self._failed:
             raise StoreUnavailable("a write failed before: injected")
         try:
-            self._check_disk()
+            self._check_disk("write")
         except StoreUnavailable:
             self._failed = True
             raise
@@ -144,18 +157,18 @@ class MemoryStore:
 
     def get(self, table: str, key: bytes) -> bytes | None:
         """The value, or None."""
-        return self._live().tables.get(table, {}).get(key)
+        return self._readable().tables.get(table, {}).get(key)
 
     def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values in the order of the keys."""
-        rows = self._live().tables.get(table, {})
+        rows = self._readable().tables.get(table, {})
         return [rows.get(key) for key in keys]
 
     def scan(
         self, table: str, *, start: bytes = b"", stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
         """Pairs with start <= key < stop, in order of key; rows as they were at the first one."""
-        rows = self._live().tables.get(table)
+        rows = self._readable().tables.get(table)
         if not rows:
             return
         found = sorted((k, v) for k, v in rows.items() if k >= start and (stop is None or k < stop))
@@ -211,7 +224,7 @@ class MemoryStore:
     def wipe(self) -> None:
         """Remove everything, positions too. The store stays open."""
         files = self._live()
-        self._check_disk()
+        self._check_disk("wipe")
         self._failed = False
         files.tables.clear()
         files.positions.clear()

@@ -4,18 +4,22 @@ import errno
 import os
 import random
 import resource
+import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from streams.errors import StoreBroken, StoreBusy, StoreUnavailable
 from streams.ports import TP, Store, Stores
+from streams.runtime.rocksdb import store as rocks
 from streams.runtime.rocksdb.store import RocksStores
 from streams.runtime.rocksdb.store_errors import store_error
-from streams.testing.store import MemoryStores
+from streams.testing.store import FAILING, MemoryStores
 
 CLOG = TP("app-orders-changelog", 0)
 #: A full disk is reached after at most so many batches.
@@ -166,7 +170,26 @@ HELD_HERE = "IO error: lock hold by current process: /d/LOCK: No locks available
         (OSError(errno.EDQUOT, "Disk quota exceeded"), StoreUnavailable, "quota"),
         (LOCKED, StoreBusy, "elsewhere"),
         (HELD_HERE, StoreBusy, "elsewhere"),
+        ("IO error: While fsync: /d/1.sst: Device or resource busy", StoreUnavailable, "busy"),
+        ("IO error: Stale file handle: /d/1.sst", StoreUnavailable, "exported anew"),
+        ("IO error: While pread: /d/1.sst: Resource temporarily unavailable", StoreUnavailable, "not answer"),
+        ("IO error: While fsync: /d/1.sst: Connection timed out", StoreUnavailable, "not answer"),
+        ("IO error: While open: /d/1.sst: Remote I/O error", StoreUnavailable, "cannot be used"),
+        (
+            "Corruption: Can't access /1.sst: IO error: While stat: /1.sst: Input/output error",
+            StoreUnavailable,
+            "disk fails",
+        ),
+        ("Invalid argument: Direct I/O is not supported by the specified DB.", StoreUnavailable, "cannot be"),
+        ("Shutdown in progress: ", StoreUnavailable, "cannot be used"),
+        (OSError(errno.EBUSY, "Device or resource busy"), StoreUnavailable, "busy"),
+        (OSError(errno.ENOTDIR, "Not a directory"), StoreUnavailable, "cannot be used"),
         ("Corruption: block checksum mismatch in /d/1.sst", StoreBroken, "wipe it"),
+        (
+            "Corruption: Can't access /1.sst: IO error: No such file or directory: /1.sst",
+            StoreBroken,
+            "wipe it",
+        ),
         ("IO error: No such file or directory: While open: /d/1.sst", StoreBroken, "wipe it"),
         ("Corruption: Input/output error", StoreBroken, "wipe it"),
     ],
@@ -200,4 +223,108 @@ def test_after_a_failed_write_a_store_is_opened_again() -> None:
     again = stores.open(0)
     again.apply([("t", b"k", b"2")], {CLOG: 2})
     assert again.get("t", b"k") == b"2"
+    again.close()
+
+
+IO_ERROR = "IO error: While appending to file: /d/1.log: Input/output error"
+
+
+def failing(*_: object) -> None:
+    raise Exception(IO_ERROR)  # noqa: TRY002 - as rocksdict does
+
+
+class FailingIterator:
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+        self.status = failing
+
+    def seek(self, key: bytes) -> None:
+        self.rows.seek(key)
+
+    def valid(self) -> bool:
+        return False
+
+
+def fails_to_write(store: Any) -> None:
+    store._db = SimpleNamespace(write=failing, close=store._db.close)
+    store.apply([("t", b"k", b"2")], {CLOG: 2})
+
+
+def fails_to_scan(store: Any) -> None:
+    family = store._tables["t"]
+    store._tables["t"] = SimpleNamespace(
+        iter=lambda bounds: FailingIterator(family.iter(bounds)), close=family.close
+    )
+    list(store.scan("t"))
+
+
+@pytest.mark.parametrize("call", [fails_to_write, fails_to_scan])
+def test_an_error_that_is_kept_does_not_hold_the_store(tmp_path: Path, call: Any) -> None:
+    stores = RocksStores(tmp_path, cache_bytes=4 << 20)
+    store = stores.open(0)
+    store.apply([("t", b"k", b"v")], {CLOG: 1})
+    with pytest.raises(StoreUnavailable, match=r"^the disk fails") as kept:
+        call(store)
+    store.close()
+    again = stores.open(0)
+    assert (again.get("t", b"k"), kept.value.__cause__ is not None) == (b"v", True)
+    again.close()
+
+
+def test_a_removal_that_was_cut_short_leaves_no_half_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = RocksStores(tmp_path, cache_bytes=4 << 20)
+    store = stores.open(0)
+    put(store)
+    store.close()
+
+    def cut_short(path: str, _: object) -> None:
+        for log in Path(path).glob("*.log"):
+            log.unlink()
+        failing()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rocks, "Rdict", SimpleNamespace(destroy=cut_short))
+        patched.setattr(shutil, "rmtree", lambda _: failing())
+        with pytest.raises(Exception, match="Input/output error"):
+            stores.destroy(0)
+    again = stores.open(0)
+    assert (again.position(CLOG), again.tables()) == (0, [])
+    again.close()
+
+
+def test_a_store_in_use_is_whole_after_its_removal(tmp_path: Path) -> None:
+    stores = RocksStores(tmp_path, cache_bytes=4 << 20)
+    store = stores.open(0)
+    put(store)
+    with pytest.raises(StoreBusy):
+        stores.destroy(0)
+    store.close()
+    again = stores.open(0)
+    assert kept(again, 1)
+    again.close()
+
+
+@pytest.mark.parametrize("call", sorted(FAILING))
+def test_the_fake_goes_on_after_any_call_has_failed(call: str) -> None:
+    stores = MemoryStores()
+    store = stores.open(0)
+    put(store)
+    stores.trouble, stores.hits = "the disk fails", frozenset({call})
+    calls: dict[str, Callable[[], object]] = {
+        "open": lambda: stores.open(1),
+        "read": lambda: (store.get("t", b"100"), list(store.scan("t"))),
+        "write": lambda: put(store),
+        "wipe": store.wipe,
+    }
+    for name, do in calls.items():
+        if name == call:
+            with pytest.raises(StoreUnavailable, match=r"^the disk fails"):
+                do()
+    store.close()
+    stores.trouble = ""
+    again = stores.open(0)
+    assert kept(again, 1)
+    put(again)
     again.close()

@@ -64,13 +64,6 @@ async def test_a_store_that_breaks_while_the_lane_runs_is_rebuilt(fake: FakeWorl
         raise StoreBroken("injected: a block has a wrong checksum")
 
     store.get = store.get_many = broken
-    wipe = store.wipe
-
-    def mended() -> None:
-        del store.get, store.get_many
-        wipe()
-
-    store.wipe = mended
     more = some(fake, work, range(2, 4))
     await fake.post(*more)
     await stopped(fake, lane, work.source)

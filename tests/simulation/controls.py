@@ -24,7 +24,7 @@ from streams.lane.timers import Timers
 from streams.model import codecs
 from streams.model.envelope import LOOPBACK
 from streams.policy import reopening
-from streams.ports import TP, Outgoing, Record, Store, Transactions
+from streams.ports import TP, Outgoing, Record, Store, Stores, Transactions
 from streams.positions import declared
 from streams.retry import decisions
 from streams.retry.long_queues import LongQueues
@@ -44,6 +44,7 @@ from streams.testing.clients import FakeTransactions
 from streams.testing.log import TransactionState
 from streams.testing.simulation import machines
 from streams.testing.simulation.machines import Network
+from streams.testing.store import MemoryStore
 from tests.simulation.control import ENDS, QUARANTINED, Control, Off, all_off, no_inbox, off
 from tests.simulation.holes import HOLES
 
@@ -229,11 +230,22 @@ def _marked_by_header(record: Record, group: bytes) -> bool:
     return bool(headers) and headers[-1][0] == LOOPBACK and headers[-1][1] == group
 
 
-def _wiped(store: Store | None, _error: Any, _lane: int) -> Store | None:
+def _wiped(stores: Stores, store: Store | None, _error: Any, lane: int) -> None:
     """What became of a store with any trouble."""
     if store is not None:
-        store.wipe()
-    return store
+        store.close()
+    stores.destroy(lane)
+
+
+def _held() -> Off:
+    """What an error that was kept did: its traceback held RocksDB's handles, and with them the lock."""
+    real = MemoryStore.close
+
+    def close(self: MemoryStore) -> None:
+        if not self._failed:
+            real(self)
+
+    return patch.object(MemoryStore, "close", close)
 
 
 def _waits_for_nothing() -> Off:
@@ -325,8 +337,9 @@ CONTROLS: Mapping[str, Control] = {
         off(Refusals, "blame", lambda *_: False),
     ),
     "hole-3-full-disk": Control(
-        "a store is wiped for whatever trouble of the disk", off(lane_module, "mended", _wiped), ENDS
+        "a store is wiped for whatever trouble of the disk", off(lane_module, "let_go", _wiped), ENDS
     ),
+    "held-store": Control("a store that has failed is not let go of", _held, "it does not settle"),
     "hole-4-stamps": Control(
         "whoever writes from outside stamps its records", off(declared, "BY_BROKER", "CreateTime")
     ),

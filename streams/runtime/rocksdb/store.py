@@ -24,6 +24,8 @@ from streams.units import MIB
 
 log = structlog.get_logger(__name__)
 
+#: The first thing that a database has and the last that a new one lacks; its name while the rest is removed.
+_CURRENT, _FORMER = "CURRENT", "CURRENT.removed"
 _META = "default"  # RocksDB's own column family: positions and when it was current
 _CURRENT_AT = b"current-at"
 _POSITION = b"position:"
@@ -93,9 +95,11 @@ class RocksStore:
         self._handles: dict[str, Any] = {}
         path = str(self._path)
         try:
+            exists = (self._path / _CURRENT).exists()
+            if not exists and (self._path / _FORMER).exists():
+                _destroy(self._path)  # the end of a removal that was cut short
             self._path.mkdir(parents=True, exist_ok=True)
-            # CURRENT is the first thing that a database has and the last that a new one lacks.
-            names = Rdict.list_cf(path, self._options()) if (self._path / "CURRENT").exists() else [_META]
+            names = Rdict.list_cf(path, self._options()) if exists else [_META]
             self._db = Rdict(path, self._options(), {name: self._options() for name in names})
             for name in names:
                 if name != _META:
@@ -184,8 +188,8 @@ class RocksStore:
         """All changes and the changelog positions that they bring the store to, in one atomic write."""
         batch = WriteBatch(raw_mode=True)
         put, delete, handles = batch.put, batch.delete, self._handles
+        last, handle = "", None
         try:
-            last, handle = "", None
             for table, key, value in writes:
                 if table is not last:  # most come table by table
                     last, handle = table, handles.get(table) or self._create(table)
@@ -200,6 +204,8 @@ class RocksStore:
             self._db.write(batch)
         except Exception as error:
             raise store_error(self._path, error) from error
+        finally:
+            del handle  # it holds the database open, and whoever keeps the error keeps this frame
         self._positions.update(positions)
         if current_at is not None:
             self._current_at = current_at
@@ -275,11 +281,14 @@ def _chunk(
         bounds.set_iterate_upper_bound(stop)
     pairs: list[tuple[bytes, bytes]] = []
     rows = family.iter(bounds)
-    rows.seek(start)
-    while rows.valid() and len(pairs) != limit:
-        pairs.append((rows.key(), rows.value()))
-        rows.next()
-    rows.status()  # raises what made it invalid before the end
+    try:
+        rows.seek(start)
+        while rows.valid() and len(pairs) != limit:
+            pairs.append((rows.key(), rows.value()))
+            rows.next()
+        rows.status()  # raises what made it invalid before the end
+    finally:
+        del rows  # it holds the database open, and whoever keeps the error keeps this frame
     return pairs
 
 
@@ -300,14 +309,25 @@ def _position_key(tp: TP) -> bytes:
 
 
 def _destroy(path: Path) -> None:
+    """Remove a database. One that a failing disk lets us remove in part is no database any more: with some
+    of its files it could be opened, and have positions beyond its rows.
+    """
+    current, former = path / _CURRENT, path / _FORMER
     try:
         if not path.exists():
             return
+        if current.exists():
+            current.rename(former)
+    except OSError as error:
+        raise store_error(path, error) from error
+    try:
         # Takes RocksDB's lock, so that a store in use is refused before a file of it is removed.
         Rdict.destroy(str(path), Options(raw_mode=True))
     except Exception as error:
         refused = store_error(path, error)
         if isinstance(refused, StoreBusy):
+            if former.exists() and not current.exists():
+                former.rename(current)
             raise refused from error
     try:
         if path.exists():  # with files that RocksDB did not know, or could not read

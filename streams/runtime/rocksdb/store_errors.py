@@ -17,7 +17,7 @@ class _Cause(NamedTuple):
     advice: str
 
 
-#: Errors of the machine, not of the files: the copy is as good as before.
+#: Errors of the machine, not of the files: the copy is as good as before. One that is not among them is, too.
 _CAUSES = {
     errno.ENOSPC: _Cause("the disk is full", "make room there"),
     errno.EDQUOT: _Cause("the disk quota is used up", "make room there, or raise the quota"),
@@ -36,6 +36,10 @@ _CAUSES = {
     errno.ENOTCONN: _Cause("the file system is not connected", "mount it again"),
     errno.ESTALE: _Cause("the file system was exported anew", "mount it again"),
     errno.ETIMEDOUT: _Cause("the disk does not answer", "see dmesg"),
+    errno.EAGAIN: _Cause("the disk does not answer now", "see dmesg"),
+    errno.EBUSY: _Cause("the disk is busy", "see what else uses the directory (fuser), and dmesg"),
+    errno.EUCLEAN: _Cause("the file system is damaged", "see dmesg, unmount it and check it (fsck)"),
+    errno.EBADMSG: _Cause("the file system is damaged", "see dmesg, unmount it and check it (fsck)"),
     errno.EACCES: _Cause("this process may not use the files", "give it the directory (chown)"),
     errno.EPERM: _Cause("this process may not use the files", "give it the directory (chown)"),
     errno.ENOMEM: _Cause("the machine is out of memory", "give the worker more, or run fewer on it"),
@@ -45,6 +49,16 @@ _TEXTS = {os.strerror(number): cause for number, cause in _CAUSES.items()}
 #: RocksDB writes nothing more after a write has failed, until the database is opened again.
 _EARLIER = "Writer has previous error"
 _HELD = ("lock hold by current process", os.strerror(errno.EAGAIN))
+#: RocksDB begins with these where it cannot read what is in its files. "Invalid argument" is none of them:
+#: one failed read of a healthy database ended in that.
+_DAMAGE = ("Corruption: ", "Not implemented: ")
+#: An error of the system, which may be quoted after those: "Corruption: Can't access /1.sst: IO error: ...".
+_OF_THE_SYSTEM = "IO error"
+_MISSING = os.strerror(errno.ENOENT)
+_UNKNOWN = _Cause(
+    "the store cannot be used",
+    "see dmesg; where it stays so, stop the worker, delete the directory, and start it again",
+)
 
 
 def store_error(path: Path, error: Exception) -> StoreBusy | StoreBroken | StoreUnavailable:
@@ -54,27 +68,31 @@ def store_error(path: Path, error: Exception) -> StoreBusy | StoreBroken | Store
     text = str(error)
     if "/LOCK" in text and any(held in text for held in _HELD):
         return StoreBusy(f"the store in {path} is open elsewhere ({text}): close its previous owner first")
-    cause = _cause_of(error)
-    if cause is not None:
-        return StoreUnavailable(
-            f"{cause.what}: {path}: {cause.advice}. The lane keeps its copy, and goes on by itself ({text})"
-        )
-    if isinstance(error, OSError) or type(error) is Exception:
+    if not isinstance(error, OSError) and type(error) is not Exception:
+        raise error
+    if _is_damage(error, text):
         return StoreBroken(
             f"the store in {path} cannot be used ({text}): wipe it and rebuild it from the changelogs"
         )
-    raise error
+    cause = _cause_of(error, text)
+    return StoreUnavailable(
+        f"{cause.what}: {path}: {cause.advice}. The lane keeps its copy, and goes on by itself ({text})"
+    )
 
 
-def _cause_of(error: Exception) -> _Cause | None:
+def _is_damage(error: Exception, text: str) -> bool:
+    """Whether the files are at fault: by what is in them, or because one is missing. Only then is a copy
+    wiped. Whatever else the system answers may pass.
+    """
+    if isinstance(error, OSError) or _OF_THE_SYSTEM in text:
+        return _MISSING in text
+    return text.startswith(_DAMAGE) or _MISSING in text
+
+
+def _cause_of(error: Exception, text: str) -> _Cause:
     if isinstance(error, OSError) and error.errno in _CAUSES:
         return _CAUSES[error.errno]
-    text = str(error)
-    if text.startswith("Corruption"):
-        return None
     for found, cause in _TEXTS.items():
         if found in text:
             return cause
-    if _EARLIER in text:
-        return _Cause("a write failed before", "see the errors before this one")
-    return None
+    return _Cause("a write failed before", "see the errors before this one") if _EARLIER in text else _UNKNOWN

@@ -30,6 +30,7 @@ from streams.testing.simulation.judge import Removed, judge, letters_in, missing
 from streams.testing.simulation.machines import HereClock, Machine, Outside, running
 from streams.testing.simulation.plan import Finding, Plan, PlanStep
 from streams.testing.simulation.workers import Points, SimulatedWorker
+from streams.testing.store import FAILING, FULL
 
 APP = "sim"
 #: Within so many seconds of simulated time after the last fault everything has to be settled. A timer whose
@@ -396,10 +397,12 @@ class Run:
                     continue
                 self.cluster.truncate(tp, record.offset + 1)
 
-    def do_disk_full(self, number: int, seconds: float) -> None:
-        """Nothing can be written to a disk."""
-        self.machines[number].stores.trouble = "No space left on device"
-        self.later(seconds, setattr, self.machines[number].stores, "trouble", "")
+    def do_disk_full(self, number: int, seconds: float, fails: bool = False) -> None:  # noqa: FBT001, FBT002 - of a plan
+        """Nothing can be written to a disk; where it `fails`, nothing can be read, either."""
+        stores = self.machines[number].stores
+        stores.hits = FAILING if fails else FULL
+        stores.trouble = "Input/output error" if fails else "No space left on device"
+        self.later(seconds, setattr, stores, "trouble", "")
 
     def do_damage_disk(self, number: int, back: float) -> None:
         """A worker is killed, and its stores cannot be read any more."""
