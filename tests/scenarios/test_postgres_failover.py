@@ -231,7 +231,7 @@ async def asks(database: Database, question: str) -> bool:
         return False
 
 
-async def test_of_two_hosts_a_new_program_takes_the_one_promoted_last(pair: Pair) -> None:
+async def test_of_two_writable_hosts_the_one_promoted_last_is_taken(pair: Pair) -> None:
     server = await promoted(pair)
     connection = await connect(pair.urls)
     try:
