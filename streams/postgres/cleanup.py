@@ -15,6 +15,7 @@ import asyncpg
 import structlog
 
 from streams.errors import text_of
+from streams.postgres.advice import advice
 from streams.postgres.database import Database
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.inbox import ConsumerInbox, TransactionalInbox
@@ -74,7 +75,8 @@ class DatabaseCleanup:
             try:
                 done = await self.clean_up()
             except (DatabaseUnavailable, asyncpg.PostgresError) as error:  # such as tables not there yet
-                log.warning("cleanup_failed", error=text_of(error), action=f"tries again in {every:g} s")
+                why = text_of(error) + (advice(error) if isinstance(error, asyncpg.PostgresError) else "")
+                log.warning("cleanup_failed", error=why, action=f"tries again in {every:g} s")
             else:
                 if done is not None and (done.outbox or any(done.inboxes.values())):
                     log.info("cleaned_up", outbox=done.outbox, inboxes=dict(done.inboxes))

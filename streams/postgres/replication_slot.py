@@ -27,6 +27,16 @@ WARN_AT_BYTES = 512 * MIB
 _SQL = statements("cdc/cdc.sql")
 
 
+#: Why a slot is lost, by the server's word.
+_CAUSES = {
+    "": "the server has dropped log that was not read",
+    "wal_removed": "the server has dropped log that was not read (`max_slot_wal_keep_size`)",
+    "idle_timeout": "nothing has read it for as long as `idle_replication_slot_timeout` says",
+    "rows_removed": "the server has removed rows that it needs",
+    "wal_level_insufficient": "the server was run with a `wal_level` below `logical`",
+}
+
+
 class SlotLag(NamedTuple):
     """State of a replication slot.
 
@@ -37,6 +47,7 @@ class SlotLag(NamedTuple):
         retained: bytes of the log that the server keeps for it; 0 when it is lost.
         room: bytes until the server drops it; None: it never does, and the disk fills instead.
         warn_at: bytes retained from which on operators are warned.
+        invalidated: the server's word for why it is lost, from PostgreSQL 17 on; else empty.
     """
 
     active: bool
@@ -45,11 +56,18 @@ class SlotLag(NamedTuple):
     retained: int
     room: int | None
     warn_at: int = WARN_AT_BYTES
+    invalidated: str = ""
 
     @property
     def is_lost(self) -> bool:
-        """The server has dropped what it had not read."""
+        """It cannot be read any more."""
         return self.status == "lost"
+
+    @property
+    def cause(self) -> str:
+        """Why it is lost."""
+        known = _CAUSES.get(self.invalidated)
+        return known or f"the server has invalidated it ({self.invalidated})"
 
     @property
     def limit(self) -> int | None:
@@ -63,11 +81,20 @@ class SlotLag(NamedTuple):
 
     @property
     def warning(self) -> str:
-        """A warning for operators, in a sentence; empty: none."""
+        """A warning for operators, with what to do; empty: none."""
+        if self.is_lost:
+            return f"{self.trouble}. If no relay runs: `steadfaust outbox relay`"
+        if self.trouble and not self.active and self.status != "unreserved":
+            return f"{self.trouble}: start Kafka Connect, or see in `steadfaust cdc status` why it does not"
+        return self.trouble
+
+    @property
+    def trouble(self) -> str:
+        """The same without what a relay that runs, or a Connect that answers, does already."""
         if self.is_lost:
             return (
-                "the replication slot is lost, since the server has dropped log that was not read: a relay"
-                " begins again with the rows that wait in the table; if none runs, `steadfaust outbox relay`"
+                f"the replication slot is lost, since {self.cause}: a relay begins again with the rows that"
+                " wait in the table"
             )
         mib = f"{self.retained / MIB:.0f}"
         if self.status == "unreserved":
@@ -76,7 +103,7 @@ class SlotLag(NamedTuple):
                 " next checkpoint"
             )
         if not self.active:
-            return f"nothing reads the replication slot, which keeps {mib} MiB of log: start Kafka Connect"
+            return f"nothing reads the replication slot, which keeps {mib} MiB of log"
         if self.retained < self.warns_from:
             return ""
         if self.limit is None:
@@ -94,7 +121,8 @@ async def slot_lag(connection: Connection, warn_at: int = WARN_AT_BYTES) -> Slot
     if row is None:
         return None
     behind, retained = row["behind"] or 0, row["retained"] or 0
-    return SlotLag(row["active"], row["wal_status"], behind, retained, row["room"], warn_at)
+    reason = row["reason"] or ""
+    return SlotLag(row["active"], row["wal_status"], behind, retained, row["room"], warn_at, reason)
 
 
 async def drop_slot(connection: Connection) -> None:

@@ -11,6 +11,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
 from streams.errors import text_of
+from streams.postgres.advice import advice
 from streams.postgres.database import Database
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.migrations import newer_database
@@ -37,13 +38,20 @@ class DatabaseWatch:
         database: open, or opened before the first look.
         registry: gets the gauges; it takes them once.
         slot_warn_at: bytes of the log that the slot of change data capture may keep before it warns.
+        relays: this program is a relay by change data capture, and needs no advice to start one.
     """
 
     def __init__(
-        self, database: Database, registry: CollectorRegistry, *, slot_warn_at: int = WARN_AT_BYTES
+        self,
+        database: Database,
+        registry: CollectorRegistry,
+        *,
+        slot_warn_at: int = WARN_AT_BYTES,
+        relays: bool = False,
     ) -> None:
         self._database = database
         self._slot_warn_at = slot_warn_at
+        self._relays = relays
         self._slot_gauges = SlotGauges(registry)
         self._slot: SlotLag | None = None
         self._outbox_gauges = OutboxGauges(registry)
@@ -73,8 +81,10 @@ class DatabaseWatch:
                 if found.unpublished and await outbox_owner(connection) is RelayKind.CDC:
                     unrelayed = await why_nobody_relays(connection, slot)
         except (DatabaseUnavailable, asyncpg.PostgresError) as error:  # such as tables that are not there yet
-            self._failure = text_of(error)
-            log.warning("database_not_looked_at", error=self._failure, action="tries again")
+            why = text_of(error) + (advice(error) if isinstance(error, asyncpg.PostgresError) else "")
+            if why != self._failure:
+                log.warning("database_not_looked_at", error=why, action="tries again")
+            self._failure = why
             return
         self._outbox, self._queues, self._slot, self._failure = found, queues, slot, ""
         if newer and newer != self._newer:
@@ -108,7 +118,13 @@ class DatabaseWatch:
 
     async def slot(self) -> str:
         """Why the replication slot may fill the disk; empty: it does not, also where polling relays work."""
-        return self._slot.warning if self._slot else self._unrelayed
+        if not self._relays:
+            return self._slot.warning if self._slot else self._unrelayed
+        if self._slot:
+            return self._slot.trouble
+        return (
+            self._unrelayed and "there is no replication slot yet: this relay begins with the rows that wait"
+        )
 
 
 def trouble_of(queue: QueueStatus) -> str:

@@ -48,7 +48,10 @@ class RelayService(Service):
         self.metrics = RelayMetrics(self.registry)
         self._database = Database(settings.postgres(), least=0, most=3, name="steadfaust relay desk")
         self._watch = DatabaseWatch(
-            self._database, self.registry, slot_warn_at=settings.outbox_slot_warn_bytes
+            self._database,
+            self.registry,
+            slot_warn_at=settings.outbox_slot_warn_bytes,
+            relays=settings.outbox == "cdc",
         )
         self.health = Health(
             [
@@ -193,10 +196,12 @@ class CdcRelaying:
             self._counts.database_down(str(error))
             return
         except StatementRefused as error:  # nothing is relayed the less
+            self._counts.database_up()
             self._counts.refused_by_database(str(error))
             self._relay.tell(str(error))
             return
-        except (TransientError, ClusterUnavailable) as error:
+        except (TransientError, ClusterUnavailable) as error:  # PostgreSQL was asked before
+            self._counts.database_up()
             problem = standstill = str(error)
         self._relay.tell(problem)
         if not standstill:  # a slot that warns is no outage

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from streams.postgres import Database
-from streams.postgres.cdc import CdcRelay, ConnectorStatus, TaskStatus
+from streams.postgres.cdc import CdcRelay, Connect, ConnectorStatus, TaskStatus
 from streams.postgres.cdc.marking import Marking
-from streams.postgres.replication_slot import PUBLICATION
+from streams.postgres.errors import ConnectUnavailable
+from streams.postgres.replication_slot import PUBLICATION, slot_lag
 from streams.postgres.statements import statements
 from tests.cdc import FakeConnect, advance, of_a_connector, pass_all, slot_of
 from tests.relays import new_outbox, publish, until
@@ -98,6 +100,39 @@ async def test_a_connector_with_a_long_way_to_go_makes_progress(database: Databa
         await advance(connection, before)
         assert await marking.step(connection) == [], "the row lies beyond"
         assert marking.stalled_for < 1_000
+
+
+async def test_a_slot_that_was_idle_is_told_once_with_its_cause(database: Database) -> None:
+    """PostgreSQL 18 invalidates it at a checkpoint; Kafka Connect is away meanwhile."""
+    slot = await slot_of(database.pool)
+    await database.pool.execute("INSERT INTO outbox_owner (relay) VALUES ('cdc')")
+    await database.pool.execute("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
+    await database.pool.execute("ALTER SYSTEM SET idle_replication_slot_timeout = '1s'")
+    try:
+        await database.pool.execute("SELECT pg_reload_conf()")
+        await until(lambda: _is_invalidated(database, slot))
+    finally:
+        await database.pool.execute("ALTER SYSTEM RESET idle_replication_slot_timeout")
+        await database.pool.execute("SELECT pg_reload_conf()")
+    async with database.acquire() as connection:
+        found = await slot_lag(connection)
+    assert found is not None
+    assert "idle_replication_slot_timeout" in found.trouble
+    relay = CdcRelay(database, Connect("http://127.0.0.1:1"))
+    with capture_logs() as logs:
+        async with relay._connect:
+            for _ in range(10):
+                with pytest.raises(ConnectUnavailable) as error:
+                    await relay.step()
+                relay.tell(str(error.value))
+    assert [each["event"] for each in logs] == ["cdc_begins_again", "cdc_in_trouble"]
+    assert "idle_replication_slot_timeout" in logs[0]["slot"]
+
+
+async def _is_invalidated(database: Database, slot: str) -> bool:
+    await database.pool.execute("CHECKPOINT")
+    asked = "SELECT invalidation_reason = 'idle_timeout' FROM pg_replication_slots WHERE slot_name = $1"
+    return await database.pool.fetchval(asked, slot) is True
 
 
 async def _is_read(database: Database) -> bool:

@@ -51,6 +51,16 @@ def test_a_slot_warns_before_the_disk_fills(slot: SlotLag, told: str) -> None:
     assert bool(told) == bool(slot.warning)
 
 
+def test_what_runs_is_not_told_to_start() -> None:
+    lost = WELL._replace(active=False, status="lost", retained=0, room=None, invalidated="idle_timeout")
+    unread = WELL._replace(active=False)
+    for slot in (lost, unread):
+        assert "steadfaust" not in slot.trouble
+        assert "start" not in slot.trouble
+        assert CdcStatus(RUNNING, slot).problem == slot.trouble
+    assert "idle_replication_slot_timeout" in lost.trouble
+
+
 @pytest.mark.parametrize(
     ("connector", "told"),
     [

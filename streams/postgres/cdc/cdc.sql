@@ -13,8 +13,9 @@ ON CONFLICT (the_only) DO UPDATE SET relay = excluded.relay, since = now()
 SELECT active, wal_status,
        pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint AS behind,
        pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint AS retained,
-       safe_wal_size AS room
-FROM pg_replication_slots WHERE slot_name = 'outbox_' || current_database()
+       safe_wal_size AS room,
+       to_jsonb(slots) ->> 'invalidation_reason' AS reason  -- a column from PostgreSQL 17 on
+FROM pg_replication_slots AS slots WHERE slot_name = 'outbox_' || current_database()
 
 -- name: begun
 UPDATE outbox_owner SET beginnings = beginnings + 1

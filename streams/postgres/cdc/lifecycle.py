@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 
 import asyncpg
-import structlog
 
 from streams.postgres.advice import advice
 from streams.postgres.cdc.connect import STOPPED, Connect, ConnectorStatus
@@ -27,7 +26,6 @@ STOPPED_WITHIN = 30.0
 
 _POLL = 0.1
 _SQL = statements("cdc/cdc.sql")
-log = structlog.get_logger()
 
 
 async def begin_again(connection: Connection, connect: Connect) -> None:
@@ -44,7 +42,6 @@ async def begin_again(connection: Connection, connect: Connect) -> None:
         slot = await slot_lag(connection)
         if slot is not None and not slot.is_lost:
             return
-        log.warning("cdc_begins_again", slot="lost" if slot is not None else "missing")
         # A task that waits for a slot which is lost stops when that one is gone; it may make another before.
         await _drop_slot(connection)
         await connect.create_stopped(connector_settings())

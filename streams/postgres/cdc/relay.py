@@ -74,7 +74,7 @@ class CdcStatus(NamedTuple):
     @property
     def problem(self) -> str:
         """The connector's, else the slot's, else that of marking."""
-        return self.standstill or ("" if self.slot is None else self.slot.warning) or self.unmarked
+        return self.standstill or ("" if self.slot is None else self.slot.trouble) or self.unmarked
 
 
 async def cdc_status(database: Database, connect: Connect, slot_warn_at: int = WARN_AT_BYTES) -> CdcStatus:
@@ -120,7 +120,7 @@ class CdcRelay:
         self._configured = False
         self._restarted = 0.0
         self._began = self._ended = -math.inf
-        self._told = ""
+        self._told = self._begins = self._restarts = ""
 
     async def step(self) -> CdcStatus:
         """One look. Raises OutboxOwned, PoolerBetween, DatabaseUnavailable, StatementRefused or
@@ -142,8 +142,10 @@ class CdcRelay:
                 await ensure_publication(connection)
             slot = await slot_lag(connection)
             if slot.is_lost if slot is not None else self._misses_slot():
+                if slot is not None or not self._begins:
+                    self._begin(slot.cause if slot is not None else "there is none")
                 await begin_again(connection, self._connect)
-                self._began = time.monotonic()
+                self._began, self._begins = time.monotonic(), ""
             unmarked = await self._mark(connection)
             stalled = self._marking.stalled_for > STALLED_AFTER
             may_end = stalled and time.monotonic() - self._ended > STALLED_AFTER
@@ -159,7 +161,9 @@ class CdcRelay:
         elif status.connector.state == STOPPED:
             await self._connect.resume()  # a relay that began again has ended before
         elif status.connector.needs_restart and time.monotonic() - self._restarted > RESTART_EVERY:
-            log.warning("cdc_restarted", problem=status.problem)
+            if (kind := _kind(status.problem)) != self._restarts:
+                log.warning("cdc_restarted", problem=status.problem, action="again while it fails")
+            self._restarts = kind
             self._restarted = time.monotonic()
             await self._connect.restart_failed()
         return status._replace(unmarked=unmarked, stalled=stalled)
@@ -197,13 +201,24 @@ class CdcRelay:
         """Whether a slot that is not there should be: the connector makes it some seconds after it begins."""
         return time.monotonic() - self._began > SLOT_WITHIN
 
+    def _begin(self, why: str) -> None:
+        """Log once why it begins again, however often that is tried."""
+        if why != self._begins:
+            self._begins = why
+            log.warning("cdc_begins_again", slot=why, effect="it relays the rows that wait in the table")
+
     def tell(self, problem: str) -> None:
         """Log what has changed, not what lasts."""
-        # The numbers in it change with each look.
-        kind = "".join(letter for letter in problem if not letter.isdigit())
+        kind = _kind(problem)
         if kind != self._told:
             self._told = kind
             if problem:
                 log.warning("cdc_in_trouble", problem=problem)
             else:
+                self._restarts = ""
                 log.info("cdc_well")
+
+
+def _kind(problem: str) -> str:
+    """The text without its numbers, which change with each look."""
+    return "".join(letter for letter in problem if not letter.isdigit())

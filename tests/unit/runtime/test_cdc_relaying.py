@@ -138,3 +138,14 @@ async def test_what_was_marked_is_counted(monkeypatch: pytest.MonkeyPatch) -> No
     connector = Connector("", "")
     connector.ages = [0.5, 1.5]
     assert (await looks(monkeypatch, connector, Kafka(away=0))).ages == [0.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    "error", [TransientError("Connect is away"), StatementRefused("a lock"), ClusterUnavailable("no broker")]
+)
+async def test_postgresql_that_answers_again_is_up(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    seen: list[str] = []
+    connector = Connector(DatabaseUnavailable("it starts"), error, error)
+    monkeypatch.setattr(RelayCounts, "stopped", lambda counts: seen.append(counts.no_database))
+    await looks(monkeypatch, connector, Kafka(away=0))
+    assert seen == [""]
