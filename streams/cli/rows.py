@@ -28,6 +28,7 @@ from streams.cli.options import (
 )
 from streams.cli.workers import NoAnswer, WorkerAddress, find_worker
 from streams.model.operations import RowCommand
+from streams.web.base.asked import EMPTY
 
 app = typer.Typer(
     help="Rows of tables: show, and replace or delete what cannot be read.", no_args_is_help=True
@@ -57,7 +58,7 @@ def show(
         if as_json:
             say(json_line(row))
             continue
-        name = f"{row['key']}  {row['subkey']}".rstrip()
+        name = f"{row['key'] or EMPTY}  {row['subkey']}".rstrip()
         say(f"{name}  unreadable: {row['error']}" if row["error"] else f"{name}  {json_line(row['value'])}")
         if row["error"]:
             say(f"  bytes  {row['hex'] or '-'}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import msgspec
 import typer
@@ -32,6 +31,7 @@ from streams.cli.saga_check import check
 from streams.cli.workers import WorkerAddress, find_worker
 from streams.saga.repairs import refusal
 from streams.units import DAY
+from streams.web.base.asked import address_of
 from streams.web.sagas.saga_answers import SagaShown
 
 app = typer.Typer(help="Sagas: list, show, retry, skip, done, cancel, check.", no_args_is_help=True)
@@ -136,7 +136,7 @@ def _operate(
     timeout = 0 if no_wait else timeout
     address = find_worker(worker)
     body = {"operation": operation, "step": step, "who": by_whom(who), "why": why}
-    accepted = address.post(f"{SAGAS}/{quote(saga, safe='')}/operations", body)
+    accepted = address.post(address_of(SAGAS, "saga", saga, "/operations"), body)
     entry, shown = _wait(address, accepted, timeout) if timeout else (None, None)
     if as_json:
         say(json_line({**accepted, "settled": entry, "saga": shown["saga"] if shown else saga}))
@@ -164,7 +164,7 @@ def _wait(worker: WorkerAddress, accepted: dict[str, Any], timeout: float) -> tu
 
 
 def _ask(worker: WorkerAddress, saga: str) -> Any:
-    return worker.get(f"{SAGAS}/{quote(saga, safe='')}")
+    return worker.get(address_of(SAGAS, "saga", saga))
 
 
 def _seconds(age: str) -> str:

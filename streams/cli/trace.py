@@ -12,6 +12,7 @@ import typer
 
 from streams.cli.options import NOTHING, UNFINISHED, At, Json, json_line, say
 from streams.cli.workers import find_worker
+from streams.web.base.asked import as_asked
 
 
 def trace(
@@ -27,7 +28,7 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """Show what happened to a key: every message of it in order of time, and what waits."""
-    query = {"q": key, "since": since, "everywhere": "1" if everywhere else ""}
+    query = {"q": as_asked(key), "since": since, "everywhere": "1" if everywhere else ""}
     found = find_worker(worker).get("/api/search", {name: text for name, text in query.items() if text})
     if as_json:
         say(json_line(found))

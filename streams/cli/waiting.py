@@ -11,6 +11,7 @@ import typer
 
 from streams.cli.options import NOTHING, UNFINISHED, At, Json, Limit, echo_pages, say
 from streams.cli.workers import find_worker
+from streams.web.base.asked import EMPTY, as_asked
 from streams.web.waiting.waiting_answers import REASONS, WAITING_PATH
 
 
@@ -18,7 +19,7 @@ def waiting(
     worker: At = "",
     handler: Annotated[str, typer.Option(help="Only those that wait for this handler.")] = "",
     reason: Annotated[str, typer.Option(help=f"Only those that wait for this: {', '.join(REASONS)}.")] = "",
-    key: Annotated[str, typer.Option(help="All of this key, also those behind the first one.")] = "",
+    key: Annotated[str | None, typer.Option(help="All of this key, also those behind the first one.")] = None,
     limit: Limit = 50,
     *,
     as_json: Json = False,
@@ -26,7 +27,8 @@ def waiting(
     """List messages that wait, the oldest first: why, until when, and how many wait behind each."""
     if reason and reason not in REASONS:
         raise typer.BadParameter(f"--reason knows no {reason}: use {', '.join(REASONS)}")
-    given = {"handler": handler, "reason": reason, "key": key, "limit": str(min(limit, 500))}
+    asked = "" if key is None else as_asked(key)
+    given = {"handler": handler, "reason": reason, "key": asked, "limit": str(min(limit, 500))}
     query = {name: text for name, text in given.items() if text}
     pages = (
         {**page, "left_out": {**page["unsorted"], **page["left_out"]}}
@@ -42,5 +44,5 @@ def _line(each: dict[str, Any]) -> str:
     due = f" ({each['due']})" if each["due"] else ""
     behind = f"  {each['behind']} behind it" if each["behind"] else ""
     tries = f"  {each['attempts']} attempts" if each["attempts"] else ""
-    what = f"{each['since'] or '-':<24}  {each['key']}  {each['type']} for {each['handler']}"
+    what = f"{each['since'] or '-':<24}  {each['key'] or EMPTY}  {each['type']} for {each['handler']}"
     return f"{what}  {each['reason']}: {each['why']}; until {each['until']}{due}{tries}{behind}"

@@ -72,8 +72,8 @@ def key_bytes(key: str) -> bytes:
         data = key.encode()
     except UnicodeEncodeError as error:
         raise Problem(400, "bad_key", "the key is not UTF-8") from error
-    if not 0 < len(data) <= 0xFFFF:
-        raise Problem(400, "no_key", "which key? give a key, a saga's id, a message id or a correlation id")
+    if len(data) > 0xFFFF:
+        raise Problem(400, "bad_key", f"the key has {len(data)} bytes: no key has more than {0xFFFF}")
     return data
 
 

@@ -16,6 +16,7 @@ from streams.model.layout import CLAIMS, DEAD_LETTERS
 from streams.model.row_keys import split_row_key
 from streams.ports import Damaged, Record
 from streams.units import KIB
+from streams.web.base.asked import as_asked
 from streams.web.base.table_fields import RAW_SHOWN, plain, shown_table, text_of
 from streams.web.history.timeline import topics_of, value_of
 from streams.web.history.topic_answers import RecordAnswer
@@ -55,10 +56,10 @@ def _key(app: Application, record: Record) -> tuple[str, str, str]:
     table = app.changelogs.get(record.topic)
     if table in app.tables:
         key, subkey = map(text_of, split_row_key(data))
-        return key, subkey, key
+        return key, subkey, as_asked(key)
     key = text_of(data)
     is_message = table is None and record.topic in topics_of(app)
-    return key, "", key if is_message else ""
+    return key, "", as_asked(key) if is_message and record.key is not None else ""
 
 
 def _value(app: Application, record: Record, most: int) -> dict[str, Any]:

@@ -25,7 +25,9 @@ async def row_history(view: WorkerView, name: str, query: Query) -> HistoryAnswe
     table = shown_table(app, name)
     if table.builtin:
         raise Problem(400, "no_history", f"{name} has no keys of messages: see the topic {table.changelog}")
-    key = key_bytes(query.get("key", ""))
+    if "key" not in query:
+        raise Problem(400, "no_key", f"which key? ask for /tables/{name}/history?key=...")
+    key = key_bytes(query["key"])
     place = TP(table.changelog, app.layout.partition_of(key))
     subkey = query.get("subkey")
     wanted = None if subkey is None else row_key(key, subkey.encode("utf-8", "surrogateescape"))

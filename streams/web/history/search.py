@@ -17,6 +17,7 @@ from streams.model.application import Application
 from streams.model.envelope import CORRELATION, epoch_seconds, rfc3339
 from streams.ports import Record
 from streams.units import DAY
+from streams.web.base.asked import address_of, asked_text
 from streams.web.base.claims import with_claims
 from streams.web.base.lane_rows import AskOwner, Query
 from streams.web.base.scans import MOST_RECORDS, Question, Scan, joined
@@ -55,7 +56,9 @@ async def look_into(view: WorkerView, query: Query, *, asked_by: str | None, ask
     alone) and `most` (records to look at). The answer names owners that did not answer.
     """
     request = query.get("q", "").strip()
-    meant = meant_by(view, request)
+    if (text := asked_text(query.get("q", ""))) is None:
+        raise Problem(400, "no_key", "which key? give a key, a saga's id, a message id or a correlation id")
+    meant = meant_by(view, text)
     since = since_of(query.get("since", ""), view.now())
     most = _most(query.get("most", ""))
     there, missing = await _held(view, meant.key, asked_by, ask)
@@ -128,7 +131,7 @@ def only_thing(answer: TimelineAnswer) -> str:
     if there is None or things + bool(answer.entries) != 1:
         return ""
     if there.sagas:
-        return f"/sagas/{quote(there.sagas[0].id, safe='')}"
+        return address_of("/sagas", "saga", there.sagas[0].id)
     if there.tables:
         query = urlencode({"key": there.key}, errors="surrogateescape")
         return f"/tables/{quote(there.tables[0].table, safe='')}/rows?{query}"

@@ -60,7 +60,7 @@ class RecordAnswer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         time: RFC 3339, as its writer or the broker gave it.
         subkey: of a row in a changelog.
-        lookup: the key to search for; empty where it is none of a message or a row.
+        lookup: what to search for, to find its key; empty where it is none of a message or a row.
         value: decoded. Where it is not, `hex` has its bytes or their beginning, and `unreadable` says why.
         poison: it cannot be decoded, so that no handler has seen it.
         reference: of a payload in the object store; `claim` says more of it.

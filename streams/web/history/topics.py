@@ -14,6 +14,7 @@ from streams.model.envelope import rfc3339
 from streams.model.layout import DEAD_LETTERS, INBOX, LANE
 from streams.ports import TP
 from streams.units import DAY
+from streams.web.base.asked import asked_text
 from streams.web.base.claims import with_claims
 from streams.web.base.lane_rows import Query
 from streams.web.base.view import Kept, Problem, WorkerView
@@ -162,8 +163,8 @@ def window_of(app: Application, name: str, facts: TopicFacts, query: Query) -> W
         raise Problem(400, "bad_limit", f"limit is 0: give 1 to {MOST_RECORDS}")
     tps = tuple(TP(name, n) for n in range(facts.partitions))
     key = None
-    if query.get("key"):
-        key = query["key"].encode("utf-8", "surrogateescape")
+    if (text := asked_text(query.get("key", ""))) is not None:
+        key = text.encode("utf-8", "surrogateescape")
         tps = (tps[app.layout.partition_of(key)],) if facts.partitions == app.layout.partitions else tps
     if query.get("partition"):
         tps = (TP(name, _number("partition", query["partition"], facts.partitions - 1)),)

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from streams.web.base.asked import address_of
 from streams.web.overview.hours import HourLine
 
 
@@ -23,7 +24,7 @@ def letters_link(handler: str) -> str:
 
 def saga_link(ident: str) -> str:
     """The page of a saga."""
-    return f"/sagas/{quote(ident, safe='')}"
+    return address_of("/sagas", "saga", ident)
 
 
 def topic_link(topic: str) -> str:

@@ -7,7 +7,7 @@ from asyncio import gather
 import msgspec
 
 from streams.errors import ClusterUnavailable
-from streams.web.base.view import Kept
+from streams.web.base.view import Kept, Problem
 from streams.web.history.holdings import KEY_PATH, held
 from streams.web.history.key_prefixes import KEYS_PATH, KeysAnswer, list_keys, named_keys
 from streams.web.history.search import LEAST_NAMED, look_into, only_thing
@@ -21,7 +21,9 @@ _TOPICS = "topics"
 
 
 async def _of_key(request: WebRequest) -> msgspec.Struct:
-    return await held(request.view, request.query.get("key", ""), **request.asker(KeyAnswer))
+    if "key" not in request.query:
+        raise Problem(400, "no_key", f"which key? ask for {KEY_PATH}?key=...")
+    return await held(request.view, request.query["key"], **request.asker(KeyAnswer))
 
 
 async def _database(request: WebRequest) -> msgspec.Struct:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mimetypes
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from litestar.datastructures import Cookie
 from litestar.response.base import ASGIResponse
 from markupsafe import Markup
 
+from streams.web.base.asked import address_of, as_asked
 from streams.web.base.formatting import (
     age_text,
     ago,
@@ -84,6 +85,8 @@ def _templates() -> Environment:
     templates.filters["json"] = lambda value: encode(value).decode()
     templates.filters["pretty"] = lambda value: msgspec.json.format(encode(value)).decode()
     templates.filters.update(rate=rate_text, seconds=seconds_text, age=age_text)
+    templates.filters["asked"] = as_asked
+    templates.globals["saga_address"] = partial(address_of, "/sagas", "saga")
     templates.globals.update(asset=asset_url, flow_columns=flow_columns)
     templates.globals.update(story=story, swimlanes=swimlanes, saga_lanes=saga_lanes)
     # Of what a form sends back: it is to come back as it is.

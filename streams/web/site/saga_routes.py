@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import gather
 from itertools import islice
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from streams.dead_letters.row import LetterState, decode_summary
 from streams.model.layout import DEAD_LETTERS
 from streams.model.row_keys import row_key
 from streams.staging.keys import store_key
+from streams.web.base.asked import address_of
 from streams.web.base.paging import after
 from streams.web.base.view import readable_store
 from streams.web.overview.hours import HourLine
@@ -115,8 +116,9 @@ async def _repair(request: WebRequest, fields: dict[str, str]) -> str:
     ask = from_form(fields, AskSaga, "operation", "who", "why", "step")
     ident = request.names["saga"]
     done = await ask_saga(request.view, ident, ask, ask=request.asker(SagaShown)["ask"])
+    there = address_of("/sagas", "saga", ident)
     query = urlencode({"asked": f"{done.operation} {done.step}".strip()})
-    return f"/sagas/{quote(ident, safe='')}?{query}"
+    return f"{there}{'&' if '?' in there else '?'}{query}"
 
 
 ROUTES = (

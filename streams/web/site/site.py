@@ -21,6 +21,7 @@ from litestar.response.base import ASGIResponse
 from streams.errors import ClusterUnavailable, SteadfaustError
 from streams.units import KIB, MIB
 from streams.web.base.access import LOGIN, LOGOUT, Access, Incoming, Visitor
+from streams.web.base.asked import IN_QUERY
 from streams.web.base.asking import READ, patience_of, patiently
 from streams.web.base.lane_rows import Query
 from streams.web.base.owner import ASKED_BY, ask_json
@@ -216,6 +217,7 @@ class Site:
     async def _web_request(self, request: AnyRequest, visitor: Visitor) -> WebRequest:
         if self._session is None or self._jobs is None or self._overviews is None:
             raise Problem(503, "not_now", "the worker starts, or ends")
+        query = query_of(request)
         return WebRequest(
             view=self._view,
             access=self._access,
@@ -225,8 +227,8 @@ class Site:
             kept=self._kept,
             overviews=self._overviews,
             path=shown_path(request),
-            names={name: unquote(text) for name, text in request.path_params.items()},
-            query=query_of(request),
+            names=_names(request, query),
+            query=query,
             headers=request.headers,
             body=await request.body() if request.method == "POST" else b"",
             csrf=request.cookies.get(CSRF, ""),
@@ -251,6 +253,16 @@ class Site:
         assert self._session is not None  # as above
         ask = partial(ask_json, self._session, kind=OutcomesAnswer, asked_by=self._view.url)
         return await outcomes(self._view, query, asked_by=None, ask=ask)
+
+
+def _names(request: AnyRequest, query: Mapping[str, str]) -> dict[str, str]:
+    """The parts of a path that its address leaves open. In place of one there may be a dash, with the name in
+    the query: proxies change some names in a path.
+    """
+    return {
+        name: query[name] if text == IN_QUERY and name in query else unquote(text)
+        for name, text in request.path_params.items()
+    }
 
 
 def _most(path: str) -> int:

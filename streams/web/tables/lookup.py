@@ -82,9 +82,9 @@ async def look_up(
     table = shown_table(app, name)
     if table.builtin:
         raise Problem(400, "no_lookup", f"{name} has no keys of messages: browse it page by page")
-    key = _bytes("key", query.get("key", ""))
-    if not key:
+    if "key" not in query:
         raise Problem(400, "no_key", f"which key? ask for /tables/{name}/rows?key=...")
+    key = _bytes("key", query["key"])
     decode_limit(query.get("limit", ""))
     partition = app.layout.partition_of(key)
     lane = app.layout.lane_of(partition)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from streams.ports import Store
 from streams.staging.changes import QUEUES
 from streams.staging.keys import TIME
+from streams.web.base.asked import asked_text
 from streams.web.base.lane_rows import (
     AT_ONCE,
     Query,
@@ -66,7 +67,7 @@ async def list_waiting(view: WorkerView, query: Query, *, asked_by: str | None, 
     if asked_by is not None:
         return await _of_lanes(view, lanes_in(view, query), query, wanted)
     lanes = lanes_by_owner(view)
-    if key := query.get("key", ""):
+    if (key := asked_text(query.get("key", ""))) is not None:
         number = view.application.layout.lane_of_key(key.encode("utf-8", "replace").decode())
         lanes = {owner: [number] for owner, numbers in lanes.items() if number in numbers}
     parts = await asyncio.gather(
@@ -111,8 +112,8 @@ async def _of_lanes(
     for lane in lanes:
         try:
             part = await (
-                _of_key(view, lane, query["key"], wanted)
-                if query.get("key")
+                _of_key(view, lane, key, wanted)
+                if (key := asked_text(query.get("key", ""))) is not None
                 else _of_lane(view, lane, wanted)
             )
         except Problem as problem:

@@ -338,7 +338,7 @@ async def test_the_pages_show_the_same_and_are_linked(both, one):
     put_saga(both, "a/b <script>", age=40, outcome=error)
     await one.shows("/worker", 'href="/sagas?status=failed"')
     page = await one.shows("/sagas?status=failed&older=&stalled=")
-    link = "/sagas/visit%3Aa%2Fb%20%3Cscript%3E"
+    link = "/sagas/-?saga=visit%3Aa%2Fb+%3Cscript%3E"
     assert f'href="{link}"' in page
     assert "stalled" in page
     timeline = await one.shows(

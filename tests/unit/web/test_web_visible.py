@@ -25,6 +25,10 @@ RIGHT_TO_LEFT = "\u202egnp.exe"
         (RIGHT_TO_LEFT, "\\u202egnp.exe"),
         ("a\u200bb\u2028c\ud800\ue000", "a\\u200bb\\u2028c\\ud800\\ue000"),
         ("\U000e0001", "\\udb40\\udc01"),
+        ("cafe\u0301 caf\u00e9", "cafe\\u0301 caf\u00e9"),  # NFD and NFC of the same word
+        ("\u1112\u1161\u11ab \ud55c", "\u1112\\u1161\\u11ab \ud55c"),
+        ("\u212b \u00c5", "\\u212b \u00c5"),
+        ("q\u0301", "q\u0301"),  # NFC has no other way to write it
     ],
 )
 def test_characters_without_a_glyph_are_escapes(text, seen):
