@@ -1,10 +1,12 @@
 """`steadfaust db`: the tables in PostgreSQL.
 
-Exit status: 0 done; 1 an error; 4 `status` found migrations that the database has not had.
+Exit status: 0 done; 1 an error; 4 `status` found migrations that the database has not had, or `wait` did so
+to its end.
 """
 
 from __future__ import annotations
 
+import time
 import tomllib
 from pathlib import Path
 from typing import Annotated
@@ -14,12 +16,22 @@ import typer
 from streams.cli.database import Url, with_connection
 from streams.cli.options import Json, json_line, say
 from streams.errors import SettingsError
-from streams.postgres.migrations import LIBRARY, MigrationSet, MigrationStatus, migrate, standings
+from streams.postgres.errors import DatabaseUnavailable
+from streams.postgres.migrations import (
+    LIBRARY,
+    MigrationSet,
+    MigrationStatus,
+    migrate,
+    outstanding,
+    standings,
+)
 from streams.settings import Settings
 
-app = typer.Typer(help="PostgreSQL: migrate, status.", no_args_is_help=True)
+app = typer.Typer(help="PostgreSQL: migrate, status, wait.", no_args_is_help=True)
 
 OUTSTANDING = 4
+#: Seconds between two looks of `wait`.
+_LOOK_AGAIN = 1.0
 
 Sets = Annotated[
     list[str] | None,
@@ -59,6 +71,38 @@ def status(url: Url = "", sets: Sets = None, *, as_json: Json = False) -> None:
     found = with_connection(url, lambda c: standings(c, wanted))
     _print(found, as_json=as_json)
     raise typer.Exit(OUTSTANDING if any(each.applied_at is None for each in found) else 0)
+
+
+@app.command("wait")
+def wait_(
+    url: Url = "",
+    sets: Sets = None,
+    *,
+    within: Annotated[float, typer.Option("--within", help="Seconds to wait at most.", min=0)] = 600.0,
+) -> None:
+    """Wait until the database has every migration of this program, which `migrate` elsewhere applies.
+
+    A database that does not answer is waited for, too. One that is newer than this program lacks nothing.
+    """
+    wanted = migration_sets(sets or [])
+    deadline, said = time.monotonic() + within, ""
+    while lacks := _lacks(url, wanted):
+        if lacks != said:
+            say(f"waiting: {lacks}")
+            said = lacks
+        if time.monotonic() >= deadline:
+            say(f"not within {within:g} s: run `steadfaust db migrate`")
+            raise typer.Exit(OUTSTANDING)
+        time.sleep(_LOOK_AGAIN)
+
+
+def _lacks(url: str, wanted: list[MigrationSet]) -> str:
+    """Why the database is not ready; empty when it is."""
+    try:
+        found = with_connection(url, lambda c: outstanding(c, wanted))
+    except DatabaseUnavailable as error:
+        return str(error)
+    return ", ".join(f"{name} {each.number:04d}_{each.name} is not applied" for name, each in found)
 
 
 def migration_sets(named: list[str], project: Path = Path("pyproject.toml")) -> list[MigrationSet]:

@@ -1,6 +1,8 @@
 """Migrations on a real PostgreSQL."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
@@ -19,7 +21,7 @@ from streams.postgres.errors import DatabaseUnavailable, MigrationError, Stateme
 from streams.postgres.migrations import applying, standings
 from streams.postgres.outbox_owner import RelayKind, claim_outbox
 from tests.postgres import connected, in_a_loop
-from tests.waiting import eventually_async
+from tests.waiting import BOUND, eventually_async
 
 
 @pytest.fixture
@@ -213,6 +215,35 @@ def test_the_command_says_what_is_outstanding_then_applies_it(postgres_url: str,
     assert run.invoke(app, ["db", "status", *options]).exit_code == 0
     with pytest.raises(SettingsError, match="give NAME=FOLDER"):
         run.invoke(app, ["db", "status", "--set", "shop"], catch_exceptions=False)
+
+
+def test_the_command_waits_until_everything_is_applied(postgres_url: str, shop: MigrationSet) -> None:
+    options = ["--url", postgres_url, "--set", f"shop={shop.folder}"]
+    run = CliRunner()
+    given_up = run.invoke(app, ["db", "wait", "--within", "0", *options])
+    assert given_up.exit_code == 4
+    assert "shop 0001_parcels is not applied, shop 0002_status is not applied" in given_up.output
+    command = [Path(sys.executable).parent / "steadfaust", "db", "wait", "--within", str(BOUND), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waiting:
+        assert waiting.stdout is not None
+        assert "0002_status is not applied" in waiting.stdout.readline()
+        assert run.invoke(app, ["db", "migrate", *options]).exit_code == 0
+        assert waiting.wait(BOUND) == 0
+
+
+def test_a_newer_database_is_not_waited_for(postgres_url: str, shop: MigrationSet) -> None:
+    options = ["--url", postgres_url, "--set", f"shop={shop.folder}"]
+    run = CliRunner()
+    assert run.invoke(app, ["db", "migrate", *options]).exit_code == 0
+    (shop.folder / "0002_status.sql").unlink()  # the version before, which is rolled back to
+    assert run.invoke(app, ["db", "status", *options]).exit_code == 1
+    assert run.invoke(app, ["db", "wait", "--within", "0", *options]).exit_code == 0
+
+
+def test_a_database_that_does_not_answer_is_waited_for() -> None:
+    nowhere = ["--url", "postgresql://nobody@127.0.0.1:1/none"]
+    given_up = CliRunner().invoke(app, ["db", "wait", "--within", "0", *nowhere])
+    assert (given_up.exit_code, "waiting: " in given_up.output) == (4, True)
 
 
 async def test_a_caller_whose_patience_is_over_gets_no_connection(postgres_url: str) -> None:

@@ -148,14 +148,7 @@ async def standings(
     connection: Connection, sets: Sequence[MigrationSet] = (LIBRARY,)
 ) -> list[MigrationStatus]:
     """Every migration of the sets, applied or not. Raises MigrationError as `migrate` does."""
-    rows = []
-    if await _is_noted(connection):
-        try:
-            rows = await connection.fetch('SELECT "set", number, digest, applied_at FROM applied_migrations')
-        except asyncpg.InsufficientPrivilegeError as error:
-            role = await connection.fetchval("SELECT current_user")
-            raise MigrationError(f"what was applied cannot be read: {error}{advice(error, role)}") from error
-    applied = {(row["set"], row["number"]): row for row in rows}
+    applied = await _applied(connection)
     found = []
     for owner in sets:
         migrations = owner.read()
@@ -176,6 +169,29 @@ async def standings(
             at = None if row is None else row["applied_at"].isoformat(timespec="seconds")
             found.append(MigrationStatus(owner.name, migration.number, migration.name, at))
     return found
+
+
+async def outstanding(
+    connection: Connection, sets: Sequence[MigrationSet] = (LIBRARY,)
+) -> list[tuple[str, Migration]]:
+    """The migrations that the database has not had, each with the name of its set. A newer database, on which
+    the version before this may start again, lacks none. Raises MigrationError where they cannot be read.
+    """
+    applied = await _applied(connection)
+    wanted = [(owner.name, migration) for owner in sets for migration in owner.read()]
+    return [(name, migration) for name, migration in wanted if (name, migration.number) not in applied]
+
+
+async def _applied(connection: Connection) -> dict[tuple[str, int], asyncpg.Record]:
+    """The rows of what was applied, by set and number."""
+    if not await _is_noted(connection):
+        return {}
+    try:
+        rows = await connection.fetch('SELECT "set", number, digest, applied_at FROM applied_migrations')
+    except asyncpg.InsufficientPrivilegeError as error:
+        role = await connection.fetchval("SELECT current_user")
+        raise MigrationError(f"what was applied cannot be read: {error}{advice(error, role)}") from error
+    return {(row["set"], row["number"]): row for row in rows}
 
 
 async def _is_noted(connection: Connection) -> bool:

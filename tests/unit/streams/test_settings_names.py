@@ -162,8 +162,8 @@ def test_a_command_refuses_names_and_values_in_one_line(tmp_path: Path) -> None:
 
 #: Commands that read settings, in a place without any.
 COMMANDS = (
-    ("db", "migrate"), ("db", "migrate", "--dry-run"), ("db", "status"), ("outbox", "status"),
-    ("outbox", "relay"), ("inbox", "status"), ("queue", "status"), ("cdc", "status"),
+    ("db", "migrate"), ("db", "migrate", "--dry-run"), ("db", "status"), ("db", "wait"),
+    ("outbox", "status"), ("outbox", "relay"), ("inbox", "status"), ("queue", "status"), ("cdc", "status"),
 )  # fmt: skip
 
 
