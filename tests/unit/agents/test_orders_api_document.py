@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from agents.gateway.cards import Behaviour, behaviour
 from tests.orders_shop import CUP, shop_on
 
 ROOT = Path(__file__).parents[3]
@@ -60,6 +61,11 @@ async def test_each_documented_order_is_valid_by_the_document(document: dict[str
     for page, body in found:
         check.validate(body)
         assert page
+
+
+def test_each_documented_order_has_a_card_that_pays() -> None:
+    for page, body in bodies():
+        assert behaviour(body["card"]) == Behaviour(), page
 
 
 @pytest.mark.parametrize(
