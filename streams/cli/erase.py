@@ -82,7 +82,7 @@ async def _erase(
         await cluster.close()
     rows, objects = await _from_outbox(settings, key, dry_run=dry_run)  # first: a relay might yet send it
     answers = await ask_lanes(brokers, layout, kind, key, who=who, why=why, timeout=timeout)
-    left, more = await left_in_topics(brokers, messages, key)
+    left, more = await left_in_topics(brokers, layout, messages, key)
     names = sorted({*objects, *more, *answers.objects})
     erased = dict(answers.found) | ({"outbox": rows} if rows else {})
     if await _from_store(settings, [] if dry_run else names) and names:

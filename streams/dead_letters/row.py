@@ -97,7 +97,8 @@ class Summary(msgspec.Struct, array_like=True, frozen=True):
 class Letter(Summary, array_like=True, frozen=True):
     """A dead letter with its contents. A header's value may be None, as it may be in any record. `edited`
     says that an operator has changed the message since a handler gave it up: it has another id. `stamped`
-    says that its key has its timestamp: a letter of a former topic has the same place.
+    says that its key has its timestamp: a letter of a former topic has the same place. `home` is the
+    partition that its row is in, if its record was sent on to that; -1: the record's own.
     """
 
     value: bytes | None
@@ -106,6 +107,7 @@ class Letter(Summary, array_like=True, frozen=True):
     history: list[Event]
     edited: bool = False
     stamped: bool = False
+    home: int = -1
 
     @property
     def is_raw(self) -> bool:
@@ -134,9 +136,9 @@ def letter_key(
     added: int | None = None,
     stamp: int | None = None,
 ) -> bytes:
-    """The changelog key of a letter's row. `added` is the number of a partition that was added to a topic:
-    its letters lie among those of another one, which has the same offsets. `stamp` is the record's, of a
-    letter that shares its place with one of a topic that was deleted.
+    """The changelog key of a letter's row. `added` is the partition of its record, if the row is in another
+    one: it lies among letters of that one, which has the same offsets. `stamp` is the record's, of a letter
+    that shares its place with one of a topic that was deleted.
     """
     place = offset.to_bytes(8, "big") + (b"" if added is None else added.to_bytes(4, "big"))
     place += b"" if stamp is None else stamp.to_bytes(8, "big", signed=True)
@@ -150,26 +152,24 @@ def letters_of(key: bytes) -> bytes:
 
 def key_of(letter: Letter, partitions: int = MOST_PARTITIONS) -> bytes:
     """The changelog key of a letter's row, in an application of so many partitions."""
-    added = None if letter.partition < partitions else letter.partition
+    added = letter.partition if letter.partition >= partitions or letter.home >= 0 else None
     stamp = letter.timestamp if letter.stamped else None
     return letter_key(letter.key, letter.handler, letter.topic, letter.offset, added, stamp)
 
 
 def local_key(letter: Letter, partitions: int = MOST_PARTITIONS) -> bytes:
     """The local key of a letter's row, in an application of so many partitions."""
-    return store_key(letter.partition % partitions, key_of(letter, partitions))
+    home = letter.partition % partitions if letter.home < 0 else letter.home
+    return store_key(home, key_of(letter, partitions))
 
 
-def letter_places(record: Record, handler: str, partitions: int) -> list[bytes]:
-    """The local keys that a handler's letter of a record may have, in an application of so many partitions:
+def letter_places(record: Record, handler: str, home: int) -> list[bytes]:
+    """The local keys that a handler's letter of a record may have, in the partition whose lane handles it:
     the second one, if a letter of a topic that was deleted has the first.
     """
-    added = None if record.partition < partitions else record.partition
+    added = None if record.partition == home else record.partition
     return [
-        store_key(
-            record.partition % partitions,
-            letter_key(record.key, handler, record.topic, record.offset, added, stamp),
-        )
+        store_key(home, letter_key(record.key, handler, record.topic, record.offset, added, stamp))
         for stamp in (None, record.timestamp)
     ]
 
@@ -210,8 +210,11 @@ def new_letter(
     now_ms: int,
     limit: int,
     queue: bytes = b"",
+    home: int = -1,
 ) -> Letter:
-    """The letter of a record that was given up. `limit` is that of `dead_letters.dead_letter`, in bytes."""
+    """The letter of a record that was given up. `limit` is that of `dead_letters.dead_letter`, in bytes;
+    `home` see `Letter`.
+    """
     headers: list[tuple[str, bytes | None]] = [(name, value) for name, value in record.headers]
     size = len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
     omit = omits(record_size(record.key, record.value, record.headers), error, limit)
@@ -237,6 +240,7 @@ def new_letter(
         headers=[] if omit else headers,
         trace=capped("".join(traceback.format_exception(error))[-MAX_TRACE_BYTES:], MAX_TRACE_BYTES),
         history=[],
+        home=home,
     )
 
 

@@ -126,7 +126,9 @@ class DeadLetters:
             retries=max(attempts - 1, 0),
         )
         entry.sends.append((TP(route.dead_letters, 0), letter))
-        changes, sends = self._row_of(record, error, handler=handler, attempts=attempts, now=now, holds=holds)
+        changes, sends = self._row_of(
+            record, error, home=entry.partition, handler=handler, attempts=attempts, now=now, holds=holds
+        )
         staging.put(entry, changes)
         entry.sends.extend(sends)
         staging.refer(entry, record, now)
@@ -146,6 +148,7 @@ class DeadLetters:
         record: Record,
         error: BaseException,
         *,
+        home: int,
         handler: str,
         attempts: int,
         now: float,
@@ -161,6 +164,7 @@ class DeadLetters:
             now_ms=now_ms,
             limit=self._limit,
             queue=holds,
+            home=-1 if record.partition % self._partitions == home else home,
         )
         before = self.get(local_key(letter, self._partitions))
         if before is not None and before.timestamp != letter.timestamp:
@@ -177,21 +181,23 @@ class DeadLetters:
         operations has the rest.
         """
         self.staging.counters.replayed += 1
-        letter = self._letter_of(record, handler)
+        letter = self._letter_of(record, handler, entry.partition)
         if letter is not None:
             self.staging.put(entry, [self.remove(letter)])
             entry.sends.append(self._ended(letter, now, "succeeded"))
 
-    def lacks(self, record: Record, handler: str) -> bool:
-        """Whether a handler's letter of a record is not there, not even as a row that cannot be read."""
-        places = letter_places(record, handler, self._partitions)
-        return self._letter_of(record, handler) is None and not any(
+    def lacks(self, record: Record, handler: str, home: int) -> bool:
+        """Whether a handler's letter of a record is not there, not even as a row that cannot be read. `home`
+        is the partition whose lane handles it.
+        """
+        places = letter_places(record, handler, home)
+        return self._letter_of(record, handler, home) is None and not any(
             self.staging.store.get(DEAD_LETTERS, place) for place in places
         )
 
-    def _letter_of(self, record: Record, handler: str) -> Letter | None:
+    def _letter_of(self, record: Record, handler: str, home: int) -> Letter | None:
         """The letter of a record, and not one of a former topic's record with its place."""
-        for place in letter_places(record, handler, self._partitions):
+        for place in letter_places(record, handler, home):
             letter = self.get(place)
             if letter is not None and letter.timestamp == record.timestamp:
                 return letter

@@ -16,6 +16,7 @@ from streams.staging.inbox import Inbox
 from streams.staging.keys import prefix_of
 from streams.staging.loops import Loops
 from streams.staging.payloads import checked, decoded, require_reference
+from streams.staging.repartition import original
 
 
 class MessageAdmission:
@@ -38,7 +39,8 @@ class MessageAdmission:
         """
         tp, records, end = batch
         topic, partition = tp
-        route = self._app.routes[topic]
+        source = self._app.repartitions.get(topic)
+        route = self._app.routes[topic if source is None else source]
         self._free = room
         most = min(len(records), room) if route.is_async else len(records)
         home = self._app.layout.home_of(partition)
@@ -50,7 +52,7 @@ class MessageAdmission:
                 break
             entry = Entry(home, tp, offsets[taken + 1], size_of(record), record.key or b"", offsets[taken])
             entry.timestamp = record.timestamp
-            if not self._take(entry, route, record, arrivals, now, added=home != partition):
+            if not self._take(entry, route, record, arrivals, now, added=home != partition, source=source):
                 most = taken
                 break
         if route.inbox:
@@ -66,12 +68,17 @@ class MessageAdmission:
         now: float,
         *,
         added: bool,
+        source: str | None,
     ) -> bool:
         """Give a record its place in the order; False when its payload is to be fetched, and it has to wait
         for others. A record of a partition that somebody has `added` goes on as it is to the one of its key,
         where it is looked at; without a key to the entry's. What cannot go on is a dead letter of that one.
+        One that was sent on is again what it was in its `source`.
         """
         try:
+            if source is not None and type(record) is not Damaged:
+                record = original(record, source)
+                entry.timestamp = record.timestamp
             if self.staging.refusals.found and (refused := self.staging.refusals.of(entry)) is not None:
                 raise refused
             if added:
@@ -80,7 +87,9 @@ class MessageAdmission:
                 home = entry.partition if record.key is None else self._app.layout.partition_of(record.key)
             else:
                 envelope = checked(record)
-                home = self._app.layout.partition_of(entry.key or b"") if route.outside else entry.partition
+                home = entry.partition
+                if route.outside and source is None:
+                    home = self._app.layout.partition_of(entry.key or b"")
             if added or home != entry.partition:
                 self.staging.forward(entry, record, home, now)
                 entry.done = True

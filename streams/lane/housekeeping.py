@@ -13,7 +13,7 @@ from streams.retry.queue import Reason, WaitingQueue
 from streams.retry.waiting import Waiting
 from streams.staging.entry import Entry
 from streams.staging.inbox import Inbox
-from streams.staging.keys import name_in
+from streams.staging.keys import name_in, split_store_key
 
 log = structlog.get_logger(__name__)
 
@@ -72,9 +72,10 @@ def _keep_letter(waiting: Waiting, handler: str, local: bytes, queue: WaitingQue
     except RowUnreadable:
         return False  # it has been logged
     route = staging.app.routes.get(record.topic)
-    if route is None or not letters.lacks(record, handler):
+    home = split_store_key(local)[0]
+    if route is None or not letters.lacks(record, handler, home):
         return False
-    entry = Entry(record.partition % staging.app.layout.partitions, None, 0, 0, record.key)
+    entry = Entry(home, None, 0, 0, record.key)
     error = PermanentError("its dead letter is gone with the rows of a changelog, and others wait behind it")
     letters.write(entry, route, record, error, handler, now, holds=name_in(local))
     entry.done = True

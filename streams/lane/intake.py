@@ -49,6 +49,7 @@ class Intake:
         self._loops = admission.loops
         self._clock = dispatch.clock
         self._operations_topic = app.layout.operations
+        self._repartitions = app.repartitions
         self._group = app.layout.app_id.encode()
         self._batches: dict[TP, deque[Batch]] = {}
         #: Records that are taken at once: fewer where each takes long.
@@ -85,10 +86,14 @@ class Intake:
         """By topic, messages that the lane has not taken yet, by the last known ends of the topics."""
         left: Counter[str] = Counter()
         for tp, offsets in self._sources.behind().items():
-            left[tp.topic] += offsets
+            left[self._source_of(tp)] += offsets
         for tp, batches in self._batches.items():
-            left[tp.topic] += sum(len(batch.records) for batch in batches)
+            left[self._source_of(tp)] += sum(len(batch.records) for batch in batches)
         return left
+
+    def _source_of(self, tp: TP) -> str:
+        """The topic that its records came to first."""
+        return self._repartitions.get(tp.topic, tp.topic)
 
     @property
     def oldest(self) -> int | None:

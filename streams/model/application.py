@@ -145,9 +145,14 @@ class Application:
         bound = {handler.name: self._bind(handler, resources) for handler in wiring.handlers()}
         #: Every handler, by name.
         self.handlers = bound
-        self.routes = {
-            topic: self._route(topic, tuple(bound[handler.name] for handler in route.handlers))
-            for topic, route in wiring.routes.items()
+        #: Topics that it handles and that are not its own: see `name_beside`.
+        self.others: frozenset[str] = frozenset()
+        #: What an earlier version has left beside those: the topics of their retries and dead letters.
+        self.former: dict[str, str] = {}
+        self.routes = self._routes()
+        #: Repartition topic -> the topic from outside whose records go through it (docs/adr/0076).
+        self.repartitions = {
+            layout.repartition(topic): topic for topic in self.routes if self.routes[topic].outside
         }
         #: Handlers and topics of timers without a handler here, which the log has named once.
         self.unheard_timers: set[tuple[str, str]] = set()
@@ -159,7 +164,22 @@ class Application:
         same_key = topic in self.wiring.sent and route.message.SAME_KEY
         return same_key and not acts and not self.wiring.uses_inbox(topic)
 
+    def name_beside(self, others: frozenset[str], former: Mapping[str, str]) -> None:
+        """Retries and dead letters of these topics of `others` go to topics that are named with the
+        application's id. `former` has the ones of earlier versions that are there, each with the topic that
+        it is of. Called before lanes are made: only the cluster knows whose topic one is.
+        """
+        self.others, self.former = others, dict(former)
+        self.routes = self._routes()
+
+    def _routes(self) -> dict[str, BoundRoute]:
+        return {
+            topic: self._route(topic, tuple(self.handlers[handler.name] for handler in route.handlers))
+            for topic, route in self.wiring.routes.items()
+        }
+
     def _route(self, topic: str, handlers: tuple[BoundHandler, ...]) -> BoundRoute:
+        beside = self.layout.app_id if topic in self.others else ""
         return BoundRoute(
             topic,
             self.message_codecs[topic],
@@ -169,8 +189,8 @@ class Application:
             topic not in self.wiring.sent,
             any(handler.is_async for handler in handlers),
             topic in self.looped,
-            dead_letter_topic(topic),
-            tuple(retry_topic(topic, tier) for tier in range(1, MAX_TIERS + 1)),
+            dead_letter_topic(topic, beside),
+            tuple(retry_topic(topic, tier, beside) for tier in range(1, MAX_TIERS + 1)),
         )
 
     def taker(self, handler: str, topic: str) -> BoundHandler | None:
@@ -182,7 +202,7 @@ class Application:
     @property
     def sources(self) -> list[str]:
         """The topics that lanes consume."""
-        return [*self.routes, self.layout.operations]
+        return [*self.routes, *self.repartitions, self.layout.operations]
 
     def schemas(self) -> dict[str, str]:
         """Fingerprint -> text of every schema that this application writes with."""

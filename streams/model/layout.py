@@ -89,6 +89,10 @@ class Layout:
         """The changelog topic of a table."""
         return changelog_topic(self.app_id, table)
 
+    def repartition(self, topic: str) -> str:
+        """The topic through which records of a topic from outside go to the partitions of their keys."""
+        return f"{self.app_id}-{topic}-repartition"
+
     @property
     def operations(self) -> str:
         """The topic of operators' messages to lanes."""
@@ -110,11 +114,15 @@ def changelog_topic(app_id: str, table: str) -> str:
     return f"{app_id}-{table}-changelog"
 
 
-def dead_letter_topic(topic: str) -> str:
-    """Where messages of a topic go that cannot be handled."""
-    return f"{topic}.dlq"
+def dead_letter_topic(topic: str, app_id: str = "") -> str:
+    """Where messages of a topic go that cannot be handled. Beside a topic that is not the application's own
+    it is named with the `app_id`, since other applications may have dead letters of that topic, too.
+    """
+    return f"{app_id}-{topic}.dlq" if app_id else f"{topic}.dlq"
 
 
-def retry_topic(topic: str, tier: int) -> str:
-    """Where it is shown what of a topic waits for its next attempt; tiers count from 1."""
-    return f"{topic}.retry-{tier}"
+def retry_topic(topic: str, tier: int, app_id: str = "") -> str:
+    """Where it is shown what of a topic waits for its next attempt; tiers count from 1. For `app_id` see
+    `dead_letter_topic`.
+    """
+    return f"{app_id}-{topic}.retry-{tier}" if app_id else f"{topic}.retry-{tier}"

@@ -150,12 +150,12 @@ class Operations:
         try:
             envelope = checked(letter.record)
             home = self._app.layout.partition_of(letter.key or b"")
-            if route.outside and home != letter.partition:
+            if route.outside and home != arrival.entry.partition:
                 self._staging.forward(arrival.entry, letter.record, home, now)
                 handlers: list[tuple[BoundHandler, bytes | None]] = []
             else:
                 arrival.message = unpacked(route, letter.record, envelope)
-                handlers = self._left(route, envelope, letter.partition, now)
+                handlers = self._left(route, envelope, arrival.entry.partition, now)
         except UnknownSchema as error:
             return f"it cannot be read: {error}"
         except PermanentError as error:

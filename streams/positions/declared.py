@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from streams.dead_letters.record import ROOM
 from streams.model.application import Application, LaneOptions
 from streams.model.envelope import RECORD_OVERHEAD
-from streams.model.layout import DEAD_LETTERS, INBOX, dead_letter_topic
+from streams.model.layout import DEAD_LETTERS, INBOX
 from streams.positions.topics import is_from_outside
 from streams.staging.inbox import BUCKETS
 from streams.units import DAY
@@ -30,7 +30,7 @@ AUDIT_RETENTION = 365 * DAY
 class TopicSpec:
     """A topic as the application needs it. `config` holds broker settings by their Kafka names; those in
     `exact` may not be higher either. Of a topic from `outside` there may be more partitions: what is in them
-    goes on to the partitions of its keys.
+    goes on to the partitions of its keys. `made` holds settings that it is created with, and may be without.
     """
 
     name: str
@@ -39,6 +39,7 @@ class TopicSpec:
     config: Mapping[str, str] = field(default_factory=dict)
     exact: frozenset[str] = frozenset()
     outside: bool = False
+    made: Mapping[str, str] = field(default_factory=dict)
 
 
 def declare(app: Application, *, replication: int) -> list[TopicSpec]:
@@ -65,7 +66,15 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
     for topic in app.message_codecs:
         outside = is_from_outside(app, topic)
         config = stamped if outside else messages
-        specs.append(TopicSpec(topic, layout.partitions, replication, config, bounded, outside=outside))
+        # Other applications may read it, as a topic from outside.
+        made = {STAMPED: BY_BROKER}
+        specs.append(
+            TopicSpec(topic, layout.partitions, replication, config, bounded, outside=outside, made=made)
+        )
+    sent_on = {**messages, "max.message.bytes": str(lane_options.max_message_bytes + DEAD_LETTER_ROOM)}
+    specs += [
+        TopicSpec(topic, layout.partitions, replication, sent_on, bounded) for topic in app.repartitions
+    ]
     letters = {**compacted, "max.message.bytes": dead["max.message.bytes"]}
     own = {INBOX: inbox, DEAD_LETTERS: letters}
     specs += [
@@ -116,9 +125,9 @@ def _dead_letters(lane_options: LaneOptions, replication: int) -> dict[str, str]
 
 def _beside_sources(app: Application) -> Iterator[str]:
     """The topics of retries and dead letters of each topic that is consumed."""
-    for topic, route in app.routes.items():
+    for route in app.routes.values():
         yield from route.retries[: max(len(handler.retry.delays) for handler in route.handlers)]
-        yield dead_letter_topic(topic)
+        yield route.dead_letters
 
 
 def differences(

@@ -77,7 +77,8 @@ class Reshard:
                 f" of the {old.partitions} partitions that {old.app_id} has"
             )
         self._old, self._new = old, new
-        self._sources = [*sources, old.operations]
+        handled = list(sources)
+        self._sources = [*handled, *map(old.repartition, handled), old.operations]
         self._cluster = cluster
         self._faults = faults or NoFaults()
         self._mover = RowMover(old, new)

@@ -74,7 +74,7 @@ class RowMover:
         kind, name = split_lane_key(key)
         if kind == POSITION:
             source = position_of(name, partition)
-            if source.topic != self._old.operations:
+            if not self._is_own(source.topic):
                 number = self._new.home_of(source.partition)
                 yield Moved(number, POSITION + position_name(source, self._new.partitions), value)
         elif kind == IDENTITY:
@@ -83,8 +83,9 @@ class RowMover:
             yield from (Moved(number, key, value) for number in self.spread(partition))
         elif kind in (TIMER, QUEUE, WAITING):
             number = self.home(split_row_key(name.partition(b"\0")[2])[0], partition)
-            if kind == WAITING:
-                value = encode_message(replace(read_message(value), partition=number))
+            message = read_message(value) if kind == WAITING else None
+            if message is not None and self._old.home_of(message.partition) == partition:
+                value = encode_message(replace(message, partition=number))  # it was not sent on to this one
             yield Moved(number, key, value)
         elif kind != PRODUCERS:  # the new lanes have producers of their own
             yield Moved(partition, key, value)
@@ -95,9 +96,14 @@ class RowMover:
         kept = {
             topic: ident
             for topic, ident in recorded.topics.items()
-            if topic != self._old.operations and not is_changelog(self._old, topic)
+            if not self._is_own(topic) and not is_changelog(self._old, topic)
         }
         return encode(Recorded(recorded.cluster, kept))
+
+    def _is_own(self, topic: str) -> bool:
+        """Whether it is a source that has the application's name: the new one has its own."""
+        source = topic.removeprefix(f"{self._old.app_id}-").removesuffix("-repartition")
+        return topic in (self._old.operations, self._old.repartition(source))
 
     def _letter(self, partition: int, key: bytes | None, value: bytes) -> Moved:
         try:
@@ -108,7 +114,10 @@ class RowMover:
             # The lane of its key finds it by the partition in it.
             added = letter.partition >= self._old.partitions
             number = self._new.partition_of(letter.key)
-            letter = replace(letter, partition=number, stamped=letter.stamped or added)
-        number = self._new.home_of(letter.partition)
+            if letter.home >= 0:
+                letter = replace(letter, home=number, stamped=letter.stamped or added)
+            else:
+                letter = replace(letter, partition=number, stamped=letter.stamped or added)
+        number = self._new.home_of(letter.partition) if letter.home < 0 else letter.home
         moved = encode_letter(letter, len(value) + _ROOM)
         return Moved(number, key_of(letter, self._new.partitions), moved)

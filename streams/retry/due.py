@@ -19,7 +19,7 @@ from streams.retry.queue import Reason, WaitingQueue, handler_of, index_prefix
 from streams.retry.waiting import Waiting
 from streams.staging.arrival import Arrival
 from streams.staging.entry import Entry
-from streams.staging.keys import name_in, prefix_in
+from streams.staging.keys import name_in, prefix_in, split_store_key
 from streams.staging.payloads import refers, unpacked
 
 #: Heads of queues that start in one step, before new messages and other lanes have their turn.
@@ -183,7 +183,7 @@ class DueHeads:
             log.warning("waiting_for_no_handler", handler=handler.name, topic=waiting.topic)
             gate.unroutable.add(local)  # until a version that knows what to do with it
             return None
-        entry = Entry(waiting.partition, None, 0, waiting.size, waiting.key or b"")
+        entry = Entry(split_store_key(local)[0], None, 0, waiting.size, waiting.key or b"")
         entry.head = (local, queue.head)
         arrival = Arrival(entry, route, waiting, Envelope(waiting), None, min(waiting.waits_since, now))
         arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts

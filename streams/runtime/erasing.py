@@ -86,14 +86,22 @@ async def _answered(log: TopicReader, own_id: str, answers: Answers, timeout: fl
     return again
 
 
-async def left_in_topics(brokers: Brokers, messages: Iterable[str], key: str) -> tuple[list[Left], set[str]]:
+async def left_in_topics(
+    brokers: Brokers, layout: Layout, messages: Iterable[str], key: str
+) -> tuple[list[Left], set[str]]:
     """Read topics of messages, of their retries and dead letters, whole; return a key's records in them and
     the names of objects that these refer to.
     """
     names = {
         name
         for topic in messages
-        for name in (topic, dead_letter_topic(topic), *(retry_topic(topic, n + 1) for n in range(MAX_TIERS)))
+        for app_id in ("", layout.app_id)
+        for name in (
+            topic,
+            layout.repartition(topic),
+            dead_letter_topic(topic, app_id),
+            *(retry_topic(topic, tier + 1, app_id) for tier in range(MAX_TIERS)),
+        )
     }
     async with KafkaTopics(brokers) as topics:
         described = await topics.describe(names)

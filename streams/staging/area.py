@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from streams.errors import TooLarge
 from streams.model.application import Application
-from streams.model.envelope import LOOPBACK, record_size
+from streams.model.envelope import record_size
 from streams.ports import TP, Content, Outgoing, Record, Sendable, Store
 from streams.staging.arrival import Counters
 from streams.staging.changelog import Staged, writes_of
@@ -15,6 +15,7 @@ from streams.staging.commit_order import CommitOrder
 from streams.staging.entry import Entry
 from streams.staging.payloads import reference_in
 from streams.staging.refusals import Refusals
+from streams.staging.repartition import with_origin
 from streams.staging.unreadable import UnreadableRows
 
 
@@ -117,18 +118,15 @@ class StagingArea:
         return () if change is None else (change,)
 
     def forward(self, entry: Entry, record: Record, home: int, now: float) -> None:
-        """Send a message that came in a wrong partition on to the one of its key (docs/adr/0006). Raises
-        TooLarge.
+        """Send a message that came in a wrong partition on to the one of its key. Never through the topic
+        that it came from: others read that (docs/adr/0076). Raises TooLarge.
         """
         size = record_size(record.key, record.value, record.headers)
         if size > self.app.lane_options.max_message_bytes:  # it came compressed
             raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
         self.counters.misrouted += 1
-        headers = record.headers
-        if headers and headers[-1][0] == LOOPBACK:
-            # It came so, and says nothing. In our own record it would be our mark: nobody would handle that.
-            headers = [header for header in headers if header[0] != LOOPBACK]
-        entry.sends.append((TP(record.topic, home), Outgoing(record.key, record.value, headers)))
+        tp = TP(self.app.layout.repartition(record.topic), home)
+        entry.sends.append((tp, Outgoing(record.key, record.value, with_origin(record))))
         self.refer(entry, record, now)
 
     # -- take back --------------------------------------------------------------------------------------

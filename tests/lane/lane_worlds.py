@@ -170,7 +170,9 @@ class World:
         return running
 
     async def settled(self, *topics: str) -> None:
-        """Wait until the committed positions are past every record of these topics."""
+        """Wait until the committed positions are past every record of these topics, also of those that were
+        sent on to another partition.
+        """
         ends: dict[TP, int] = {}
         for topic in topics:
             for record in await self.records(topic):
@@ -181,6 +183,8 @@ class World:
             assert self.spent() < deadline, f"at {committed}, expected {ends}"
             await self._tick()
             committed = await self.cluster.committed(self.name, ends)
+        if sent_on := [each for each, source in self.app.repartitions.items() if source in topics]:
+            await self.settled(*sent_on)
 
     async def until_at(self, positions: dict[TP, int]) -> None:
         """Wait until the group is at these positions: a commit returns before a broker shows them."""

@@ -93,7 +93,7 @@ async def test_a_refused_record_of_added_partitions_is_buried(fake: FakeWorld, f
     (good,) = [event._replace(partition=2) for event in some(fake, work, range(1), "a")]
     large = fake.raw(work.source, "a", b"x" * LARGE, fake.event(work, "a", 1).headers, 2)
     await fake.post(large, good)
-    lowered(fake, work.source, 2_000)
+    lowered(fake, fake.app.layout.repartition(work.source), 2_000)
     await fake.until_at({TP(work.source, 2): 2})
     await fake.settled(work.source)
     assert (host.stuck(), fatal, host.lanes[0].trouble) == ([], [], "")

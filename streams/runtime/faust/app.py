@@ -244,9 +244,9 @@ class LaneApp(faust.App):
             ended_sessions=self.ended_sessions,
         )
         # The recorded layout first: it tells whether a topic's partition count is wrong or this worker's.
-        await ensure_topics(app, bootstrap, [app.layout.announcements], settings.replication, options)
-        await announcements.read()
-        await ensure_topics(app, bootstrap, None, settings.replication, options)
+        await ensure_topics(app, bootstrap, None, settings.replication, options, before=announcements.read)
+        if not self.ended_sessions.is_complete:  # nothing was announced before
+            await announcements.read()
         await announcements.announce()
         cuts = Cuts(app.layout, self.cluster)
         await cuts.look()

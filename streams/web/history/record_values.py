@@ -31,7 +31,7 @@ def record_answer(app: Application, record: Record, *, full: bool = False) -> Re
     """A record as it is shown."""
     headers = {name: text_of(value or b"") for name, value in record.headers}
     key, subkey, lookup = _key(app, record)
-    kind = app.wiring.messages().get(record.topic)
+    kind = app.wiring.messages().get(app.repartitions.get(record.topic, record.topic))
     shown = _value(app, record, MOST_FULL if full else 0)
     if full and record.value:
         shown["hex"] = record.value[:MOST_FULL].hex()

@@ -20,6 +20,7 @@ from streams.model.envelope import (
     TYPE,
     rfc3339,
 )
+from streams.model.layout import dead_letter_topic
 from streams.model.message import Message
 from streams.ports import TP, Damaged, Record
 from streams.saga.messages import Command, Repair, Reply, SagaTransition
@@ -55,10 +56,13 @@ class TopicSource(NamedTuple):
 def topics_of(app: Application) -> dict[str, TopicSource]:
     """Every topic that a timeline is made of."""
     found = {topic: TopicSource(topic, _kind(kind)) for topic, kind in app.wiring.messages().items()}
+    found |= {sent_on: found[topic] for sent_on, topic in app.repartitions.items()}
     for topic, route in app.routes.items():
         delays = max(len(handler.retry.delays) for handler in route.handlers)
         found |= {retry: TopicSource(topic, _RETRY) for retry in route.retries[:delays]}
         found[route.dead_letters] = TopicSource(topic, _LETTER)
+    for beside, topic in app.former.items():
+        found[beside] = TopicSource(topic, _LETTER if beside == dead_letter_topic(topic) else _RETRY)
     return found
 
 

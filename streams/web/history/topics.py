@@ -43,9 +43,11 @@ def declared_topics(app: Application) -> dict[str, TopicAnswer]:
             words = {"retry": "retries", "dead letter": "dead letters"}[source.kind]
             found.append(TopicAnswer(name=topic, kind=words, about=f"of {source.topic}"))
         else:
-            route = app.routes.get(topic)
+            route = app.routes.get(source.topic)
             taken = ", ".join(handler.name for handler in route.handlers) if route is not None else ""
-            about = f"{app.wiring.messages()[topic].__name__}, handled by {taken or 'none here'}"
+            about = f"{app.wiring.messages()[source.topic].__name__}, handled by {taken or 'none here'}"
+            if topic in app.repartitions:
+                about += f": records of {source.topic} on their way to the partition of their key"
             found.append(TopicAnswer(name=topic, kind="messages", about=about))
     for topic, table in app.changelogs.items():
         about = _ABOUT_TABLES.get(table, f"rows of {table}")

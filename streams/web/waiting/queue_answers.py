@@ -77,7 +77,7 @@ def row_of(view: WorkerView, store: Store, lane: int, local: bytes) -> WaitingAn
     if message is None:
         return None
     handler = handler_of(name_in(local)).decode("utf-8", "replace")
-    letter, ident = _letter_before(view.application, store, local, queue)
+    letter, ident = _letter_before(store, local, queue)
     gate = view.lanes[lane].gates.get(handler)
     cause = cause_of(view.application, handler, local, queue, message, gate, letter)
     behind = queue.waits - 1
@@ -146,16 +146,14 @@ def _unreadable(lane: int, local: bytes, why: str) -> WaitingAnswer:
     )
 
 
-def _letter_before(
-    app: Application, store: Store, local: bytes, queue: WaitingQueue
-) -> tuple[Summary | None, str]:
+def _letter_before(store: Store, local: bytes, queue: WaitingQueue) -> tuple[Summary | None, str]:
     """The dead letter that holds a queue, and its id."""
     if queue.reason is not Reason.DEAD:
         return None, ""
     with suppress(ValueError):
         head = read_message(store.get(MESSAGES, local + queue.head.to_bytes(8, "big")) or b"")
         handler = handler_of(name_in(local)).decode("utf-8", "replace")
-        for place in letter_places(head, handler, app.layout.partitions):
+        for place in letter_places(head, handler, split_store_key(local)[0]):
             data = store.get(DEAD_LETTERS, place)
             if data is not None and (letter := decode_summary(data)).timestamp == head.timestamp:
                 return letter, letter_id(place)

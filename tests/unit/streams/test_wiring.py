@@ -136,7 +136,7 @@ def test_an_undeclared_row_is_named_in_the_error() -> None:
 
 def test_an_application_knows_its_topics_tables_and_changelogs() -> None:
     bound = app(on(Placed, pay))
-    assert bound.sources == [Placed.TOPIC, "app-operations"]
+    assert bound.sources == [Placed.TOPIC, f"app-{Placed.TOPIC}-repartition", "app-operations"]
     assert bound.changelogs == {
         "app-stock-changelog": "stock",
         "app-inbox-changelog": "inbox",
