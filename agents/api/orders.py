@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import msgspec
@@ -11,6 +13,7 @@ from agents.api.statements import SQL
 from agents.api.wire import Line, OrderPage, OrderSummary, OrderView, Status
 from agents.cancellation import RequestCancellation
 from streams.postgres import Connection, Database, Outbox
+from streams.postgres.advice import curable_told
 
 #: Keys that one transaction of a cleanup forgets at most.
 CLEANUP_BATCH = 1000
@@ -19,7 +22,9 @@ _lines = msgspec.json.Decoder(tuple[Line, ...]).decode
 
 
 class Orders:
-    """Reads orders, and asks for their cancellation. Each raises DatabaseUnavailable within `patience`."""
+    """Reads orders, and asks for their cancellation. Each raises DatabaseUnavailable within `patience`,
+    and StatementRefused for what an operator has to cure.
+    """
 
     def __init__(self, database: Database, outbox: Outbox, *, patience: float) -> None:
         self._database = database
@@ -28,13 +33,13 @@ class Orders:
 
     async def find(self, order_id: str) -> OrderView | None:
         """An order, if there is one of that id."""
-        async with self._database.acquire(within=self._patience) as connection:
+        async with self._connection() as connection:
             return await _find(connection, order_id)
 
     async def page(self, status: Status | None, after: int | None, limit: int) -> OrderPage:
         """So many orders behind a position, newest first."""
         start = _END if after is None else after
-        async with self._database.acquire(within=self._patience) as connection:
+        async with self._connection() as connection:
             # One more, to see whether there is a next page.
             if status is None:
                 rows = await connection.fetch(SQL["page"], start, limit + 1)
@@ -48,7 +53,7 @@ class Orders:
     ) -> tuple[Literal["requested", "too_late", "unknown"], OrderView | None]:
         """Ask for an order's cancellation, once. An order that is settled stays as it is."""
         async with (
-            self._database.acquire(within=self._patience) as connection,
+            self._connection() as connection,
             self._outbox.transaction(connection) as tx,
         ):
             if await connection.fetchval(SQL["call_off"], order_id):
@@ -63,11 +68,17 @@ class Orders:
             order,
         )
 
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        with curable_told():
+            async with self._database.acquire(within=self._patience) as connection:
+                yield connection
+
     async def forget_keys(self) -> int:
         """Forget answers that have expired, a batch at a time; returns how many."""
         forgotten = 0
         while True:
-            async with self._database.acquire(within=self._patience) as connection:
+            async with self._connection() as connection:
                 done = await connection.execute(SQL["forget_keys"], CLEANUP_BATCH)
             count = int(done.rpartition(" ")[2])
             forgotten += count

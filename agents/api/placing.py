@@ -20,6 +20,7 @@ from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced
 from streams.errors import SteadfaustError, TransientError
 from streams.postgres import Connection, Database, Outbox
+from streams.postgres.advice import curable_told
 
 #: Orders that one transaction takes at most.
 MOST_AT_ONCE = 100
@@ -178,7 +179,8 @@ class OrderPlacing:
 
     async def _answer(self, batch: list[tuple[Placing, asyncio.Future[PlacingAnswer]]]) -> None:
         try:
-            found = await self._transact([placing for placing, _ in batch])
+            with curable_told():
+                found = await self._transact([placing for placing, _ in batch])
         except TransientError as error:
             _fail(batch, error)
         except asyncio.CancelledError:

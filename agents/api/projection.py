@@ -22,6 +22,7 @@ from streams.model.codecs import Schemas, avro
 from streams.model.envelope import MAX_ID_BYTES
 from streams.ports import Damaged, Record
 from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, InboxMetrics
+from streams.postgres.advice import curable_told
 from streams.runtime.announcements import learn_schemas
 from streams.runtime.groups import GroupReader
 from streams.runtime.kafka.clients import KafkaOptions
@@ -92,8 +93,8 @@ class Projection:
         """Write these events in one transaction; an event that was written before has no effect. An
         undecodable record is a dead letter by then.
 
-        Raises DatabaseUnavailable, ClusterUnavailable when dead letters cannot be written, and UnknownSchema
-        when the announcements lack a writer's schema.
+        Raises DatabaseUnavailable, StatementRefused, ClusterUnavailable when dead letters cannot be written,
+        and UnknownSchema when the announcements lack a writer's schema.
         """
         events, messages, unreadable = [], {}, []
         for record in records:
@@ -110,7 +111,8 @@ class Projection:
         async def write(connection: Connection, new: Sequence[InboxEvent]) -> None:
             await _write(connection, [messages[event.event_id] for event in new])
 
-        await self._inbox.process_batch(events, write)
+        with curable_told():
+            await self._inbox.process_batch(events, write)
 
     async def _give_up(self, unreadable: Sequence[Unreadable]) -> None:
         """The others are not to wait for these. Should this process end before the group's positions are

@@ -37,6 +37,7 @@ from streams.http import (
     problem_handlers,
     publishing,
 )
+from streams.postgres.errors import StatementRefused
 
 AnyRequest = Request[Any, Any, Any]
 
@@ -79,7 +80,7 @@ _WHY = {
     415: "The body is of another media type.",
     422: "The body, a parameter or a header is not as described.",
     429: "This client makes too many requests.",
-    503: "PostgreSQL does not answer in time. Send it again, with the same key.",
+    503: "PostgreSQL does not answer in time, or refuses. Send it again, with the same key.",
 }
 
 
@@ -245,7 +246,7 @@ def create_api(
             "caller": Provide(_caller_of(caller_header), sync_to_thread=False),
         },
         before_request=limited,
-        exception_handlers=problem_handlers(),
+        exception_handlers=problem_handlers([StatementRefused]),
         request_max_body_size=max_body,
         openapi_config=OpenAPIConfig(
             title="Orders",

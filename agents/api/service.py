@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from agents.api.orders import Orders
 from agents.api.placing import OrderPlacing
 from agents.api.projection import Projection
+from agents.api.readiness import read_only, unready
 from agents.api.routes import create_api, order_exists
 from agents.settings import OrderSettings
 from schemas import latest
@@ -22,6 +23,7 @@ from streams.errors import TransientError
 from streams.http import Check, Health, HttpServer, RateLimit, Requests, Traced
 from streams.model.codecs import Schemas, avro
 from streams.postgres import Database, InboxMetrics, Outbox
+from streams.postgres.advice import curable_told
 from streams.postgres.cleanup import DatabaseCleanup, Retention
 from streams.postgres.watch import DatabaseWatch
 from streams.runtime.kafka.access import check_access
@@ -87,10 +89,12 @@ class OrdersApi:
         orders = Orders(database, outbox, patience=patience)
         watch = DatabaseWatch(database, self.registry)
         checks = [
-            Check("PostgreSQL", partial(_answers, database)),
+            Check("PostgreSQL", partial(_ready, database)),
+            Check("writing", partial(read_only, database), "DEGRADED"),
             Check("orders", partial(_keeps_up, placing), "DEGRADED"),
             Check("outbox", watch.outbox, "DEGRADED"),
             Check("queues", watch.queues, "DEGRADED"),
+            Check("migrations", watch.migrations, "DEGRADED"),
         ]
         await enter(_beside(watch.run()))
         if settings.cleanup_every:
@@ -119,10 +123,9 @@ class OrdersApi:
         self.url = server.url
 
 
-async def _answers(database: Database) -> str:
-    async with database.acquire() as connection:
-        await connection.fetchval("SELECT 1")
-    return ""
+async def _ready(database: Database) -> str:
+    with curable_told():
+        return await unready(database)
 
 
 async def _keeps_up(placing: OrderPlacing) -> str:

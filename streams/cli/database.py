@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from streams.postgres.advice import curable_told
 from streams.postgres.database import Connection, Database, connect
 from streams.postgres.replication_slot import SlotLag
 from streams.settings import Settings
@@ -26,7 +27,8 @@ def with_database(url: str, work: Callable[[Database], Awaitable[T]]) -> T:
         async with Database(url or Settings.read().postgres(), most=2, name="steadfaust") as database:
             return await work(database)
 
-    return asyncio.run(run())
+    with curable_told(others=True):
+        return asyncio.run(run())
 
 
 def with_connection(url: str, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -41,7 +43,8 @@ def with_connection(url: str, work: Callable[[Connection], Awaitable[T]]) -> T:
         finally:
             await connection.close()
 
-    return asyncio.run(run())
+    with curable_told(others=True):
+        return asyncio.run(run())
 
 
 def slot_line(slot: SlotLag) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -56,9 +56,11 @@ def problem_body(error: ProblemDetailsException, name: str = "") -> bytes:
     return msgspec.json.encode(members | (error.extra if isinstance(error.extra, dict) else {}))
 
 
-def problem_handlers() -> dict[Any, Any]:
-    """Litestar's `exception_handlers` of an application whose every error is a problem answer."""
-    return {
+def problem_handlers(shown: Sequence[type[TransientError]] = ()) -> dict[Any, Any]:
+    """Litestar's `exception_handlers` of an application whose every error is a problem answer. Clients may
+    read the text of errors that are `shown`; of other outages they learn that there is one.
+    """
+    return dict.fromkeys(shown, _unavailable_for) | {
         ProblemDetailsException: _answer,
         ValidationException: _invalid,
         HTTPException: _of_http,
@@ -102,11 +104,17 @@ def _invalid(request: AnyRequest, error: ValidationException) -> Response[bytes]
 
 def _unavailable(request: AnyRequest, error: TransientError) -> Response[bytes]:
     """Something that this needs does not answer now. The same request may be sent again."""
+    return _told_unavailable(request, error, "Something behind this is not available now.")
+
+
+def _unavailable_for(request: AnyRequest, error: TransientError) -> Response[bytes]:
+    return _told_unavailable(request, error, str(error))
+
+
+def _told_unavailable(request: AnyRequest, error: TransientError, detail: str) -> Response[bytes]:
     log.warning("request_unavailable", error=f"{type(error).__name__}: {error}")
     headers = {"Retry-After": str(RETRY_AFTER)}
-    return _answer(
-        request, problem(503, "unavailable", "Something behind this is not available now.", headers=headers)
-    )
+    return _answer(request, problem(503, "unavailable", detail, headers=headers))
 
 
 def _broken(request: AnyRequest, error: Exception) -> Response[bytes]:

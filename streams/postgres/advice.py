@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import asyncpg
+
+from streams.postgres.errors import StatementRefused
 
 _DENIED = re.compile(r"permission denied for (?P<kind>[a-z ]+) (?P<name>\S+)")
 _OWNER = re.compile(r"must be (?:able to SET ROLE|owner of (?P<kind>[a-z ]+) (?P<name>\S+))")
@@ -36,3 +40,17 @@ def advice(error: asyncpg.PostgresError, role: str = "the role") -> str:
     if (denied := _DENIED.search(text)) and denied["kind"] in _RIGHTS:
         return f": GRANT {_RIGHTS[denied['kind']]} {denied['name']} TO {role}"
     return f": {role} has not the right for it"
+
+
+@contextmanager
+def curable_told(*, others: bool = False) -> Iterator[None]:
+    """Raise StatementRefused, with the advice, for an answer of PostgreSQL that an operator can cure, and for
+    `others` too.
+    """
+    try:
+        yield
+    except asyncpg.PostgresError as error:
+        cure = advice(error)
+        if not cure and not others:
+            raise
+        raise StatementRefused(f"PostgreSQL refused: {error}{cure}") from error

@@ -11,6 +11,7 @@ from typing import TypeVar
 import asyncpg
 
 from streams.model.envelope import rfc3339
+from streams.postgres.advice import advice
 from streams.postgres.database import REFUSING, UNAVAILABLE, Connection, connect
 from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.inbox.consumer_status import consumers, size, transactional_inboxes
@@ -60,6 +61,8 @@ async def _answer(url: str) -> DatabaseAnswer:
     except (*UNAVAILABLE, *REFUSING, asyncpg.QueryCanceledError) as error:
         why = f"PostgreSQL did not answer: {error or type(error).__name__}"
         return DatabaseAnswer(missing=why, silent=True)
+    except asyncpg.PostgresError as error:  # such as a right that the role has not
+        return DatabaseAnswer(missing=f"PostgreSQL refused: {error}{advice(error)}", silent=True)
     finally:
         connection.terminate()  # nothing is under way, and a silent network would have a farewell wait
 
@@ -74,6 +77,8 @@ async def outbox_rows(url: str, published: Mapping[str, float]) -> OutboxRows:
         rows = await _if_there(partial(operations.rows_of, published=published), connection) or []
     except (*UNAVAILABLE, *REFUSING, asyncpg.QueryCanceledError) as error:
         return OutboxRows(missing=f"PostgreSQL did not answer: {error or type(error).__name__}")
+    except asyncpg.PostgresError as error:
+        return OutboxRows(missing=f"PostgreSQL refused: {error}{advice(error)}")
     finally:
         connection.terminate()
     return OutboxRows(

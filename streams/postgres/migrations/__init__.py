@@ -33,6 +33,8 @@ _FORMER = {
     ("steadfaust", 4): {"2e78278cd55579e860307fe132c383c137f0eaae6438cf9ad65f40bac09abe07"},
 }
 
+_READABLE = "SELECT has_table_privilege(to_regclass('applied_migrations'), 'SELECT')"
+
 _TABLE = """
 CREATE TABLE IF NOT EXISTS applied_migrations (
     "set"      text        NOT NULL,
@@ -128,12 +130,31 @@ async def migrate(
     return [each for each in after if (each.set, each.number) not in before]
 
 
+async def outstanding(connection: Connection, sets: Sequence[MigrationSet] = (LIBRARY,)) -> str:
+    """Which migrations the database lacks, with what to do; empty: none, or this role may not know."""
+    has = {}
+    if await _is_noted(connection):
+        if not await connection.fetchval(_READABLE):
+            return ""
+        rows = await connection.fetch('SELECT "set", max(number) AS last FROM applied_migrations GROUP BY 1')
+        has = {row["set"]: row["last"] for row in rows}
+    lacks = [
+        f"{each.number:04d}_{each.name} of {owner.name!r}"
+        for owner in sets
+        for each in owner.read()
+        if each.number > has.get(owner.name, 0)
+    ]
+    if not lacks:
+        return ""
+    more = f" and {len(lacks) - 1} more" if len(lacks) > 1 else ""
+    return f"the database lacks migration {lacks[0]}{more}: run `steadfaust db migrate`"
+
+
 async def newer_database(connection: Connection) -> str:
     """A warning where the database has migrations of the library that this program has not; empty:
     nothing, or this role may not know.
     """
-    readable = "SELECT has_table_privilege(to_regclass('applied_migrations'), 'SELECT')"
-    if not await connection.fetchval(readable):
+    if not await connection.fetchval(_READABLE):
         return ""
     has = await connection.fetchval(
         'SELECT max(number) FROM applied_migrations WHERE "set" = $1', LIBRARY.name
