@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import opcode
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from traceback import walk_tb
 from types import CodeType
+from typing import NamedTuple
 
 
 class SteadfaustError(Exception):
@@ -229,6 +230,49 @@ class PositionsDisagree(PositionLost):
     committed between the two questions; after another fence and with the same two positions, one of them was
     reset.
     """
+
+    @property
+    def place(self) -> object:
+        """Equal for errors that say the same."""
+        return str(self)
+
+
+class Lost(NamedTuple):
+    """A partition that was read or written up to `position`, and has lost what it had from `at` on."""
+
+    topic: str
+    partition: int
+    position: int
+    at: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}[{self.partition}] has lost the records from offset {self.at} to {self.position},"
+            " which lanes had read or written: other records are in their places, or none"
+        )
+
+
+class LogCut(PositionsDisagree):
+    """A log has lost records that a lane had read or written, such as after an unclean leader election, or
+    when a disk has lost its newest batches. Once, it may be the answer of a broker that leads no more.
+
+    Attributes:
+        lost: which partitions, sorted.
+    """
+
+    def __init__(self, lost: Iterable[Lost]) -> None:
+        self.lost = sorted(lost)
+        topic = self.lost[0].topic
+        super().__init__(
+            f"{'; '.join(map(str, self.lost))}. An unclean leader election does this, or a disk that lost its"
+            f" newest writes. To go on with what is there: `steadfaust positions accept --topic {topic}`;"
+            ' see docs/operating.md, "A log was cut".'
+        )
+
+    @property
+    def place(self) -> object:
+        """The partitions: where only the end is known it moves while others write."""
+        return [(each.topic, each.partition) for each in self.lost]
 
 
 class TopicRecreated(PositionsDisagree):

@@ -14,6 +14,8 @@ Headers = Sequence[tuple[str, bytes]]
 NO_IDS: Mapping[str, str] = {}
 #: No offset of any partition.
 NO_OFFSETS: Mapping[TP, int] = {}
+#: The leader epoch of a partition that is not known.
+NO_EPOCH = -1
 
 
 class TP(NamedTuple):
@@ -133,6 +135,28 @@ class Sendable(Content, Protocol):
         """Key, value and headers."""
 
 
+class Note(NamedTuple):
+    """Stored with a committed position: the leader epoch of the last record before it (KIP-320), and a text
+    of up to 4096 bytes.
+    """
+
+    epoch: int = NO_EPOCH
+    text: str = ""
+
+
+class Commit(NamedTuple):
+    """A committed position, as the group's coordinator has it. Who commits without a note leaves the epoch
+    unknown and the text empty.
+    """
+
+    offset: int
+    epoch: int = NO_EPOCH
+    text: str = ""
+
+
+NO_NOTES: Mapping[TP, Note] = {}
+
+
 class Batch(NamedTuple):
     """Records of one partition, in order. `next_offset` is the fetch position after them: it may lie
     beyond the last record, over transaction markers and compacted holes, and `records` may be empty.
@@ -146,11 +170,17 @@ class Batch(NamedTuple):
 class Reader(Protocol):
     """A read_committed consumer of partitions chosen by hand; it belongs to no group and commits nothing."""
 
-    async def assign(self, positions: Mapping[TP, int], topic_ids: Mapping[str, str] = NO_IDS) -> None:
+    async def assign(
+        self,
+        positions: Mapping[TP, int],
+        topic_ids: Mapping[str, str] = NO_IDS,
+        epochs: Mapping[TP, int] = NO_OFFSETS,
+    ) -> None:
         """Read exactly these partitions, each from its position; replaces what was assigned before.
 
-        With the ids of all topics, nothing is read of another topic that has got one of their names, where
-        brokers know ids (Kafka 3.1 or later).
+        With the ids of all topics, nothing is read of another topic that has got one of their names, and
+        nothing of a log that has lost records before a position, where brokers know ids (Kafka 3.1 or
+        later). `epochs` are the leader epochs of what was read before the positions, as far as known.
         """
 
     def trust(self, producers: Collection[int], below: Mapping[TP, int] = NO_OFFSETS) -> None:
@@ -161,11 +191,15 @@ class Reader(Protocol):
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
         """Wait up to `timeout` seconds for records; empty when none came.
 
-        Raises PositionLost when a position is no longer in the log.
+        Raises PositionLost when a position is no longer in the log, and LogCut when the log has lost records
+        before it and has others in their places.
         """
 
     def position(self, tp: TP) -> int:
         """The offset that the next fetch continues from, moved over markers even when no record came."""
+
+    def epoch(self, tp: TP) -> int:
+        """The leader epoch of what was read last of a partition; NO_EPOCH when unknown."""
 
     def unknown_topics(self) -> Collection[str]:
         """Topics that a broker does not have by its last answer: deleted, made again, or not yet
@@ -219,8 +253,10 @@ class Transactions(Protocol):
         when an answer was lost.
         """
 
-    async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
-        """Add the group's source positions to the transaction."""
+    async def send_offsets(
+        self, offsets: Mapping[TP, int], group: str, notes: Mapping[TP, Note] = NO_NOTES
+    ) -> None:
+        """Add the group's positions to the transaction, each with its note if it has one."""
 
     async def commit(self) -> None:
         """Commit. Raises Fenced, or OutcomeUnknown when the answer was lost."""
@@ -240,6 +276,19 @@ class Cluster(Protocol):
 
     async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
         """The group's committed positions; partitions without one are left out."""
+
+    async def commits(self, group: str, tps: Iterable[TP]) -> dict[TP, Commit]:
+        """The same with their notes."""
+
+    async def leader_epochs(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The epoch of each partition's present leader. A log that has all of what was acknowledged before
+        the question has it in this epoch or earlier ones.
+        """
+
+    async def epoch_ends(self, epochs: Mapping[TP, int]) -> dict[TP, int]:
+        """For each partition the offset where its log goes on in a later epoch than this one, or its end.
+        Records above it that were read in this epoch are gone. Left out where the leader does not know.
+        """
 
     async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The first offset still in each log."""

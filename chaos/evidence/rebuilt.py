@@ -28,6 +28,7 @@ _QUEUES, _QUEUES_BY_DUE, _WAITING = "_queues", "_queues_by_due", "_waiting"
 _HANDLERS, _IDENTITIES, _CLAIMS = "_handlers", "_identities", "claims"
 _PRODUCERS = "_producers"
 _COPY_OF = "_copy_of"  # a note that no changelog has
+_LOG_MARKS = "_log_marks"  # likewise
 #: What a worker's pages make of the rows, in their own time.
 _BY_STATUS = ("_changed", "_status_of", "_by_status")
 _OF_LANE = {
@@ -155,7 +156,7 @@ def _merged(tables: Mapping[str, Rows]) -> dict[str, Rows]:
 
 
 def _differences(found: Mapping[str, Rows], wanted: Mapping[str, Rows]) -> Iterator[str]:
-    indexes = {_TIMERS_BY_DUE, _QUEUES_BY_DUE, _DEAD_LETTERS_BY_AGE, _COPY_OF, *_BY_STATUS}
+    indexes = {_TIMERS_BY_DUE, _QUEUES_BY_DUE, _DEAD_LETTERS_BY_AGE, _COPY_OF, _LOG_MARKS, *_BY_STATUS}
     for table in sorted((found.keys() | wanted.keys()) - indexes):
         yield from _rows_that_differ(table, found.get(table, {}), wanted.get(table, {}))
     due = {value[:_TIME] + key for key, value in wanted.get(_TIMERS, {}).items()}

@@ -100,6 +100,8 @@ def _run(work: Callable[[Layout, Cluster], Awaitable[T]]) -> T:
 def _position_line(standing: Standing) -> str:
     at = "" if standing.recorded is None else f"  at {standing.recorded}"
     problem = f"  {standing.problem.upper()}" if standing.problem else ""
+    if standing.cut is not None:
+        problem += f" FROM {standing.cut} TO {standing.had}"
     return f"{standing.topic}[{standing.partition}]  holds {standing.begin} to {standing.end}{at}{problem}"
 
 

@@ -7,20 +7,26 @@ from collections.abc import Collection
 
 import structlog
 
-from streams.errors import ClusterUnavailable, PartitionsAdded
+from streams.errors import ClusterUnavailable, PartitionsAdded, TopicMismatch
+from streams.lane.changelog_ends import ChangelogEnds
 from streams.lane.housekeeping import HOUSEKEEPING
 from streams.lane.memory import LaneMemory
 from streams.lane.recovery import changelog_partitions, touch
 from streams.lane.sources import Sources
 from streams.ports import Identity, Ports
 from streams.positions.checks import check_topics
+from streams.positions.log_cuts import log_mark
 from streams.positions.topics import TopicLooks, added_partitions
 from streams.staging.area import StagingArea
+from streams.units import DAY
 
 log = structlog.get_logger(__name__)
 
 #: Between questions to the cluster, in seconds; of the lanes of a worker one asks for all.
 ASK_INTERVAL = 5.0
+#: Between commits of the ends of changelogs to which nothing is written, in seconds: Kafka forgets positions
+#: in topics that the group is not subscribed to after `offsets.retention.minutes`, 7 days by default.
+RENEW_INTERVAL = float(DAY)
 #: The same while a broker says that it does not have a topic, and between looks whether one does.
 LOOK_INTERVAL = 0.5
 
@@ -29,7 +35,13 @@ class ClusterChecks:
     """Asks for one lane, beside all else: an answer may take long, and the lane goes on without one."""
 
     def __init__(
-        self, memory: LaneMemory, looks: TopicLooks, ports: Ports, staging: StagingArea, sources: Sources
+        self,
+        memory: LaneMemory,
+        looks: TopicLooks,
+        ports: Ports,
+        staging: StagingArea,
+        sources: Sources,
+        logs: ChangelogEnds,
     ) -> None:
         """`looks` are those of the worker."""
         self._app = app = staging.app
@@ -42,6 +54,8 @@ class ClusterChecks:
         self._cluster = ports.cluster
         self._clock = ports.clock
         self._touched = 0.0
+        self._logs = logs
+        self._renewed = ports.clock.now()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Ask until the lane stops. Raises TopicRecreated, PartitionsAdded, PositionsDisagree or
@@ -59,7 +73,8 @@ class ClusterChecks:
                 self._compare(await self._looks.look(self._watched, age))
                 await self._sources.look(self._cluster)
                 await self._touch()
-            except ClusterUnavailable as error:
+                await self._certify()
+            except (ClusterUnavailable, TopicMismatch) as error:
                 log.warning(
                     "lane_cannot_ask", lane=self._memory.number, error=str(error), action="asked again"
                 )
@@ -81,6 +96,20 @@ class ClusterChecks:
             tables = changelog_partitions(self._app, self._memory.number)
             await touch(self._store, self._cluster, tables, self._clock)
             self._touched = now
+
+    async def _certify(self) -> None:
+        """Note in which leader epochs changelogs have what was written to them last: the next transaction
+        commits that.
+        """
+        now = self._clock.now()
+        if not 0 <= now - self._renewed < RENEW_INTERVAL:
+            self._renewed = now
+            self._logs.renew()
+        if ends := self._logs.to_certify():
+            marks = self._logs.certify(ends, await self._cluster.leader_epochs(ends))
+            self._store.apply([log_mark(tp, mark) for tp, mark in marks.items()], {})
+        if self._logs.has_news:
+            self._memory.signals.work.set()
 
 
 def of(identity: Identity, topics: Collection[str]) -> Identity:

@@ -10,14 +10,17 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
-from streams.errors import OutcomeUnknown, RecordRefused, Refused, TooLarge
+from streams.errors import LogCut, OutcomeUnknown, RecordRefused, Refused, TooLarge
+from streams.lane.changelog_ends import ChangelogEnds
 from streams.lane.memory import LaneMemory
+from streams.lane.sources import Sources
 from streams.lane.spans import LaneSpans
 from streams.lane.timers import Timers
 from streams.model.envelope import record_size
 from streams.model.layout import LANE
 from streams.policy.pacing import rest
-from streams.ports import TP, Faults, Ports, Transactions
+from streams.ports import TP, Faults, Note, Ports, Transactions
+from streams.positions.log_cuts import remember
 from streams.staging.area import StagingArea
 from streams.staging.changelog import Staged
 from streams.staging.keys import IDENTITY, POSITION, PRODUCERS
@@ -33,16 +36,19 @@ LOOPED_COMMIT = 0.5
 FIRST_COMMIT = 5.0
 
 
-async def commit(producer: Transactions, staged: Staged, group: str, faults: Faults) -> Mapping[TP, int]:
+async def commit(
+    producer: Transactions, staged: Staged, positions: Positions, faults: Faults
+) -> Mapping[TP, int]:
     """Commit what is staged; returns the end of each partition written to.
 
-    Raises Fenced, OutcomeUnknown, RecordRefused or Refused.
+    Raises Fenced, OutcomeUnknown, RecordRefused, Refused or LogCut.
     """
     await faults.reach("staged")
     await producer.begin()
     await faults.reach("begun")
     # Side by side: the records are on their way while the coordinator takes the offsets.
-    ends, _ = await asyncio.gather(_send(producer, staged, faults), _offsets(producer, staged, group, faults))
+    ends, _ = await asyncio.gather(_send(producer, staged, faults), _offsets(producer, positions, faults))
+    positions.check(ends)
     await producer.commit()
     await faults.reach("committed")
     return ends
@@ -54,10 +60,31 @@ async def _send(producer: Transactions, staged: Staged, faults: Faults) -> Mappi
     return ends
 
 
-async def _offsets(producer: Transactions, staged: Staged, group: str, faults: Faults) -> None:
-    if staged.offsets:
-        await producer.send_offsets(staged.offsets, group)
+async def _offsets(producer: Transactions, positions: Positions, faults: Faults) -> None:
+    if positions.offsets:
+        await producer.send_offsets(positions.offsets, positions.group, positions.notes)
     await faults.reach("offsets_sent")
+
+
+class Positions:
+    """What a transaction commits to the group: positions in sources, and the ends of changelogs.
+
+    Attributes:
+        offsets, notes: all of them.
+        ends: where changelogs are to end.
+    """
+
+    def __init__(self, staged: Staged, group: str, sources: Sources, logs: ChangelogEnds) -> None:
+        self.group = group
+        self._logs = logs
+        self.ends = logs.expected(staged.records)
+        written, notes = logs.commits(self.ends)
+        self.offsets = {**staged.offsets, **written}
+        self.notes = {**{tp: Note(sources.epoch(tp)) for tp in staged.offsets}, **notes}
+
+    def check(self, ends: Mapping[TP, int]) -> None:
+        """Raise LogCut when brokers have written a changelog elsewhere than it ended."""
+        self._logs.check(self.ends, ends)
 
 
 class Commits:
@@ -67,7 +94,14 @@ class Commits:
     """
 
     def __init__(
-        self, staging: StagingArea, timers: Timers, spans: LaneSpans | None, memory: LaneMemory, ports: Ports
+        self,
+        staging: StagingArea,
+        timers: Timers,
+        spans: LaneSpans | None,
+        memory: LaneMemory,
+        ports: Ports,
+        sources: Sources,
+        logs: ChangelogEnds,
     ) -> None:
         self._staging = staging
         self._timers = timers
@@ -76,6 +110,9 @@ class Commits:
         self._memory = memory
         self._clock = ports.clock
         self._faults = ports.faults
+        self._cluster = ports.cluster
+        self._sources = sources
+        self._logs = logs
         self._idle_until: float | None = None
         #: What the last transaction took, and when it ended, in seconds.
         self._spent = self._ended = 0.0
@@ -98,14 +135,19 @@ class Commits:
                 await self._clock.sleep(wait)
         self._idle_until = None
         staged = order.take(limit, options.max_batch_bytes)
+        positions = Positions(staged, self._app.layout.app_id, self._sources, self._logs)
         began = self._clock.now()
         try:
             with self._memory.measures.transaction(staged.messages):
-                ends = await commit(producer, staged, self._app.layout.app_id, self._faults)
+                ends = await commit(producer, staged, positions, self._faults)
+        except LogCut as error:  # what was written just now would hide it
+            await remember(self._app.layout, self._memory.number, self._cluster, error)
+            raise
         except (RecordRefused, TooLarge) as error:
             if isinstance(error, RecordRefused) and self._is_of_the_lane(staged, error):
                 raise Refused(f"{error}. It takes no position of this lane: raise the limit") from error
             raise self._blamed(staged, str(error)) from error
+        self._logs.committed(positions.ends, ends)
         self._memory.refusals.committed()
         self._ended = self._clock.now()
         self._spent = self._ended - began
@@ -140,10 +182,10 @@ class Commits:
         ones are still to be recorded. Whoever wakes it without work does not prolong the time.
         """
         order = self._staging.order
-        if not order.has_advanced:
+        if not order.has_advanced and not self._logs.has_news:
             self._idle_until = None
         else:
-            wait = FIRST_COMMIT if order.has_first else IDLE_COMMIT
+            wait = FIRST_COMMIT if order.has_first or self._logs.has_news else IDLE_COMMIT
             until = asyncio.get_running_loop().time() + (LOOPED_COMMIT if order.has_looped else wait)
             self._idle_until = until if self._idle_until is None else min(until, self._idle_until)
         with suppress(TimeoutError):

@@ -13,9 +13,12 @@ from contextlib import AsyncExitStack
 import structlog
 
 from streams.errors import (
+    ClusterUnavailable,
     Fenced,
     HandlerFailed,
     LayoutMismatch,
+    LogCut,
+    OutcomeUnknown,
     PositionLost,
     PositionsDisagree,
     StoreFailed,
@@ -33,6 +36,7 @@ from streams.lane.stopping import unless
 from streams.model.application import Application
 from streams.policy.reopening import Quarantine, Reopening, is_expected, is_of_the_machine, waited_out
 from streams.ports import TP, Ports, Reader, Store, Transactions
+from streams.positions.log_cuts import remember
 from streams.positions.producers import OwnProducers
 from streams.retry.gate import HandlerGate
 from streams.staging.area import StagingArea
@@ -74,7 +78,7 @@ class Lane:
         self._memory = LaneMemory(number, self.topics, self._reopening)
         self.counters, self.measures = self._memory.counters, self._memory.measures
         self._stopping = self._memory.stopping
-        self._disagreed = ""
+        self._disagreed: object = None
         self._session: Session | None = None
         self._own: OwnProducers
 
@@ -121,9 +125,11 @@ class Lane:
                         self.store = open_store(stores, self.number, followed=followed)
                     await self._open_and_work()
                 except PositionsDisagree as error:
-                    if str(error) == self._disagreed:
+                    if error.place == self._disagreed:
+                        if isinstance(error, LogCut):
+                            await self._remember(error)
                         raise
-                    self._disagreed = str(error)
+                    self._disagreed = error.place
                     await self._back_off(error)
                 except (HandlerFailed, PositionLost, LayoutMismatch):
                     raise
@@ -175,24 +181,33 @@ class Lane:
         await self._shared.cuts.enter(self.number, producer, reader)
         start = await find_start(self._app, self._memory, self._ports, self.store, reader, self._writes)
         self.recovered = start.recovered
-        self._disagreed = ""
+        self._disagreed = None
         looped = [tp for tp in start.positions if tp.topic in self._app.looped]
         own = self._own = OwnProducers(self._app, self.number, self.store, reader.trust)
         former = own.unrecorded(start.positions)
         ends = await self._cluster.end_offsets({*looped, *former}) if looped or former else {}
         begun = own.begin(start.positions, {tp: ends[tp] for tp in former})
         changes = {**start.changes, **begun, **own.follow(producer.producer_id)}
-        await reader.assign(start.positions, start.topic_ids)
+        await reader.assign(start.positions, start.topic_ids, start.epochs)
         self._memory.signals.error = None
         self._memory.refusals.begin()
         unread = {tp: end for tp, end in ends.items() if start.positions[tp] < end}
-        sources = Sources(reader, start.positions, start.topic_ids, unread)
+        sources = Sources(reader, start.positions, start.topic_ids, unread, start.epochs)
         staging = StagingArea(self._app, self.store, self._writes, self.counters, self._memory.refusals)
         staging.order.begin(start.missing, changes, start.ahead)
-        session = Session(self._memory, self._shared, self._ports, staging, sources)
+        session = Session(self._memory, self._shared, self._ports, staging, sources, start.logs)
         took = round(self._clock.now() - began, 3)
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=took)
         return session
+
+    async def _remember(self, error: LogCut) -> None:
+        """Note with the positions what was lost: the log may grow again, and seem whole."""
+        try:
+            await remember(self._app.layout, self.number, self._cluster, error)
+        except (ClusterUnavailable, Fenced, OutcomeUnknown) as failed:
+            log.warning(
+                "cut_not_noted", lane=self.number, error=str(failed), action="the lane stops all the same"
+            )
 
     async def _back_off(self, error: Exception) -> None:
         """Wait before opening again."""

@@ -9,11 +9,14 @@ from typing import NamedTuple
 import structlog
 
 from streams.errors import TopicGone
+from streams.lane.changelog_ends import ChangelogEnds
 from streams.lane.memory import LaneMemory
-from streams.lane.recovery import recover, source_positions
+from streams.lane.recovery import changelog_partitions, recover, source_positions
 from streams.model.application import Application
-from streams.ports import TP, Ports, Reader, Store
+from streams.ports import NO_EPOCH, TP, Cluster, Ports, Reader, Store
 from streams.positions.checks import check_topics, first_positions
+from streams.positions.log_cuts import log_mark, noted, require_sources
+from streams.positions.log_marks import Mark, mark_of
 from streams.positions.topics import added_partitions
 from streams.staging.changes import Change, Writes
 from streams.staging.position import Range
@@ -31,6 +34,8 @@ class Start(NamedTuple):
         missing: those of them that are not recorded yet.
         changes: what else the first transaction records, by local key.
         topic_ids: by which the sources are to be read.
+        epochs: the leader epochs of the positions, as far as known.
+        logs: how far its changelogs are written.
     """
 
     recovered: int
@@ -39,6 +44,8 @@ class Start(NamedTuple):
     missing: Mapping[TP, int]
     changes: Mapping[bytes, Change]
     topic_ids: Mapping[str, str]
+    epochs: Mapping[TP, int]
+    logs: ChangelogEnds
 
 
 async def find_start(
@@ -47,10 +54,11 @@ async def find_start(
     """Recover a lane's store, and learn its positions, after all old owners are fenced. The lane's measures
     tell how many offsets of changelogs are left to read, and how topics stand.
 
-    Raises TopicGone, PositionLost, PositionsDisagree, and what the cluster's answers raise.
+    Raises TopicGone, PositionLost, PositionsDisagree, LogCut, and what the cluster's answers raise.
     """
     lane, topics, cluster, standing = memory.number, memory.topics, ports.cluster, memory.measures.topics
     recovered = await recover(app, lane, ports, store, reader, writes, memory.measures.recovering)
+    logs = await changelog_ends(app, lane, store, cluster)
     # Before the positions: they are then read in the topics that were checked, whatever comes in between.
     identity = await cluster.identity([*topics, *app.changelogs])
     standing.see(app, topics, identity, ports.clock.now())
@@ -60,6 +68,7 @@ async def find_start(
     sources = [TP(topic, partition) for topic in topics for partition in app.layout.partitions_of(lane)]
     sources += added_partitions(app, lane, topics, identity)
     positions, ahead, forgotten = await source_positions(app, sources, store, cluster)
+    epochs = await require_sources(cluster, app.layout.app_id, positions)
     first = first_positions(app, store, positions)
     standing.began(first)
     for topic, number in added(app, positions).items():
@@ -73,7 +82,18 @@ async def find_start(
             action="their records go on to the partitions of their keys",
         )
     missing = first | {tp: positions[tp] for tp in forgotten}
-    return Start(recovered, positions, ahead, missing, changes, identity.topics)
+    return Start(recovered, positions, ahead, missing, changes, identity.topics, epochs, logs)
+
+
+async def changelog_ends(app: Application, lane: int, store: Store, cluster: Cluster) -> ChangelogEnds:
+    """The ends to which a store was just brought. Raises as the cluster's answers do."""
+    ends = {tp: store.position(tp) for tp in changelog_partitions(app, lane)}
+    commits = await cluster.commits(app.layout.app_id, ends)
+    epochs = await cluster.leader_epochs(ends)  # after the ends were known
+    accepted = {tp: (mark_of(commits[tp]) if tp in commits else noted(store, tp)).accepted for tp in ends}
+    marks = {tp: Mark(epochs.get(tp, NO_EPOCH), at, accepted[tp]) for tp, at in ends.items()}
+    store.apply([log_mark(tp, mark) for tp, mark in marks.items()], {})
+    return ChangelogEnds(ends, marks)
 
 
 def added(app: Application, positions: Iterable[TP]) -> Counter[str]:

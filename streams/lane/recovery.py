@@ -7,6 +7,7 @@ read_committed reader: the last stable offset may lie before records that are al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import structlog
 
@@ -25,6 +26,8 @@ from streams.policy.freshness import Freshness, is_too_old
 from streams.ports import TP, Batch, Clock, Cluster, Damaged, Ports, Reader, Store, Stores, Write
 from streams.positions.checks import require_rows, require_same_changelogs
 from streams.positions.identity import Recorded, copy_of, note_of
+from streams.positions.log_cuts import log_mark, require_changelogs
+from streams.positions.log_marks import Mark
 from streams.staging.changes import POSITIONS, Writes, unfollow
 from streams.staging.keys import position_key
 from streams.staging.position import Range, decode_position
@@ -64,10 +67,17 @@ def changelog_partitions(app: Application, lane: int) -> dict[TP, str]:
     }
 
 
-def restore(store: Store, writes: Writes, tables: Mapping[TP, str], batches: Iterable[Batch]) -> int:
-    """Write changelog records to the store with their positions; returns how many records. That does not
-    make it current: how far behind the ends it is, is not known here. Raises ChangelogDamaged: what cannot
-    be read may be a row.
+def restore(
+    store: Store,
+    writes: Writes,
+    tables: Mapping[TP, str],
+    batches: Iterable[Batch],
+    epoch: Callable[[TP], int],
+    accepted: Mapping[TP, int],
+) -> int:
+    """Write changelog records to the store with their positions and leader epochs; returns how many records.
+    That does not make it current: how far behind the ends it is, is not known here. `accepted` are cuts of
+    the changelogs. Raises ChangelogDamaged: what cannot be read may be a row.
     """
     changes: list[Write] = []
     positions: dict[TP, int] = {}
@@ -81,17 +91,35 @@ def restore(store: Store, writes: Writes, tables: Mapping[TP, str], batches: Ite
         positions[batch.tp] = batch.next_offset
         records += len(batch.records)
     if positions:
+        changes += [log_mark(tp, Mark(epoch(tp), at, accepted[tp])) for tp, at in positions.items()]
         store.apply(changes, positions)
     return records
 
 
-async def start_positions(
-    app: Application, store: Store, tables: Mapping[TP, str], ports: Ports
-) -> tuple[dict[TP, int], dict[TP, int], Freshness]:
-    """Where each changelog is to be read from, its end, and how fresh the store is, which expects to reach
-    these ends. Wipes a store that cannot be trusted; `copy_of` has the ids of the changelogs then.
+class Copying(NamedTuple):
+    """How a store is to be brought to the ends of its changelogs.
 
-    Raises TopicGone, TopicRecreated, and ChangelogDamaged where rows are deleted that the store lacks.
+    Attributes:
+        positions: where each is to be read from.
+        ends: where they ended.
+        freshness: of the store, which expects to reach these ends.
+        accepted: how often an operator has accepted that a changelog was cut.
+    """
+
+    positions: dict[TP, int]
+    ends: dict[TP, int]
+    freshness: Freshness
+    accepted: dict[TP, int]
+
+
+async def start_positions(
+    app: Application, store: Store, tables: Mapping[TP, str], ports: Ports, *, fenced: bool = False
+) -> Copying:
+    """How to bring a store up to date. Wipes one that cannot be trusted; `copy_of` has the ids of the
+    changelogs then. `fenced` says that no transaction of the lane is under way.
+
+    Raises TopicGone, TopicRecreated, LogCut where a changelog has lost records, and ChangelogDamaged where
+    rows are deleted that the store lacks.
     """
     cluster, clock, delete_retention = ports.cluster, ports.clock, app.lane_options.delete_retention
     asked_at = clock.now()
@@ -100,20 +128,20 @@ async def start_positions(
         raise TopicGone(gone)
     begins = await cluster.begin_offsets(tables)
     await require_same_changelogs(store, cluster, tables, identity)
+    commits = await cluster.commits(app.layout.app_id, tables)  # before the ends, which only grow
     ends = await cluster.end_offsets(tables)
+    accepted, other = await require_changelogs(store, cluster, commits, ends, fenced=fenced)
     current_at = store.current_at()
-    ahead = [tp for tp in tables if store.position(tp) > ends[tp]]
     behind = [tp for tp in tables if 0 < store.position(tp) < begins[tp]]
     if current_at is None:  # written by an earlier version, with another time
         too_old = any(store.position(tp) for tp in tables)
     else:
         too_old = is_too_old(current_at, clock.now(), delete_retention)
-    has = (lambda _: 0) if ahead or behind or too_old else store.position
+    has = (lambda _: 0) if other or behind or too_old else store.position
     # The inbox forgets by retention. Before any wipe: this store may be the last that has the rows.
     cut = {tp: begins[tp] for tp, table in tables.items() if table != INBOX and has(tp) < begins[tp]}
     await require_rows(cluster, tables, cut)
-    if ahead:
-        log.error("store_ahead_of_changelog", partitions=ahead, action="wiped, rebuilt from the changelog")
+    if other:
         store.wipe()
     elif behind or too_old:
         # Tombstones may have been compacted away: what was deleted could come back (docs/adr/0002).
@@ -128,7 +156,8 @@ async def start_positions(
         store.apply([note_of(origin)], {})
     freshness = Freshness(store.current_at() or asked_at, delete_retention)
     freshness.expect(asked_at, ends)
-    return {tp: max(store.position(tp), begins[tp]) for tp in tables}, ends, freshness
+    positions = {tp: max(store.position(tp), begins[tp]) for tp in tables}
+    return Copying(positions, ends, freshness, accepted)
 
 
 async def touch(store: Store, cluster: Cluster, tables: Mapping[TP, str], clock: Clock) -> None:
@@ -158,7 +187,7 @@ async def recover(
     deletions may be missed.
     """
     clock, tables = ports.clock, changelog_partitions(app, lane)
-    positions, ends, freshness = await start_positions(app, store, tables, ports)
+    positions, ends, freshness, accepted = await start_positions(app, store, tables, ports, fenced=True)
     todo = {tp for tp in tables if positions[tp] < ends[tp]}
     await reader.assign({tp: positions[tp] for tp in todo}, copy_of(store).topics)
     records, moved = 0, clock.now()
@@ -170,7 +199,7 @@ async def recover(
             cut = f"lane {lane}: a changelog was cut while it was read: {error}"
             raise ClusterUnavailable(cut) from error
         freshness.check(clock.now())
-        records += restore(store, writes, tables, batches)
+        records += restore(store, writes, tables, batches, reader.epoch, accepted)
         if batches:
             await ports.faults.reach("recovering")
         reached = {tp for tp in todo if reader.position(tp) >= ends[tp]}

@@ -20,6 +20,7 @@ from streams.errors import HandlerFailed, PositionLost
 from streams.lane.admission import MessageAdmission
 from streams.lane.ahead import TimesAhead
 from streams.lane.attempt import Attempts
+from streams.lane.changelog_ends import ChangelogEnds
 from streams.lane.cluster_checks import ClusterChecks
 from streams.lane.commit import Commits
 from streams.lane.dispatch import Dispatch
@@ -91,7 +92,13 @@ class Session:
     """A lane from its opening to the first error."""
 
     def __init__(
-        self, memory: LaneMemory, shared: Shared, ports: Ports, staging: StagingArea, sources: Sources
+        self,
+        memory: LaneMemory,
+        shared: Shared,
+        ports: Ports,
+        staging: StagingArea,
+        sources: Sources,
+        logs: ChangelogEnds,
     ) -> None:
         app, clock, signals = staging.app, ports.clock, memory.signals
         options, measures, handlers = app.lane_options, memory.measures, shared.handlers
@@ -118,14 +125,14 @@ class Session:
         operations = OperationAdmission(Operations(waiting, inbox), letters, inbox)
         self._intake = Intake(sources, shared.backlog_limit, admission, operations, dispatch)
         timers = Timers(staging, loops, in_flight, measures.refused_timers)
-        self._commits = Commits(staging, timers, spans, memory, ports)
+        self._commits = Commits(staging, timers, spans, memory, ports, sources, logs)
         expire = partial(expire_inbox, inbox, memory.number)
         throttled = Throttled(expire, partial(check_holds, waiting), due.drop_stale)
         ahead = TimesAhead(waiting, timers, in_flight)
         self._chores: list[Chore] = [throttled, ahead, timers, dispatch, Drains(waiting), Expiry(letters)]
         if app.claims is not None:
             self._chores.append(References(letters, app.claims.bucket))
-        self._watch = ClusterChecks(memory, shared.looks, ports, staging, sources)
+        self._watch = ClusterChecks(memory, shared.looks, ports, staging, sources, logs)
         self._held_up = HeldUpPartitions(memory.number, sources.reader.held_up, clock)
         self._memory = memory
         self._limit = shared.backlog_limit

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import structlog
 
 from streams.errors import ClusterUnavailable, TopicMismatch
-from streams.ports import TP, Cluster, Reader
+from streams.ports import NO_EPOCH, NO_OFFSETS, TP, Cluster, Reader
 
 log = structlog.get_logger(__name__)
 
@@ -35,12 +35,16 @@ class Sources:
         partitions: Collection[TP],
         topic_ids: Mapping[str, str],
         unread: Mapping[TP, int],
+        epochs: Mapping[TP, int] = NO_OFFSETS,
     ) -> None:
-        """`topic_ids` are those by which the reader reads topics."""
+        """`topic_ids` are those by which the reader reads topics, `epochs` the leader epochs of what was read
+        before, as far as known.
+        """
         self.reader = reader
         self.partitions = frozenset(partitions)
         self.unread = unread
         self._topic_ids = topic_ids
+        self._epochs = dict(epochs)
         #: No reader reads these, so the cluster is asked for their ends.
         self._stretches: dict[TP, Stretch] = {}
 
@@ -54,6 +58,11 @@ class Sources:
         held_back = {tp: max(0, each.end - each.position) for tp, each in self._stretches.items()}
         return {**self.reader.behind_by_partition(), **held_back}
 
+    def epoch(self, tp: TP) -> int:
+        """The leader epoch of what was read last of a partition; NO_EPOCH when unknown."""
+        epoch = self.reader.epoch(tp)
+        return epoch if epoch != NO_EPOCH else self._epochs.get(tp, NO_EPOCH)
+
     async def hold_back(self, tps: frozenset[TP]) -> None:
         """Read these no further, and all others again."""
         before, behind = self._stretches, self.behind()
@@ -64,7 +73,8 @@ class Sources:
             log.info("reading_goes_on", read=_named(released))
         self._stretches = {tp: Stretch(at[tp], at[tp] + behind.get(tp, 0)) for tp in tps}
         positions = {tp: offset for tp, offset in at.items() if tp not in tps}
-        await self.reader.assign(positions, topic_ids=self._topic_ids)
+        self._epochs |= {tp: epoch for tp in self.partitions if (epoch := self.reader.epoch(tp)) != NO_EPOCH}
+        await self.reader.assign(positions, self._topic_ids, self._epochs)
 
     async def look(self, cluster: Cluster) -> None:
         """Ask for the ends of what is held back; after no answer, the next time again."""

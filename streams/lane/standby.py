@@ -10,6 +10,7 @@ import structlog
 
 from streams.errors import (
     ChangelogDamaged,
+    LogCut,
     StoreFailed,
     StoreTooOld,
     TopicGone,
@@ -103,7 +104,7 @@ class Standby:
                 await unless(self._stopping, self._clock.sleep(pause))
             except StoreTooOld as error:
                 log.warning("standby_too_old", lane=self.number, error=str(error))
-            except (TopicRecreated, TopicGone, ChangelogDamaged) as error:
+            except (TopicRecreated, TopicGone, ChangelogDamaged, LogCut) as error:
                 log.error("standby_stands", lane=self.number, error=str(error))  # noqa: TRY400 - it says all
                 await unless(self._stopping, self._clock.sleep(STANDS))
             except Exception:
@@ -116,7 +117,8 @@ class Standby:
         try:
             reader = await self._cluster.reader()
             try:
-                positions, ends, freshness = await start_positions(self._app, store, tables, self._ports)
+                copying = await start_positions(self._app, store, tables, self._ports)
+                positions, ends, freshness, accepted = copying
                 await reader.assign(positions, copy_of(store).topics)
                 self.to_copy = (sum(max(0, ends[tp] - positions[tp]) for tp in tables), monotonic())
                 self._reader, self.store = reader, store
@@ -125,7 +127,7 @@ class Standby:
                 while True:
                     batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.5)
                     freshness.check(self._clock.now())
-                    self.records += restore(store, self._writes, tables, batches)
+                    self.records += restore(store, self._writes, tables, batches, reader.epoch, accepted)
                     # Whoever hears nothing of brokers does not know what it lacks.
                     if (silence := reader.silence()) < HEARD and reader.behind() == 0:
                         self.fresh_at = max(self.fresh_at, self._clock.now() - silence)

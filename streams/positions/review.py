@@ -12,12 +12,14 @@ from enum import StrEnum
 
 import msgspec
 
-from streams.errors import LayoutMismatch, PositionLost, TopicMismatch
+from streams.errors import LayoutMismatch, Lost, PositionLost, TopicMismatch
 from streams.model.layout import INBOX, LANE, Layout
-from streams.ports import TP, Cluster, Identity, Outgoing
+from streams.ports import TP, Cluster, Commit, Identity, Note, Outgoing
 from streams.positions.checks import lane_rows
 from streams.positions.cuts import Cuts
 from streams.positions.identity import NOTHING, Recorded, decode, encode
+from streams.positions.log_cuts import MARKER, accepted_ends, lost
+from streams.positions.log_marks import mark_of
 from streams.staging.keys import IDENTITY, POSITION, position_name, position_of
 from streams.staging.position import Range, decode_position, encode_position
 
@@ -25,7 +27,7 @@ from streams.staging.position import Range, decode_position, encode_position
 class At(StrEnum):
     """Where to go on reading a topic."""
 
-    AUTO = "auto"  # as recorded, where the log still has that and is the same; else at its begin
+    AUTO = "auto"  # as recorded, where the log has that and is the same; where it was cut; else at its begin
     BEGIN = "begin"
     END = "end"
     RECORDED = "recorded"
@@ -36,7 +38,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """A partition of a topic, as a lane would find it. `problem` is empty where the lane would open.
 
     `recorded` is the position in the lane changelog, `group` that of the group; of a changelog there is none.
-    `was` is the recorded id of the topic, `topic_id` the one that the cluster tells.
+    `was` is the recorded id of the topic, `topic_id` the one that the cluster tells. `cut` is the offset from
+    which on the log has lost what lanes had read or written, up to `had`.
     """
 
     topic: str
@@ -48,6 +51,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     begin: int
     end: int
     problem: str
+    cut: int | None = None
+    had: int | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,19 +96,44 @@ async def standings(layout: Layout, cluster: Cluster, topics: Collection[str] = 
         for tp in known
         if tp.partition < identity.partitions.get(tp.topic, 0) and (not topics or tp.topic in topics)
     )
+    commits = await cluster.commits(layout.app_id, there)  # before the ends, which only grow
     begins, ends = await cluster.begin_offsets(there), await cluster.end_offsets(there)
-    group = await cluster.committed(layout.app_id, [tp for tp in there if not is_changelog(layout, tp.topic)])
+    cut = await _cut(layout, cluster, positions, commits, ends)
     return [
         _standing(
             layout,
             tp,
             kept[layout.home_of(tp.partition)],
             identity,
-            found=(positions.get(tp), group.get(tp)),
+            found=(positions.get(tp), commits[tp].offset if tp in commits else None),
             log=(begins[tp], ends[tp]),
+            lost=cut.get(tp),
         )
         for tp in there
     ]
+
+
+async def _cut(
+    layout: Layout,
+    cluster: Cluster,
+    positions: Mapping[TP, int],
+    commits: Mapping[TP, Commit],
+    ends: Mapping[TP, int],
+) -> dict[TP, Lost]:
+    """The logs that have lost what lanes had read or written; lanes may be at work meanwhile."""
+    marks = {tp: mark_of(commits.get(tp)) for tp in ends}
+    stood = {tp: at for tp in ends if (at := _stood(layout, tp, positions, commits)) is not None}
+    found = await lost(cluster, stood, marks, ends)
+    return {
+        tp: each._replace(position=commits[tp].offset) if is_changelog(layout, tp.topic) else each
+        for tp, each in found.items()
+    }
+
+
+def _stood(layout: Layout, tp: TP, positions: Mapping[TP, int], commits: Mapping[TP, Commit]) -> int | None:
+    if is_changelog(layout, tp.topic):
+        return commits[tp].offset - MARKER if tp in commits else None
+    return positions.get(tp)
 
 
 def _standing(
@@ -114,12 +144,16 @@ def _standing(
     *,
     found: tuple[int | None, int | None],
     log: tuple[int, int],
+    lost: Lost | None,
 ) -> Standing:
     (position, group), (begin, end) = found, log
     was, topic_id = recorded.topics.get(tp.topic, ""), identity.topics[tp.topic]
     problem = ""
     if was and was != topic_id:
         problem = "created again" if recorded.cluster == identity.cluster else "another cluster"
+        lost = None
+    elif lost is not None:
+        problem = "records were lost"
     elif is_changelog(layout, tp.topic):
         cut = tp.topic != layout.changelog(INBOX) and recorded.begins.get(tp.topic, 0) < begin
         problem = "rows were deleted" if cut else ""
@@ -133,10 +167,12 @@ def _standing(
         was=was,
         topic_id=topic_id,
         recorded=position,
-        group=group,
+        group=None if is_changelog(layout, tp.topic) else group,
         begin=begin,
         end=end,
         problem=problem,
+        cut=None if lost is None else lost.at,
+        had=None if lost is None else lost.position,
     )
 
 
@@ -144,6 +180,8 @@ def choose(standing: Standing, at: At | int) -> int:
     """The position to go on from. Raises PositionLost for one that there is not, or not in the log."""
     same = not standing.was or standing.was == standing.topic_id
     recorded, begin, end = standing.recorded, standing.begin, standing.end
+    if at is At.AUTO and same and standing.cut is not None:
+        return max(begin, standing.cut)  # what is there from here on was not handled
     if at is At.AUTO:
         kept = same and recorded is not None and begin <= recorded <= end
         at = At.RECORDED if kept else At.BEGIN
@@ -210,8 +248,13 @@ async def _accept_in_lane(
         }
         await producer.begin()
         await producer.send(_records(layout, decided, kept, ahead, stale))
+        notes = {tp: Note(epoch) for tp, epoch in (await cluster.leader_epochs(positions)).items()}
+        if is_changelog(layout, topic):
+            positions, notes = await accepted_ends(
+                layout.app_id, cluster, [TP(topic, each.partition) for each in decided]
+            )
         if positions:
-            await producer.send_offsets(positions, layout.app_id)
+            await producer.send_offsets(positions, layout.app_id, notes)
         await producer.commit()
     finally:
         await producer.discard()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from streams.brokers import Bootstrap
-from streams.ports import TP, Identity, OpenTransaction, Transactions
+from streams.ports import TP, Commit, Identity, OpenTransaction, Transactions
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.kafka.metadata import Metadata
 from streams.runtime.kafka.reader import KafkaReader
@@ -81,6 +81,18 @@ class KafkaCluster:
         ClusterUnavailable.
         """
         return await self._metadata.committed(group, tps)
+
+    async def commits(self, group: str, tps: Iterable[TP]) -> dict[TP, Commit]:
+        """The same with their notes."""
+        return await self._metadata.commits(group, tps)
+
+    async def leader_epochs(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The epoch of each partition's present leader. Raises as `begin_offsets` does."""
+        return await self._metadata.leader_epochs(tps)
+
+    async def epoch_ends(self, epochs: Mapping[TP, int]) -> dict[TP, int]:
+        """Where each log goes on in a later epoch than this one, or ends. Raises as `begin_offsets` does."""
+        return await self._metadata.epoch_ends(epochs)
 
     async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The first offset still in each log. Raises TopicMismatch or ClusterUnavailable."""

@@ -54,6 +54,8 @@ _TABLES: Final = {
 }
 #: A local note that no changelog has: of which topics the store is a copy.
 COPY_OF: Final = "_copy_of"
+#: A local note as well: by changelog the leader epoch in which it had what the store has.
+LOG_MARKS: Final = "_log_marks"
 #: Rows that have changed since they were indexed: their tables' names, a zero byte, their local keys; and the
 #: index itself, which whoever shows them makes of that (docs/adr/0039).
 CHANGED: Final = "_changed"

@@ -11,7 +11,7 @@ from math import inf
 from time import time
 
 from streams.errors import TopicMismatch
-from streams.ports import TP, Headers, OpenTransaction, Record
+from streams.ports import TP, Commit, Headers, Note, OpenTransaction, Record
 from streams.testing.log import Log, LoggedRecord, Transaction, TransactionState
 from streams.units import DAY, MIB
 
@@ -83,6 +83,8 @@ class FakeBroker:
         self.log_if_there = self._logs.get
         self._producers: dict[str, ProducerState] = {}
         self.groups: dict[str, dict[TP, int]] = {}
+        #: Notes of committed positions; one of another position than the group has now says nothing.
+        self._notes: dict[str, dict[TP, Commit]] = {}
         self._faults: list[tuple[Fault, int]] = []
         #: A dict for its order: that of a set of futures differs from run to run.
         self._waiting: dict[asyncio.Future[None], None] = {}
@@ -176,6 +178,26 @@ class FakeBroker:
         self.changes += 1
         self.log(tp).truncate(before)
 
+    def elect(self, *topics: str) -> None:
+        """Give these topics another leader, which has all that was acknowledged; all topics unless named."""
+        self.changes += 1
+        for log in self._logs.values():
+            if not topics or log.tp.topic in topics:
+                log.elect()
+
+    def cut(self, tp: TP, offset: int) -> None:
+        """Lose all that a log has from an offset on, as an unclean leader election does."""
+        self.log(tp).cut(offset)
+        self.wake()
+
+    def commit_of(self, group: str, tp: TP) -> Commit | None:
+        """A group's position with its note."""
+        offset = self.groups.get(group, {}).get(tp)
+        if offset is None:
+            return None
+        noted = self._notes.get(group, {}).get(tp)
+        return noted if noted is not None and noted.offset == offset else Commit(offset)
+
     def compact(self, topic: str, *, delete_retention: float = DAY) -> None:
         """Compact a topic, leaving holes. Deletions are forgotten `delete_retention` seconds after they were
         compacted first; 0 forgets them at once.
@@ -251,6 +273,10 @@ class FakeBroker:
         if state is TransactionState.COMMITTED:
             for group, offsets in transaction.offsets.items():
                 self.groups.setdefault(group, {}).update(offsets)
+                notes = self._notes.setdefault(group, {})
+                notes |= {
+                    tp: Commit(at, *transaction.notes.get((group, tp), Note())) for tp, at in offsets.items()
+                }
         self.wake()
 
     def take(self, fault: Fault) -> bool:

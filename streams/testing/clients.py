@@ -5,9 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
-from streams.errors import ClockWrong, Fenced, OutcomeUnknown, PositionLost, RecordRefused, Refused, TooLarge
+from streams.errors import (
+    ClockWrong,
+    Fenced,
+    LogCut,
+    Lost,
+    OutcomeUnknown,
+    PositionLost,
+    RecordRefused,
+    Refused,
+    TooLarge,
+)
 from streams.model.envelope import record_size
-from streams.ports import NO_IDS, NO_OFFSETS, TP, Batch, HeldUp, Outgoing, Record, Sendable
+from streams.ports import (
+    NO_EPOCH,
+    NO_IDS,
+    NO_NOTES,
+    NO_OFFSETS,
+    TP,
+    Batch,
+    HeldUp,
+    Note,
+    Outgoing,
+    Record,
+    Sendable,
+)
 from streams.testing.broker import FakeBroker, Fault, ProducerState
 from streams.testing.log import Log, Transaction, TransactionState
 
@@ -83,14 +105,17 @@ class FakeTransactions:
         await asyncio.sleep(0)
         return ends
 
-    async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
-        """Add the group's source positions to the transaction."""
+    async def send_offsets(
+        self, offsets: Mapping[TP, int], group: str, notes: Mapping[TP, Note] = NO_NOTES
+    ) -> None:
+        """Add the group's positions to the transaction."""
         transaction = await self._request("send offsets")
         if gone := [tp for tp in offsets if self._broker.log_if_there(tp) is None]:
             raise self._fail(f"{self._id} failed to send offsets: there is no {gone[0].topic}")
         if self._broker.take(Fault.OFFSETS_REFUSED):
             raise self._fail(f"{self._id} failed to send offsets: injected")
         transaction.offsets.setdefault(group, {}).update(offsets)
+        transaction.notes |= {(group, tp): notes.get(tp, Note()) for tp in offsets}
         await asyncio.sleep(0)
 
     async def commit(self) -> None:
@@ -178,13 +203,19 @@ class FakeReader:
         self._broker = broker
         self._positions: dict[TP, int] = {}
         self._ids: Mapping[str, str] = NO_IDS
+        self._epochs: dict[TP, int] = {}
         self._trusted: frozenset[int] = frozenset()
         self._below: Mapping[TP, int] = NO_OFFSETS
         self._closed = False
         #: At which number of changes there was nothing to read.
         self._seen = -1
 
-    async def assign(self, positions: Mapping[TP, int], topic_ids: Mapping[str, str] = NO_IDS) -> None:
+    async def assign(
+        self,
+        positions: Mapping[TP, int],
+        topic_ids: Mapping[str, str] = NO_IDS,
+        epochs: Mapping[TP, int] = NO_OFFSETS,
+    ) -> None:
         """Read exactly these partitions, each from its position; replaces what was assigned before. Topics
         with an id are read by that.
         """
@@ -193,6 +224,7 @@ class FakeReader:
         self._seen = -1
         self._positions = dict(positions)
         self._ids = topic_ids if self._broker.knows_ids else NO_IDS
+        self._epochs = dict(epochs)
 
     def _log(self, tp: TP) -> Log | None:
         """The log of the topic that is meant; None where that is not there."""
@@ -243,13 +275,14 @@ class FakeReader:
         for tp, position in list(self._positions.items()):
             records: Sequence[Record]
             log = self._log(tp)
-            if log is None or position == log.end:
+            if log is None:
                 continue
             if not log.start <= position <= log.end:
                 raise PositionLost(
                     f"{tp.topic}[{tp.partition}] is to be read from offset {position}, "
                     f"but its log holds {log.start} to {log.end}"
                 )
+            self._require_same(log, position)
             if position >= log.stable:
                 continue
             records, next_offset = log.read(position, max_records, self._trusted, self._below.get(tp, 0))
@@ -258,6 +291,7 @@ class FakeReader:
             # To the back of the queue, so that one full partition does not starve the others.
             del self._positions[tp]
             self._positions[tp] = next_offset
+            self._epochs[tp] = log.epoch_of(next_offset - 1)
             batches.append(Batch(tp, records, next_offset))
             max_records -= len(records)
             if max_records <= 0:
@@ -265,6 +299,19 @@ class FakeReader:
         if not batches:
             self._seen = self._broker.changes
         return batches
+
+    def _require_same(self, log: Log, position: int) -> None:
+        """As brokers do where topics are read by ids."""
+        epoch = self._epochs.get(log.tp, NO_EPOCH)
+        if epoch == NO_EPOCH or log.tp.topic not in self._ids:
+            return
+        end = log.end_of_epoch(epoch)
+        if end is not None and end < position:
+            raise LogCut([Lost(*log.tp, position, end)])
+
+    def epoch(self, tp: TP) -> int:
+        """The leader epoch of what was read last."""
+        return self._epochs.get(tp, NO_EPOCH)
 
     def position(self, tp: TP) -> int:
         """The offset that the next fetch continues from."""

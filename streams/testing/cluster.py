@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from streams.errors import ClusterUnavailable
-from streams.ports import TP, Identity, OpenTransaction
+from streams.ports import TP, Commit, Identity, OpenTransaction
 from streams.testing.broker import FakeBroker, Fault
 from streams.testing.clients import FakeReader, FakeTransactions
 
@@ -32,6 +32,22 @@ class FakeCluster(FakeBroker):
         await self._question()
         positions = self.groups.get(group, {})
         return {tp: positions[tp] for tp in tps if tp in positions}
+
+    async def commits(self, group: str, tps: Iterable[TP]) -> dict[TP, Commit]:
+        """The same with their notes."""
+        await self._question()
+        return {tp: found for tp in tps if (found := self.commit_of(group, tp)) is not None}
+
+    async def leader_epochs(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The epoch of each partition's present leader."""
+        await self._question()
+        return {tp: self.log(tp).epoch for tp in tps}
+
+    async def epoch_ends(self, epochs: Mapping[TP, int]) -> dict[TP, int]:
+        """Where each log goes on in a later epoch than this one, or its end."""
+        await self._question()
+        found = {tp: self.log(tp).end_of_epoch(epoch) for tp, epoch in epochs.items()}
+        return {tp: end for tp, end in found.items() if end is not None}
 
     async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
         """The first offset still in each log."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from streams.ports import TP, Headers, OwnRecord, Record
+from streams.ports import TP, Headers, Note, OwnRecord, Record
 from streams.records.batches import damaged_batch, read_batch
 from streams.records.heads import HEADER, head_of
 from streams.testing.batches import is_whole
@@ -36,13 +36,14 @@ class TransactionState(Enum):
 class Transaction:
     """A transaction at the broker: the partitions it touched, and positions that its commit would set."""
 
-    __slots__ = ("offsets", "partitions", "producer_id", "state")
+    __slots__ = ("notes", "offsets", "partitions", "producer_id", "state")
 
     def __init__(self, producer_id: int = -1) -> None:
         self.producer_id = producer_id
         self.state = TransactionState.OPEN
         self.partitions: set[TP] = set()
         self.offsets: dict[str, dict[TP, int]] = {}
+        self.notes: dict[tuple[str, TP], Note] = {}
 
 
 class LoggedRecord(NamedTuple):
@@ -70,6 +71,35 @@ class Log:
         self._entries: list[LoggedRecord] = []
         self._open: dict[Transaction, int] = {}
         self._cleaned_at: dict[int, float] = {}
+        #: The first offset of each leader epoch, from epoch 0 on.
+        self._epochs = [0]
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the present leader."""
+        return len(self._epochs) - 1
+
+    def epoch_of(self, offset: int) -> int:
+        """The leader epoch in which an offset was written."""
+        return max(0, bisect_right(self._epochs, offset) - 1)
+
+    def end_of_epoch(self, epoch: int) -> int | None:
+        """Where the log goes on in a later epoch, or its end; None for an epoch that it never had."""
+        if epoch > self.epoch:
+            return None
+        return self._epochs[epoch + 1] if epoch < self.epoch else self.end
+
+    def elect(self) -> None:
+        """Another leader, which has all that was acknowledged."""
+        self._epochs.append(self.end)
+
+    def cut(self, offset: int) -> None:
+        """Another leader, which has nothing from an offset on: an unclean election, or a lost disk."""
+        self._entries = [entry for entry in self._entries if entry.offset < offset]
+        self._open = {each: first for each, first in self._open.items() if first < offset}
+        self.end = min(self.end, offset)
+        self._epochs = [min(first, self.end) for first in self._epochs]
+        self.elect()
 
     @property
     def stable(self) -> int:

@@ -99,6 +99,7 @@ async def check_store(
         changes.QUEUES_BY_DUE,
         changes.DEAD_LETTERS_BY_AGE,
         changes.COPY_OF,
+        changes.LOG_MARKS,
     }:
         assert copy.get(table, {}) == rebuilt.get(table, {}), table
     assert may_be_empty or copy.get(changes.POSITIONS), "the store has never been written"

@@ -18,12 +18,12 @@ from streams.dead_letters.row import LetterState, decode_letter
 from streams.model.codecs import decode_row
 from streams.model.layout import CLAIMS, DEAD_LETTERS
 from streams.ports import TP, Store
-from streams.staging.changes import COPY_OF, POSITIONS, QUEUES, TIMERS
+from streams.staging.changes import COPY_OF, LOG_MARKS, POSITIONS, QUEUES, TIMERS
 from streams.testing.blobs import MemoryBlobs
 
 WRITTEN = json.loads((Path(__file__).parent / "data" / "written_by_11f4c36.json").read_text())
 #: Tables that say where the lane stands: they go on with each commit.
-MOVING = (POSITIONS, COPY_OF)
+MOVING = (POSITIONS, COPY_OF, LOG_MARKS)
 
 
 def tp_of(text: str) -> TP:

@@ -24,7 +24,7 @@ from streams.lane.timers import Timers
 from streams.model import codecs
 from streams.model.envelope import LOOPBACK
 from streams.policy import reopening
-from streams.ports import TP, Outgoing, Record, Store, Stores, Transactions
+from streams.ports import TP, Note, Outgoing, Record, Store, Stores, Transactions
 from streams.positions import declared
 from streams.retry import decisions
 from streams.retry.long_queues import LongQueues
@@ -74,7 +74,9 @@ def _letters_apart() -> Off:
 
 
 def _offsets_outside() -> Off:
-    async def send_offsets(self: FakeTransactions, offsets: Mapping[TP, int], group: str) -> None:
+    async def send_offsets(
+        self: FakeTransactions, offsets: Mapping[TP, int], group: str, _: Mapping[TP, Note]
+    ) -> None:
         self._broker.groups.setdefault(group, {}).update(offsets)
 
     return patch.object(FakeTransactions, "send_offsets", send_offsets)

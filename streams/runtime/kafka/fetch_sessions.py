@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from streams.ports import TP
+from streams.ports import NO_OFFSETS, TP
 from streams.runtime.kafka.wire import CLASSIC, FLEXIBLE, ResponseReader, VersionedRequest, WireFormat
 
 _FETCH = 1
@@ -36,6 +36,10 @@ _HEAD, _FOUND, _ABORTED, _REPLICA = (
 )  # fmt: skip
 
 
+#: The number of a tagged field, and what it begins with: an epoch and an offset.
+_DIVERGES, _EPOCH_END = 0, struct.Struct(">iq")
+
+
 class Bounds(NamedTuple):
     """Of an answer: how long a broker may hold it back, in ms, and its bytes, of all and of one partition."""
 
@@ -54,6 +58,8 @@ class Found(NamedTuple):
         stable: where what is decided ends.
         aborted: producers with the first offsets of transactions that were aborted.
         data: record batches; the last one may be cut off.
+        diverges: a leader epoch, and where it ends in this log, which has not what was read before the
+            offset; None: it has (KIP-320).
     """
 
     topic: str | bytes
@@ -63,6 +69,7 @@ class Found(NamedTuple):
     stable: int
     aborted: list[tuple[int, int]]
     data: bytes
+    diverges: tuple[int, int] | None = None
 
 
 class Answer(NamedTuple):
@@ -107,10 +114,15 @@ class FetchSession:
 
 
 def fetch(
-    session: FetchSession, wanted: dict[TP, int], bounds: Bounds, topic_ids: Mapping[str, bytes] | None
+    session: FetchSession,
+    wanted: dict[TP, int],
+    bounds: Bounds,
+    topic_ids: Mapping[str, bytes] | None,
+    epochs: Mapping[TP, int] = NO_OFFSETS,
 ) -> VersionedRequest:
     """The next request of a session, for these partitions from these offsets; by the ids of all topics, or by
-    their names. The answer is an `Answer`.
+    their names. By ids the brokers compare the leader epochs of what was read before. The answer is an
+    `Answer`.
     """
     form, version = (CLASSIC, BY_NAME) if topic_ids is None else (FLEXIBLE, BY_ID)
     session_id = session.id
@@ -125,7 +137,8 @@ def fetch(
             if topic_ids is None:
                 body += _WANTED_BY_NAME.pack(tp.partition, _UNKNOWN, named[tp], _UNKNOWN, most)
             else:
-                body += _WANTED_BY_ID.pack(tp.partition, _UNKNOWN, named[tp], _UNKNOWN, _UNKNOWN, most)
+                epoch = epochs.get(tp, _UNKNOWN)
+                body += _WANTED_BY_ID.pack(tp.partition, _UNKNOWN, named[tp], epoch, _UNKNOWN, most)
                 body += form.tags
         body += form.tags
     topics = _by_topic(forgotten)
@@ -148,6 +161,14 @@ def _by_topic(tps: Iterable[TP]) -> dict[str, list[TP]]:
     return found
 
 
+def _diverges(tags: Iterable[tuple[int, bytes]]) -> tuple[int, int] | None:
+    for number, data in tags:
+        if number == _DIVERGES:
+            epoch, end = _EPOCH_END.unpack_from(data)
+            return (epoch, end) if end >= 0 else None
+    return None
+
+
 def _answer(answer: ResponseReader) -> Answer:
     _, error, session_id = answer.take(_HEAD)
     found = []
@@ -161,7 +182,7 @@ def _answer(answer: ResponseReader) -> Answer:
                 answer.tags()
             answer.take(_REPLICA)
             data = answer.bytes(max(0, answer.count()))
-            answer.tags()
-            found.append(Found(topic, partition, code, end, stable, aborted, data))
+            diverges = _diverges(answer.tags())
+            found.append(Found(topic, partition, code, end, stable, aborted, data, diverges))
         answer.tags()
     return Answer(error, session_id, found)

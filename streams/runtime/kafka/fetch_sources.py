@@ -8,7 +8,7 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from streams.ports import TP, Record
+from streams.ports import NO_EPOCH, TP, Record
 from streams.runtime.kafka.fetch_sessions import FetchSession
 from streams.runtime.kafka.partition_records import FetchedRecords, IsolatingRecords, Isolation
 
@@ -23,14 +23,16 @@ class Place:
 
     Attributes:
         position: the offset that the next record is taken from.
+        epoch: the leader epoch of what was read before it; NO_EPOCH: unknown.
         end, stable: where its log and what is decided of it end, by the last answer; None: none came yet.
     """
 
-    __slots__ = ("_records", "end", "position", "stable", "tp")
+    __slots__ = ("_records", "end", "epoch", "position", "stable", "tp")
 
-    def __init__(self, tp: TP, position: int) -> None:
+    def __init__(self, tp: TP, position: int, epoch: int = NO_EPOCH) -> None:
         self.tp = tp
         self.position = position
+        self.epoch = epoch
         self.end: int | None = None
         self.stable: int | None = None
         self._records: Any = None
@@ -57,6 +59,8 @@ class Place:
                 self._records = None
                 raise
         self.position = self._records.next_fetch_offset
+        if self._records.epoch != NO_EPOCH:
+            self.epoch = self._records.epoch
         if is_all:
             self._records = None  # what it was read from is large
         return records, is_all

@@ -25,7 +25,8 @@ from aiokafka.errors import (
     for_code,
 )
 
-from streams.ports import TP, Batch
+from streams.errors import LogCut, Lost
+from streams.ports import NO_EPOCH, NO_OFFSETS, TP, Batch
 from streams.runtime.kafka.clients import INTERVAL, ThrottledLines, leader_of
 from streams.runtime.kafka.fetch_sessions import (
     OUT_OF_RANGE,
@@ -78,14 +79,21 @@ class Fetcher:
         self._error: BaseException | None = None
         #: Places that brokers refuse to let us read, for a reason that does not pass, with the code of that.
         self._refused: dict[TP, int] = {}
+        #: Places of which records were read that their logs have lost, with where those go on otherwise.
+        self._cut: dict[TP, int] = {}
         self._is_open = True
         client.cluster.add_listener(self._lead)
 
-    def begin(self, positions: Mapping[TP, int], topic_ids: Mapping[str, bytes]) -> None:
-        """Fetch these partitions from these positions; by the ids of their topics where all are known. To be
-        called when the last ones have ended.
+    def begin(
+        self,
+        positions: Mapping[TP, int],
+        topic_ids: Mapping[str, bytes],
+        epochs: Mapping[TP, int] = NO_OFFSETS,
+    ) -> None:
+        """Fetch these partitions from these positions, which have these leader epochs where that is known; by
+        the ids of their topics where all are known. To be called when the last ones have ended.
         """
-        self.places = {tp: Place(tp, offset) for tp, offset in positions.items()}
+        self.places = {tp: Place(tp, offset, epochs.get(tp, NO_EPOCH)) for tp, offset in positions.items()}
         topics = {tp.topic for tp in positions}
         self._ids = topic_ids if topics <= topic_ids.keys() else None
         self._names = {topic: topic for topic in topics} | {topic_ids[each]: each for each in self._ids or ()}
@@ -113,6 +121,7 @@ class Fetcher:
                     connection.close()
         self._error = None
         self._refused.clear()
+        self._cut.clear()
 
     def _lead(self, _: object = None) -> None:
         """Let each partition be fetched from the broker that leads it, as far as that is known now."""
@@ -160,10 +169,11 @@ class Fetcher:
             if (rest := leader.rest()) > 0:
                 await asyncio.sleep(rest)
             wanted = {tp: place.position for tp, place in leader.places.items()}
+            epochs = {tp: place.epoch for tp, place in leader.places.items()}
             ids = None if leader.by_name else self._ids
             try:
                 answer = await self._client.send(
-                    leader.node, fetch(leader.session, wanted, self._bounds, ids)
+                    leader.node, fetch(leader.session, wanted, self._bounds, ids, epochs)
                 )
             except IncompatibleBrokerVersion:
                 if ids is None:
@@ -202,6 +212,11 @@ class Fetcher:
                 self._note(leader, place, found.error)
                 continue
             self._refused.pop(place.tp, None)
+            self._cut.pop(place.tp, None)
+            if found.diverges is not None:
+                is_well = False
+                self._diverge(leader, place, *found.diverges)
+                continue
             place.end, place.stable = found.end, found.stable
             if found.data:
                 leader.brought += len(found.data)
@@ -211,6 +226,17 @@ class Fetcher:
         if self._full:
             self._arrived.set()
         return is_well
+
+    def _diverge(self, leader: Leader, place: Place, epoch: int, end: int) -> None:
+        """A log does not have the epoch of what was read, or ends it before that. Where it has all offsets
+        that were read, the epoch is that of records after them, which are lost.
+        """
+        if end < place.position:
+            self._cut[place.tp] = end
+            self._arrived.set()
+            return
+        place.epoch = epoch
+        leader.session.reset()  # it names offsets that have changed, no epochs
 
     def _fill(self, place: Place, found: Found) -> bool:
         records = FetchedRecords(found.data)
@@ -235,10 +261,13 @@ class Fetcher:
 
     def check(self) -> Place | None:
         """A place whose offset its log does not have, if there is one: once for each answer that says so.
-        Raises what has ended a fetch, and TopicAuthorizationFailedError.
+        Raises what has ended a fetch, LogCut and TopicAuthorizationFailedError.
         """
         if self._error is not None:
             raise self._error
+        if self._cut:
+            cut, self._cut = self._cut, {}
+            raise LogCut(Lost(*tp, self.places[tp].position, at) for tp, at in cut.items())
         if not self._refused:
             return None
         tp, code = self._refused.popitem()
@@ -272,7 +301,7 @@ class Fetcher:
     async def wait(self, seconds: float) -> None:
         """Until something was fetched, or there is something to be raised."""
         self._arrived.clear()
-        if self._full or self._refused or self._error is not None:
+        if self._full or self._refused or self._cut or self._error is not None:
             return
         try:
             async with asyncio.timeout(seconds):

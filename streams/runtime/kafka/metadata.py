@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -13,8 +13,9 @@ from aiokafka.errors import for_code
 from aiokafka.protocol.commit import OffsetFetchRequest
 
 from streams.brokers import Bootstrap
-from streams.ports import TP, Identity, OpenTransaction
+from streams.ports import TP, Commit, Identity, OpenTransaction
 from streams.runtime.kafka.clients import KafkaOptions, ask, close_within, require_partitions
+from streams.runtime.kafka.log_epochs import epoch_ends, leader_epochs
 from streams.runtime.kafka.protocol import (
     UNSTABLE,
     DescribeProducers,
@@ -41,13 +42,17 @@ class Metadata:
 
     async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
         """The group's committed positions; partitions without one are left out."""
+        return {tp: commit.offset for tp, commit in (await self.commits(group, tps)).items()}
+
+    async def commits(self, group: str, tps: Iterable[TP]) -> dict[TP, Commit]:
+        """The same with their notes."""
         wanted = list(tps)
         if not wanted:
             return {}
         what = f"the committed positions of {group}"
-        return await self._ask(what, lambda: self._committed(group, wanted))
+        return await self._ask(what, lambda: self._commits(group, wanted))
 
-    async def _committed(self, group: str, wanted: list[TP]) -> dict[TP, int]:
+    async def _commits(self, group: str, wanted: list[TP]) -> dict[TP, Commit]:
         admin = await self._admin_client()
         coordinator = await admin.find_coordinator(group)
         # Not the admin client's list_consumer_group_offsets: it does not look at the answer's own error,
@@ -62,10 +67,14 @@ class Metadata:
             answer = await admin._client.send(coordinator, request)
             _check(answer.error_code)
             found = [each for each in found if each[2] != UNSTABLE]
-            found += [(TP(topic, n), at, error) for topic, all_ in answer.topics for n, at, _, error in all_]
+            found += [
+                (TP(topic, n), Commit(at, text=text or ""), error)
+                for topic, all_ in answer.topics
+                for n, at, text, error in all_
+            ]
         for _, _, error in found:
             _check(error)
-        return {tp: offset for tp, offset, _ in found if offset >= 0}
+        return {tp: commit for tp, commit, _ in found if commit.offset >= 0}
 
     async def identity(self, topics: Iterable[str]) -> Identity:
         """The ids of the cluster and of these topics; topics that it does not have are left out."""
@@ -97,6 +106,29 @@ class Metadata:
             return {tp: offsets[TopicPartition(*tp)] for tp in tps}
 
         return await self._ask(f"the {question} of {len(tps)} partitions", ask)
+
+    async def leader_epochs(self, tps: Iterable[TP]) -> dict[TP, int]:
+        """The epoch of each partition's present leader."""
+        return await self._of_leaders(leader_epochs, dict.fromkeys(tps, 0))
+
+    async def epoch_ends(self, epochs: Mapping[TP, int]) -> dict[TP, int]:
+        """Where each log goes on in a later epoch than this one, or its end."""
+        return await self._of_leaders(epoch_ends, epochs)
+
+    async def _of_leaders(
+        self,
+        question: Callable[[Any, Mapping[TP, int]], Awaitable[dict[TP, int]]],
+        wanted: Mapping[TP, int],
+    ) -> dict[TP, int]:
+        if not wanted:
+            return {}
+
+        async def ask() -> dict[TP, int]:
+            consumer = await self._offsets_client()
+            await require_partitions(consumer._client, list(wanted), self._options.metadata_timeout)
+            return await question(consumer._client, wanted)
+
+        return await self._ask(f"the leader epochs of {len(wanted)} partitions", ask)
 
     async def open_transactions(self, tps: Iterable[TP]) -> dict[TP, OpenTransaction]:
         """The open transaction that began first in each partition; partitions without one are left out."""

@@ -19,7 +19,7 @@ from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 
-from streams.ports import TP
+from streams.ports import NO_EPOCH, TP
 from streams.records.batches import BatchRecords, damaged_batch, opened, read_batch
 from streams.records.decompression import CannotOpen
 from streams.records.heads import Head, end_of, head_of, split
@@ -97,6 +97,8 @@ class IsolatingRecords(fetcher.PartitionRecords):
             check_crcs,
             isolation_level,
         )
+        #: The leader epoch of the batch that was looked at last, in which brokers have written it.
+        self.epoch = NO_EPOCH
         if isinstance(check_crcs, Isolation):
             self._place = TP(*tp)
             self._records_iterator = self._isolated(records.data, check_crcs)
@@ -115,6 +117,8 @@ class IsolatingRecords(fetcher.PartitionRecords):
             is_whole = batch.validate_crc()
             if not is_whole and not isolation.is_sure(self._place, head.base, raw):
                 return
+            if is_whole:
+                self.epoch = head.epoch
             end = head.last + 1 if is_whole and head.last_delta >= 0 else end_of(head, after)
             if end is None:
                 raise CorruptRecordException(

@@ -25,7 +25,7 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from streams.ports import TP, OpenTransaction
+from streams.ports import TP, Commit, OpenTransaction
 
 #: The code of the error that an open transaction is about to move a position.
 UNSTABLE = 88
@@ -192,10 +192,10 @@ class StableOffsets(Request[_OffsetsRequest]):
         return request_struct_class(self._group, topics, True, no_tags)
 
 
-def positions_in(answer: _OffsetsResponse) -> list[tuple[TP, int, int]]:
+def positions_in(answer: _OffsetsResponse) -> list[tuple[TP, Commit, int]]:
     """Each partition with its position, negative when it has none, and the code of its error."""
     return [
-        (TP(topic, partition), offset, error)
+        (TP(topic, partition), Commit(offset, epoch, text or ""), error)
         for topic, partitions, _ in answer.topics
-        for partition, offset, _, _, error, _ in partitions
+        for partition, offset, epoch, text, error, _ in partitions
     ]

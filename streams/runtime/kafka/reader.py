@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 
 from streams.brokers import Bootstrap
 from streams.errors import ClusterUnavailable, PositionLost
-from streams.ports import NO_IDS, NO_OFFSETS, TP, Batch, HeldUp
+from streams.ports import NO_EPOCH, NO_IDS, NO_OFFSETS, TP, Batch, HeldUp
 from streams.runtime.kafka.clients import KafkaOptions, ask, close_within, require_partitions
 from streams.runtime.kafka.fetch_sessions import Bounds
 from streams.runtime.kafka.fetch_sources import Place
@@ -51,9 +51,15 @@ class KafkaReader:
                 raise ClusterUnavailable(f"the reader could not connect: {error!r}") from error
             raise
 
-    async def assign(self, positions: Mapping[TP, int], topic_ids: Mapping[str, str] = NO_IDS) -> None:
+    async def assign(
+        self,
+        positions: Mapping[TP, int],
+        topic_ids: Mapping[str, str] = NO_IDS,
+        epochs: Mapping[TP, int] = NO_OFFSETS,
+    ) -> None:
         """Read exactly these partitions, each from its position; replaces what was assigned before. With the
-        ids of all topics, they are read by those.
+        ids of all topics, they are read by those, and logs that have lost what was read are noticed;
+        `epochs` are the leader epochs of what was read before the positions.
 
         Raises TopicMismatch when the cluster does not have one of them.
         """
@@ -62,7 +68,7 @@ class KafkaReader:
             self._client.set_topics({tp.topic for tp in positions})
             await require_partitions(self._client, positions, self._options.metadata_timeout)
             ids = {topic: id_bytes(each) for topic, each in topic_ids.items()}
-            self._fetcher.begin(positions, ids)
+            self._fetcher.begin(positions, ids, epochs)
 
     async def ranges_since(self, tps: Iterable[TP], since_ms: int) -> dict[TP, tuple[int, int]]:
         """Of each partition with a record since a time, epoch milliseconds: that record's offset, and where
@@ -95,7 +101,8 @@ class KafkaReader:
 
         A batch without records says that a position moved over markers, aborted records or holes. What
         cannot be read is a `Damaged` among the records. Raises PositionLost when a position is no longer in
-        the log, TopicAuthorizationFailedError, and CorruptRecordException for what cannot be passed over.
+        the log, LogCut when records are lost that were read before it, TopicAuthorizationFailedError, and
+        CorruptRecordException for what cannot be passed over.
         """
         deadline = monotonic() + timeout
         while True:
@@ -116,10 +123,16 @@ class KafkaReader:
                 f"{topic}[{partition}] is to be read from offset {offset}, but its log holds {first} to"
                 f" {end}: records were removed before they were processed, or the topic was created again"
             )
+        place.epoch = NO_EPOCH  # a leader says the same where it has never heard of the epoch
 
     def position(self, tp: TP) -> int:
         """The offset that the next fetch continues from, moved over markers even when no record came."""
         return self._fetcher.places[tp].position
+
+    def epoch(self, tp: TP) -> int:
+        """The leader epoch of what was read last of a partition; NO_EPOCH when unknown."""
+        place = self._fetcher.places.get(tp)
+        return NO_EPOCH if place is None else place.epoch
 
     def unknown_topics(self) -> Collection[str]:
         """Topics that were unknown to a broker in its last answer."""

@@ -23,7 +23,7 @@ from aiokafka.errors import (
 
 from streams.brokers import Bootstrap
 from streams.errors import Fenced, OutcomeUnknown, SteadfaustError
-from streams.ports import TP, Sendable
+from streams.ports import NO_NOTES, TP, Note, Sendable
 from streams.runtime.kafka.clients import KafkaOptions, require_partitions
 from streams.runtime.transactions import requests
 from streams.runtime.transactions.batches import PackedBatch, ProducerSequences, pack
@@ -127,10 +127,12 @@ class TransactionalProducer:
         }
         return await self._step("send", self._send(packed))
 
-    async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
-        """Add the group's source positions to the transaction."""
+    async def send_offsets(
+        self, offsets: Mapping[TP, int], group: str, notes: Mapping[TP, Note] = NO_NOTES
+    ) -> None:
+        """Add the group's positions to the transaction, each with its note if it has one."""
         self._running()
-        await self._step("send offsets", self._send_offsets(offsets, group))
+        await self._step("send offsets", self._send_offsets(offsets, group, notes))
 
     async def commit(self) -> None:
         """Commit. Raises Fenced, or OutcomeUnknown when the answer was lost."""
@@ -328,13 +330,13 @@ class TransactionalProducer:
             raise KafkaError(f"broker {leader} did not answer for {_names(batches.keys() - answer.keys())}")
         return answer
 
-    async def _send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
+    async def _send_offsets(self, offsets: Mapping[TP, int], group: str, notes: Mapping[TP, Note]) -> None:
         self._require_begun()
         if not offsets:
             return
         link, owner = self._link, self._sequences.owner
         keeper = Coordinator(CoordinationType.GROUP, group)
-        call = requests.commit_offsets(self._protocol, owner, group, offsets)
+        call = requests.commit_offsets(self._protocol, owner, group, offsets, notes)
         async with self._enrolling:
             if self._protocol.enrols:
                 await link.ask_coordinator(keeper, call)

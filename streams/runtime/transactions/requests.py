@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from streams.ports import TP
+from streams.ports import NO_NOTES, TP, Note
 from streams.runtime.kafka.wire import (
     CLASSIC,
     FLEXIBLE,
@@ -26,12 +26,11 @@ _FEATURE, _LEVEL_OF_V2 = "transaction.version", 2
 _FINALIZED = 2
 _ALL_REPLICAS = -1
 _NO_GENERATION = -1
-_NO_LEADER_EPOCH = -1
 
 _THROTTLE, _CODE, _PARTITION_CODE = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">ih")
 _PARTITION, _IDENTITY, _END_OF = struct.Struct(">i"), struct.Struct(">qh"), struct.Struct(">qh?")
 _ACKS, _WRITTEN, _INDEX = struct.Struct(">hi"), struct.Struct(">ihqqq"), struct.Struct(">i")
-_POSITION, _POSITION_EPOCH = struct.Struct(">iq"), struct.Struct(">iqi")
+_POSITION = struct.Struct(">iqi")
 _VERSIONS, _LEVELS = struct.Struct(">hhh"), struct.Struct(">hh")
 
 
@@ -58,7 +57,7 @@ class TransactionProtocol(NamedTuple):
 
 
 #: Every cluster speaks it. One request of a kind names all partitions.
-V1 = TransactionProtocol(enrols=False, form=CLASSIC, produce=8, offsets=0, end=0)
+V1 = TransactionProtocol(enrols=False, form=CLASSIC, produce=8, offsets=2, end=0)
 #: KIP-890, part 2: each end raises the epoch, so nothing that comes late gets into a later transaction.
 V2 = TransactionProtocol(enrols=True, form=FLEXIBLE, produce=12, offsets=5, end=5)
 
@@ -195,23 +194,26 @@ def _produced(answer: ResponseReader) -> dict[TP, WrittenBatch]:
 
 
 def commit_offsets(
-    protocol: TransactionProtocol, owner: Owner, group: str, offsets: Mapping[TP, int]
+    protocol: TransactionProtocol,
+    owner: Owner,
+    group: str,
+    offsets: Mapping[TP, int],
+    notes: Mapping[TP, Note] = NO_NOTES,
 ) -> VersionedRequest:
     """Writes a group's positions, which move with the transaction. The answer is `Codes`."""
     form = protocol.form
-    topics = _by_topic((tp, (tp.partition, offset)) for tp, offset in offsets.items())
+    unknown = Note()
+    topics = _by_topic(
+        (tp, (tp.partition, offset, *notes.get(tp, unknown))) for tp, offset in offsets.items()
+    )
     parts = [form.string(owner.transactional_id), form.string(group), _IDENTITY.pack(*owner[1:])]
     if form.flexible:  # of no member of the group, and no instance: the transactional id is what fences
         parts += _PARTITION.pack(_NO_GENERATION), form.string(""), b"\0"
     parts.append(form.count(len(topics)))
     for topic, positions in topics.items():
         parts += form.string(topic), form.count(len(positions))
-        for partition, offset in positions:
-            if form.flexible:
-                parts.append(_POSITION_EPOCH.pack(partition, offset, _NO_LEADER_EPOCH))
-            else:
-                parts.append(_POSITION.pack(partition, offset))
-            parts += form.string(""), form.tags
+        for partition, offset, epoch, text in positions:
+            parts += _POSITION.pack(partition, offset, epoch), form.string(text), form.tags
         parts.append(form.tags)
     parts.append(form.tags)
     return VersionedRequest((_COMMIT_OFFSETS, protocol.offsets), form, parts, _codes)

@@ -17,6 +17,7 @@ from streams.ports import TP, Record
 from streams.staging.changes import (
     COPY_OF,
     DEAD_LETTERS_BY_AGE,
+    LOG_MARKS,
     QUEUES_BY_DUE,
     TIMERS_BY_DUE,
     Writes,
@@ -30,7 +31,7 @@ from streams.testing.simulation.plan import Finding, Plan
 from streams.testing.simulation.workers import SimulatedWorker
 
 #: Tables that may have what is recognised as stale when it comes up, or that no changelog has.
-_STALE = {TIMERS_BY_DUE, QUEUES_BY_DUE, DEAD_LETTERS_BY_AGE, COPY_OF}
+_STALE = {TIMERS_BY_DUE, QUEUES_BY_DUE, DEAD_LETTERS_BY_AGE, COPY_OF, LOG_MARKS}
 
 
 #: Headers of a dead letter that say where its message is, and which handler has given it up.
@@ -164,7 +165,12 @@ def _positions(run: Judged) -> list[Finding]:
                 recorded[tp] = int(record.value.split()[0])
     positions = run.cluster.groups.get(run.app.layout.app_id, {})
     # A topic that was made again with fewer partitions leaves some behind.
-    group = {tp: at for tp, at in positions.items() if run.cluster.log_if_there(tp) is not None}
+    logs = run.app.changelogs  # whose ends the group has as well
+    group = {
+        tp: at
+        for tp, at in positions.items()
+        if run.cluster.log_if_there(tp) is not None and tp.topic not in logs
+    }
     if run.app.layout.changelog("lane") in run.deleted:
         # The position in a topic that this version does not read is gone with it: the group alone has that.
         group = {tp: at for tp, at in group.items() if tp in recorded or tp.topic in run.app.sources}

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from streams.errors import ClusterUnavailable, OutcomeUnknown, TransientError
 from streams.model.layout import Layout
-from streams.ports import TP, Batch, Reader, Sendable, Transactions
+from streams.ports import NO_NOTES, TP, Batch, Note, Reader, Sendable, Transactions
 from streams.testing.clients import FakeTransactions
 from streams.testing.cluster import FakeCluster
 from streams.testing.loop import LoopClock, SimulatedLoop
@@ -347,8 +347,10 @@ class _Producer:
             await asyncio.sleep(machine.per_record * sum(map(len, batches.values())))
         return await self._do(lambda: self._inner.send(batches))
 
-    async def send_offsets(self, offsets: Mapping[TP, int], group: str) -> None:
-        await self._do(lambda: self._inner.send_offsets(offsets, group))
+    async def send_offsets(
+        self, offsets: Mapping[TP, int], group: str, notes: Mapping[TP, Note] = NO_NOTES
+    ) -> None:
+        await self._do(lambda: self._inner.send_offsets(offsets, group, notes))
 
     async def commit(self) -> None:
         await self._do(self._inner.commit)

@@ -9,7 +9,7 @@ from io import BytesIO
 from itertools import count, groupby
 from math import inf
 from struct import pack
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -22,6 +22,7 @@ from aiokafka.errors import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.errors import LogCut
 from streams.ports import TP
 from streams.runtime.kafka import fetch_sources, fetcher
 from streams.runtime.kafka.fetch_sessions import OUT_OF_RANGE, Bounds, FetchSession
@@ -42,7 +43,7 @@ NOT_LEADER, NO_ACCESS = 6, 29
 #: By version: its form, a partition of a request, and what comes there beside its number and its offset.
 FORMS = {
     11: (CLASSIC, struct.Struct(">iiqqi"), (-1, -1, BOUNDS.partition_size)),
-    13: (FLEXIBLE, struct.Struct(">iiqiqi"), (-1, -1, -1, BOUNDS.partition_size)),
+    13: (FLEXIBLE, struct.Struct(">iiqiqi"), (-1, -1, BOUNDS.partition_size)),
 }
 
 
@@ -65,12 +66,19 @@ def parsed(version: int, message: bytes) -> tuple[int, int, dict[TP, int], list[
     *head, session_id, epoch = read.take(struct.Struct(">iiiibii"))
     assert head == [-1, BOUNDS.wait, 1, BOUNDS.size, 1]
     named, forgotten = rows(fields), rows(struct.Struct(">i"))
-    assert all((row[0], *row[2:]) == rest for _, row in named)
+    # By ids there is the epoch of what was read before, too.
+    assert all((row[0], *row[2 + form.flexible :]) == rest for _, row in named)
     assert (read.string(), read.tags(), read._at) == ("", [], len(message))
     return session_id, epoch, {tp: row[1] for tp, row in named}, [tp for tp, _ in forgotten]
 
 
-def encoded(version: int, error: int, session_id: int, found: list[tuple[TP, Any]]) -> bytes:
+def encoded(
+    version: int,
+    error: int,
+    session_id: int,
+    found: list[tuple[TP, Any]],
+    diverges: Mapping[TP, tuple[int, int]] = MappingProxyType({}),
+) -> bytes:
     """An answer, with errors, ends, aborted transactions and records of partitions."""
     form, *_ = FORMS[version]
     topics = [(topic, list(each)) for topic, each in groupby(sorted(found), lambda row: row[0].topic)]
@@ -80,7 +88,8 @@ def encoded(version: int, error: int, session_id: int, found: list[tuple[TP, Any
         for tp, (code, end, aborted, data) in rows:
             body += pack(">ihqqq", tp.partition, code, end, end, 0) + form.count(len(aborted))
             body += b"".join(pack(">qq", *each) + form.tags for each in aborted)
-            body += pack(">i", -1) + form.count(len(data)) + data + form.tags
+            body += pack(">i", -1) + form.count(len(data)) + data
+            body += b"\1\0\x0d" + pack(">iq", *diverges[tp]) + b"\0" if tp in diverges else form.tags
         body += form.tags
     return body + form.tags
 
@@ -161,7 +170,7 @@ class Broker:
             session.ends[tp] = end
             if data:  # it comes last in the next answer
                 session.offsets[tp] = session.offsets.pop(tp)
-        return encoded(version, 0, number, found)
+        return encoded(version, 0, number, found, self._world.diverges)
 
     def _read(self, offsets: Mapping[TP, int]) -> dict[TP, Any]:
         """Partitions, with records as far as they fit in."""
@@ -183,6 +192,7 @@ class World:
         self.logs = {tp: Log() for tp in TPS}
         self.leaders = dict(LEADERS)
         self.errors: dict[TP, int] = {}
+        self.diverges: dict[TP, tuple[int, int]] = {}
         self.most = 10_000
         self.versions: set[int] = set()
         self.session_ids = count(1)
@@ -523,6 +533,36 @@ async def test_a_partition_is_silent_until_its_new_leader_answers(world: World) 
     await asyncio.sleep(9)
     world.move(THIRD, 1)
     assert world.fetcher.silence() > 6.9
+
+
+@simulated
+async def test_a_log_that_lost_what_was_read_is_noticed(world: World) -> None:
+    world.append(FIRST, 5)
+    await world.begin({FIRST: 0})
+    await world.arrived()
+    world.take(9)
+    world.diverges[FIRST] = (0, 3)
+    world.append(FIRST)  # as a leader that answers so has no records in its answer, this is not read
+    await world.fetcher.wait(9)
+    await asyncio.sleep(1)
+    with pytest.raises(LogCut, match=r"from offset 3 to 5,"):
+        world.fetcher.check()
+    assert world.fetcher.take(9) == []
+
+
+@simulated
+async def test_a_lost_epoch_above_what_was_read_changes_nothing(world: World) -> None:
+    world.append(FIRST, 5)
+    await world.begin({FIRST: 0})
+    await world.arrived()
+    world.take(9)
+    world.diverges[FIRST] = (7, 5)
+    world.append(FIRST, 2)
+    await asyncio.sleep(1)
+    assert world.fetcher.check() is None
+    assert world.fetcher.places[FIRST].epoch == 7
+    world.diverges.clear()
+    await world.read_all()
 
 
 @simulated

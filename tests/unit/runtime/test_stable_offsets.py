@@ -7,7 +7,7 @@ import pytest
 from aiokafka.errors import NotCoordinatorForGroupError
 
 from streams.errors import ClusterUnavailable
-from streams.ports import TP
+from streams.ports import TP, Commit
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.kafka.metadata import Metadata
 from streams.runtime.kafka.protocol import UNSTABLE, StableOffsets, positions_in
@@ -51,7 +51,7 @@ def test_the_answer_is_read() -> None:
     request = StableOffsets("shop", {"cards": [0, 7]}).prepare(VERSIONS)
     data = answer(partition(0, 41), partition(7, -1, error=3, metadata=b"\x00"))
     found = request.RESPONSE_TYPE.decode(BytesIO(data))
-    assert positions_in(found) == [(TP("cards", 0), 41, 0), (TP("cards", 7), -1, 3)]
+    assert positions_in(found) == [(TP("cards", 0), Commit(41), 0), (TP("cards", 7), Commit(-1), 3)]
 
 
 class Admin:
