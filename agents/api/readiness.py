@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from streams.postgres import LIBRARY, Connection, Database, MigrationSet
-from streams.postgres.migrations import outstanding
+from streams.postgres.migrations import why_unready
 
 MIGRATIONS = MigrationSet("orders", Path(__file__).parent / "migrations")
 
@@ -27,7 +27,7 @@ ORDER BY 1, 2
 async def unready(database: Database) -> str:
     """Why no request can be served, with what to do; empty: they can. Raises DatabaseUnavailable."""
     async with database.acquire() as connection:
-        return await outstanding(connection, [LIBRARY, MIGRATIONS]) or await _missing_right(connection)
+        return await why_unready(connection, [LIBRARY, MIGRATIONS]) or await _missing_right(connection)
 
 
 async def read_only(database: Database) -> str:

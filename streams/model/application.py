@@ -156,6 +156,11 @@ class Application:
         }
         #: Handlers and topics of timers without a handler here, which the log has named once.
         self.unheard_timers: set[tuple[str, str]] = set()
+        #: By handler, the names of timers that it has set since the start; None: no more are noted. Sagas
+        #: cancel the deadlines of their steps, those that have passed as well.
+        self.timer_names: dict[str, set[str] | None] = {
+            handler.name: None for handler in wiring.handlers() if handler.must_hear
+        }
 
     def _is_looped(self, topic: str) -> bool:
         """Its handlers act on nothing outside, and only the lane of a key sends to it under that key."""

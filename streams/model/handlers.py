@@ -14,7 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, Union, cast, get_args, get_
 
 from streams.errors import WiringError
 from streams.model.message import Message
-from streams.model.outcome import Outcome
+from streams.model.outcome import Outcome, outcome
 from streams.model.table import RowOf, Table
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
@@ -24,6 +24,12 @@ T = TypeVar("T")
 
 #: A handler that names this parameter is given the message's envelope: ids, time, correlation.
 ENVELOPE = "envelope"
+#: Parameters of `outcome(...)` that are no rows.
+_OF_OUTCOMES = frozenset(
+    each.name
+    for each in inspect.signature(outcome).parameters.values()
+    if each.kind is not inspect.Parameter.VAR_KEYWORD
+)
 #: What may be given as a handler's name.
 _NAME = re.compile(r"\w[\w-]*(\.[\w-]+)+", re.ASCII)
 #: A resource that every application has: the topics that it consumes.
@@ -77,6 +83,11 @@ class Handler(Generic[P, T]):
         self.service = service
         self.function = function
         self.sends = tuple(sends)
+        if taken := [name for name in rows if name in _OF_OUTCOMES]:
+            raise WiringError(
+                f"{self.name} has a row {taken[0]!r}, and outcome({taken[0]}=...) is something else: give the"
+                " parameter another name"
+            )
         self.rows = {name: row if isinstance(row, RowOf) else RowOf(row) for name, row in rows.items()}
         self.retry = retry
         self.breaker = breaker

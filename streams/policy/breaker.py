@@ -10,13 +10,13 @@ data (`errors.DataError`) says nothing of it, and is not counted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
 from streams.errors import SettingsError
+from streams.policy.bounds import not_a_count, not_seconds
 
 #: What `acquire` hands out for one call, and `record` takes back.
 Permit = NewType("Permit", int)
@@ -64,11 +64,11 @@ class BreakerPolicy:
 
     def __post_init__(self) -> None:
         for name in ("window", "open_for", "max_open_for", "probe_timeout"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise SettingsError(f"{name} of {getattr(self, name)}: give a positive number of seconds")
+            if wrong := not_seconds(getattr(self, name)):
+                raise SettingsError(f"{name} of a breaker {wrong}")
         for name in ("minimum", "probes"):
-            if getattr(self, name) < 1:
-                raise SettingsError(f"{name} of {getattr(self, name)}: give 1 or more")
+            if wrong := not_a_count(getattr(self, name), 1):
+                raise SettingsError(f"{name} of a breaker {wrong}")
         if not 0 < self.failure_rate <= 1:
             raise SettingsError(f"failure_rate of {self.failure_rate}: give a part of 1, such as 0.5")
         if self.max_open_for < self.open_for:

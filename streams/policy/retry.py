@@ -6,12 +6,12 @@ the dead letters. A business refusal is an outcome, never an error, and does not
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 from streams.errors import PermanentError, SettingsError, TransientError
+from streams.policy.bounds import not_a_count, not_classes, not_seconds
 
 #: There are the retry topics `.retry-1`, `.retry-2` and `.retry-3`, and no more.
 MAX_TIERS = 3
@@ -48,17 +48,20 @@ class RetryPolicy:
     hold_while_dead: bool = False
 
     def __post_init__(self) -> None:
-        if self.immediate < 0:
-            raise SettingsError(f"immediate retries of {self.immediate}: give 0 for none, or more")
+        if wrong := not_a_count(self.immediate, 0):
+            raise SettingsError(f"the number of immediate retries {wrong}; 0 is for none")
+        if not isinstance(self.delays, tuple | list):
+            raise SettingsError(f"the retry delays are {self.delays!r}: give a tuple of seconds")
         if len(self.delays) > MAX_TIERS:
             raise SettingsError(
                 f"{len(self.delays)} retry delays, but there are {MAX_TIERS} retry topics: leave some out"
             )
         for tier, delay in enumerate(self.delays, start=1):
-            if not 0 < delay < math.inf:
-                raise SettingsError(
-                    f"retry-{tier} has a delay of {delay} s: give a positive number of seconds"
-                )
+            if wrong := not_seconds(delay):
+                raise SettingsError(f"the delay of retry-{tier} {wrong}")
+        for name in ("transient", "permanent"):
+            if wrong := not_classes(getattr(self, name)):
+                raise SettingsError(f"{name} {wrong}")
         if both := set(self.transient) & set(self.permanent):
             names = ", ".join(sorted(error.__name__ for error in both))
             raise SettingsError(f"both transient and permanent: {names}; keep each in one of the two")

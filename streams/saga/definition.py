@@ -28,6 +28,7 @@ from msgspec.structs import FieldInfo
 from streams.errors import WiringError
 from streams.model.codecs import NO_JSON, check_types, encode_json
 from streams.model.message import Message
+from streams.policy.bounds import not_seconds
 from streams.saga.facts import Facts, filled, lacking, listed
 from streams.saga.messages import Command, Reply
 from streams.saga.outline import Outline, outline
@@ -200,8 +201,8 @@ class Saga:
     def _check(self, one: Step) -> None:
         if not _NAME.fullmatch(one.name):
             raise self._error(one.name, "a name has small letters, digits, - and _")
-        if one.timeout <= 0:
-            raise self._error(one.name, f"a timeout of {one.timeout} s: give a positive number of seconds")
+        if wrong := not_seconds(one.timeout):
+            raise self._error(one.name, f"its timeout {wrong}")
         for kind in (one.command, one.compensate):
             if kind is not None and not (isinstance(kind, type) and issubclass(kind, Command)):
                 raise self._error(one.name, f"{kind!r} is not a command: derive it from Command")

@@ -8,6 +8,8 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
+from streams.errors import WiringError
+from streams.policy.bounds import LONGEST, not_a_count, not_seconds
 from streams.saga.facts import Facts, Made, filled
 from streams.saga.messages import Command
 
@@ -15,9 +17,13 @@ from streams.saga.messages import Command
 OWN = frozenset(Command.__struct_fields__)
 
 
+#: By which one delay may be longer than the one before.
+MOST_FACTOR = 100
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How often a command is sent again that was not answered well. Delays in seconds.
+    """How often a command is sent again that was not answered well. Delays in seconds. Raises WiringError.
 
     Attributes:
         times: how many times at most, after the first.
@@ -30,6 +36,18 @@ class Backoff:
     delay: float = 1.0
     factor: float = 2.0
     most: float = 300.0
+
+    def __post_init__(self) -> None:
+        """Checked now: a saga in flight could do nothing about it."""
+        if wrong := not_a_count(self.times, 0):
+            raise WiringError(f"times of a Backoff {wrong}")
+        for name in ("delay", "most"):
+            if wrong := not_seconds(getattr(self, name)):
+                raise WiringError(f"{name} of a Backoff {wrong}")
+        if not isinstance(self.factor, int | float) or not 1 <= self.factor <= MOST_FACTOR:
+            raise WiringError(
+                f"factor of a Backoff is {self.factor!r}: give 1 for equal delays, or up to {MOST_FACTOR}"
+            )
 
     def wait(self, tries: int) -> float | None:
         """How long after the `tries`-th vain try, from 1, the next one is made; None: not any more."""
@@ -111,7 +129,7 @@ class Step:
     @property
     def asking(self) -> Backoff:
         """How often a timed-out command is queried at a participant of this library: for about a day."""
-        return Backoff(times=30, delay=2 * self.timeout, most=max(3600.0, self.timeout))
+        return Backoff(times=30, delay=min(2 * self.timeout, LONGEST), most=max(3600.0, self.timeout))
 
     @property
     def tries(self) -> Backoff:

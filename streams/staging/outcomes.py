@@ -26,10 +26,12 @@ from streams.model.envelope import (
 from streams.model.layout import CLAIMS
 from streams.model.message import Message
 from streams.model.outcome import Outcome, Timer
+from streams.model.times import require_span, require_time
 from streams.ports import TP, Outgoing, Sendable
 from streams.records.writing import PackedRecord, sized, write_sized, write_unsigned
 from streams.staging.area import StagingArea
 from streams.staging.arrival import Arrival
+from streams.staging.cancels import Cancels
 from streams.staging.changes import Change, Pair
 from streams.staging.entry import Entry
 from streams.staging.inbox import entry_at
@@ -67,6 +69,7 @@ class Outcomes:
         self._app = app
         self._limit = app.lane_options.max_message_bytes - RECORD_OVERHEAD
         self._claims = app.claims
+        self._cancels = Cancels(staging)
         #: Up to so many bytes a message needs no closer look.
         self._small = self._limit // 2 if app.claims is None else min(self._limit // 2, app.claims.threshold)
         #: Many messages have the same time: in seconds, and as headers and entries of the inbox have it.
@@ -116,13 +119,16 @@ class Outcomes:
             self._add_rows(changes, handler, parameter, row, arrival)
         sends: list[tuple[TP, Sendable]] = []
         send, timers, cancel = outcome.send, outcome.timers, outcome.cancel
+        cancelled: dict[str, bytes] = {}
         if cancel:  # a generator is an object
             if isinstance(cancel, str):  # each of its letters would be a name
                 raise TypeError(f"cancel={cancel!r}: give the names of timers in a list")
-            names = [timer_name(handler.name_bytes, arrival.key, name) for name in cancel]
-            changes += [remove_timer(name) for name in names]
+            cancelled = {name: timer_name(handler.name_bytes, arrival.key, name) for name in cancel}
+            changes += [remove_timer(name) for name in cancelled.values()]
         if send or timers:  # one that is set anew stays
             uploads = self._add_messages(changes, sends, handler, send, timers, arrival, uploads)
+        if cancelled:
+            self._cancels.look(arrival, handler.name, cancelled)
         for change in changes:
             if (size := len(change.key) + len(change.value or b"")) > self._limit:
                 raise self._too_large(handler, f"a row of {change.table}", size)
@@ -169,7 +175,10 @@ class Outcomes:
             sends.append((bound.partitions[partition], sent))
             index += 1
         for timer in timers:
+            require_time(f"due of the timer {timer.name!r}", timer.due)
+            require_span(f"after of the timer {timer.name!r}", timer.after)
             due = timer.due or self._now + timer.after
+            require_time(f"now and after of the timer {timer.name!r}", due)
             bound, to, sent, uploads = self._outgoing(
                 handler, timer.message, arrival, caused, index, uploads, due
             )
@@ -177,6 +186,7 @@ class Outcomes:
                 raise _strays(handler, bound)
             if bound.topic not in self._app.routes:
                 self._warn_unheard(handler, timer.message)
+            self._cancels.note_set(handler.name, timer.name)
             name = timer_name(handler.name_bytes, key, timer.name)
             changes.append(set_timer(name, due, bound.topic, sent, timer.after))
             index += 1
@@ -268,8 +278,10 @@ class Outcomes:
         own_id = derived_id(arrival.envelope.identity, handler.name_bytes, index)
         more: list[tuple[str, bytes]] = []
         if bound.expires and (until := getattr(message, bound.expires)):
+            require_time(f"{bound.expires} of {type(message).__name__}", until)
             more.append((EXPIRY, rfc3339(until).encode()))
         if bound.within and (seconds := getattr(message, bound.within)):
+            require_span(f"{bound.within} of {type(message).__name__}", seconds)
             more.append((WITHIN, b"%g" % seconds))
         sent: Any  # compiled code would take a `Sendable` for a PackedRecord behind the branches
         # Summed up exactly only when it could matter. Of the headers, what came from outside can be large.

@@ -24,6 +24,7 @@ from streams.model.outcome import Outcome
 from streams.model.table import RowOf, Table
 from streams.ports import Headers
 from streams.testing.clock import ManualClock
+from streams.testing.outcome_checks import OutcomeChecks
 
 R = TypeVar("R", bound=Row)
 M = TypeVar("M", bound=Message)
@@ -92,7 +93,8 @@ async def run_choreography(
         timers: none is run. One that is set is a NotImplementedError, unless they are ignored.
         world: where an earlier run has ended; it is changed.
 
-    Raises what a handler raises, and WiringError for a message that it is not declared to send.
+    Raises what a handler raises, Unencodable for an outcome that a lane would refuse, in the same words, and
+    WiringError for a resource that is missing.
     """
     chance = order or Random(0)
     pump = _Pump(choreography, resources or {}, chance, repeat, behind, retried, timers, world or World())
@@ -149,6 +151,7 @@ class _Pump:
         self._retried = retried
         self._timers = timers
         self._seen: set[tuple[str, str]] = set()
+        self._checks = OutcomeChecks(choreography)
 
     def place(self, message: Message) -> None:
         """Send a message from outside."""
@@ -198,11 +201,17 @@ class _Pump:
             outcome = await self._run(handler, post)
         except self._retried:
             return False
+        self._checks.check(outcome, handler, post.message, post.envelope)
         self._apply(outcome, handler, post)
         return True
 
     async def _run(self, handler: AnyHandler, post: _Post) -> Outcome:
         rows = [self._read(row, post.message) for row in handler.rows.values()]
+        if missing := [name for name in handler.resources if name not in self._resources]:
+            raise WiringError(
+                f"{handler.name} needs {missing}, and this run is given {list(self._resources)}: give"
+                " run_choreography(resources=...) a stand-in for each"
+            )
         named = {name: self._resources[name] for name in handler.resources}
         if handler.wants_envelope:
             named["envelope"] = post.envelope
@@ -212,17 +221,16 @@ class _Pump:
 
     def _apply(self, outcome: Outcome, handler: AnyHandler, post: _Post) -> None:
         if outcome.timers and self._timers == "refused":
-            raise NotImplementedError(f"{handler.name} set a timer, and this run has no clock")
+            raise NotImplementedError(
+                f"{handler.name} set a timer, and no time passes in this run: give"
+                " run_choreography(timers='ignored'), or use simulate, which lets timers ring"
+            )
         for name, row in outcome.rows.items():
             of = handler.rows[name]
             changes = row if of.any else {_subkey(of, post.message): row}
             for subkey, one in changes.items():
                 self._write((of.table.name, post.message.key, subkey), one)
         for index, message in enumerate(outcome.send):
-            if type(message) not in handler.sends:
-                raise WiringError(
-                    f"{handler.name} sent {type(message).__name__}, which it is not declared to send"
-                )
             self._post(message, self._answer_headers(handler, post.envelope, index))
 
     def _read(self, row: RowOf[Any], message: Message) -> Any:

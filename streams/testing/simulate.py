@@ -8,6 +8,7 @@ Exit status: 0 all holds, 1 something does not, 2 it could not be run.
 from __future__ import annotations
 
 import argparse
+import builtins
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from importlib import import_module
 from operator import attrgetter
 from typing import Any
 
+import streams.errors
 from streams.errors import SteadfaustError
 from streams.testing.simulation.play import run
 from streams.testing.simulation.seeds import seeds_of
@@ -32,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     try:
         resources, check = _named(asked.resources), _named(asked.check)
-        simulated = Simulated(_named(asked.app), _named(asked.workload), resources, check)
+        dead = tuple(map(_error, asked.dead))
+        simulated = Simulated(_named(asked.app), _named(asked.workload), resources, check, dead)
         if asked.seed is not None:
             return _one(simulated, asked)
         return _many(simulated, asked)
@@ -51,6 +54,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workload", required=True, metavar=_FUNCTION, help="yields messages to send")
     parser.add_argument("--resources", metavar=_FUNCTION, help="makes what handlers need from outside")
     parser.add_argument("--check", metavar=_FUNCTION, help="asserts what else has to hold")
+    parser.add_argument(
+        "--dead",
+        action="append",
+        default=[],
+        metavar="module:Error",
+        help="messages may be given up for this error; may be repeated. Errors of `streams` and Python's own"
+        " need no module",
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=int, help="one run")
     which.add_argument(
@@ -77,6 +88,17 @@ def _named(text: str | None) -> Any:
         return attrgetter(name)(import_module(module))
     except (ModuleNotFoundError, AttributeError) as error:
         raise _NotThere(f"{text!r} is not there: {error}") from error
+
+
+def _error(text: str) -> type[Exception]:
+    """The exception class that an option names. Raises _NotThere."""
+    if ":" in text:
+        found = _named(text)
+    else:
+        found = getattr(streams.errors, text, None) or getattr(builtins, text, None)
+    if not (isinstance(found, type) and issubclass(found, Exception)):
+        raise _NotThere(f"--dead {text}: no error class has that name; give module:name, such as shop:Closed")
+    return found
 
 
 def _one(simulated: Simulated, asked: argparse.Namespace) -> int:

@@ -3,16 +3,25 @@
 import asyncio
 import json
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 from lane_checker import check_positions, check_store, counts
 from lane_scenes import LANDING_AT_SENT, opened, post, stopped
-from lane_workloads import Reminding, reminding
+from lane_workloads import Keyed, Reminding, reminding
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
-from streams.model.choreography import choreography
+from streams.model.choreography import Choreography, choreography, on
+from streams.model.handlers import Service
+from streams.model.outcome import Outcome, Timer, nothing, outcome
+
+
+class Alarms(NamedTuple):
+    wiring: Choreography
+    asked: Any
+    stopped: Any
+    resources: dict[str, Any] = {}  # noqa: RUF012 - none
 
 
 def asking_for(world: World, work: Reminding, i: int, due: float | None, key: str = "a", **more: Any) -> Post:
@@ -162,3 +171,83 @@ async def test_a_timer_whose_message_has_no_line_warns_once(fake: FakeWorld) -> 
     assert (said["topic"], said["handler"]) == (work.rang.TOPIC, "timers.remind")
     assert said["action"] == "add on(Rang, ...), unless another application takes it"
     await stopped(fake, lane, work.asked.TOPIC)
+
+
+def alarms(world: World) -> Alarms:
+    """A handler that sets timers and cancels them, and another one that cancels those of the first."""
+
+    class Rang(Keyed, frozen=True):
+        TOPIC: ClassVar[str] = f"{world.name}.alarm.rang.v1"
+
+    class Asked(Keyed, frozen=True):
+        TOPIC: ClassVar[str] = f"{world.name}.alarm.asked.v1"
+        due: float = 0.0
+        cancel: str = ""
+
+    class Stopped(Keyed, frozen=True):
+        TOPIC: ClassVar[str] = f"{world.name}.alarm.stopped.v1"
+        name: str
+
+    service = Service("alarms")
+
+    @service.handler(sends=[Rang])
+    def ask(event: Asked) -> Outcome:
+        timers = [Timer("alarm", event.due, Rang(k=event.k))] if event.due else []
+        return outcome(timers=timers, cancel=[event.cancel] if event.cancel else [])
+
+    @service.handler()
+    def stop(event: Stopped) -> Outcome:
+        return outcome(cancel=[event.name])
+
+    @service.handler()
+    def ring(event: Rang) -> Outcome:
+        return nothing("")
+
+    return Alarms(choreography(on(Asked, ask), on(Stopped, stop), on(Rang, ring)), Asked, Stopped)
+
+
+async def unknown_timers(world: FakeWorld, work: Alarms, *events: Any) -> list[Any]:
+    """What the log says of timers that are cancelled and were never set."""
+    await world.start(work)
+    with capture_logs() as logs:
+        lane = await world.open()
+        for number, event in enumerate(events):
+            await world.post(post(world, event, number))
+            await world.until(lambda n=number: lane.lane.counters.handled >= n + 1)
+        await stopped(world, lane, *work.wiring.routes)
+    return [each for each in logs if each["event"] == "timer_unknown"]
+
+
+async def test_a_timer_of_another_handler_cannot_be_cancelled_in_silence(fake: FakeWorld) -> None:
+    work = alarms(fake)
+    asked, gone = work.asked(k="a", due=fake.clock.now() + 900), work.stopped(k="a", name="alarm")
+    (told,) = await unknown_timers(fake, work, asked, gone, gone, work.stopped(k="a", name="other"))
+    assert (told["handler"], told["timer"], told["key"]) == ("alarms.stop", "alarm", "a")
+    assert "alarms.ask has set one, and only it can cancel that" in told["action"]
+
+
+async def test_a_name_that_was_never_set_is_told_once(fake: FakeWorld) -> None:
+    work = alarms(fake)
+    asked = work.asked(k="a", due=fake.clock.now() + 900)
+    mistyped = work.asked(k="a", cancel="alram")
+    (told,) = await unknown_timers(fake, work, asked, mistyped, mistyped)
+    assert (told["handler"], told["timer"]) == ("alarms.ask", "alram")
+    assert "no handler has set one" in told["action"]
+
+
+async def test_to_cancel_a_timer_of_ones_own_is_no_news(fake: FakeWorld) -> None:
+    work = alarms(fake)
+    asked, gone = work.asked(k="a", due=fake.clock.now() + 900), work.asked(k="a", cancel="alarm")
+    both = work.asked(k="b", due=fake.clock.now() + 900, cancel="alarm")
+    assert await unknown_timers(fake, work, both, asked, gone, gone) == []
+
+
+async def test_a_timer_that_was_set_before_a_restart_is_known(fake: FakeWorld) -> None:
+    work = alarms(fake)
+    assert await unknown_timers(fake, work, work.asked(k="a", due=fake.clock.now() + 900)) == []
+    fake.app.timer_names.clear()
+    with capture_logs() as logs:
+        lane = await opened(fake, post(fake, work.asked(k="a", cancel="alarm"), 7))
+        await fake.until(lambda: lane.lane.counters.handled == 1)
+        await stopped(fake, lane, *work.wiring.routes)
+    assert [each for each in logs if each["event"] == "timer_unknown"] == []

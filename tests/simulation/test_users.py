@@ -211,8 +211,39 @@ def refuses(paid: Paid, row: Sum | None) -> Outcome:
     return added(row, paid.cents)
 
 
-def test_what_handlers_give_up_is_told_and_is_no_finding() -> None:
-    worlds = [simulate(choreography(on(Paid, refuses)), workload, seed) for seed in range(3)]
+@service.handler(row=SUMS)
+def forgets(paid: Paid, row: Sum | None) -> Outcome:
+    added(row, paid.cents)  # nothing is returned
+    return None  # type: ignore[return-value]
+
+
+@service.handler(row=SUMS)
+def mistypes(paid: Paid, row: Sum | None) -> Outcome:
+    return outcome(rwo=added(row, paid.cents).rows["row"])
+
+
+@service.handler(row=SUMS)
+def writes_another_row(paid: Paid, row: Sum | None) -> Outcome:
+    return outcome(row=Told(customer=paid.customer))
+
+
+@pytest.mark.parametrize("dead", [(), (Exception,)])
+@pytest.mark.parametrize("handler", [forgets, mistypes, writes_another_row], ids=lambda each: each.name)
+def test_a_wrong_outcome_always_fails_a_run(handler: Any, dead: Any) -> None:
+    said = wrong(range(3), handler, dead=dead)
+    assert re.search(rf"a dead letter: \d+ of {handler.name}, .*Unencodable", said), said
+
+
+def test_dead_letters_that_nobody_declared_fail_a_run() -> None:
+    said = wrong(range(3), refuses)
+    assert "of users.refuses, such as key" in said
+    assert "ValueError: five" in said
+    assert "dead=(ValueError,)" in said
+    assert "a dead letter" in wrong(range(3), refuses, dead=(KeyError,))
+
+
+def test_what_handlers_may_give_up_is_no_finding() -> None:
+    worlds = [simulate(choreography(on(Paid, refuses)), workload, n, dead=(Exception,)) for n in range(3)]
     dead = [(name, message) for world in worlds for name, message in world.dead]
     assert dead
     assert all(name == "users.refuses" and isinstance(m, Paid) and m.cents == 5 for name, m in dead)
@@ -343,8 +374,33 @@ def test_each_failing_run_is_a_line_of_json(example: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("dead", "status"),
+    [
+        ((), 1),
+        (("--dead", "ValueError"), 0),
+        (("--dead", "PermanentError"), 1),
+        (("--dead", "points:Odd"), 1),
+    ],
+)
+def test_the_command_is_told_which_errors_give_up_messages(example: Path, dead: str, status: int) -> None:
+    points = (example / "points.py").read_text()
+    head, _, _ = points.partition("    TOTALS[")
+    failing = head + "    raise ValueError('always')\n" + points[points.index("\nwiring =") :]
+    (example / "points.py").write_text(failing + "\nclass Odd(Exception): ...\n")
+    ran = command(
+        example, "points:wiring", "--workload", "test_points:workload", "--seeds", "0:2", *dead.split()
+    )
+    assert ran.returncode == status, ran.stderr
+
+
+@pytest.mark.parametrize(
     "asked",
-    ["points:none --workload test_points:workload", "points:wiring", "none:x --workload points:x"],
+    [
+        "points:wiring --workload test_points:workload --dead Nonsense",
+        "points:none --workload test_points:workload",
+        "points:wiring",
+        "none:x --workload points:x",
+    ],
 )
 def test_what_cannot_be_run_is_status_two(example: Path, asked: str) -> None:
     ran = command(example, *asked.split())

@@ -130,24 +130,19 @@ async def migrate(
     return [each for each in after if (each.set, each.number) not in before]
 
 
-async def outstanding(connection: Connection, sets: Sequence[MigrationSet] = (LIBRARY,)) -> str:
-    """Which migrations the database lacks, with what to do; empty: none, or this role may not know."""
-    has = {}
-    if await _is_noted(connection):
-        if not await connection.fetchval(_READABLE):
-            return ""
-        rows = await connection.fetch('SELECT "set", max(number) AS last FROM applied_migrations GROUP BY 1')
-        has = {row["set"]: row["last"] for row in rows}
-    lacks = [
-        f"{each.number:04d}_{each.name} of {owner.name!r}"
-        for owner in sets
-        for each in owner.read()
-        if each.number > has.get(owner.name, 0)
-    ]
+async def why_unready(connection: Connection, sets: Sequence[MigrationSet] = (LIBRARY,)) -> str:
+    """The first migration that the database lacks, and what to do; empty: none, or this role may not know."""
+    if await _is_noted(connection) and not await connection.fetchval(_READABLE):
+        return ""
+    lacks = await outstanding(connection, sets)
     if not lacks:
         return ""
+    owner, first = lacks[0]
     more = f" and {len(lacks) - 1} more" if len(lacks) > 1 else ""
-    return f"the database lacks migration {lacks[0]}{more}: run `steadfaust db migrate`"
+    return (
+        f"the database lacks migration {first.number:04d}_{first.name} of {owner!r}{more}:"
+        " run `steadfaust db migrate`"
+    )
 
 
 async def newer_database(connection: Connection) -> str:

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from streams.errors import SettingsError
+from streams.policy.bounds import not_a_count, not_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,12 @@ class QueueOptions:
     def __post_init__(self) -> None:
         """Raises SettingsError."""
         for name in ("batch", "concurrency", "tries"):
-            if getattr(self, name) < 1:
-                raise SettingsError(f"queue option {name} is {getattr(self, name)}: give 1 or more")
-        for name in ("lease", "poll"):
-            if not getattr(self, name) > 0:
-                raise SettingsError(f"queue option {name} is {getattr(self, name)}: give seconds, above 0")
+            if wrong := not_a_count(getattr(self, name), 1):
+                raise SettingsError(f"queue option {name} {wrong}")
+        for name in ("lease", "base", "cap", "poll"):
+            may_be_none = name in ("base", "cap") and getattr(self, name) == 0
+            if not may_be_none and (wrong := not_seconds(getattr(self, name))):
+                raise SettingsError(f"queue option {name} {wrong}")
 
     def pause(self, retry: int) -> float:
         """How long a job waits that has failed, and had failed so many times before: full jitter."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from streams.dead_letters.row import Letter
+from streams.errors import Unencodable, WiringError
 from streams.model.choreography import Choreography, Route
 from streams.model.envelope import FINGERPRINT
 from streams.model.handlers import CONSUMED
@@ -26,6 +28,12 @@ from streams.testing.simulation.serial import Difference, Serial
 HORIZON = 600.0
 
 Resources = Callable[[], Mapping[str, Any]]
+#: Names of errors that are always mistakes of the application, and never declared.
+_MISTAKES = {Unencodable.__name__, WiringError.__name__}
+_MISTAKEN = "      What to do: mend the handler. With every message it would be so."
+_DECLARE = """\
+      What to do: mend the handler, or, if the workload is to have such messages, say so: `dead=({0},)`,
+      or --dead {0}. `world.dead` has them, for `check`."""
 
 WHAT_TO_DO = """\
       What to do: a handler's answer may depend on its message, its rows and its resources alone.
@@ -63,11 +71,13 @@ class Handlers:
         wiring: its lines.
         resources: makes what handlers name as keyword-only parameters, anew for each run.
         check: what else has to hold when all is settled; it raises AssertionError.
+        dead: errors for which messages may be given up; None: any.
     """
 
     wiring: Choreography
     resources: Resources
     check: Callable[[SimulatedWorld], object] | None = None
+    dead: tuple[type[Exception], ...] | None = None
 
     def part(self, run: Run) -> HandlersPart:
         """The part of a run."""
@@ -200,13 +210,30 @@ class HandlersPart(Part):
         """The run has the rows and messages of the serial run; what else was asked for holds."""
         if self._difference is not None:
             return [Finding("not as in a run without faults", self._explained(self._difference))]
-        found = [*self._rows(), *self._messages()]
+        found = [*self._letters(), *self._rows(), *self._messages()]
         if not found and self._shape.check is not None:
             try:
                 self._shape.check(self.world)
             except AssertionError as error:
                 found.append(Finding("check", str(error) or f"{_name(self._shape.check)} does not hold"))
         return found
+
+    def _letters(self) -> Iterator[Finding]:
+        """Dead letters that nobody has declared: by handler and error, with the text of the first."""
+        if self._shape.dead is None:
+            return
+        allowed = _names_of(self._shape.dead) - _MISTAKES
+        groups: dict[tuple[str, str], list[Letter]] = {}
+        for _, letter in sorted(letters_in(self.run).items()):
+            if letter.error_type not in allowed:
+                groups.setdefault((letter.handler, letter.error_type), []).append(letter)
+        for (handler, error), letters in groups.items():
+            why = _MISTAKEN if error in _MISTAKES else _DECLARE.format(error)
+            yield Finding(
+                "a dead letter",
+                f"{len(letters)} of {handler or 'no handler'}, such as key {_text(letters[0].key)!r}:"
+                f" {error}: {letters[0].error_message}\n{why}",
+            )
 
     def _rows(self) -> Iterator[Finding]:
         for table in self._shape.wiring.tables():
@@ -261,6 +288,15 @@ def identity_of(record: Any) -> bytes:
     headers = dict(record.headers)
     source = headers.get("ce_source") or b""
     return b"%d:%b%b" % (len(source), source, headers.get("ce_id") or b"")
+
+
+def _names_of(errors: Iterable[type[Exception]]) -> set[str]:
+    """The names of error classes, and of all that are derived from them."""
+    found, left = set[str](), list(errors)
+    while left:
+        found.add((error := left.pop()).__name__)
+        left += error.__subclasses__()
+    return found
 
 
 def _text(data: bytes | None) -> str:

@@ -57,6 +57,8 @@ class Simulated:
         resources: what handlers name as keyword-only parameters; where that keeps anything, a function that
             makes it anew for each run. A `clock` is there already: it is the simulated one.
         check: what else has to hold when all is settled: it is given the SimulatedWorld, and asserts.
+        dead: errors for which handlers may give messages up in this workload, with all that are derived from
+            them. Any other dead letter fails the run; one for what a handler has returned always does.
 
     Raises WiringError where app and workload are none, or do not fit.
     """
@@ -65,6 +67,7 @@ class Simulated:
     workload: Workload
     resources: Resources | None = None
     check: Callable[[SimulatedWorld], object] | None = None
+    dead: tuple[type[Exception], ...] = ()
 
     def plan(self, seed: int) -> Plan:
         """The run of a seed."""
@@ -85,7 +88,7 @@ class Simulated:
             kind = rng.choice(list(kinds))
             faults.append(PlanStep(rng.uniform(0.5, LASTS + 5), kind, kinds[kind]()))
         steps = sorted([*self._sends(wiring, rng, seed), *faults], key=lambda step: step.at)
-        shapes = (Handlers(wiring, self._resources(wiring), self.check),)
+        shapes = (Handlers(wiring, self._resources(wiring), self.check, self.dead),)
         return Plan(seed, partitions, lanes, machines, standbys, shapes, options, tuple(steps))
 
     def _wiring(self) -> Choreography:
@@ -147,15 +150,16 @@ def simulate(
     *,
     resources: Resources | None = None,
     check: Callable[[SimulatedWorld], object] | None = None,
+    dead: tuple[type[Exception], ...] = (),
 ) -> SimulatedWorld:
     """Run an application in a simulated world, and judge it: by what has to hold of any, and by a serial run
-    of the same messages without faults. `app`, `workload`, `resources` and `check` are those of `Simulated`;
-    the seed decides the rest.
+    of the same messages without faults. `app`, `workload`, `resources`, `check` and `dead` are those of
+    `Simulated`; the seed decides the rest.
 
     Returns what the run has left behind. Raises SimulationFailed, with the fewest messages and faults found
     that fail in the same way; and WiringError where app and workload do not fit.
     """
-    plan = Simulated(app, workload, resources, check).plan(seed)
+    plan = Simulated(app, workload, resources, check, dead).plan(seed)
     result = run(plan)
     if result.findings:
         plan = shrink(plan, result.findings[0].invariant)

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from streams.errors import WiringError
+from streams.errors import Unencodable, WiringError
 from streams.model.choreography import choreography, on
 from streams.model.envelope import Envelope
 from streams.model.handlers import Service
@@ -112,5 +112,57 @@ async def test_a_timer_is_an_error_and_is_not_forgotten() -> None:
     def patient(message: Asked) -> Outcome:
         return outcome(timers=[Timer("later", 1.0, Answered(name=message.name, number=1))])
 
-    with pytest.raises(NotImplementedError, match="patient set a timer"):
+    with pytest.raises(NotImplementedError, match=r"patient set a timer.*timers='ignored'.*use simulate"):
         await run_choreography(choreography(on(Asked, patient)), TEN[:1])
+
+
+@pytest.mark.parametrize(
+    ("returned", "error", "said"),
+    [
+        (None, Unencodable, r"counter.wrong returned NoneType: return outcome\(...\) or nothing\(...\)"),
+        (outcome(rwo=None), WiringError, "counter.wrong returned a row named 'rwo', but is declared with"),
+        (outcome(seen=TEN[0]), Unencodable, "a row of table asked: "),
+        (outcome(seen=Seen(numbers=("a",))), Unencodable, "a row of table asked: "),  # type: ignore[arg-type]
+        (outcome(send="a"), WiringError, "counter.wrong sent str, which it is not declared to send"),
+        (outcome(send=7), Unencodable, "object is not iterable"),  # type: ignore[arg-type]
+        (outcome(cancel="alarm"), Unencodable, "give the names of timers in a list"),
+    ],
+)
+async def test_a_wrong_outcome_is_refused_in_a_lane_s_words(
+    returned: Any, error: type[Exception], said: str
+) -> None:
+    @service.handler(seen=ASKED)
+    def wrong(message: Asked, seen: Seen | None) -> Outcome:
+        outcome_: Outcome = returned
+        return outcome_
+
+    with pytest.raises(error, match=said):
+        await run_choreography(choreography(on(Asked, wrong)), TEN[:1])
+
+
+@pytest.mark.parametrize(
+    ("due", "said"),
+    [
+        (float("nan"), "due of the timer 'later' is nan: give seconds since the epoch"),
+        (float("inf"), "due of the timer 'later' is inf"),
+        (1.7e12, "due of the timer 'later' is 1700000000000.0, after the year 9999: milliseconds are to be"),
+        (-1.0, "due of the timer 'later' is -1.0"),
+        ("soon", "due of the timer 'later' is 'soon'"),
+    ],
+)
+async def test_a_timer_at_no_time_is_refused_by_name(due: Any, said: str) -> None:
+    @service.handler(sends=[Answered])
+    def patient(message: Asked) -> Outcome:
+        return outcome(timers=[Timer("later", due, Answered(name=message.name, number=1))])
+
+    with pytest.raises(Unencodable, match=said):
+        await run_choreography(choreography(on(Asked, patient)), TEN[:1], timers="ignored")
+
+
+async def test_a_missing_resource_is_named() -> None:
+    @service.handler()
+    def needy(message: Asked, *, bank: Any) -> Outcome:
+        return nothing("")
+
+    with pytest.raises(WiringError, match=r"counter.needy needs \['bank'\], and this run is given"):
+        await run_choreography(choreography(on(Asked, needy)), TEN[:1])

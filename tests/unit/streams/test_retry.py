@@ -160,11 +160,21 @@ def test_a_policy_may_have_no_retries_of_either_sort() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"immediate": -1}, "immediate retries of -1: give 0"),
-        ({"delays": (1.0, 0.0)}, "retry-2 has a delay of 0.0 s: give a positive"),
-        ({"delays": (-1.0,)}, "retry-1 has a delay of -1.0 s"),
-        ({"delays": (math.nan,)}, "retry-1 has a delay of nan s"),
-        ({"delays": (math.inf,)}, "retry-1 has a delay of inf s"),
+        ({"immediate": -1}, "immediate retries is -1: give 0 or more"),
+        ({"immediate": 1.5}, "immediate retries is 1.5: give a whole number"),
+        ({"immediate": "2"}, "immediate retries is '2': give a whole number"),
+        ({"delays": (1.0, 0.0)}, "delay of retry-2 is 0.0 s: give a positive"),
+        ({"delays": (-1.0,)}, "delay of retry-1 is -1.0 s"),
+        ({"delays": (math.nan,)}, "delay of retry-1 is nan s"),
+        ({"delays": (math.inf,)}, "delay of retry-1 is inf s"),
+        (
+            {"delays": (1e18,)},
+            "delay of retry-1 is 1e[+]18 s, over ten years: give seconds, not milliseconds",
+        ),
+        ({"delays": ("5",)}, "delay of retry-1 is '5': give a number of seconds"),
+        ({"delays": 5.0}, "the retry delays are 5.0: give a tuple of seconds"),
+        ({"transient": ValueError}, "transient is <class 'ValueError'>: give a tuple of exception classes"),
+        ({"permanent": ("ValueError",)}, "permanent is .*: give a tuple of exception classes"),
         ({"delays": (1.0,) * (MAX_TIERS + 1)}, "4 retry delays, but there are 3 retry topics"),
         (
             {"transient": (KeyError, OSError), "permanent": (OSError,)},

@@ -169,3 +169,14 @@ def test_two_handlers_of_one_name_are_refused() -> None:
         choreography(on(Placed, pay), on(Paid, settle))
     with pytest.raises(WiringError, match=r"settle is named 'pay': give its former service.function"):
         service.handler(named="pay", stock=STOCK)(settle.function)
+
+
+@pytest.mark.parametrize("name", ["note", "send", "timers", "cancel"])
+def test_a_row_has_no_name_of_an_outcome_s_own(name: str) -> None:
+    taken: dict[str, Any] = {name: STOCK}
+
+    def take(event: Placed, row: Stock | None) -> Outcome:
+        return nothing(f"{event} {row}")
+
+    with pytest.raises(WiringError, match=rf"svc.take has a row '{name}', and outcome\({name}=...\) is"):
+        service.handler(**taken)(take)

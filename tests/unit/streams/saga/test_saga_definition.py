@@ -1,5 +1,6 @@
 """A definition is checked as it is made, and the error names the step."""
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ from travel import (
 )
 
 from streams.errors import WiringError
+from streams.policy.bounds import LONGEST
 from streams.saga.definition import Backoff, saga, step
 from streams.saga.messages import Command, Reply
 
@@ -115,7 +117,9 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: saga("journey", started_by=JourneyWanted, forgets=["cents", "insured"]),
         "saga journey forgets `cents`: name fields of JourneyWanted that have a default",
     ),
-    "no time": (lambda: with_train(timeout=0), "step 'train': a timeout of 0 s"),
+    "no time": (lambda: with_train(timeout=0), "step 'train': its timeout is 0 s"),
+    "no number": (lambda: with_train(timeout=math.nan), "its timeout is nan s: give a positive"),
+    "milliseconds": (lambda: with_train(timeout=3e12), "its timeout is .*over ten years: give seconds"),
     "a name for nobody": (
         lambda: begun().step("the train", BookTrain, changes_nothing=True),
         "step 'the train': a name has",
@@ -196,6 +200,28 @@ def test_tries_are_many_where_there_is_no_way_back() -> None:
     assert tries == {"train": 0, "hotel": 0, "pay": 10, "tickets": 10}
     can_go_back = begun().pivot("train", BookTrain, compensate=CancelTrain)
     assert [each.tries.times for each in can_go_back.steps()] == [0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"times": 1.5}, "times of a Backoff is 1.5: give a whole number"),
+        ({"times": -1}, "times of a Backoff is -1: give 0 or more"),
+        ({"delay": math.inf}, "delay of a Backoff is inf s"),
+        ({"delay": 1e18}, "delay of a Backoff is .*over ten years"),
+        ({"most": math.nan}, "most of a Backoff is nan s"),
+        ({"factor": 1e10}, "factor of a Backoff is 1"),
+        ({"factor": 0.5}, "factor of a Backoff is 0.5: give 1 for equal delays"),
+    ],
+)
+def test_a_backoff_that_cannot_work_is_refused_when_made(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(WiringError, match=told):
+        Backoff(**wrong)
+
+
+def test_a_step_that_may_take_ten_years_is_asked_after() -> None:
+    (one,) = begun().pivot("train", BookTrain, timeout=LONGEST, compensate=CancelTrain).steps()
+    assert one.asking.wait(30) == LONGEST
 
 
 def test_a_backoff_grows_up_to_its_most_and_ends() -> None:

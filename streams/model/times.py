@@ -1,0 +1,23 @@
+"""Times that handlers give: a timer's, and those of a message's deadline. Wrong ones are refused by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: The end of the year 9999, in epoch seconds. A time of today in milliseconds is far beyond.
+LATEST: Final = 253_402_300_799.0
+
+
+def require_time(what: str, value: object) -> None:
+    """Raises ValueError or TypeError for what is no time in epoch seconds; `what` names timer and field."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{what} is {value!r}: give seconds since the epoch")
+    if not 0 <= value <= LATEST:
+        why = ", after the year 9999: milliseconds are to be divided by 1000" if value > LATEST else ""
+        raise ValueError(f"{what} is {value!r}{why}: give seconds since the epoch")
+
+
+def require_span(what: str, value: object) -> None:
+    """Raises ValueError for what is no length of time in seconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LATEST:
+        raise ValueError(f"{what} is {value!r}: give a number of seconds, from 0")

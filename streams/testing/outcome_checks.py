@@ -1,0 +1,77 @@
+"""What a lane would refuse of a handler's outcome, for runs without lanes: by the lane's own check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streams.errors import Unencodable, WiringError
+from streams.model.application import Application, LaneOptions
+from streams.model.choreography import AnyHandler, Choreography
+from streams.model.codecs import Codec, json_without_schema
+from streams.model.envelope import Envelope
+from streams.model.layout import Layout
+from streams.model.message import Message
+from streams.staging.area import StagingArea
+from streams.staging.arrival import Arrival, Counters
+from streams.staging.changes import Writes
+from streams.staging.entry import Entry
+from streams.staging.outcomes import Outcomes
+from streams.staging.refusals import Refusals
+from streams.testing.store import MemoryStores
+from streams.units import DAY
+
+#: Bytes of a message at most: how large one may be, settings and the object store decide.
+_ANY_SIZE = 1 << 30
+
+
+class OutcomeChecks:
+    """Stages outcomes as a lane does, and forgets them."""
+
+    def __init__(self, choreography: Choreography) -> None:
+        needed = {name: None for handler in choreography.handlers() for name in handler.resources}
+        self._app = Application(
+            Layout("run", 1, 1),
+            choreography,
+            _codec,
+            resources=needed,
+            lane_options=LaneOptions(max_message_bytes=_ANY_SIZE),
+        )
+        store = MemoryStores().open(0)
+        self._staging = StagingArea(self._app, store, Writes(DAY), Counters(), Refusals())
+        self._outcomes = Outcomes(self._staging)
+
+    def check(self, outcome: object, handler: AnyHandler, message: Message, envelope: Envelope) -> None:
+        """Raises Unencodable, and WiringError for a name or a message that was not declared."""
+        route, entry = self._app.routes[message.TOPIC], Entry(0, None, 0, 0, message.key.encode())
+        arrival = Arrival(entry, route, envelope.record, envelope, message)
+        mark = self._staging.begin_trial(entry)
+        try:
+            self._outcomes.stage(arrival, self._app.handlers[handler.name], outcome, None, 0.0, ())
+        except Unencodable as error:
+            raise error.__cause__ if isinstance(error.__cause__, WiringError) else error from None
+        finally:
+            self._staging.take_back(entry, mark)
+            self._staging.end_trial()
+
+
+class _Unchecked:
+    """The codec of a class that JSON has not: what it holds is not looked at."""
+
+    content_type, fingerprint, schema = "", b"0" * 16, ""
+
+    def encode(self, value: Any) -> bytes:
+        del value
+        return b""
+
+    def decode(self, data: bytes, fingerprint: bytes | None) -> Any:
+        raise NotImplementedError
+
+    def require(self, fingerprint: bytes | None) -> None:
+        del fingerprint
+
+
+def _codec(kind: type[Any], subject: str) -> Codec[Any]:
+    try:
+        return json_without_schema(kind, subject)
+    except (TypeError, WiringError):
+        return _Unchecked()
