@@ -376,10 +376,10 @@ def test_each_failing_run_is_a_line_of_json(example: Path) -> None:
 @pytest.mark.parametrize(
     ("dead", "status"),
     [
-        ((), 1),
-        (("--dead", "ValueError"), 0),
-        (("--dead", "PermanentError"), 1),
-        (("--dead", "points:Odd"), 1),
+        ("", 1),
+        ("--dead ValueError", 0),
+        ("--dead PermanentError", 1),
+        ("--dead points:Odd", 1),
     ],
 )
 def test_the_command_is_told_which_errors_give_up_messages(example: Path, dead: str, status: int) -> None:

@@ -49,6 +49,20 @@ class AgentsApp(faust.App):
         if not self._has_own_partitions:
             self.conf.topic_partitions = partitions
 
+    def agent(self, *arguments: Any, concurrency: int = 1, **options: Any) -> Any:
+        """As Faust has it, one event of a topic after the other. Raises WiringError for a `concurrency`.
+
+        Faust 0.15.3 commits the highest offset that was acknowledged, also where an earlier one of its
+        partition was not: of several events at a time, those under way at a crash are not read again.
+        """
+        if concurrency > 1:
+            raise WiringError(
+                f"@app.agent(concurrency={concurrency}): Faust commits past events that are still under way,"
+                " so a crash loses them. Leave concurrency out and run more workers, or write an async"
+                " handler: a lane runs many keys at a time (docs/faust.md)"
+            )
+        return super().agent(*arguments, concurrency=concurrency, **options)
+
     def timer(self, *arguments: Any, on_leader: bool = False, **options: Any) -> Any:
         """As Faust has it."""
         self._needs_leader(on_leader)

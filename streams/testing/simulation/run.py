@@ -38,6 +38,12 @@ APP = "sim"
 BOUND, LIMIT_BOUND = 700.0, 4900.0
 
 
+#: Added to what is left when a run does not settle.
+UNSETTLED = """
+      What to do: a message whose error may pass (TransientError) waits for as long as no call of its handler
+      succeeds. Let the stand-in of what is outside answer in the end, or raise PermanentError."""
+
+
 class _Cluster(FakeCluster):
     """Says which faults have happened, while they do."""
 
@@ -209,7 +215,7 @@ class Run:
             if self.findings:
                 return
             if self.loop.time() > end:
-                self.findings.append(Finding("it does not settle", "; ".join(left)))
+                self.findings.append(Finding("it does not settle", "; ".join(left) + UNSETTLED))
                 return
             await asyncio.sleep(2)
 

@@ -81,7 +81,8 @@ def cause_of(
         return Cause(str(queue.reason), "it was so before its lane closed", "its lane opens")
     if gate is not None and (held := _held_by(gate, local, queue)) is not None:
         return held
-    failed, place = _failed(app, handler, queue), (message.topic, message.partition, message.offset)
+    failed = _failed(app, handler, queue) + _uncounted(app, handler, gate, queue)
+    place = (message.topic, message.partition, message.offset)
     if gate is not None and local in gate.not_yet:
         why = f"it is for another version of the application: {gate.not_yet[local]}"
         return Cause("version", why, "a worker of that version takes it", due)
@@ -121,3 +122,15 @@ def _failed(app: Application, handler: str, queue: WaitingQueue) -> str:
     most = app.handlers[handler].retry.max_attempts
     tried = f"attempt {queue.attempts} of {most} failed" if queue.attempts else "an attempt failed"
     return f"{tried}: {queue.error}" if queue.error else tried
+
+
+def _uncounted(app: Application, handler: str, gate: HandlerGate | None, queue: WaitingQueue) -> str:
+    """Add that further tries are not counted, because the outside seems to be away (docs/adr/0016)."""
+    policy, patience = app.handlers[handler].retry, app.lane_options.outage_patience
+    late = policy.delays and queue.attempts > policy.immediate and queue.tried_ms
+    if gate is None or not late or not patience or gate.last_success * 1000 > queue.tried_ms:
+        return ""
+    return (
+        f"; if the error may pass, tries do not count while no call of {handler} succeeds, for"
+        f" {patience / 3600:g} h from when the message began to wait"
+    )

@@ -17,6 +17,7 @@ from streams.errors import SettingsError
 from streams.runtime.faust import commands
 from streams.runtime.faust.commands import name_of
 from streams.settings import Settings
+from tests.waiting import BOUND
 
 ROOT = Path(__file__).parents[3]
 FAUST = Path(sys.executable).parent / "faust"
@@ -82,6 +83,20 @@ async def listed(kind: Any, app: Any, **options: Any) -> Any:
     command.stdout = command.stderr = io.BytesIO()
     await command.run(**options)
     return json.loads(command.stdout.getvalue())
+
+
+@pytest.mark.stack
+def test_a_worker_with_agents_that_lose_events_does_not_start(tmp_path: Path) -> None:
+    program = MIXED.replace("@app.agent(", "@app.agent(concurrency=2, channel=", 1)
+    assert program != MIXED
+    (tmp_path / "mixed.py").write_text(program)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "STEADFAUST_VAR": str(tmp_path / "var")}
+    done = subprocess.run(
+        [str(FAUST), "-A", "mixed", "worker"], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        check=False, timeout=BOUND,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "a crash loses them. Leave concurrency out" in done.stderr + done.stdout
 
 
 @pytest.fixture

@@ -140,6 +140,19 @@ def test_what_only_a_leader_runs_has_one(worker: Worker, kind: str, on_leader: b
     assert worker.agents_app.conf.topic_disable_leader is not on_leader
 
 
+@pytest.mark.parametrize("of", ["worker", "agents_app"])
+def test_an_agent_takes_one_event_at_a_time(worker: Worker, of: str) -> None:
+    app: Any = worker if of == "worker" else worker.agents_app
+
+    async def take(_: Any) -> None:
+        """Do nothing."""
+
+    with pytest.raises(WiringError, match=r"@app.agent\(concurrency=4\): Faust commits past events"):
+        app.agent(concurrency=4)(take)
+    app.agent(concurrency=1)(take)
+    assert len(worker.agents) == 1
+
+
 def test_without_a_leader_what_only_it_runs_is_refused() -> None:
     worker = Worker(choreography(on(Rung, hear)), faust={"topic_disable_leader": True})
     with pytest.raises(WiringError, match="on_leader=True never runs with topic_disable_leader"):
@@ -176,6 +189,7 @@ def test_the_page_on_faust_tells_what_works() -> None:
         "`agent`, `task`, `timer`, `crontab`, tables": "works",
         "`on_leader=True`": "works",
         "`on_leader=True` with `topic_disable_leader`": "refused",
+        "`concurrency` above 1 of an agent": "refused",
         ", ".join(f"`{name}`" for name in SIGNALS): "works",
         "`agent.ask()` in a worker": "as in stock Faust",
         "`Stream.join` and its kind": "as in stock Faust",

@@ -124,6 +124,16 @@ async def test_each_cause_is_said_with_what_ends_it(first, one):
             "attempt 2 of 6 failed: TimeoutError: gateway",
             "it is tried again",
         ),
+        (
+            waits(
+                Reason.RETRY, due_ms=in_a_minute, attempts=3, tried_ms=int(NOW * 1000), error="Busy: later"
+            ),
+            plain,
+            "retry",
+            "attempt 3 of 6 failed: Busy: later; if the error may pass, tries do not count while no call of"
+            " post.note succeeds, for 72 h",
+            "it is tried again",
+        ),
         (waits(Reason.RETRY, error="BlobsUnavailable: no bucket"), plain, "object", "payload", "tried again"),
         (waits(Reason.SCHEMA, due_ms=in_a_minute), schema, "schema", "schema 00ff", "announces it"),
         (waits(Reason.RETRY), other, "gone", "takes post.gone.v1 no more", "such a handler"),
