@@ -34,7 +34,14 @@ PORTS = {
     "api": (8080, "PORT"),
     "worker-1": (6066, "STEADFAUST_WEB_PORT"),
 }
-ORDER = {"customer": "a", "lines": [{"sku": "c", "units": 1}], "total_cents": 1, "card": "c", "country": "SE"}
+
+
+def documented() -> tuple[list[str], str]:
+    """The command of docs/deploy.md that puts stock on the shelves, and the order that it places then."""
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    (delivery,) = re.findall(r"^docker compose exec worker-1 (python .+)$", page, re.MULTILINE)
+    (order,) = re.findall(r"^ +-d '(\{.+\})'$", page, re.MULTILINE)
+    return delivery.split(), order
 
 
 def free_port() -> int:
@@ -147,14 +154,18 @@ def test_each_service_starts_as_written_is_healthy_and_ends(composed: Composed) 
             assert process.poll() is None, log.read_text()
         api = f"http://127.0.0.1:{composed.ports['api']}/orders"
         headers = {"Content-Type": "application/json", "Idempotency-Key": "k-1"}
-        with urlopen(Request(api, json.dumps(ORDER).encode(), headers), timeout=BOUND) as answer:
+        delivery, body = documented()
+        delivered = composed.run("worker-1", delivery, composed.folder / "delivery.log")
+        assert delivered.wait(BOUND) == 0, (composed.folder / "delivery.log").read_text()
+        with urlopen(Request(api, body.encode(), headers), timeout=BOUND) as answer:
             order: dict[str, Any] = json.load(answer)
-        ended = {"confirmed", "cancelled"}
-        eventually(
-            lambda: json.loads(ask(f"{api}/{order['order_id']}")[2])["status"] in ended,
-            f"the order has its end; logs are in {composed.folder}",
-            every=0.5,
-        )
+
+        def ended() -> str:
+            status: str = json.loads(ask(f"{api}/{order['order_id']}")[2])["status"]
+            return status if status != "pending" else ""
+
+        eventually(ended, f"the order has its end; logs are in {composed.folder}", every=0.5)
+        assert ended() == "confirmed"
         for name, process in started.items():
             process.send_signal(signal.SIGTERM)
             assert process.wait(BOUND) == 0, (composed.folder / f"{name}.log").read_text()
