@@ -44,7 +44,7 @@ def image() -> str:
         pytest.skip(why)
     run(
         *("docker", "compose", "--file", str(ROOT / "docker-compose.yml"), "build"),
-        bound=BUILT, ORDERS_IMAGE=IMAGE, COMPOSE_BAKE="false",
+        bound=BUILT, ORDERS_IMAGE=IMAGE,
     )  # fmt: skip
     return IMAGE
 
@@ -237,3 +237,11 @@ def test_compose_confirms_orders(tmp_path: Path, image: str, ports: dict[str, in
         check_pages(made)
         check_no_secret(made)
         check_end(made)
+
+
+def test_the_image_runs_as_a_user_without_a_name(image: str) -> None:
+    """As OpenShift starts it: some uid, group 0."""
+    look = 'id -u; id -g; touch "$HOME/x" "$STEADFAUST_VAR/x" && steadfaust --help > /dev/null && echo runs'
+    rights = ("--user", "123456:0", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL")
+    found = run("docker", "run", "--rm", *rights, "--volume", "/var/lib/steadfaust", image, "sh", "-c", look)
+    assert found.split() == ["123456", "0", "runs"]
