@@ -5,10 +5,12 @@ The slot gives the worker its static member id, its directory and its port (docs
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import secrets
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,8 +27,11 @@ log = structlog.get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
 MOST = 1024
-#: The files of a directory's identity, and of the inode that the first had when it was made.
-PLACE, INODE = "place", "place.inode"
+#: The files of a directory's identity, and of the inode and the birth that the first has.
+PLACE, INODE, BORN = "place", "place.inode", "place.born"
+#: statx(2), which Python does not have: its answer begins with a mask of what it has; the birth is at 80.
+_AT_FDCWD, _STATX_BTIME, _STATX_SIZE = -100, 0x800, 256
+_STATX = struct.Struct("=I76xqI")
 #: Ports by chance of which one is free at two addresses.
 _TRIES = 20
 #: Seconds that a worker waits for a way to a broker: while brokers start again, containers have no names.
@@ -56,7 +61,7 @@ class Slot:
 
     def renew(self) -> None:
         """Give the directory another identity from the next start of a worker on."""
-        for name in (PLACE, INODE):
+        for name in (PLACE, INODE, BORN):
             (self.directory.parent / name).unlink(missing_ok=True)
 
     def release(self) -> None:
@@ -92,26 +97,49 @@ def _lowest_free(root: Path) -> Slot:
 
 def _place(root: Path) -> str:
     """The identity of a directory, made by chance once: names of hosts, and ids of machines, are alike where
-    these are copies of one image. A copy of the directory gets one of its own: beside the file is its inode,
-    which a copy of it does not have. The caller holds the lock on the directory.
+    these are copies of one image. A copy of the directory gets one of its own: beside the file are its inode
+    and its birth, neither of which a copy of it has. One of them is enough: overlay file systems, which
+    containers have, may give a file another inode each time they are mounted. The caller holds the lock on
+    the directory.
 
-    `place` has the identity alone, for versions that know no inode read all of it.
+    `place` has the identity alone, for versions that know no inode read all of it, and `place.inode` the
+    inode alone.
     """
-    file, beside = root / PLACE, root / INODE
+    file, beside, birth = root / PLACE, root / INODE, root / BORN
     place, _, more = _text(file).partition(" ")
-    inode = _text(beside)
+    inode, born = _text(beside), _text(birth)
     if more:  # the inode, as it was written here for some days
         _write(file, place)
-    if place and inode == str(file.stat().st_ino):
-        return place
-    if place and inode:
+    is_known = bool(inode or born)
+    if place and is_known and inode != str(file.stat().st_ino) and born != born_at(file):
         log.warning("identity_renewed", directory=str(root), why="it is a copy of another directory")
-    if not place or inode:
-        beside.unlink(missing_ok=True)  # first: what is of the file before must not be compared with this one
+        place = ""
+    if not place:
+        for each in (beside, birth):
+            each.unlink(
+                missing_ok=True
+            )  # first: they are of the file before, and not to be compared with this
         place = secrets.token_hex(8)
         _write(file, place)
-    _write(beside, str(file.stat().st_ino))
+    for each, now in ((beside, str(file.stat().st_ino)), (birth, born_at(file))):
+        if _text(each) != now:
+            _write(each, now)
     return place
+
+
+def born_at(file: Path) -> str:
+    """When a file was made, in nanoseconds since the epoch; where its file system does not tell, when it was
+    changed last. No copy has it: neither `cp -a` nor an archive can set it.
+    """
+    answer = ctypes.create_string_buffer(_STATX_SIZE)
+    try:
+        failed: int = ctypes.CDLL(None).statx(_AT_FDCWD, os.fsencode(file), 0, _STATX_BTIME, answer)
+    except AttributeError:  # a C library without it
+        failed = -1
+    mask, seconds, nanoseconds = _STATX.unpack_from(answer)
+    if failed or not mask & _STATX_BTIME:
+        return str(file.stat().st_ctime_ns)
+    return f"{seconds}{nanoseconds:09}"
 
 
 def _text(file: Path) -> str:

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from streams.brokers import Brokers, Peers
 from streams.errors import SettingsError
 from streams.model.layout import Layout
+from streams.runtime.faust import slots
 from streams.runtime.faust.membership import static_member_id
 from streams.runtime.faust.slots import reached_at, take_port, take_slot, url_of
 from streams.settings import Settings
@@ -117,6 +118,26 @@ def test_a_copied_directory_is_another_member(tmp_path: Path) -> None:
     assert again.place == copy.place
     again.release()
     one.release()
+
+
+@pytest.mark.parametrize("mask", [slots._STATX_BTIME, 0])
+def test_a_new_inode_alone_makes_no_other_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int
+) -> None:
+    """As overlay file systems give one at each start of a container; not all tell when a file was made."""
+    monkeypatch.setattr(slots, "_STATX_BTIME", mask)
+    one = take_slot(tmp_path)
+    one.release()
+    for _ in range(2):
+        (tmp_path / "place.inode").write_text("4711")
+        again = take_slot(tmp_path)
+        assert again.place == one.place
+        again.release()
+        assert (tmp_path / "place.inode").read_text() == str((tmp_path / "place").stat().st_ino)
+    copytree(tmp_path, tmp_path / "copy")
+    copy = take_slot(tmp_path / "copy")
+    assert copy.place != one.place
+    copy.release()
 
 
 @pytest.mark.parametrize("written", ["0123456789abcdef", "0123456789abcdef 4711"])
