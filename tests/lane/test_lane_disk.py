@@ -106,9 +106,7 @@ async def test_lane_and_standby_work_again_after_a_failing_disk(
     await check(fake, work, events)
 
 
-async def test_a_store_open_elsewhere_is_named_and_given_away(
-    fake: FakeWorld, fatal: Fatal
-) -> None:
+async def test_a_store_open_elsewhere_is_named_and_given_away(fake: FakeWorld, fatal: Fatal) -> None:
     await counter(fake)
     held = fake.machine.open(0)
     host = host_of(fake, fatal)

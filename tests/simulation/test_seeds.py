@@ -79,6 +79,7 @@ QUICK = (
     "unawaited-sends",
     "retry-overtaken",
     "hole-2-refusals",
+    "held-store",
 )
 
 
