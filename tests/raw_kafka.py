@@ -101,3 +101,21 @@ async def in_the_log(bootstrap: str, data: Path, tp: TP, raw: bytes, offsets: in
         await planted(bootstrap, data, tp, raw, head.last_delta + 1 if offsets is None else offsets)
         return False
     return True
+
+
+def cut_off(data: Path, tp: TP, offset: int) -> None:
+    """Remove all from an offset on from the disk of a broker that is down, as one that has lost its newest
+    writes. The offset is that of a batch.
+    """
+    (segment,) = data.glob(f"*/{tp.topic}-{tp.partition}/00000000000000000000.log")
+    place = 0
+    for found, _ in split(segment.read_bytes()):
+        head = head_of(found)
+        assert head is not None
+        if head.base >= offset:
+            break
+        place += len(found)
+    else:
+        raise AssertionError(f"{segment} has no offset {offset}")
+    with segment.open("r+b") as file:
+        file.truncate(place)

@@ -47,7 +47,7 @@ async def problems(fake: FakeWorld) -> dict[TP, tuple[str, int | None, int | Non
     return {TP(x.topic, x.partition): (x.problem, x.cut, x.had) for x in found if x.problem}
 
 
-async def test_no_new_message_is_skipped_in_a_log_that_grew_again(fake: FakeWorld) -> None:
+async def test_no_message_is_skipped_where_a_log_grew_again(fake: FakeWorld) -> None:
     work = await has_counted(fake)
     source = TP(work.source, 0)
     assert lose(fake, source, 4) == 6
@@ -165,7 +165,7 @@ async def test_a_changelog_that_grew_again_is_noticed_by_its_epoch(fake: FakeWor
     await refused(fake, changelog.topic, fake.stores())
 
 
-async def test_a_store_of_another_machine_is_rebuilt_once_a_cut_is_accepted(fake: FakeWorld) -> None:
+async def test_another_store_is_rebuilt_once_a_cut_is_accepted(fake: FakeWorld) -> None:
     work = await has_counted(fake)
     other = fake.machine.copied()
     changelog = TP(fake.app.layout.changelog("counts"), 0)
