@@ -233,7 +233,7 @@ def _outcome(answer: TimelineAnswer, steps: Sequence[StoryStep]) -> tuple[str, s
         types = (step.entry.type for step in steps if step.entry.topic == letter.topic)
         what = next(types, letter.message_type)
         if not letter.handler:
-            heading = f"{name} is stopped: {what} could not be decoded, no handler has seen it"
+            heading = f"{name} is stopped: {what} was refused, no handler has seen it"
         else:
             heading = f"{name} is stopped: {letter.handler} gave up on {what}"
         return "stop", "Needs a decision", "", heading
@@ -246,7 +246,9 @@ def _outcome(answer: TimelineAnswer, steps: Sequence[StoryStep]) -> tuple[str, s
         return "late", "Failed before", "warn", f"{name}: nothing is left to do, a step failed before"
     if steps:
         return "ok", "Nothing is left to do", "", f"{name}: nothing waits, nothing failed"
-    return "", "Found", "", f"{name}: {'no message of it was found' if not answer.entries else 'messages'}"
+    if not answer.entries:
+        return "", "Nothing found", "", f"{name}: no key, saga, message or correlation id was found"
+    return "", "Found", "", f"{name}: messages"
 
 
 def _of_saga(name: str, status: str, reason: str, *, stalled: bool) -> tuple[str, str, str, str]:

@@ -19,6 +19,7 @@ from streams.web.overview.flow_answers import (
     HandlerPart,
     HandlerShown,
     LaneCounts,
+    LetterErrors,
     OverviewAnswer,
     ServiceShown,
     TopicPart,
@@ -130,8 +131,14 @@ def merge(
         counts=dict(counts),
     )
     warned += of_sagas(flow)
-    severe = sorted(warned, key=lambda each: (not each.grave, each.word != "Stopped"))  # it is stable
+    severe = sorted(warned, key=_severity)  # it is stable
     return replace(flow, warnings=severe)
+
+
+def _severity(warned: Warned) -> tuple[bool, bool, bool, int]:
+    """What is stopped comes first, then what does not answer, then decisions: sagas, and by their numbers."""
+    decision = warned.word == "Needs a decision"
+    return not warned.grave, warned.word != "Stopped", decision, -warned.weight
 
 
 def _counted(handler: str, lane: LaneCounts, now: float) -> HandlerPart:
@@ -141,6 +148,7 @@ def _counted(handler: str, lane: LaneCounts, now: float) -> HandlerPart:
         waiting=lane.waiting.get(handler, {}),
         oldest_waiting=round(max(0.0, now - lane.oldest.get(handler, now)), 1),
         letters=lane.letters.get(handler, 0),
+        letter_errors=lane.letter_errors.get(handler, []),
         letters_since=rfc3339(lane.letters_since[handler]) if handler in lane.letters_since else "",
     )
 
@@ -166,6 +174,7 @@ def _both_handlers(one: HandlerPart, other: HandlerPart) -> HandlerPart:
         waiting={reason: one.waiting.get(reason, 0) + other.waiting.get(reason, 0) for reason in reasons},
         oldest_waiting=max(one.oldest_waiting, other.oldest_waiting),
         letters=one.letters + other.letters,
+        letter_errors=_both_errors(one.letter_errors, other.letter_errors),
         letters_since=min(filter(None, (one.letters_since, other.letters_since)), default=""),
         paused=one.paused + other.paused,
         breakers=one.breakers + other.breakers,
@@ -173,6 +182,15 @@ def _both_handlers(one: HandlerPart, other: HandlerPart) -> HandlerPart:
         since=min(filter(None, (one.since, other.since)), default=""),
         error=one.error or other.error,
     )
+
+
+def _both_errors(one: list[LetterErrors], other: list[LetterErrors]) -> list[LetterErrors]:
+    found: dict[tuple[str, str], LetterErrors] = {}
+    for each in (*one, *other):
+        before = found.get((each.error, each.place))
+        count = each.count + (0 if before is None else before.count)
+        found[each.error, each.place] = replace(before or each, count=count)
+    return sorted(found.values(), key=lambda each: -each.count)
 
 
 # -- as it is shown ---------------------------------------------------------------------------------------

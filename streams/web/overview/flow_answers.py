@@ -36,7 +36,7 @@ class Warned(msgspec.Struct, frozen=True, kw_only=True):
     """A warning, with the address where it is mended. `grave`: messages are stopped, or need a decision.
     `word`: its status in a word or two. `about`: its subject, where the heading has the text. `why` and
     `since`: its cause, and when it began, in RFC 3339. `do`: what to do. The last three are empty where the
-    text has it, or nobody knows.
+    text has it, or nobody knows. `weight` orders decisions: the heaviest comes first.
     """
 
     text: str
@@ -48,6 +48,7 @@ class Warned(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     since: str = ""
     do: str = ""
+    weight: int = 0
 
 
 class FlowProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +118,15 @@ class TopicPart(msgspec.Struct, frozen=True, kw_only=True):
     lag_before: int = 0
 
 
+class LetterErrors(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters with one error at one place: how many of those that were read, and the text of one."""
+
+    error: str
+    place: str
+    text: str
+    count: int
+
+
 class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
     """A handler, in the lanes of the worker that tells, or of all.
 
@@ -128,6 +138,7 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
         waiting: messages that wait for it, by the reason; as counted last.
         oldest_waiting: age of the oldest of them, in seconds; 0: there is none.
         letters: dead letters that are kept, as counted last; `letters_since` when the first failed, RFC 3339.
+        letter_errors: why they failed, the most frequent first; of at most so many as a lane reads.
         paused: partitions in which an operator has it paused.
         breakers: lanes in which its circuit breaker is not closed.
         pause: who has paused it, and why; empty: it is not paused.
@@ -144,6 +155,7 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
     oldest_waiting: float = 0.0
     letters: int = 0
     letters_since: str = ""
+    letter_errors: list[LetterErrors] = []
     paused: int = 0
     breakers: int = 0
     pause: str = ""
@@ -181,7 +193,8 @@ class LaneCounts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         waiting: messages that wait, by handler and reason; `oldest`: since when the first of each handler's
             waits, epoch seconds.
-        letters: dead letters, by handler; `letters_since` when the oldest failed, epoch seconds.
+        letters: dead letters, by handler; `letters_since` when the oldest failed, epoch seconds, and
+            `letter_errors` why they did.
         sagas: by status; `stalled` are those that take too long, without those that wait for an operator.
         failed_saga, overdue_saga: the oldest of each.
     """
@@ -192,6 +205,7 @@ class LaneCounts(msgspec.Struct, frozen=True, kw_only=True):
     oldest: dict[str, float] = {}
     letters: dict[str, int] = {}
     letters_since: dict[str, float] = {}
+    letter_errors: dict[str, list[LetterErrors]] = {}
     sagas: dict[str, int] = {}
     stalled: int = 0
     failed_saga: NamedSaga | None = None

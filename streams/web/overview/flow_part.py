@@ -16,6 +16,7 @@ from streams.web.overview.flow_answers import (
     HandlerPart,
     LaneCounts,
     LanePart,
+    LetterErrors,
     NamedSaga,
     StandbyPart,
     TopicPart,
@@ -61,6 +62,9 @@ def lane_counts(lane: int, sample: LaneSample) -> LaneCounts:
     waiting: dict[str, dict[str, int]] = {}
     for (handler, _, _), count in sample.letters.items():
         letters[handler] += count
+    errors: dict[str, list[LetterErrors]] = {}
+    for (handler, error, place), (count, text) in sample.letter_errors.items():
+        errors.setdefault(handler, []).append(LetterErrors(error=error, place=place, text=text, count=count))
     for (handler, reason), count in sample.waiting.items():
         waiting.setdefault(handler, {})[reason] = count
     for (_, _, status), count in sample.sagas.items():
@@ -72,6 +76,7 @@ def lane_counts(lane: int, sample: LaneSample) -> LaneCounts:
         oldest=dict(sample.oldest_waiting),
         letters_since=dict(sample.oldest_letter),
         letters=dict(letters),
+        letter_errors=errors,
         sagas=dict(sagas),
         stalled=sample.overdue_sagas,
         failed_saga=_named(sample.failed_saga),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from textwrap import shorten
 from urllib.parse import quote, urlencode
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 
 from streams.model.application import Application
 from streams.retry.queue import Reason
+from streams.web.base.refused import refused
 from streams.web.overview.flow_answers import (
     Flow,
     HandlerPart,
@@ -28,6 +30,8 @@ from streams.web.overview.flow_answers import (
 _WIDTH = 160
 #: A lag grows when there are so many messages more than a minute ago, and more than these seconds of work.
 GROWN, SECONDS_OF_WORK = 1000, 10.0
+#: A saga may hold a customer's money: those that need a decision come before dead letters.
+SAGAS_FIRST = 1 << 40
 #: The first words of the one warning that all workers and lanes share while Kafka is away.
 AWAY = "Kafka does not answer"
 BROKERS = "Look after the brokers: lanes go on by themselves when they answer."
@@ -125,7 +129,7 @@ def of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
             if held := each.waiting.get(Reason.DEAD, 0):
                 text += f", and {held:,} wait{'s' if held == 1 else ''} behind {them}"
             if not each.handler:
-                text = f"{_count(each.letters, 'message')} could not be decoded; no handler has seen {them}"
+                text = _refused(each)
             link = letters_link(each.handler)
             yield Warned(
                 text=text,
@@ -133,11 +137,38 @@ def of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
                 where="dead letters",
                 grave=True,
                 word="Needs a decision",
-                about=f"Dead letters of {each.handler}" if each.handler else "Dead letters of no handler",
-                why=shorten(each.error, _WIDTH, placeholder=" …"),
+                about=f"Dead letters of {each.handler}" if each.handler else "Refused before any handler",
+                why=_why_dead(each),
+                weight=each.letters,
                 since=each.letters_since,
                 do=f"Mend the cause, then replay {them}; or discard {them}.",
             )
+
+
+def _refused(part: HandlerPart) -> str:
+    """How many messages were refused before a handler saw them, and for what, in a heading."""
+    by_error: Counter[str] = Counter()
+    for each in part.letter_errors:
+        by_error[each.error] += each.count
+    were = "was" if part.letters == 1 else "were"
+    head = f"{_count(part.letters, 'message')} {were} refused before any handler"
+    if len(by_error) == 1 and part.letters > 1:
+        return f"{head}: they {refused(next(iter(by_error)), 2)}"
+    if part.letters == 1:
+        return f"{head}: it {refused(next(iter(by_error)))}" if by_error else head
+    known = ", ".join(f"{count} {refused(error, count)}" for error, count in by_error.most_common())
+    return f"{head}: {known}" if known else head
+
+
+def _why_dead(part: HandlerPart) -> str:
+    """The error of the largest group of dead letters, and how many groups there are."""
+    if not part.letter_errors:
+        return ""
+    first, *others = part.letter_errors
+    error = shorten(f"{first.error}: {first.text}" if first.text else first.error, _WIDTH, placeholder=" …")
+    if not others:
+        return error if part.letters == 1 else f"Such as {error}"
+    return f"{first.count} of {part.letters}, such as {error}; and {_count(len(others), 'other group')}"
 
 
 def of_topics(topics: Iterable[TopicPart]) -> Iterable[Warned]:
@@ -168,6 +199,7 @@ def of_sagas(flow: Flow) -> Iterable[Warned]:
             word="Needs a decision",
             about="Sagas",
             do="Mend the cause, then try again; or say that it was done by hand; or go on without it.",
+            weight=SAGAS_FIRST + failed,
         )
         yield _of_first(first, failed, decide)
     if flow.stalled:

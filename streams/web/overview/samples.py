@@ -16,6 +16,8 @@ from typing import Any
 
 import structlog
 
+from streams.dead_letters.row import decode_summary
+from streams.model.layout import DEAD_LETTERS
 from streams.ports import Store
 from streams.retry.queue import handler_of, read_message, read_queue
 from streams.staging.changes import MESSAGES, QUEUES, TIMERS
@@ -41,6 +43,10 @@ SHARE_BEHIND, BEHIND = 0.1, 5_000
 #: Dead letters are counted by how long they have been there: up to so many seconds, or longer.
 AGES = ((3600.0, "1h"), (DAY, "1d"), (7 * DAY, "7d"))
 OLDER = "older"
+#: Dead letters of a lane that are read for their errors: those of the rest are taken to be alike.
+LETTERS_READ = 1000
+#: Characters of an error that are kept.
+ERROR_WIDTH = 300
 
 
 @dataclass(slots=True)
@@ -49,6 +55,8 @@ class LaneSample:
 
     Attributes:
         letters: by handler, state and age; see AGES.
+        letter_errors: of the first LETTERS_READ of them, by handler, error and place: how many, and the text
+            of one.
         waiting: messages that wait for a handler, by handler and why the first of their queue does.
         sagas: by saga, who conducts them, and status; `stalled` those of them that take too long.
         overdue_sagas: of those, how many do not wait for an operator.
@@ -57,6 +65,7 @@ class LaneSample:
 
     at: float
     letters: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    letter_errors: dict[tuple[str, str, str], tuple[int, str]] = field(default_factory=dict)
     oldest_letter: dict[str, float] = field(default_factory=dict)
     waiting: Counter[tuple[str, str]] = field(default_factory=Counter)
     oldest_waiting: dict[str, float] = field(default_factory=dict)
@@ -143,11 +152,15 @@ class Sampler:
 
     async def _count_letters(self, sample: LaneSample, lane: int) -> None:
         store = readable_store(self._view, lane)
+        read = 0
         for state in LETTER_LISTS:
             for looked, found in enumerate(entries(store, LETTERS, state, width=0), start=1):
                 handler, since = read_letter_value(found.value)
                 sample.letters[handler, state, age_group(sample.at - since)] += 1
                 _earlier(sample.oldest_letter, handler, since)
+                if read < LETTERS_READ:
+                    read += 1
+                    _note_error(sample, store, found.local)
                 await self._pause_after(looked, lane, store)
 
     async def _count_waiting(self, sample: LaneSample, lane: int) -> None:
@@ -183,6 +196,16 @@ class Sampler:
         if looked % AT_ONCE == 0:
             await self._pause()
             check_still_here(self._view, lane, store)
+
+
+def _note_error(sample: LaneSample, store: Store, local: bytes) -> None:
+    data = store.get(DEAD_LETTERS, local)
+    with suppress(ValueError):  # of a later version: the page of dead letters says so
+        if data is not None:  # else it has been settled since it was indexed
+            letter = decode_summary(data)
+            alike = letter.handler, letter.error_type, letter.place
+            count, text = sample.letter_errors.get(alike, (0, letter.error_message[:ERROR_WIDTH]))
+            sample.letter_errors[alike] = count + 1, text
 
 
 def _by(place: int, counts: Mapping[Any, int]) -> Counter[str]:

@@ -29,6 +29,7 @@ from streams.web.base.formatting import (
     wanted_bytes,
     with_times,
 )
+from streams.web.base.refused import refused
 from streams.web.base.view import Problem
 from streams.web.base.visible import visible
 from streams.web.history.story import story
@@ -90,6 +91,7 @@ def _templates() -> Environment:
     templates.globals.update(asset=asset_url, flow_columns=flow_columns)
     templates.globals.update(story=story, swimlanes=swimlanes, saga_lanes=saga_lanes)
     # Of what a form sends back: it is to come back as it is.
+    templates.filters["refused"] = refused
     templates.filters["exact"] = Markup.escape
     templates.filters["dump"] = dump
     templates.filters.update(leaves=leaves, bytes=bytes_text, ago=ago, marked=marked, previewed=previewed)

@@ -21,6 +21,7 @@ from streams.web.overview.flow import merge, overview_of, shown
 from streams.web.overview.flow_answers import (
     HandlerPart,
     LaneCounts,
+    LetterErrors,
     NamedSaga,
     ServiceShown,
     StandbyPart,
@@ -121,6 +122,71 @@ def test_each_trouble_is_a_sentence_with_a_link(of, text, link, grave):
     (found,) = merge([part(**of)], {each.lane: each for each in of.get("counts", ())}).warnings
     assert (found.text, found.link, found.grave) == (text, link, grave)
     assert found.do
+
+
+def dead(error: str, count: int, text: str = "", place: str = "a.py:1 f") -> LetterErrors:
+    return LetterErrors(error=error, place=place, text=text, count=count)
+
+
+def test_the_cause_of_dead_letters_is_their_own_error():
+    """Not what the handler failed with last: that may be another message's."""
+    here = {"s.h": [dead("PermanentError", 3, "the till is closed"), dead("KeyError", 1, "'x'")]}
+    there = {"s.h": [dead("PermanentError", 1, "the till is closed"), dead("KeyError", 1, "'y'", "b.py:2 g")]}
+    lanes = {
+        lane: LaneCounts(lane=lane, at=NOW, letters={"s.h": sum(each.count for each in errors["s.h"])},
+                         letter_errors=errors)
+        for lane, errors in enumerate((here, there))
+    }  # fmt: skip
+    gateway = HandlerPart(handler="s.h", error="GatewayUnavailable: capture:load-9209: no answer")
+    (found,) = merge([part(handlers=[gateway])], lanes).warnings
+    assert found.text == "6 messages failed for good in s.h"
+    assert found.why == "4 of 6, such as PermanentError: the till is closed; and 2 other groups"
+
+
+@pytest.mark.parametrize(
+    ("errors", "why"),
+    [
+        ([], ""),
+        ([dead("KeyError", 1, "'x'")], "KeyError: 'x'"),
+        ([dead("KeyError", 2, "'x'")], "Such as KeyError: 'x'"),
+        ([dead("Odd", 1)], "Odd"),
+    ],
+)
+def test_one_group_of_dead_letters_is_said_without_numbers(errors, why):
+    letters = sum(each.count for each in errors) or 1
+    (found,) = merge([part(**handler(letters=letters, letter_errors=errors, error="another"))]).warnings
+    assert found.why == why
+
+
+@pytest.mark.parametrize(
+    ("errors", "text"),
+    [
+        (
+            [dead("Undecodable", 13), dead("MissingHeader", 7), dead("KeyMismatch", 6)],
+            "26 messages were refused before any handler: 13 cannot be decoded, 7 have no id, key or value,"
+            " 6 are under another key than their own",
+        ),
+        ([dead("MissingHeader", 1)], "1 message was refused before any handler: it has no id, key or value"),
+        ([dead("KeyMismatch", 2)], "2 messages were refused before any handler: they are under another key"),
+        ([dead("Odd", 1), dead("Odder", 1)], "2 messages were refused before any handler: 1 failed with Odd"),
+        ([], "1 message was refused before any handler"),
+    ],
+)
+def test_messages_before_any_handler_are_said_by_their_errors(errors, text):
+    letters = sum(each.count for each in errors) or 1
+    parts = HandlerPart(handler="", letters=letters, letter_errors=errors)
+    (found,) = merge([part(handlers=[parts])]).warnings
+    assert found.text.startswith(text)
+
+
+def test_decisions_come_by_what_they_hold():
+    old = HandlerPart(handler="", letters=1, letter_errors=[dead("Undecodable", 1)])
+    many = HandlerPart(handler="s.z", letters=4)
+    paused = HandlerPart(handler="s.p", paused=1)
+    lanes = {0: LaneCounts(lane=0, at=NOW, sagas={"failed": 1})}
+    found = [each.text for each in merge([part(handlers=[old, many, paused])], lanes).warnings]
+    order = ["s.p is paused", "1 saga needs", "4 messages failed", "1 message was refused"]
+    assert [text.startswith(head) for text, head in zip(found, order, strict=True)] == [True] * 4, found
 
 
 STUCK = NamedSaga(id="order:a", why="pay could not be undone: no till", since="2027-01-15T08:00:02.000Z")

@@ -110,6 +110,17 @@ async def test_dead_letters_are_counted_by_handler_state_and_age(worker):
     assert tells("dead_letters_oldest_age_seconds") == {("post.note",): 2 * DAY}
 
 
+async def test_dead_letters_are_grouped_by_their_own_error(worker):
+    for i in range(3):
+        worker.put_letter("a", i, why="the till is closed")
+    worker.put_letter("a", 3, why="another", place="b.py:2 g")
+    sampler = Sampler(worker)
+    await sampler.round()
+    found = {error: each for sample in sampler.lanes.values() for error, each in sample.letter_errors.items()}
+    assert sorted(found.values()) == [(1, "another"), (3, "the till is closed")]
+    assert {handler for handler, *_ in found} == {"post.note"}
+
+
 async def test_what_waits_and_timers_are_counted(worker):
     worker.wait("a", since=NOW - 90)
     worker.wait("b", since=NOW - 5, reason=Reason.BREAKER)

@@ -241,7 +241,14 @@ async def test_a_bounded_look_says_how_far_it_came(browser, worker):
 async def test_nothing_found_says_how_to_look_further(browser):
     status, page = await browser.page("/search?q=nobody", allow_redirects=False)
     assert status == 200
-    for said in ("No message of it was found", "who has nothing of it", "all partitions", "since=6h"):
+    for said in (
+        "No message of it was found",
+        "Nothing found",
+        "fields of messages are not searched",
+        "who has nothing of it",
+        "all partitions",
+        "since=6h",
+    ):
         assert said in page
     _, page = await browser.page("/search?q=nobody&since=365d", allow_redirects=False)
     assert "Look back" not in page

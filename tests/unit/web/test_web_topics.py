@@ -287,6 +287,9 @@ async def test_topics_have_their_names_where_nothing_else_is_known(worker, brows
     assert status == 200
     assert ParcelSeen.TOPIC in {each["name"] for each in answer["topics"]}
     assert "only the names are known" in answer["note"]
+    await browser.shows(
+        "/topics", 'data-label="Offsets" class="num">-', hides='data-label="Offsets" class="num">0'
+    )
 
 
 async def test_other_topics_are_shown_after_one_was_deleted(worker, browser):

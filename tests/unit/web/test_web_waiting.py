@@ -130,10 +130,7 @@ async def test_each_cause_is_said_with_what_ends_it(first, one):
             ),
             plain,
             "retry",
-            (
-                "attempt 3 of 6 failed: Busy: later; if the error may pass, tries do not count while no call"
-                " of post.note succeeds, for 72 h"
-            ),
+            "if the error may pass, tries do not count while no call of post.note succeeds, for 72 h",
             "it is tried again",
         ),
         (waits(Reason.RETRY, error="BlobsUnavailable: no bucket"), plain, "object", "payload", "tried again"),
