@@ -4,13 +4,17 @@ while a message is handled has the ids of that message.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO, cast
 
 import structlog
+
+from streams.errors import ends_process
+from streams.log_streams import QuietStream, detach
 
 
 class Identified(Protocol):
@@ -36,24 +40,53 @@ def add_ids(logger: Any, method: str, line: Any) -> Any:
     return line
 
 
-def configure_logs(level: int | str = logging.INFO) -> None:
-    """Set structlog up for this process; records below `level` are dropped."""
-    watched = sys.stderr.isatty()
+def configure_logs(level: int | str = logging.INFO, *, detached: bool = False) -> None:
+    """Set structlog up for this process; records below `level` are dropped. No call of a logger raises.
+
+    With `detached`, none of them waits either, and so it is with all else that is printed: for processes that
+    must go on when nobody reads what they say (`streams.log_streams`).
+    """
+    watched = sys.stderr is not None and sys.stderr.isatty()
+    if detached:
+        detach(_tell_dropped)
     tail: list[structlog.types.Processor] = (
         [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if watched
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     )
+    steps: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        add_ids,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        *tail,
+    ]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            add_ids,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *tail,
-        ],
+        processors=[_Rendering(steps)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         # One write for each line: Faust's threads write to the same stream.
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", QuietStream(sys.stderr))),
         cache_logger_on_first_use=True,
     )
+
+
+class _Rendering:
+    """All that makes a line of an event, so that no value in it can fail the caller."""
+
+    def __init__(self, steps: Sequence[structlog.types.Processor]) -> None:
+        self._steps = steps
+
+    def __call__(self, logger: Any, method: str, event: Any) -> Any:
+        name, line = event.get("event"), event
+        try:
+            for step in self._steps:
+                line = step(logger, method, line)
+        except BaseException as error:
+            if isinstance(error, structlog.DropEvent) or ends_process(error):
+                raise
+            return json.dumps({"event": str(name), "level": method, "log_error": type(error).__name__})
+        return line
+
+
+def _tell_dropped(stream: str, lines: int, why: str) -> None:
+    structlog.get_logger(__name__).warning("log_lines_dropped", stream=stream, lines=lines, cause=why)

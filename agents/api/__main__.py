@@ -31,7 +31,7 @@ async def serve(settings: OrderSettings, port: int) -> None:
 
 def main() -> int:
     """Run the API; 0 after an orderly end, 1 when it cannot start."""
-    configure_logs()
+    configure_logs(detached=True)
     text = os.environ.get("PORT", "8080")
     if not (text.isascii() and text.isdigit() and int(text) < 2**16):
         return _cannot_start(f"PORT is {text!r}, expected a number from 0 to 65535")

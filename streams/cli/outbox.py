@@ -56,7 +56,7 @@ def relay(
 
     With STEADFAUST_OUTBOX=cdc it looks after the connector that does so.
     """
-    configure_logs()
+    configure_logs(detached=True)
     asyncio.run(_relay(Settings.read_checked(), port, host))  # `main` has looked at the names
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from streams.errors import PositionLost, SteadfaustError
+from streams.errors import PositionLost, SteadfaustError, text_of
 from streams.lane.lane import Lane
 from streams.lane.session import Shared, shared_by
 from streams.lane.standby import Standby
@@ -170,11 +170,11 @@ class LaneHost:
             error = None if task.cancelled() else task.exception()
         if error is None:
             return
-        log.critical("lane_stopped", lane=runner.number, error=str(error), exc_info=error)
         if isinstance(runner, Lane) and isinstance(error, PositionLost):
             runner.error = error  # only this lane stops; the worker is not ready, and its pages say why
-            return
-        self._on_fatal(error)
+        else:
+            self._on_fatal(error)
+        log.critical("lane_stopped", lane=runner.number, error=text_of(error), exc_info=error)
 
     async def _end(self, runner: Lane | Standby) -> None:
         runner.stop()

@@ -3,14 +3,16 @@
 import asyncio
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,6 +101,44 @@ class Worker:
         return self.process.wait(BOUND)
 
 
+class UnreadLog:
+    """A pipe for what a worker says, which is read until a test stops that."""
+
+    def __init__(self) -> None:
+        self._reader, self.writer = os.pipe()
+        self._reads = True
+
+    def read_into(self, log: Path) -> None:
+        """Copy it into a file from now on."""
+
+        def read() -> None:
+            with log.open("ab") as out:
+                while self._reads:
+                    if select.select([self._reader], [], [], 0.05)[0]:
+                        out.write(os.read(self._reader, 1 << 16))
+                        out.flush()
+
+        self._thread = threading.Thread(target=read, daemon=True)
+        self._thread.start()
+
+    def stop_reading(self) -> None:
+        """Read no more, and fill the pipe. Non-blocking is this process's writing end, not the worker's."""
+        self._reads = False
+        self._thread.join()
+        again = os.open(f"/proc/self/fd/{self.writer}", os.O_WRONLY | os.O_NONBLOCK)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(again, b"#" * 4096)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(again, b"#")
+        os.close(again)
+
+    def close(self) -> None:
+        os.close(self._reader)
+        os.close(self.writer)
+
+
 @dataclass
 class World:
     bootstrap: str
@@ -117,10 +157,15 @@ class World:
     # -- workers --------------------------------------------------------------------------------------
 
     def start_worker(
-        self, module: str = "", *, folder: Path | None = None, **environment: str | None
+        self,
+        module: str = "",
+        *,
+        folder: Path | None = None,
+        unread: UnreadLog | None = None,
+        **environment: str | None,
     ) -> Worker:
         """Start a worker of the code in a folder, ours by default; a setting of None is not set. It is up
-        once `until_shared` returns.
+        once `until_shared` returns. What it says goes into a file, or by an `unread` pipe.
         """
         log = self.var / f"worker-{len(self.workers)}.log"
         faulty = "STEADFAUST_FAULTS" in environment
@@ -131,9 +176,11 @@ class World:
                 [sys.executable, "-m", "faust", "-A", module, "worker", "-l", "warn"],
                 cwd=folder,
                 env={name: value for name, value in told.items() if value is not None},
-                stdout=out,
-                stderr=out,
+                stdout=out if unread is None else unread.writer,
+                stderr=out if unread is None else unread.writer,
             )
+        if unread is not None:
+            unread.read_into(log)
         self.workers.append(Worker(process, log))
         return self.workers[-1]
 

@@ -16,7 +16,14 @@ from typing import Any
 import faust
 import structlog
 
-from streams.errors import LayoutMismatch, MembershipLost, MissingExtra, SettingsError, SteadfaustError
+from streams.errors import (
+    LayoutMismatch,
+    MembershipLost,
+    MissingExtra,
+    SettingsError,
+    SteadfaustError,
+    text_of,
+)
 from streams.lane.host import LaneHost
 from streams.lane.session import shared_by
 from streams.logs import configure_logs
@@ -188,7 +195,7 @@ class LaneApp(faust.App):
         make an event loop.
         """
         super().worker_init()
-        configure_logs(self.steadfaust.log_level)
+        configure_logs(self.steadfaust.log_level, detached=True)
         tune_process()
 
     # -- life ------------------------------------------------------------------------------------------
@@ -332,10 +339,10 @@ class LaneApp(faust.App):
 
     def on_fatal(self, error: BaseException) -> None:
         """End the worker in order, loudly: other lanes commit what they have under way."""
-        log.critical("worker_stops", error=str(error))
         self.fatal = self.fatal or error
         if self.process is not None:
             self.process.give_up()
+        log.critical("worker_stops", error=text_of(error))
 
     def on_identity_taken(self) -> None:
         """Another process joins the group as this worker. Leave the identity to it, and stop."""

@@ -7,6 +7,7 @@ buffers, acks and seeks is between the broker and the lane.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from time import monotonic
@@ -34,6 +35,8 @@ log = structlog.get_logger(__name__)
 #: aiokafka compares it with the time since the last poll, and tells no broker: 2**31 would be 25 days.
 NEVER_MS = 2**62
 WATCH_INTERVAL = 1.0
+#: The loop of the lanes stands still when it has not answered for so many seconds.
+STANDS = 3 * WATCH_INTERVAL
 #: Until a member that asks for a decision joins again, in seconds: longer than its lanes take to open.
 REJOIN_AFTER = 3.0
 
@@ -61,9 +64,12 @@ class Heartbeats:
     session has not ended, and joins again. Two such processes take each other's lanes without end.
     """
 
-    def __init__(self, coordinator: Any, session: float, taken: Callable[[], None]) -> None:
+    def __init__(
+        self, coordinator: Any, session: float, taken: Callable[[], None], stands: Callable[[], float]
+    ) -> None:
         """`session` is the time after which the group forgets a silent member, in seconds; `taken` is called
-        when the identity is another process's.
+        when the identity is another process's; `stands` returns how long the loop of the lanes has stood
+        still.
         """
         self._coordinator = coordinator
         self._beat = coordinator._do_heartbeat
@@ -72,11 +78,25 @@ class Heartbeats:
         self._answer = NoError.errno
         self._session = session
         self._taken = taken
+        self._stands = stands
+        self._silent = False
         self._last_good = monotonic()
         self._losses: deque[float] = deque(maxlen=_TAKEN)
 
     async def beat(self) -> bool:
-        """One heartbeat; False when it did not succeed. Raises what the coordinator raises."""
+        """One heartbeat; False when it did not succeed. Raises what the coordinator raises.
+
+        While the loop of the lanes stands still there is none: this thread is well, and would keep lanes that
+        nobody works on. Once it has stood for a session the group gives them to others.
+        """
+        if (stood := self._stands()) > STANDS:
+            if not self._silent:
+                log.warning(
+                    "main_loop_stands", seconds=round(stood, 1), action="no heartbeats until it goes on"
+                )
+            self._silent = True
+            return True
+        self._silent = False
         member = self._coordinator.member_id
         self._answer = NoError.errno
         good: bool = await self._beat()
@@ -112,13 +132,16 @@ class _Thread(AIOKafkaConsumerThread):
     async def _watch_coordination(self) -> None:
         """Notice the end of this consumer's coordination: it is never polled, so no poll raises it."""
         while not self.should_stop:
+            self.parent_loop.call_soon_threadsafe(self._seen)
             await self.sleep(WATCH_INTERVAL)
             coordinator = None if self._consumer is None else self._consumer._coordinator
             if coordinator is None:
                 continue
             if not isinstance(getattr(coordinator._do_heartbeat, "__self__", None), Heartbeats):
                 session = self.app.conf.broker_session_timeout
-                coordinator._do_heartbeat = Heartbeats(coordinator, session, self._identity_taken).beat
+                coordinator._do_heartbeat = Heartbeats(
+                    coordinator, session, self._identity_taken, self._stands
+                ).beat
             try:
                 coordinator.check_errors()
             except Exception as error:  # noqa: BLE001 - whatever it was, this worker is no member any more
@@ -131,6 +154,15 @@ class _Thread(AIOKafkaConsumerThread):
                 lost = MembershipLost(f"this worker is no longer a member of its group: {error!r}")
                 self.parent_loop.call_soon_threadsafe(self.app.on_fatal, lost)
                 return
+
+    #: When the loop of the lanes has last answered, as `monotonic` has it.
+    _seen_at = math.inf
+
+    def _seen(self) -> None:
+        self._seen_at = monotonic()
+
+    def _stands(self) -> float:
+        return monotonic() - self._seen_at
 
     def _identity_taken(self) -> None:
         self.parent_loop.call_soon_threadsafe(self.app.on_identity_taken)

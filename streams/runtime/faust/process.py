@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 import threading
 from signal import SIGTERM
 from typing import Any, Protocol
 
 import structlog
 from faust.worker import Worker as FaustWorker
+
+from streams.log_streams import finish
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +49,7 @@ class WorkerProcess(FaustWorker):
         #: The worker stops, after a signal or an error.
         self.ending = False
         options["redirect_stdouts"] = False
+        options |= {"stdout": sys.stdout, "stderr": sys.stderr}  # Faust has those of its import
         super().__init__(app, *services, **options)
         if not self.stdout.isatty():
             self.spinner = None  # its control codes would stand before log lines
@@ -80,6 +84,7 @@ def _end_hung_process() -> None:
                 "worker_hung_at_shutdown", waited=SHUTDOWN_LIMIT, action="process ended", waiting=waiting
             )
         finally:
+            finish()
             os._exit(EXIT_HUNG)
 
     timer = threading.Timer(SHUTDOWN_LIMIT, end)

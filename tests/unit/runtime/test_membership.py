@@ -58,7 +58,7 @@ async def beaten(monkeypatch: pytest.MonkeyPatch, *answers: str, pause: float = 
     now, noticed = [100.0], []
     monkeypatch.setattr(membership, "monotonic", lambda: now[0])
     coordinator = Coordinator(*answers)
-    heartbeats = Heartbeats(coordinator, 10.0, lambda: noticed.append(now[0]))
+    heartbeats = Heartbeats(coordinator, 10.0, lambda: noticed.append(now[0]), lambda: 0.0)
     for number in range(len(answers)):
         now[0] += pause
         await heartbeats.beat()
@@ -84,6 +84,20 @@ async def test_a_member_that_missed_a_rebalance_has_lost_no_place(monkeypatch: p
     assert await beaten(monkeypatch, *["good", "behind"] * 9) == 0
     assert await beaten(monkeypatch, *["good", "behind", "failed"] * 3, *["good", "unknown"] * 2) == 0
     assert await beaten(monkeypatch, *["good", "behind", "good", "unknown"] * 3) == 1
+
+
+async def test_a_member_whose_lanes_stand_still_sends_no_heartbeat() -> None:
+    """Its thread is well, and the group would let it keep lanes that nobody works on."""
+    stood = [0.0]
+    coordinator = Coordinator("good", "good")
+    heartbeats = Heartbeats(coordinator, 10.0, lambda: None, lambda: stood[0])
+    assert await heartbeats.beat()
+    stood[0] = membership.STANDS + 0.1
+    assert await heartbeats.beat(), "aiokafka must not look for another coordinator"
+    assert coordinator._answers == ["good"]
+    stood[0] = 0.0
+    assert await heartbeats.beat()
+    assert coordinator._answers == []
 
 
 URL = "http://127.0.0.1:6066"
