@@ -223,20 +223,27 @@ def _names(text: str) -> frozenset[str]:
 
 
 def secret(name: str, value: SecretStr, file: str) -> str:
-    """A secret from its setting or from the file in its place, without the line's end.
+    """A secret from its setting or from the file in its place, without the line's end: what was written on
+    Windows ends with CR LF, and may begin with a byte order mark.
 
-    Raises SettingsError when both are set, or the file cannot be read or is empty.
+    Raises SettingsError when both are set, the file cannot be read or is empty, or it has several lines.
     """
-    text = value.get_secret_value()
+    text = value.get_secret_value().rstrip("\r\n")
     if not file:
-        return text
+        return _one_line(f"STEADFAUST_{name}", text)
     if text:
         raise SettingsError(f"STEADFAUST_{name} and STEADFAUST_{name}_FILE are both set: set one of them")
     try:
-        read = Path(file).read_text().rstrip("\r\n")
+        read = Path(file).read_text("utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise SettingsError(f"STEADFAUST_{name}_FILE is {file}, which cannot be read: {reason}") from None
     if not read:
         raise SettingsError(f"STEADFAUST_{name}_FILE is {file}, which is empty")
-    return read
+    return _one_line(f"STEADFAUST_{name}_FILE is {file}, which", read)
+
+
+def _one_line(where: str, text: str) -> str:
+    if "\r" in text or "\n" in text:
+        raise SettingsError(f"{where} has several lines: give the secret alone")
+    return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from getpass import getuser
 from inspect import Parameter, signature
@@ -56,7 +57,15 @@ def takes(
 
 def by_whom(who: str) -> str:
     """The operator's name: as given, or the user who runs this command."""
-    return who or f"{getuser()}@{gethostname()}"
+    return who or f"{_user()}@{gethostname()}"
+
+
+def _user() -> str:
+    """The user's name; a container may run by a number that has none."""
+    try:
+        return getuser()
+    except (KeyError, OSError):  # the latter from Python 3.13 on
+        return f"uid:{os.getuid()}"
 
 
 def say(text: object = "", *, err: bool = False, nl: bool = True) -> None:

@@ -118,9 +118,21 @@ def kafka() -> JavaPart:
 
 
 def cache_dir() -> Path:
-    """Where fetched parts are kept: `STEADFAUST_CACHE`, or `steadfaust` in the user's cache directory."""
+    """Where fetched parts are kept: `STEADFAUST_CACHE`, or `steadfaust` in the user's cache directory.
+
+    Raises:
+        JavaPartMissing: there is no such directory for this user.
+    """
     configured = os.environ.get("STEADFAUST_CACHE")
-    return Path(configured).expanduser().resolve() if configured else Path.home() / ".cache" / "steadfaust"
+    try:
+        return (
+            Path(configured).expanduser().resolve() if configured else Path.home() / ".cache" / "steadfaust"
+        )
+    except RuntimeError as error:  # the uid has no name, and HOME is not set
+        raise JavaPartMissing(
+            f"no directory for the Java parts: uid {os.getuid()} has no home directory. Set STEADFAUST_CACHE"
+            " to a directory that it can write"
+        ) from error
 
 
 def java() -> Path:
@@ -205,7 +217,14 @@ def _resolve(part: JavaPart, work: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = path.open("w")
+    except OSError as error:
+        raise JavaPartMissing(
+            f"the directory for the Java parts, {path.parent}, cannot be written: {error.strerror}. Set"
+            " STEADFAUST_CACHE to one that can"
+        ) from error
+    with opened as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

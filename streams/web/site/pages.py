@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import mimetypes
 from collections.abc import Sequence
 from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,6 +36,9 @@ from streams.web.history.story import story
 from streams.web.history.swimlanes import saga_lanes, swimlanes
 from streams.web.overview.flow_columns import flow_columns
 
+#: Media types of the files by their ending. Python's own table reads files of the machine, and differs from
+#: one version to the next.
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 #: Characters of a file's hash in its address.
 _DIGEST = 12
 
@@ -56,8 +59,8 @@ def assets() -> dict[str, Asset]:
     """The files, by name."""
     found = {}
     for each in files("streams.web").joinpath("static").iterdir():
-        kind = mimetypes.guess_type(each.name)[0]
-        if kind in ("text/css", "text/javascript", "image/svg+xml"):
+        kind = _KINDS.get(PurePath(each.name).suffix)
+        if kind is not None:
             content = each.read_bytes()
             found[each.name] = Asset(content, kind, sha256(content).hexdigest()[:_DIGEST])
     return found

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 from aiokafka.errors import SaslAuthenticationFailed
+from pydantic import SecretStr
 
-from streams.brokers import Brokers, Security
+from streams.brokers import Brokers, Security, secret
 from streams.errors import SettingsError
 from streams.postgres.cdc.connector import worker_properties
 from streams.runtime.faust.agents_app import credentials
@@ -140,3 +141,21 @@ def test_connect_and_all_of_its_clients_get_in_alike(mechanism: str, module: str
         )
         assert lines[f"{of}ssl.truststore.location"] == "${env:CDC_SSL_CA_FILE}"
         assert lines[f"{of}ssl.keystore.location"] == "${env:CDC_SSL_CERTIFICATE_FILE}"
+
+
+@pytest.mark.parametrize("content", ["s3cret-é", "s3cret-é\n", "s3cret-é\r\n", "\ufeffs3cret-é\r\n"])
+def test_a_secret_ends_before_the_end_of_its_line(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(content.encode())
+    assert secret("WEB_TOKEN", SecretStr(""), str(file)) == "s3cret-é"
+    if "\ufeff" not in content:
+        assert secret("WEB_TOKEN", SecretStr(content), "") == "s3cret-é"
+
+
+def test_a_secret_of_several_lines_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(b"one\r\ntwo\r\n")
+    with pytest.raises(SettingsError, match=r"STEADFAUST_WEB_TOKEN_FILE is .* has several lines"):
+        secret("WEB_TOKEN", SecretStr(""), str(file))
+    with pytest.raises(SettingsError, match="STEADFAUST_WEB_TOKEN has several lines"):
+        secret("WEB_TOKEN", SecretStr("one\ntwo"), "")
