@@ -228,7 +228,7 @@ def standing() -> list[str]:
 
 def dropped() -> dict[str, int]:
     """How many lines were dropped since this process began, by stream."""
-    return {name: stream.dropped for name, stream in _detached.items()}
+    return {"stderr": 0, "stdout": 0} | {name: stream.dropped for name, stream in _detached.items()}
 
 
 class QuietStream:

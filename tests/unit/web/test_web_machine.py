@@ -15,7 +15,7 @@ for name in ("htmx.min.js", "live.js", "style.css", "icon.svg"):
 """
 
 
-def test_files_of_pages_have_their_kinds_without_those_of_the_machine() -> None:
+def test_files_of_pages_need_no_types_of_the_machine() -> None:
     done = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == [
         "/static/htmx.min.js text/javascript",
