@@ -11,6 +11,7 @@ from lane_pausing import some
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, World
 
+import streams.lane.host
 from streams.errors import HandlerFailed, OutcomeUnknown
 from streams.lane.host import LaneHost
 from streams.model.choreography import choreography
@@ -161,6 +162,40 @@ async def test_an_unreadable_row_is_fatal_to_the_worker(world: World, fatal: Fat
     await host.stop()
     assert host.lanes == {}
     assert await counts(world) == {}
+
+
+async def test_what_ends_a_worker_comes_before_its_log_line(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever becomes of the line: a log that cannot be written left the worker without its lane."""
+    happened: list[str] = []
+
+    class Log:
+        def critical(self, event: str, **_: object) -> None:
+            happened.append(event)
+            raise OSError(28, "No space left on device")
+
+    async def cancelled(_: object) -> None:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(streams.lane.host, "log", Log())
+    monkeypatch.setattr(FakeReader, "close", cancelled)
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # which is told of what Log raises
+    fatal: Any = _Fatal(happened)
+    _, work = await with_an_unknown_outcome(fake, fatal)
+    await fake.post(*some(fake, work, range(1)))
+    await fake.until(lambda: "lane_stopped" in happened)
+    assert happened == ["fatal", "lane_stopped"]
+
+
+class _Fatal(list[BaseException]):
+    def __init__(self, happened: list[str]) -> None:
+        super().__init__()
+        self._happened = happened
+
+    def append(self, error: BaseException) -> None:
+        self._happened.append("fatal")
+        super().append(error)
 
 
 async def test_a_lane_cancelled_by_nobody_is_fatal_to_the_worker(

@@ -1,15 +1,17 @@
 """Workers under load whose standard error and output are a full pipe: nobody reads what they say."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.scenarios.world import UnreadLog, Worker, World
+from agents.messages import Order, OrderLine, OrderPlaced
+from tests.scenarios.world import LANES, UnreadLog, Worker, World
 from tests.waiting import eventually
 
-#: Each order is told in the log, several times.
-TALKS = {"STEADFAUST_LOG_LEVEL": "debug"}
+#: Each order is told in the log: the gateway answers 503 once, which is asked only once at a time.
+TALKS = {"STEADFAUST_GATEWAY_ATTEMPTS": "1", "STEADFAUST_RETRY_DELAYS": "0.5,1,1.5"}
 
 
 @pytest.fixture
@@ -17,6 +19,19 @@ def unread() -> Iterator[UnreadLog]:
     pipe = UnreadLog()
     yield pipe
     pipe.close()
+
+
+def placed(world: World, run: str, number: int) -> list[str]:
+    """Orders of which the worker logs something."""
+    ids = [f"{run}-{each}" for each in range(number)]
+    for name in ids:
+        lines = (OrderLine(sku=f"sku-{len(name) % 10}", units=1),)
+        order = Order(
+            order_id=name, customer="c", lines=lines, total_cents=500, card="tok_unavailable_1", country="US"
+        )
+        world.send([(OrderPlaced(order=order), f"message-{name}")])
+        world.expected[name] = ("confirmed", 500)
+    return ids
 
 
 def writes_to_its_log(worker: Worker) -> bool:
@@ -29,8 +44,7 @@ def test_a_worker_whose_log_nobody_reads_goes_on(world: World, unread: UnreadLog
     worker = world.start_worker(unread=unread, **TALKS)
     world.until_shared([worker])
     unread.stop_reading()
-    ids = world.place("nobody-reads", 60)
-    world.until_settled(ids)
+    world.until_settled(placed(world, "nobody-reads", 30))
     assert not writes_to_its_log(worker)
     assert worker.stop() == 0, "it ends although its last lines cannot be written"
     world.check()
@@ -40,12 +54,12 @@ def test_lanes_of_a_worker_whose_loop_stands_go_to_others(world: World, unread: 
     """The control for the test above: without the protection the loop does stand in write(2)."""
     standing = world.start_worker("tests.scenarios.waiting_logs_worker", unread=unread, **TALKS)
     world.until_shared([standing])
-    other = world.start_worker()
+    other = world.start_worker(**TALKS)
     world.until_shared([standing, other])
     unread.stop_reading()
-    ids = world.place("loop-stands", 60)
+    ids = placed(world, "loop-stands", 30)
     eventually(lambda: writes_to_its_log(standing), "the loop of the one stands in write(2)")
-    eventually(lambda: len(other.lanes()) == 4, "the other has all lanes")
+    eventually(lambda: len(other.lanes()) == LANES, "the other has all lanes")
     world.until_settled(ids)
-    standing.process.kill()
+    standing.signal(signal.SIGKILL)
     world.check()

@@ -135,6 +135,8 @@ class UnreadLog:
         os.close(again)
 
     def close(self) -> None:
+        self._reads = False
+        self._thread.join()
         os.close(self._reader)
         os.close(self.writer)
 
