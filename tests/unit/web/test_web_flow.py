@@ -163,8 +163,10 @@ def test_one_group_of_dead_letters_is_said_without_numbers(errors, why):
     [
         (
             [dead("Undecodable", 13), dead("MissingHeader", 7), dead("KeyMismatch", 6)],
-            "26 messages were refused before any handler: 13 cannot be decoded, 7 have no id, key or value,"
-            " 6 are under another key than their own",
+            (
+                "26 messages were refused before any handler: 13 cannot be decoded, 7 have no id, key or"
+                " value, 6 are under another key than their own"
+            ),
         ),
         ([dead("MissingHeader", 1)], "1 message was refused before any handler: it has no id, key or value"),
         ([dead("KeyMismatch", 2)], "2 messages were refused before any handler: they are under another key"),
