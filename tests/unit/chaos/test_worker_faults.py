@@ -14,6 +14,7 @@ from chaos.rig.worker_faults import (
     CLOCK,
     DISK,
     FAILING,
+    MACHINE,
     ArmedFaults,
     Failing,
     HandlerFault,
@@ -21,6 +22,7 @@ from chaos.rig.worker_faults import (
     ailment_of,
     arm,
     failing_file,
+    install_machine,
     log_of,
     script_of,
     with_failures,
@@ -32,6 +34,8 @@ from streams.model.choreography import choreography, on
 from streams.model.handlers import Service
 from streams.model.message import Message
 from streams.model.outcome import Outcome, nothing
+from streams.runtime.rocksdb.store import RocksStore, RocksStores
+from streams.runtime.transactions import producer
 
 service = Service("svc")
 done: list[str] = []
@@ -118,6 +122,29 @@ async def test_an_armed_worker_fails_at_the_reach_of_its_script(tmp_path: Path) 
             await faults.reach("sent")
         assert log_of(script).read_text().startswith("sent:2:raise ")
         await ArmedFaults(script).reach("sent")  # the next worker is not
+
+
+def test_a_full_disk_is_met_inside_the_calls_of_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for target, name in ((RocksStores, "open"), (RocksStore, "apply"), (producer, "time")):
+        monkeypatch.setattr(target, name, vars(target)[name])  # as they are again afterwards
+    file = ailment_of(tmp_path, "worker-0")
+    monkeypatch.setenv(MACHINE, str(file))
+    install_machine()
+    stores = RocksStores(tmp_path / "stores", cache_bytes=1 << 20)
+    store = stores.open(0)
+    store.apply([("t", b"k", b"v")], {})
+    arm(file, DISK)
+    with pytest.raises(StoreUnavailable, match=r"^the disk is full") as kept:
+        store.apply([("t", b"k", b"2")], {})
+    store.close()
+    with pytest.raises(StoreUnavailable, match=r"^the disk is full"):
+        stores.open(0)
+    file.unlink()
+    again = stores.open(0)  # although the error is kept, as a lane keeps it
+    assert (again.get("t", b"k"), kept.value.__traceback__ is not None) == (b"v", True)
+    again.close()
 
 
 def test_a_machine_is_ill_while_its_file_says_so(tmp_path: Path) -> None:
