@@ -266,7 +266,7 @@ async def test_people_log_in_and_out_and_a_viewer_changes_nothing(ground: Ground
         await page.get_by_role("link", name="Log in").click()
         await log_in(page, VIEWER)
         await page.locator("tbody tr").filter(has_text="undecodable-6").get_by_role("link").first.click()
-        await expect(page.locator("#standing")).to_contain_text("could not be decoded")
+        await expect(page.locator("#standing")).to_contain_text("cannot be decoded")
         token = await page.locator("form.leave input[name=csrf]").input_value()
         wanted = {
             "csrf": token,

@@ -510,3 +510,19 @@ def test_an_applications_personal_fields_are_those_that_are_marked():
     resources = {"gateway": object(), "clock": object()}
     orders = Application(Layout("orders", 4, 2), wiring, json_without_schema, resources=resources)
     assert personal_fields(orders) == {"customer", "card"}
+
+
+async def test_a_viewer_is_told_nothing_false_of_hidden_bytes(near, worker, monkeypatch):
+    monkeypatch.setattr("streams.web.site.writing.personal_fields", lambda _: {"id"})
+    ident = worker.put_letter(
+        "a",
+        error_type="Undecodable",
+        error_message="Parcel: it is of no kind that is known here; it cannot be read (EOFError: )",
+        value=b"\xff\x00\x01",
+    )
+    await near.send("/login", token=VIEWER)
+    page = (await near.page(f"/dead-letters/{ident}"))[1]
+    assert "hidden from viewers" in page
+    assert "An operator decides" in page
+    for false in ("0 bytes", "cut short", "type it in"):
+        assert false not in page
