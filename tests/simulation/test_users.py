@@ -377,16 +377,18 @@ def test_each_failing_run_is_a_line_of_json(example: Path) -> None:
     ("dead", "status"),
     [
         ("", 1),
-        ("--dead ValueError", 0),
-        ("--dead PermanentError", 1),
+        ("--dead PermanentError", 0),
+        ("--dead ValueError", 1),
         ("--dead points:Odd", 1),
     ],
 )
 def test_the_command_is_told_which_errors_give_up_messages(example: Path, dead: str, status: int) -> None:
     points = (example / "points.py").read_text()
     head, _, _ = points.partition("    TOTALS[")
-    failing = head + "    raise ValueError('always')\n" + points[points.index("\nwiring =") :]
-    (example / "points.py").write_text(failing + "\nclass Odd(Exception): ...\n")
+    failing = head + "    raise PermanentError('always')\n" + points[points.index("\nwiring =") :]
+    (example / "points.py").write_text(
+        "from streams import PermanentError\n" + failing + "\nclass Odd(Exception): ...\n"
+    )
     ran = command(
         example, "points:wiring", "--workload", "test_points:workload", "--seeds", "0:2", *dead.split()
     )
