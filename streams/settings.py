@@ -391,7 +391,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         """The state file of the running local stack. Raises SettingsError when there is none."""
         path = self.var / "stack.json"
         try:
-            found: dict[str, object] = json.loads(path.read_text())
+            found: dict[str, object] = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise SettingsError(
                 f"no local stack at {path} ({error}): start one with `steadfaust up`,"

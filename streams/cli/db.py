@@ -112,7 +112,7 @@ def migration_sets(named: list[str], project: Path = Path("pyproject.toml")) -> 
     """
     found = {LIBRARY.name: LIBRARY.folder}
     if project.exists():
-        tool = tomllib.loads(project.read_text()).get("tool", {})
+        tool = tomllib.loads(project.read_text("utf-8")).get("tool", {})
         declared = tool.get("steadfaust", {}).get("postgres", {}).get("migrations", {})
         found |= {str(name): project.parent / str(folder) for name, folder in declared.items()}
     for each in named:

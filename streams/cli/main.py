@@ -96,7 +96,7 @@ def check_environment(project: Path = Path("pyproject.toml")) -> None:
     """
     kind, declared = Settings, False
     if project.exists():
-        tool = tomllib.loads(project.read_text()).get("tool", {})
+        tool = tomllib.loads(project.read_text("utf-8")).get("tool", {})
         if named := tool.get("steadfaust", {}).get("settings"):
             kind, declared = _named(str(named), project), True
     check_names(os.environ, kind.model_fields, complete=declared)

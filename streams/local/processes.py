@@ -84,7 +84,7 @@ def _names(pyproject: Path, entry: str) -> tuple[str, ...]:
 def _local_table(pyproject: Path) -> dict[str, Any]:
     if not pyproject.exists():
         return {}
-    tool = tomllib.loads(pyproject.read_text()).get("tool", {})
+    tool = tomllib.loads(pyproject.read_text("utf-8")).get("tool", {})
     table: dict[str, Any] = tool.get("steadfaust", {}).get("local", {})
     return table
 

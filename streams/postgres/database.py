@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from getpass import getuser
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import structlog
 
+from streams.errors import SettingsError
 from streams.postgres.bounded import BOUND, BoundedConnection, probe
 from streams.postgres.connecting import hosts_of, open_connection, require_session
 from streams.postgres.errors import DatabaseUnavailable, StatementOverdue, StatementRefused
@@ -97,7 +100,8 @@ class Database:
         return self._pool
 
     async def open(self) -> Self:
-        """Connect. Raises DatabaseUnavailable."""
+        """Connect. Raises DatabaseUnavailable, and SettingsError where the URL lacks a user."""
+        require_user(self.url)
         try:
             self._pool = await asyncpg.create_pool(
                 connect=self._connect,
@@ -248,6 +252,7 @@ async def connect(
         settings: of the session, by their names in PostgreSQL.
         primary: cuts it when another server takes over, while that runs.
     """
+    require_user(url)
     try:
         if primary is not None or len(hosts_of(url)) > 1:
             opening = primary or Primary(url, name)
@@ -261,6 +266,22 @@ async def connect(
         raise DatabaseUnavailable(f"PostgreSQL at {without_password(url)} cannot be used: {cause}") from error
     await probe(connection)
     return connection
+
+
+def require_user(url: str) -> None:
+    """Raises SettingsError where nothing tells as whom to connect: a container may run by a number without a
+    name, which the client library would fall back to.
+    """
+    parts = urlsplit(url)
+    named = {"user", "service"} & parse_qs(parts.query).keys()
+    if parts.username or named or os.environ.get("PGUSER") or os.environ.get("PGSERVICE"):
+        return
+    try:
+        getuser()
+    except (KeyError, OSError):  # the latter from Python 3.13 on
+        raise SettingsError(
+            f"{url} names no user, and uid {os.getuid()} has no name here: put the user into the URL"
+        ) from None
 
 
 def without_password(url: str) -> str:

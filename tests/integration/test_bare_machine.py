@@ -54,6 +54,23 @@ def test_a_user_without_a_name_is_its_number(tmp_path: Path) -> None:
     assert done.stdout.startswith(f"uid:{UID}@"), done.stderr
 
 
+CONNECTS = """
+import asyncio
+from streams.errors import SettingsError
+from streams.postgres import Database
+try:
+    asyncio.run(Database("postgresql://127.0.0.1:1/shop").open())
+except SettingsError as error:
+    print(error)
+"""
+
+
+def test_a_database_url_without_a_user_is_refused_with_words(tmp_path: Path) -> None:
+    machine = BareMachine(tmp_path)
+    done = machine.run(sys.executable, "-c", CONNECTS, PYTHONPATH=str(ROOT))
+    assert "put the user into the URL" in done.stdout, done.stderr
+
+
 def test_up_names_its_cache_where_there_is_no_home(tmp_path: Path) -> None:
     machine = BareMachine(tmp_path)
     told = settings("127.0.0.1:1")
