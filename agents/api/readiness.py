@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from streams.postgres import LIBRARY, Connection, Database, MigrationSet
+from streams.postgres.errors import DatabaseUnavailable
 from streams.postgres.migrations import why_unready
 
 MIGRATIONS = MigrationSet("orders", Path(__file__).parent / "migrations")
@@ -31,10 +33,11 @@ async def unready(database: Database) -> str:
 
 
 async def read_only(database: Database) -> str:
-    """Why no order can be taken now; empty: they can. Raises DatabaseUnavailable."""
-    async with database.acquire() as connection:
-        if await connection.fetchval("SELECT current_setting('transaction_read_only') = 'on'"):
-            return "PostgreSQL is read-only, or a standby: orders are shown, and none is taken"
+    """Why no order can be taken now, as far as PostgreSQL answers; empty: they can."""
+    with suppress(DatabaseUnavailable):  # `unready` tells of it
+        async with database.acquire() as connection:
+            if await connection.fetchval("SELECT current_setting('transaction_read_only') = 'on'"):
+                return "PostgreSQL is read-only, or a standby: orders are shown, and none is taken"
     return ""
 
 

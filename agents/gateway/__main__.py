@@ -6,7 +6,6 @@ PORT is where it listens (8090; 0 for any free port), STEADFAUST_VAR the directo
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import signal
 import sqlite3
@@ -17,6 +16,7 @@ import uvloop
 from aiohttp import web
 
 from agents.gateway.server import GatewayServer, runner
+from streams.listening import CannotListen, listen_at
 
 LOOPBACK = "127.0.0.1"
 
@@ -29,7 +29,8 @@ async def serve(host: str, port: int, path: Path) -> None:
     running = runner(GatewayServer(path).application())
     await running.setup()
     try:
-        await web.TCPSite(running, host, port).start()
+        for bound in await listen_at(host, port):
+            await web.SockSite(running, bound).start()
         _, bound = running.addresses[0][:2]
         sys.stdout.write(f"gateway: http://{host}:{bound} ledger {path}\n")
         sys.stdout.flush()
@@ -49,9 +50,9 @@ def main() -> int:
         uvloop.run(serve(host, int(text), path))
     except sqlite3.Error as error:
         return _cannot_start(f"cannot open the ledger {path}: {error}")
+    except CannotListen as error:
+        return _cannot_start(f"{error}; PORT=0 takes a free one")
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            return _cannot_start(f"port {text} is taken by another process; PORT=0 takes a free one")
         return _cannot_start(f"cannot start on port {text} with the ledger {path}: {error}")
     return 0
 

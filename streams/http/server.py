@@ -12,6 +12,7 @@ import structlog
 import uvicorn
 
 from streams.errors import SteadfaustError
+from streams.listening import listen_at
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp
@@ -24,7 +25,7 @@ _GRACE = 5
 
 
 class CannotServe(SteadfaustError):
-    """The server could not start: its port is taken, or not allowed."""
+    """The server could not start on a socket that was its own."""
 
 
 class _Server(uvicorn.Server):
@@ -36,7 +37,8 @@ class _Server(uvicorn.Server):
 
 class HttpServer:
     """Serves an ASGI application while it is entered, at an address or on a socket that is `bound` to one.
-    Requests under way have `grace` seconds when it ends.
+    Requests under way have `grace` seconds when it ends. A port that lingers is waited for, and whoever
+    listens there is named (CannotListen).
     `proxied`: a proxy on this machine is believed where a request comes from.
 
     Attributes:
@@ -73,6 +75,8 @@ class HttpServer:
         self.url = ""
 
     async def __aenter__(self) -> Self:
+        if self._bound is None:
+            self._bound = await listen_at(self._host, self._port)
         self._task = asyncio.create_task(self._run())
         while not self._server.started:
             done, _ = await asyncio.wait([self._task], timeout=_LOOK)
@@ -97,6 +101,6 @@ class HttpServer:
             await self._server.serve(self._bound)
         except SystemExit as error:  # uvicorn logs why, and would end the process
             raise CannotServe(
-                f"cannot listen on {self._host}:{self._port}: another process may have it. Start again, or"
-                " set another port"
+                f"cannot listen on {self._host}:{self._port}: another process has taken it this moment. Start"
+                " again, or set another port"
             ) from error

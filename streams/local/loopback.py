@@ -9,6 +9,7 @@ import socket
 import struct
 from dataclasses import dataclass
 
+from streams.listening import who_listens
 from streams.local.errors import PortTaken
 
 HOST = "127.0.0.1"
@@ -57,7 +58,10 @@ def reserve(port: int | None = None) -> Reserved:
             if error.errno != errno.EADDRINUSE:
                 raise
     if port is not None:
-        raise PortTaken(f"port {port} on {HOST} is taken: choose another --port, or none to have one found")
+        holder_of = who_listens(port) or "another program"
+        raise PortTaken(
+            f"port {port} on {HOST} is taken by {holder_of}: choose another --port, or none to have one found"
+        )
     first, last = _BELOW_EPHEMERAL[0], _BELOW_EPHEMERAL[-1]
     raise PortTaken(f"{len(candidates)} ports tried between {first} and {last} on {HOST}, all taken")
 

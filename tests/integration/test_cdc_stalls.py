@@ -102,7 +102,7 @@ async def test_a_connector_with_a_long_way_to_go_makes_progress(database: Databa
         assert marking.stalled_for < 1_000
 
 
-async def test_a_slot_that_was_idle_is_told_once_with_its_cause(database: Database) -> None:
+async def test_an_idle_slot_is_told_once_with_its_cause(database: Database) -> None:
     """PostgreSQL 18 invalidates it at a checkpoint; Kafka Connect is away meanwhile."""
     slot = await slot_of(database.pool)
     await database.pool.execute("INSERT INTO outbox_owner (relay) VALUES ('cdc')")

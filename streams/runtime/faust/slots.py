@@ -21,6 +21,7 @@ import structlog
 
 from streams.brokers import FIND, Brokers, Peers
 from streams.errors import SettingsError, SteadfaustError
+from streams.listening import bind
 from streams.web.base.loopback import is_loopback
 
 log = structlog.get_logger(__name__)
@@ -194,24 +195,17 @@ def take_port(preferred: int, host: str = LOOPBACK) -> list[socket.socket]:
     # While connections of an ended worker linger, its port can be bound only with `reuse`. A program that
     # also sets it may still take the port first.
     for port, reuse in ((preferred, False), (preferred, True), *[(0, False)] * _TRIES):
-        with ExitStack() as bound:
+        with ExitStack() as closing:
             try:
-                sockets = [_bound(bound, LOOPBACK, port, reuse)]
+                sockets = bind(LOOPBACK, port, reuse=reuse)[:1]
+                closing.callback(sockets[0].close)
                 if host != LOOPBACK:
-                    sockets.append(_bound(bound, host, sockets[0].getsockname()[1], reuse))
+                    sockets += bind(host, sockets[0].getsockname()[1], reuse=reuse)
             except OSError:
                 continue
-            bound.pop_all()
+            closing.pop_all()
             return sockets
     raise SteadfaustError(f"no port is free on {LOOPBACK} and {host}: close something that listens there")
-
-
-def _bound(stack: ExitStack, host: str, port: int, reuse: bool) -> socket.socket:  # noqa: FBT001 - as setsockopt
-    family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    bound = stack.enter_context(socket.socket(family))
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
-    bound.bind(address)
-    return bound
 
 
 def reached_at(peers: Peers, brokers: Brokers, patience: float = PATIENCE) -> str:

@@ -124,9 +124,7 @@ async def test_an_armed_worker_fails_at_the_reach_of_its_script(tmp_path: Path) 
         await ArmedFaults(script).reach("sent")  # the next worker is not
 
 
-def test_a_full_disk_is_met_inside_a_stores_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_met_inside_a_stores_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for target, name in ((RocksStores, "open"), (RocksStore, "apply"), (producer, "time")):
         monkeypatch.setattr(target, name, vars(target)[name])  # as they are again afterwards
     file = ailment_of(tmp_path, "worker-0")
