@@ -14,6 +14,7 @@ from streams.model.application import Application
 from streams.model.layout import dead_letter_topic
 from streams.model.row_keys import split_row_key
 from streams.ports import TP, Record
+from streams.positions.review import is_changelog
 from streams.staging.changes import (
     COPY_OF,
     DEAD_LETTERS_BY_AGE,
@@ -164,12 +165,12 @@ def _positions(run: Judged) -> list[Finding]:
             if record.value is not None:
                 recorded[tp] = int(record.value.split()[0])
     positions = run.cluster.groups.get(run.app.layout.app_id, {})
-    # A topic that was made again with fewer partitions leaves some behind.
-    logs = run.app.changelogs  # whose ends the group has as well
+    # A topic that was made again with fewer partitions leaves some behind. The group has ends of changelogs
+    # as well, those of another version, too.
     group = {
         tp: at
         for tp, at in positions.items()
-        if run.cluster.log_if_there(tp) is not None and tp.topic not in logs
+        if run.cluster.log_if_there(tp) is not None and not is_changelog(run.app.layout, tp.topic)
     }
     if run.app.layout.changelog("lane") in run.deleted:
         # The position in a topic that this version does not read is gone with it: the group alone has that.
