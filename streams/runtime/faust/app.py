@@ -123,6 +123,8 @@ class LaneApp(faust.App):
         self.process: WorkerProcess | None = None
         self.fatal: BaseException | None = None
         self.host: LaneHost | None = None
+        #: Why this worker cannot be a member of its group for now; see `membership.waited_out`.
+        self.membership_trouble = ""
         #: A warning where lanes and standbys may want more open files than the process may have.
         self.file_shortage = ""
         self.cluster: KafkaCluster | None = None

@@ -40,7 +40,12 @@ class LaneAssignor(PartitionAssignor):
 
     @property
     def version(self) -> int:
-        """Of the metadata's form."""
+        """Version of the metadata's form.
+
+        What is encoded has the fields of version 0. A broker looks into it only when a member of the protocol
+        `consumer` is in the group, or joins it (KIP-848): it cannot read this then, and keeps the two apart.
+        With the right fields it would mix them, and give partitions by an assignor of its own.
+        """
         return 1
 
     def metadata(self, topics: set[str]) -> ConsumerProtocolMemberMetadata:

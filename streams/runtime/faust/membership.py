@@ -15,7 +15,15 @@ from typing import Any
 
 import aiokafka
 import structlog
-from aiokafka.errors import BrokerResponseError, NoError, UnknownMemberIdError, kafka_errors
+from aiokafka.errors import (
+    BrokerResponseError,
+    GroupAuthorizationFailedError,
+    InconsistentGroupProtocolError,
+    NoError,
+    UnknownError,
+    UnknownMemberIdError,
+    kafka_errors,
+)
 from aiokafka.protocol.group import HeartbeatRequest
 from faust.transport.drivers.aiokafka import (
     AIOKafkaConsumerThread,
@@ -28,6 +36,7 @@ from mode import Service
 
 from streams.errors import MembershipLost
 from streams.model.layout import Layout
+from streams.runtime.kafka.group_members import named_members
 from streams.runtime.kafka.security import client_arguments
 
 log = structlog.get_logger(__name__)
@@ -80,7 +89,7 @@ class Heartbeats:
         self._taken = taken
         self._stands = stands
         self._silent = False
-        self._last_good = monotonic()
+        self.last_good = monotonic()
         self._losses: deque[float] = deque(maxlen=_TAKEN)
 
     async def beat(self) -> bool:
@@ -102,8 +111,8 @@ class Heartbeats:
         good: bool = await self._beat()
         now = monotonic()
         if good:
-            self._last_good = now
-        elif self._answer == UnknownMemberIdError.errno and now - self._last_good < self._session:
+            self.last_good = now
+        elif self._answer == UnknownMemberIdError.errno and now - self.last_good < self._session:
             self._losses.append(now)
             log.warning("membership_taken", member=member, times=len(self._losses))
             if len(self._losses) == _TAKEN and now - self._losses[0] < _WITHIN:
@@ -120,6 +129,27 @@ class Heartbeats:
         return response
 
 
+async def waited_out(coordinator: Any, error: BaseException) -> str:
+    """Why this worker cannot be a member for now, where that passes once somebody mends it; else empty.
+
+    A broker refuses to let workers and members of another kind into one group. To a worker that comes second
+    it says so, or answers with an unknown error, when the others are of the protocol `consumer`.
+    """
+    text, group = repr(error), coordinator.group_id
+    if GroupAuthorizationFailedError.__name__ in text:
+        return (
+            f"this worker may not read group {group}: grant READ on the group to its user (kafka-acls.sh"
+            f" --add --allow-principal ... --operation Read --group {group}); it is no member until then"
+        )
+    if InconsistentGroupProtocolError.__name__ in text or UnknownError.__name__ in text:
+        return (
+            f"the broker does not let this worker into group {group}, in which others are:"
+            f" {await named_members(coordinator)}. Stop them: only workers of the application may have its id"
+            " as their group; this worker joins when they have left"
+        )
+    return ""
+
+
 class _Listener(ConsumerRebalanceListener):
     async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
         # Before anything is awaited, so that nothing is fetched.
@@ -127,24 +157,44 @@ class _Listener(ConsumerRebalanceListener):
         await super().on_partitions_assigned(assigned)
 
 
+def _join_again(coordinator: Any) -> None:
+    """Have a coordinator of aiokafka's go on after an error: it begins none of its tasks anew by itself."""
+    if coordinator._heartbeat_task is not None and coordinator._heartbeat_task.done():
+        coordinator._heartbeat_task = None
+    if coordinator._coordination_task.done():
+        coordinator._coordination_task = asyncio.create_task(coordinator._coordination_routine())
+    coordinator.request_rejoin()
+
+
 class _Thread(AIOKafkaConsumerThread):
     @Service.task  # type: ignore[untyped-decorator]  # mode publishes no types here
     async def _watch_coordination(self) -> None:
         """Notice the end of this consumer's coordination: it is never polled, so no poll raises it."""
+        trouble, since = "", 0.0
         while not self.should_stop:
             self.parent_loop.call_soon_threadsafe(self._seen)
             await self.sleep(WATCH_INTERVAL)
             coordinator = None if self._consumer is None else self._consumer._coordinator
             if coordinator is None:
                 continue
-            if not isinstance(getattr(coordinator._do_heartbeat, "__self__", None), Heartbeats):
+            heartbeats = getattr(coordinator._do_heartbeat, "__self__", None)
+            if not isinstance(heartbeats, Heartbeats):
                 session = self.app.conf.broker_session_timeout
-                coordinator._do_heartbeat = Heartbeats(
-                    coordinator, session, self._identity_taken, self._stands
-                ).beat
+                heartbeats = Heartbeats(coordinator, session, self._identity_taken, self._stands)
+                coordinator._do_heartbeat = heartbeats.beat
+            if trouble and heartbeats.last_good > since:
+                log.info("membership_goes_on", after=trouble)
+                trouble = self.app.membership_trouble = ""
             try:
                 coordinator.check_errors()
             except Exception as error:  # noqa: BLE001 - whatever it was, this worker is no member any more
+                if why := await waited_out(coordinator, error):
+                    if why != trouble:
+                        log.warning("membership_waits", cause=why)
+                    trouble = self.app.membership_trouble = why
+                    since = monotonic()
+                    _join_again(coordinator)
+                    continue
                 if getattr(error, "retriable", False):  # coordination goes on after a request
                     log.warning("membership_retried", error=repr(error))
                     continue

@@ -69,6 +69,7 @@ class ShownApp(Protocol):
     cluster: KafkaCluster | None
     announcements: Announcements | None
     file_shortage: str
+    membership_trouble: str
     ended_sessions: EndedSessions
 
     @property
@@ -177,7 +178,8 @@ class _View:
     @property
     def own_warnings(self) -> list[str]:
         shortage = [self._app.file_shortage] if self._app.file_shortage else []
-        return [*silent_brokers(), *shortage]
+        trouble = [self._app.membership_trouble] if self._app.membership_trouble else []
+        return [*silent_brokers(), *trouble, *shortage]
 
     @property
     def measured(self) -> bool:

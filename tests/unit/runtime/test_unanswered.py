@@ -79,7 +79,7 @@ async def test_brokers_that_freeze_later_are_said_and_warned_of(
         await tasks[0]
     (said,) = [each for each in logs if each["event"] == "brokers_do_not_answer"]
     assert said["bootstrap"] == silent
-    (warning,) = _View(cast("Any", SimpleNamespace(file_shortage=""))).own_warnings
+    (warning,) = _View(cast("Any", SimpleNamespace(file_shortage="", membership_trouble=""))).own_warnings
     assert f"Kafka does not answer: broker {silent} for" in warning
 
 
