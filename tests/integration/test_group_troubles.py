@@ -64,7 +64,7 @@ class Post:
     def health(self) -> dict[str, Any]:
         if not self._slot.exists():
             return {}
-        _, _, text = ask(f"{self._slot.read_text()}/health")
+        _, _, text = ask(f"{self._slot.read_text()}/health/ready")
         return json.loads(text) if text else {}
 
     def warns(self, *words: str) -> bool:
@@ -116,9 +116,7 @@ def may_again(bootstrap: str, rule: AclBinding) -> None:
 
 
 @pytest.mark.parametrize("when", ["before it joins", "while it is a member"])
-def test_a_right_of_the_group_that_is_taken_away_is_waited_for(
-    guarded: Stack, tmp_path: Path, when: str
-) -> None:
+def test_a_lost_right_of_the_group_is_waited_for(guarded: Stack, tmp_path: Path, when: str) -> None:
     group = f"guarded-{when.split()[0]}"
     at = f"127.0.0.1:{guarded.state.brokers[0].listeners['clear'].port}"
     login = {"SECURITY_PROTOCOL": "SASL_PLAINTEXT", "SASL_MECHANISM": "PLAIN", "SASL_USERNAME": USER}
