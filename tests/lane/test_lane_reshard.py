@@ -59,7 +59,13 @@ async def ordered(world: World, command: HandlerCommand) -> None:
 async def prepared(world: World, app: Application, faults: Any = None) -> Reshard:
     """A reshard whose topics are there."""
     layout = app.layout
-    names = [*app.changelogs, layout.operations, layout.operations_log, layout.announcements]
+    names = [
+        *app.changelogs,
+        *app.repartitions,
+        layout.operations,
+        layout.operations_log,
+        layout.announcements,
+    ]
     if not (await world.cluster.identity([names[0]])).topics:
         await world.make_topics(app, names)
     run = Reshard(world.app.layout, layout, list(app.routes), world.cluster, faults)
