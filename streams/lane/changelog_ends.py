@@ -41,7 +41,7 @@ class ChangelogEnds:
         short = [
             Lost(*tp, self._ends[tp], self._ends[tp] - (end - ends[tp]))
             for tp, end in expected.items()
-            if ends[tp] < end
+            if ends.get(tp, end) < end
         ]
         if short:
             raise LogCut(short)
@@ -55,7 +55,7 @@ class ChangelogEnds:
     def committed(self, expected: Mapping[TP, int], ends: Mapping[TP, int]) -> None:
         """The transaction is committed."""
         self._unwritten.clear()
-        self._ends |= {tp: ends[tp] + _MARKER for tp in expected}
+        self._ends |= {tp: ends.get(tp, end) + _MARKER for tp, end in expected.items()}
 
     def to_certify(self) -> dict[TP, int]:
         """Ends that have moved since their epoch was asked for, without the last marker: it may not be
