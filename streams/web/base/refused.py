@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+#: The type of the error of bytes that no decoder takes.
+UNDECODABLE = "Undecodable"
 #: By the type of the error: of one message, and of several.
 _WORDS: Mapping[str, tuple[str, str]] = {
-    "Undecodable": ("cannot be decoded", "cannot be decoded"),
+    UNDECODABLE: ("cannot be decoded", "cannot be decoded"),
     "SchemaNeverAnnounced": ("has a schema that nobody announced", "have a schema that nobody announced"),
     "MissingHeader": ("has no id, key or value", "have no id, key or value"),
     "KeyMismatch": ("is under another key than its own", "are under another key than their own"),

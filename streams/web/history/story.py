@@ -12,6 +12,7 @@ from typing import Any
 
 from streams.model.envelope import epoch_seconds
 from streams.web.base.formatting import seconds_text
+from streams.web.base.refused import UNDECODABLE, refused
 from streams.web.history.step_texts import attempt_text, changed_texts, error_text, sent_text
 from streams.web.history.timeline_answers import RowChange, TimelineAnswer, TimelineEntry
 
@@ -21,7 +22,7 @@ _BAD_OUTCOMES = ("refused", "error", "timed_out")
 
 @dataclass(slots=True, kw_only=True)
 class StoryStep:
-    """A handler with a message; without a handler, a message that could not be decoded.
+    """A handler with a message; without a handler, a message that was refused before any.
 
     Attributes:
         begin, end: milliseconds since the first message.
@@ -53,11 +54,18 @@ class StoryStep:
         return next((each for each in self.again if each.kind == "dead letter"), None)
 
     @property
+    def refused(self) -> str:
+        """Why no handler has seen the message, in words that follow it."""
+        letter = self.letter
+        return refused(letter.failure.get("error-type", UNDECODABLE) if letter is not None else UNDECODABLE)
+
+    @property
     def summary(self) -> str:
         """The result of the step in one line."""
-        tried = [attempt_text(number, each) for number, each in enumerate(self.again, 1)]
-        if not self.handler:
-            tried = tried or [self.entry.unreadable]
+        if self.handler:
+            tried = [attempt_text(number, each) for number, each in enumerate(self.again, 1)]
+        else:
+            tried = [error_text(each.failure) for each in self.again] or [self.entry.unreadable]
         tried += [self.reason] if self.reason else []
         done = [text for text in (*changed_texts(self.changes), sent_text(self.sent)) if text]
         return "; ".join([*tried, *done]) or ("waits" if self.state == "wait" else "")
@@ -233,7 +241,7 @@ def _outcome(answer: TimelineAnswer, steps: Sequence[StoryStep]) -> tuple[str, s
         types = (step.entry.type for step in steps if step.entry.topic == letter.topic)
         what = next(types, letter.message_type)
         if not letter.handler:
-            heading = f"{name} is stopped: {what} was refused, no handler has seen it"
+            heading = f"{name} is stopped: {what} {refused(letter.error_type)}; no handler has seen it"
         else:
             heading = f"{name} is stopped: {letter.handler} gave up on {what}"
         return "stop", "Needs a decision", "", heading
@@ -271,8 +279,10 @@ def _why(steps: Sequence[StoryStep]) -> str:
     decided = next((step for step in steps if step.decides), None)
     if decided is None:
         return ""
-    at, who = seconds_text(decided.end / 1000), decided.handler or "Decoding"
+    at, who = seconds_text(decided.end / 1000), decided.handler
     letter = decided.letter
+    if letter is not None and not who:
+        return f"{decided.entry.type} was refused before any handler: {error_text(letter.failure)}"
     if letter is not None:
         return f"{who} failed for good {at} after the beginning: {error_text(letter.failure)}"
     if decided.state == "bad":

@@ -68,6 +68,11 @@ class Swimlanes(NamedTuple):
     lanes: list[Lane]
     span: str
 
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of bars that it has, for its legend."""
+        return {bar.kind for lane in self.lanes for track in lane.tracks for bar in track.bars}
+
 
 @dataclass(frozen=True, slots=True)
 class _Span:
@@ -101,10 +106,17 @@ def saga_lanes(shown: SagaShown) -> Swimlanes:
         if spans := _step_spans(shown, step):
             service, _, action = step.action.partition(".")
             name = action if step.name == step.action else step.name
-            took = seconds_text((spans[-1].end - spans[0].begin) / 1000)
-            tries = f", {step.attempts} tries" if step.attempts > 1 else ""
-            tracks.append((service, name, took + tries, [spans]))
+            ran, waited = (_total(spans, waits=waits) for waits in (False, True))
+            took = seconds_text(ran / 1000) if ran else "<1 ms"
+            took += f", {step.attempts} tries" if step.attempts > 1 else ""
+            took += f", waited {seconds_text(waited / 1000)}" if waited else ""
+            tracks.append((service, name, took, [spans]))
     return _drawn(tracks)
+
+
+def _total(spans: Iterable[_Span], *, waits: bool) -> int:
+    """Milliseconds of the spans in which a step waits, or in which it runs."""
+    return sum(each.end - each.begin for each in spans if (each.kind == "wait") is waits)
 
 
 def _drawn(tracks: Sequence[tuple[str, str, str, list[list[_Span]]]]) -> Swimlanes:
@@ -146,7 +158,7 @@ def _step_spans(shown: SagaShown, step: StepAnswer) -> list[_Span]:
     start, now = epoch_seconds(shown.saga.created_at) or 0.0, round(1000 * shown.saga.elapsed)
     ends = {"failed": "bad", "compensated": "undo"}
     spans: list[_Span] = []
-    begin, before = None, 0
+    begin, failed, before = None, None, 0
     for entry in shown.log:
         ms = round(1000 * ((epoch_seconds(entry.time) or start) - start))
         if entry.step == step.name:
@@ -158,6 +170,9 @@ def _step_spans(shown: SagaShown, step: StepAnswer) -> list[_Span]:
                 title = f"{what}: {entry.detail or status}"
                 spans.append(_Span(entry.number, begin, ms, ends.get(status, ""), title))
                 begin = None
+            if entry.before == "failed" and failed is not None:
+                spans.append(_Span(entry.number, failed, ms, "wait", f"{step.name} had failed, and waits"))
+            failed = ms if entry.after == "failed" else None
             if again:
                 begin = min(ms + round(1000 * float(again[1])), max(now, ms))
                 spans.append(_Span(entry.number, ms, begin, "wait", "waits for the next attempt"))

@@ -149,6 +149,7 @@ def _counted(handler: str, lane: LaneCounts, now: float) -> HandlerPart:
         oldest_waiting=round(max(0.0, now - lane.oldest.get(handler, now)), 1),
         letters=lane.letters.get(handler, 0),
         letter_errors=lane.letter_errors.get(handler, []),
+        held_sagas=lane.held_sagas.get(handler, 0),
         letters_since=rfc3339(lane.letters_since[handler]) if handler in lane.letters_since else "",
     )
 
@@ -175,6 +176,7 @@ def _both_handlers(one: HandlerPart, other: HandlerPart) -> HandlerPart:
         oldest_waiting=max(one.oldest_waiting, other.oldest_waiting),
         letters=one.letters + other.letters,
         letter_errors=_both_errors(one.letter_errors, other.letter_errors),
+        held_sagas=one.held_sagas + other.held_sagas,
         letters_since=min(filter(None, (one.letters_since, other.letters_since)), default=""),
         paused=one.paused + other.paused,
         breakers=one.breakers + other.breakers,

@@ -137,8 +137,10 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
             `staging.measures.DURATIONS`, and one for what took longer.
         waiting: messages that wait for it, by the reason; as counted last.
         oldest_waiting: age of the oldest of them, in seconds; 0: there is none.
-        letters: dead letters that are kept, as counted last; `letters_since` when the first failed, RFC 3339.
+        letters: dead letters that are not discarded, as counted last; `letters_since` when the first failed,
+            RFC 3339.
         letter_errors: why they failed, the most frequent first; of at most so many as a lane reads.
+        held_sagas: overdue sagas of the keys of its dead letters.
         paused: partitions in which an operator has it paused.
         breakers: lanes in which its circuit breaker is not closed.
         pause: who has paused it, and why; empty: it is not paused.
@@ -156,6 +158,7 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
     letters: int = 0
     letters_since: str = ""
     letter_errors: list[LetterErrors] = []
+    held_sagas: int = 0
     paused: int = 0
     breakers: int = 0
     pause: str = ""
@@ -193,10 +196,11 @@ class LaneCounts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         waiting: messages that wait, by handler and reason; `oldest`: since when the first of each handler's
             waits, epoch seconds.
-        letters: dead letters, by handler; `letters_since` when the oldest failed, epoch seconds, and
-            `letter_errors` why they did.
+        letters: dead letters that are not discarded, by handler; `letters_since` when the oldest failed, in
+            epoch seconds, and `letter_errors` why they did.
         sagas: by status; `stalled` are those that take too long, without those that wait for an operator.
-        failed_saga, overdue_saga: the oldest of each.
+        held_sagas: how many of the stalled ones have a dead letter, by its handler.
+        failed_saga, overdue_saga: the oldest of each; the latter without a dead letter.
     """
 
     lane: int
@@ -208,6 +212,7 @@ class LaneCounts(msgspec.Struct, frozen=True, kw_only=True):
     letter_errors: dict[str, list[LetterErrors]] = {}
     sagas: dict[str, int] = {}
     stalled: int = 0
+    held_sagas: dict[str, int] = {}
     failed_saga: NamedSaga | None = None
     overdue_saga: NamedSaga | None = None
 
@@ -273,6 +278,11 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
     def stalled(self) -> int:
         """Sagas that take too long, without those that wait for an operator."""
         return sum(each.stalled for each in self.counts.values())
+
+    @property
+    def held_sagas(self) -> int:
+        """Those of the stalled ones that have a dead letter, which is a problem of its own."""
+        return sum(sum(each.held_sagas.values()) for each in self.counts.values())
 
 
 class HandlerShown(msgspec.Struct, frozen=True, kw_only=True):

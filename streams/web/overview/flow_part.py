@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from time import monotonic
 
+from streams.dead_letters.row import LetterState
 from streams.errors import ClusterUnavailable
 from streams.model.envelope import rfc3339
 from streams.policy.breaker import BreakerState
@@ -60,8 +61,9 @@ def lane_counts(lane: int, sample: LaneSample) -> LaneCounts:
     letters: Counter[str] = Counter()
     sagas: Counter[str] = Counter()
     waiting: dict[str, dict[str, int]] = {}
-    for (handler, _, _), count in sample.letters.items():
-        letters[handler] += count
+    for (handler, state, _), count in sample.letters.items():
+        if state != LetterState.DISCARDED:  # it can be restored, and needs no decision
+            letters[handler] += count
     errors: dict[str, list[LetterErrors]] = {}
     for (handler, error, place), (count, text) in sample.letter_errors.items():
         errors.setdefault(handler, []).append(LetterErrors(error=error, place=place, text=text, count=count))
@@ -74,11 +76,12 @@ def lane_counts(lane: int, sample: LaneSample) -> LaneCounts:
         at=sample.at,
         waiting=waiting,
         oldest=dict(sample.oldest_waiting),
-        letters_since=dict(sample.oldest_letter),
+        letters_since=dict(sample.undecided_since),
         letters=dict(letters),
         letter_errors=errors,
         sagas=dict(sagas),
         stalled=sample.overdue_sagas,
+        held_sagas=dict(sample.held_sagas),
         failed_saga=_named(sample.failed_saga),
         overdue_saga=_named(sample.overdue_saga),
     )

@@ -130,6 +130,9 @@ def of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
                 text += f", and {held:,} wait{'s' if held == 1 else ''} behind {them}"
             if not each.handler:
                 text = _refused(each)
+            if each.held_sagas:
+                late = f"{_count(each.held_sagas, 'saga')} {'is' if each.held_sagas == 1 else 'are'}"
+                text += f"; {late} overdue for {them}"
             link = letters_link(each.handler)
             yield Warned(
                 text=text,
@@ -186,7 +189,9 @@ def of_topics(topics: Iterable[TopicPart]) -> Iterable[Warned]:
 
 
 def of_sagas(flow: Flow) -> Iterable[Warned]:
-    """Warnings of sagas that wait for an operator, and of those that are overdue."""
+    """Warnings of sagas that wait for an operator, and of those that are overdue. One that has a dead letter
+    is named with that.
+    """
     lanes = flow.counts.values()
     if failed := flow.sagas.get("failed", 0):
         first = min((each.failed_saga for each in lanes if each.failed_saga), key=_since, default=None)
@@ -202,14 +207,14 @@ def of_sagas(flow: Flow) -> Iterable[Warned]:
             weight=SAGAS_FIRST + failed,
         )
         yield _of_first(first, failed, decide)
-    if flow.stalled:
+    if (late_ones := flow.stalled - flow.held_sagas) > 0:
         first = min((each.overdue_saga for each in lanes if each.overdue_saga), key=_since, default=None)
-        text = f"{_count(flow.stalled, 'saga')} should have ended by now"
+        text = f"{_count(late_ones, 'saga')} should have ended by now"
         do = "Its page says what of it waits, or is a dead letter. It goes on by itself once that is handled."
         late = Warned(
             text=text, link="/sagas?stalled=1", where="overdue sagas", word="Overdue", about="Sagas", do=do
         )
-        yield _of_first(first, flow.stalled, late)
+        yield _of_first(first, late_ones, late)
 
 
 def _since(saga: NamedSaga) -> str:

@@ -16,12 +16,13 @@ from typing import Any
 
 import structlog
 
-from streams.dead_letters.row import decode_summary
+from streams.dead_letters.row import LetterState, decode_summary
 from streams.model.layout import DEAD_LETTERS
+from streams.model.row_keys import split_row_key
 from streams.ports import Store
 from streams.retry.queue import handler_of, read_message, read_queue
 from streams.staging.changes import MESSAGES, QUEUES, TIMERS
-from streams.staging.keys import name_in, time_in
+from streams.staging.keys import name_in, split_store_key, time_in
 from streams.units import DAY
 from streams.web.base.lane_rows import AT_ONCE, check_still_here, rows_of
 from streams.web.base.view import Problem, WorkerView, readable_store
@@ -31,7 +32,15 @@ from streams.web.sagas.indexes import LETTER_LISTS, LETTERS, index_of, read_lett
 from streams.web.sagas.row_index import AT_ONCE as INDEXED_AT_ONCE
 from streams.web.sagas.row_index import catch_up, counted, entries
 from streams.web.sagas.saga_answers import SagaAnswer
-from streams.web.sagas.saga_rows import FAILED, SAGAS, UNDER_WAY, first_saga, stalled_sagas
+from streams.web.sagas.saga_rows import (
+    FAILED,
+    SAGAS,
+    SagaKind,
+    first_saga,
+    letter_of_saga,
+    saga_of_key,
+    stalled_sagas,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -55,18 +64,22 @@ class LaneSample:
 
     Attributes:
         letters: by handler, state and age; see AGES.
-        letter_errors: of the first LETTERS_READ of them, by handler, error and place: how many, and the text
+        undecided_since: of each handler, when the oldest one failed that is not discarded.
+        letter_errors: of the first LETTERS_READ of those, by handler, error and place: how many, and the text
             of one.
         waiting: messages that wait for a handler, by handler and why the first of their queue does.
         sagas: by saga, who conducts them, and status; `stalled` those of them that take too long.
-        overdue_sagas: of those, how many do not wait for an operator.
-        failed_saga, overdue_saga: the oldest one that waits for an operator, and that is overdue.
+        overdue_sagas: of those, how many do not wait for an operator; `held_sagas` how many of these have a
+            dead letter, by its handler.
+        failed_saga, overdue_saga: the oldest one that waits for an operator, and that is overdue without a
+            dead letter.
     """
 
     at: float
     letters: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     letter_errors: dict[tuple[str, str, str], tuple[int, str]] = field(default_factory=dict)
     oldest_letter: dict[str, float] = field(default_factory=dict)
+    undecided_since: dict[str, float] = field(default_factory=dict)
     waiting: Counter[tuple[str, str]] = field(default_factory=Counter)
     oldest_waiting: dict[str, float] = field(default_factory=dict)
     timers: int = 0
@@ -74,6 +87,7 @@ class LaneSample:
     sagas: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     stalled: Counter[str] = field(default_factory=Counter)
     overdue_sagas: int = 0
+    held_sagas: Counter[str] = field(default_factory=Counter)
     failed_saga: SagaAnswer | None = None
     overdue_saga: SagaAnswer | None = None
 
@@ -158,9 +172,11 @@ class Sampler:
                 handler, since = read_letter_value(found.value)
                 sample.letters[handler, state, age_group(sample.at - since)] += 1
                 _earlier(sample.oldest_letter, handler, since)
-                if read < LETTERS_READ:
-                    read += 1
-                    _note_error(sample, store, found.local)
+                if state != LetterState.DISCARDED:
+                    _earlier(sample.undecided_since, handler, since)
+                    if read < LETTERS_READ:
+                        read += 1
+                        _note_error(sample, store, found.local)
                 await self._pause_after(looked, lane, store)
 
     async def _count_waiting(self, sample: LaneSample, lane: int) -> None:
@@ -185,12 +201,21 @@ class Sampler:
         store = readable_store(self._view, lane)
         for (name, way, status), number in counted(store, SAGAS).items():
             sample.sagas[name, way, status] = number
-        sample.failed_saga = await first_saga(self._view, lane, (FAILED,), stalled=False)
-        sample.overdue_saga = await first_saga(self._view, lane, UNDER_WAY, stalled=True)
-        for looked, (name, status) in enumerate(stalled_sagas(self._view, store), start=1):
-            sample.stalled[name] += 1
-            sample.overdue_sagas += status != FAILED
+        sample.failed_saga = await first_saga(self._view, lane, (FAILED,))
+        for looked, (kind, status, local) in enumerate(stalled_sagas(self._view, store), start=1):
+            sample.stalled[kind.name] += 1
+            if status != FAILED:
+                self._note_overdue(sample, kind, store, local)
             await self._pause_after(looked, lane, store)
+
+    def _note_overdue(self, sample: LaneSample, kind: SagaKind, store: Store, local: bytes) -> None:
+        """Count an overdue saga: by its dead letter, which is its cause, or by itself."""
+        sample.overdue_sagas += 1
+        if sample.letters and (letter := letter_of_saga(store, local)) is not None:
+            sample.held_sagas[letter.handler] += 1
+        elif sample.overdue_saga is None:
+            partition, row = split_store_key(local)
+            sample.overdue_saga = saga_of_key(self._view, kind, store, partition, split_row_key(row)[0])
 
     async def _pause_after(self, looked: int, lane: int, store: Store) -> None:
         if looked % AT_ONCE == 0:

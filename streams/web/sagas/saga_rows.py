@@ -6,12 +6,15 @@ A list by status or age comes from an index (docs/adr/0039); all of them, one ta
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
+from streams.dead_letters.row import LetterState, Summary, decode_summary, letters_of
 from streams.errors import Undecodable, UnknownSchema
 from streams.model.application import Application
 from streams.model.codecs import decode_row
+from streams.model.layout import DEAD_LETTERS
 from streams.model.row_keys import row_key, split_row_key
 from streams.ports import Store
 from streams.saga.engine import SagaHandler
@@ -21,6 +24,7 @@ from streams.saga.state import SagaRow, SagaStatus
 from streams.saga.views import ChoreographedSaga, SagaView, orchestrated
 from streams.staging.keys import TIME, split_store_key, store_key, time_key
 from streams.web.base.lane_rows import AT_ONCE, Query, age_of, check_still_here, let_others, rows_of
+from streams.web.base.paging import after
 from streams.web.base.table_fields import text_of
 from streams.web.base.view import Problem, WorkerView, readable_store
 from streams.web.sagas.row_index import Indexed, IndexedStatus, ListedRow, entries
@@ -28,8 +32,8 @@ from streams.web.sagas.saga_answers import UNREADABLE, SagaAnswer, saga_answer, 
 
 #: The fields by which a list can be filtered.
 STATUSES = (*get_args(SagaStatus), UNREADABLE)
-#: Of those, that of sagas that wait for an operator, and those of sagas under way.
-FAILED, UNDER_WAY = "failed", ("started", "completing", "compensating")
+#: Of those, that of sagas that wait for an operator.
+FAILED = "failed"
 #: The group of sagas in the index.
 SAGAS = "sagas"
 #: Of those, an entry says when the saga began; so the oldest come first.
@@ -152,14 +156,10 @@ async def sagas_by_index(
             check_still_here(view, lane, store)
 
 
-async def first_saga(
-    view: WorkerView, lane: int, statuses: Sequence[str], *, stalled: bool
-) -> SagaAnswer | None:
-    """The oldest saga of the first of these statuses that a lane has, by the index. With `stalled`: only of
-    those that take too long.
-    """
+async def first_saga(view: WorkerView, lane: int, statuses: Sequence[str]) -> SagaAnswer | None:
+    """The oldest saga of the first of these statuses that a lane has, by the index."""
     for status in statuses:
-        async for _, answer in sagas_by_index(view, lane, b"", SagaFilter(status, stalled, float("inf"))):
+        async for _, answer in sagas_by_index(view, lane, b"", SagaFilter(status, False, float("inf"))):
             if answer is not None:
                 return answer
     return None
@@ -251,9 +251,21 @@ def _entry(
     return IndexedStatus(SAGAS, answer.status, began, (SAGAS, kind.name, way, answer.status))
 
 
-def stalled_sagas(view: WorkerView, store: Store) -> Iterator[tuple[str, str]]:
-    """The name and status of each saga that takes too long, by the index."""
-    names = {kind.table: kind.name for kind in kinds(view)}
+def letter_of_saga(store: Store, local: bytes) -> Summary | None:
+    """A dead letter of the key of the saga at this local key, which waits for it then."""
+    partition, row = split_store_key(local)
+    first = store_key(partition, letters_of(split_row_key(row)[0]))
+    for _, data in store.scan(DEAD_LETTERS, start=first, stop=after(first)):
+        with suppress(ValueError):  # of a later version: the page of dead letters says so
+            letter = decode_summary(data)
+            if letter.state is not LetterState.DISCARDED:
+                return letter
+    return None
+
+
+def stalled_sagas(view: WorkerView, store: Store) -> Iterator[tuple[SagaKind, str, bytes]]:
+    """The kind, status and local key of each saga that takes too long, by the index."""
+    by_table = {kind.table: kind for kind in kinds(view)}
     until = view.now() - view.application.lane_options.saga_limit
     for found in _listed(store, SagaFilter("", stalled=True, until=until).statuses, b"", until):
-        yield names[found.table], found.status
+        yield by_table[found.table], found.status, found.local

@@ -14,6 +14,7 @@ from streams.lane.state import LaneState
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
+from streams.model.envelope import rfc3339
 from streams.model.layout import Layout
 from streams.retry.queue import Reason
 from streams.staging.measures import HandlerMeasures
@@ -119,6 +120,20 @@ async def test_dead_letters_are_grouped_by_their_own_error(worker):
     found = {error: each for sample in sampler.lanes.values() for error, each in sample.letter_errors.items()}
     assert sorted(found.values()) == [(1, "another"), (3, "the till is closed")]
     assert {handler for handler, *_ in found} == {"post.note"}
+
+
+async def test_a_discarded_letter_needs_no_decision(worker, browser):
+    worker.put_letter("a", why="an old error", state="discarded", failed_at_ms=int((NOW - 90) * 1000))
+    await browser.sampler.round()
+    assert (await browser.found("/api/overview"))["warnings"] == []
+    worker.put_letter("a", 1, why="the till is closed", failed_at_ms=int((NOW - 60) * 1000))
+    await browser.sampler.round()
+    (warned,) = (await browser.found("/api/overview"))["warnings"]
+    assert (warned["text"], warned["why"]) == (
+        "1 message failed for good in post.note",
+        "ValueError: the till is closed",
+    )
+    assert warned["since"] == rfc3339(NOW - 60)
 
 
 async def test_what_waits_and_timers_are_counted(worker):

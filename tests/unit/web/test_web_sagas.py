@@ -378,6 +378,25 @@ async def test_the_overview_names_the_oldest_saga_that_stands(both, one, monkeyp
     ]
 
 
+@pytest.mark.parametrize("discarded", [False, True])
+async def test_an_overdue_saga_with_a_dead_letter_is_one_problem(both, one, monkeypatch, discarded):
+    monkeypatch.setattr("streams.web.overview.samples.SHARE", 1.0)
+    held, late = both[0].keys_here(KEYS)[:2]
+    for key in (held, late):
+        put_saga(both, key, age=40.0)
+    changes = {"state": "discarded"} if discarded else {}
+    both[0].put_letter(held, why="the till is closed", **changes)
+    await one.sampler.round()
+    _, overview = await one.json("/api/overview")
+    texts = [each["text"] for each in overview["warnings"]]
+    if discarded:
+        assert texts[-1] == "2 sagas should have ended by now"
+    else:
+        letters = "1 message failed for good in post.note; 1 saga is overdue for it"
+        assert texts == [letters, f"visit:{late} should have ended by now"]
+    assert overview["stalled"] == 2
+
+
 async def test_a_saga_is_found_by_its_id_and_its_key(both, first, one):
     """Its timeline begins before it did."""
     for key in KEYS[:8]:  # of both workers

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from streams.model.envelope import rfc3339
 from streams.saga.state import LogEntry
@@ -116,6 +117,25 @@ def test_no_handler_takes_what_none_could_decode():
 
 
 @pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("Undecodable", "cannot be decoded"),
+        ("MissingHeader", "has no id, key or value"),
+        ("KeyMismatch", "is under another key than its own"),
+    ],
+)
+def test_what_no_handler_has_seen_is_said_by_its_error(error, words):
+    letter = again(2, 5, "dead letter", handler="")
+    letter = replace(letter, failure={"error-type": error, "error-message": "see the record"})
+    held = SimpleNamespace(handler="", topic="Reserved", message_type="Reserved", error_type=error)
+    found = story_of(entry(1, 0, "Reserved", "payments.capture"), letter, letters=[held])
+    assert found.heading == f"k is stopped: Reserved {words}; no handler has seen it"
+    assert found.why == f"Reserved was refused before any handler: {error}: see the record"
+    (step,) = found.steps
+    assert (step.refused, step.summary) == (words, f"{error}: see the record")
+
+
+@pytest.mark.parametrize(
     ("status", "heading"),
     [
         ("completed", "k is complete"),
@@ -176,6 +196,22 @@ def test_a_sagas_picture_has_its_attempts_waits_and_undo():
     shown = SimpleNamespace(saga=saga, steps=[*map(step_answer, steps)], log=[*map(entry_answer, log)])
     picture = saga_lanes(shown)
     found = [(lane.service, lane.tracks[0].handler, lane.tracks[0].took) for lane in picture.lanes]
-    assert found == [("bank", "pay", "8.0 s, 3 tries"), ("van", "ship", "2.0 s")]
+    assert found == [("bank", "pay", "4.0 s, 3 tries, waited 3.0 s"), ("van", "ship", "2.0 s")]
     bars = [(bar.kind, bar.number) for lane in picture.lanes for bar in lane.tracks[0].bars]
     assert bars == [("bad", 3), ("wait", 3), ("", 4), ("bad", 6), ("run", 7)]
+
+
+def test_the_wait_for_a_decision_is_no_time_of_the_step():
+    changes = [(0, "pending", "in_progress"), (3, "in_progress", "failed"), (74, "failed", "in_progress")]
+    changes += [(77, "in_progress", "completed")]
+    log = [
+        LogEntry(number=number, time=START + at, step="reserve", before=before, after=after, detail="")
+        for number, (at, before, after) in enumerate(changes, 1)
+    ]
+    step = step_answer(StepView(name="reserve", action="stock.reserve", status="completed", attempts=2))
+    saga = SimpleNamespace(created_at=rfc3339(START), elapsed=77)
+    picture = saga_lanes(SimpleNamespace(saga=saga, steps=[step], log=[*map(entry_answer, log)]))
+    (track,) = picture.lanes[0].tracks
+    assert track.took == "6.0 s, 2 tries, waited 71 s"
+    assert [bar.kind for bar in track.bars] == ["bad", "wait", ""]
+    assert picture.kinds == {"bad", "wait", ""}

@@ -204,7 +204,8 @@ async def test_a_key_is_looked_for_in_its_own_partitions(browser, worker):
     number = worker.partition("k1")
     assert (rows.partitions, rows.rows) == ((TP("post-parcels-changelog", number),), True)
     retries = [TP(f"{T}.retry-{tier}", 0) for tier in (1, 2, 3)]
-    assert set(question.partitions) == {TP(T, number), *retries, TP(f"{T}.dlq", 0)}
+    sent_on = TP(f"post-{T}-repartition", number)
+    assert set(question.partitions) == {TP(T, number), sent_on, *retries, TP(f"{T}.dlq", 0)}
     assert question.since_ms == MS - 3_600_000
 
 
@@ -431,3 +432,11 @@ async def test_a_timeline_and_a_letter_are_downloaded_as_files(worker, browser):
         async with browser.get(path) as response:
             disposition = response.headers["Content-Disposition"]
             assert re.fullmatch(r'attachment; filename="[A-Za-z0-9._-]+\.json"', disposition)
+
+
+async def test_times_are_named_from_message_to_commit(worker, browser):
+    """The wait in the queue is in them: no record has when an attempt began."""
+    there(worker, record("a"))
+    page = await browser.shows("/timeline?q=k1", "its wait in the queue included", "<th>To commit</tr>")
+    legend = ("done", "undone", "runs", "waits")
+    assert [word for word in legend if f"</svg>{word}</span>" in page] == ["done"]
