@@ -37,6 +37,7 @@ from streams.web.overview.problems import (
     of_kafka,
     of_sagas,
     of_silent,
+    of_slow,
     of_topics,
 )
 from streams.web.overview.rates import RatePoller, percentile
@@ -121,7 +122,7 @@ def merge(
     own = [each for worker in workers for each in worker.warnings]
     away = [*of_kafka(workers), *(replace(each, do=BROKERS) for each in own if each.text.startswith(AWAY))]
     warned = [*away[:1], *of_silent(workers, moved_within), *lost]
-    warned += [each for each in own if not each.text.startswith(AWAY)]
+    warned += [*of_slow(workers), *(each for each in own if not each.text.startswith(AWAY))]
     warned += [*of_handlers(handlers.values()), *of_topics(topics.values())]
     flow = Flow(
         topics=topics,

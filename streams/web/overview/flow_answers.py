@@ -10,6 +10,7 @@ import msgspec
 
 from streams.web.base.asked import address_of
 from streams.web.overview.hours import HourLine
+from streams.web.overview.pace import PacePart
 
 
 def worker_link(url: str) -> str:
@@ -228,6 +229,8 @@ class WorkerPart(msgspec.Struct, frozen=True, kw_only=True):
         span: seconds that its rates cover, up to ten; 0: it has just started.
         counts: its last counts of rows, of each lane that it runs.
         away: lanes without progress because Kafka does not answer, each with the seconds since its last one.
+        pace: how late its event loop is; None: it is of a version that does not tell.
+        version: that of this library.
     """
 
     url: str
@@ -245,6 +248,18 @@ class WorkerPart(msgspec.Struct, frozen=True, kw_only=True):
     counts: list[LaneCounts] = []
     away: dict[int, float] = {}
     warnings: list[Warned] = []
+    pace: PacePart | None = None
+    version: str = ""
+
+    @property
+    def rate(self) -> float:
+        """Attempts of its handlers per second, over the last ten seconds."""
+        return sum(each.rate for each in self.handlers)
+
+    @property
+    def oldest(self) -> float | None:
+        """Age in seconds of its oldest message that was read and is not committed."""
+        return max((lane.oldest for lane in self.lanes if lane.oldest is not None), default=None)
 
     @property
     def name(self) -> str:

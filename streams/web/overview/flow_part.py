@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.metadata import version
 from time import monotonic
 
 from streams.dead_letters.row import LetterState
@@ -53,7 +55,14 @@ def worker_part(view: WorkerView, looks: RatePoller, samples: Mapping[int, LaneS
         counts=counts,
         away=_away(view),
         warnings=_warnings(view),
+        pace=looks.pace.part(),
+        version=_version(),
     )
+
+
+@cache
+def _version() -> str:
+    return version("steadfaust")
 
 
 def lane_counts(lane: int, sample: LaneSample) -> LaneCounts:

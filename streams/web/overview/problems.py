@@ -93,6 +93,24 @@ def of_silent(workers: Iterable[WorkerPart], moved_within: float) -> Iterable[Wa
             )
 
 
+def of_slow(workers: Iterable[WorkerPart]) -> Iterable[Warned]:
+    """A warning for each worker whose event loop stands for most of the time."""
+    for each in workers:
+        if (pace := each.pace) is not None and pace.slow:
+            name = f"Slot {each.slot}" if each.slot >= 0 else each.name
+            yield Warned(
+                text=f"{name} is slow: its loop is late by {pace.late:.1f} s",
+                link=worker_link(each.url),
+                where="the worker",
+                word="Slow",
+                about=f"Worker {each.name}",
+                why=f"Its loop stood for {pace.stood:.0%} of the last ten seconds; it took {pace.cpu:.0%} of"
+                " a core",
+                do="Look for a machine that is short of processor or memory, or a handler that blocks the"
+                " loop; if you stop the worker, its lanes move to the others.",
+            )
+
+
 def of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
     """Warnings of handlers that are paused, fail, or have dead letters."""
     for each in sorted(handlers, key=lambda handler: handler.handler):

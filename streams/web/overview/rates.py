@@ -11,6 +11,7 @@ from typing import Any
 
 from streams.web.base.view import WorkerView
 from streams.web.overview.hours import TOGETHER, Hours
+from streams.web.overview.pace import Pace
 
 #: Seconds between two looks.
 INTERVAL = 5.0
@@ -146,15 +147,17 @@ class RatePoller:
         self._view = view
         self._hours = hours or Hours()
         self._looks: deque[RateSample] = deque(maxlen=KEPT)
+        self.pace = Pace()
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Keep a sample every `INTERVAL` seconds for as long as this is open."""
         return in_background(self._run(), "rate samples")
 
     async def _run(self) -> None:
-        while True:
-            self.keep()
-            await asyncio.sleep(INTERVAL)
+        async with in_background(self.pace.run(), "loop delay"):
+            while True:
+                self.keep()
+                await asyncio.sleep(INTERVAL)
 
     def keep(self) -> None:
         """Look, and remember it; the last hour has the attempts since the look before, and the lag."""

@@ -1,6 +1,7 @@
 """The overview: parts of several workers as one, what somebody should look at, and its picture."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 from urllib.parse import quote
 
@@ -33,9 +34,11 @@ from streams.web.overview.flow_answers import (
 from streams.web.overview.flow_columns import flow_columns
 from streams.web.overview.flow_part import worker_part
 from streams.web.overview.last_known import LastKnown
+from streams.web.overview.pace import Pace, PacePart
 from streams.web.overview.rates import RatePoller
 from streams.web.overview.samples import LaneSample
 from streams.web.site.pages import render
+from tests.waiting import eventually_async
 
 HOSTILE = "\"><script>alert('x')</script>"
 TOPIC = "post.parcel.seen.v1"
@@ -223,6 +226,58 @@ def test_sagas_are_named_with_why_they_stand(lanes, text, why, link):
     (warned,) = merge([part()], found).warnings
     assert (warned.text, warned.why, warned.link) == (text, why, link)
     assert warned.since in (STUCK.since, LATER.since)
+
+
+def test_a_worker_whose_loop_stands_is_slow(worker):
+    slow = part(slot=1, pace=PacePart(late=0.8, stood=0.7, cpu=0.2), owns=[0])
+    quick = part(url=OTHER, pace=PacePart(late=0.9, stood=0.1))
+    found = merge([slow, quick, part(url="http://127.0.0.1:3")])
+    (warned,) = found.warnings
+    assert warned.text == "Slot 1 is slow: its loop is late by 0.8 s"
+    assert "70% of the last ten seconds" in warned.why
+    assert (warned.link, warned.grave) == ("/workers/127.0.0.1:1", False)
+
+
+def test_the_table_of_workers_has_what_each_does_and_takes(worker):
+    lane = msgspec.structs.replace(worker_part(worker, RatePoller(worker), {}).lanes[1], oldest=4.9)
+    busy = part(
+        measured=True, version="9.8.7", pace=PacePart(late=0.8, stood=0.7, cpu=0.2, memory=300 << 20),
+        lanes=[lane], handlers=[HandlerPart(handler="a", rate=1.5), HandlerPart(handler="b", rate=2.0)],
+    )  # fmt: skip
+    page = render("overview_workers.html", answer=shown(worker, merge([busy, part(url=OTHER)])))
+    for text in ("3.5/s", "4.9 s", "800 ms", "20%", "315 MB", "9.8.7"):
+        assert text in page
+
+
+def test_a_loop_that_stands_is_late_and_slow():
+    now, used = 0.0, 0.0
+    pace = Pace(lambda: now, lambda: used)
+    assert pace.part().late == 0.0
+    for _ in range(12):  # stopped for most of each second
+        now, used = now + 1.0, used + 0.2
+        pace.look(now - 0.75)
+    found = pace.part()
+    assert (found.late, found.stood, found.cpu, found.slow) == (0.75, 0.75, 0.2, True)
+    for _ in range(44):
+        now += 0.25
+        pace.look(now)
+    assert not pace.part().slow
+    assert pace.part().late == 0.0
+
+
+async def test_a_worker_tells_how_late_its_own_loop_is(worker, monkeypatch):
+    monkeypatch.setattr("streams.web.overview.pace.TICK", 0.0)
+    looks = RatePoller(worker)
+    async with looks.running():
+
+        def is_late() -> bool:
+            time.sleep(0.02)  # the loop stands
+            return looks.pace.part().late > 0
+
+        await eventually_async(is_late, "the loop was late", every=0)
+    told = worker_part(worker, looks, {})
+    assert told.pace.late > 0
+    assert told.version
 
 
 @pytest.mark.parametrize(
