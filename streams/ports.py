@@ -415,7 +415,7 @@ class Blobs(Protocol):
     async def get(self, name: str, *, at_most: int | None = None) -> bytes:
         """Its bytes; of more than `at_most` only the first so many.
 
-        Raises BlobMissing.
+        Raises BlobMissing, and BlobArchived where it has to be restored first.
         """
 
     async def head(self, name: str) -> Blob | None:

@@ -16,7 +16,7 @@ import uvloop
 from aiohttp import web
 
 from agents.gateway.server import GatewayServer, runner
-from streams.listening import CannotListen, listen_at
+from streams.system.listening import CannotListen, listen_at
 
 LOOPBACK = "127.0.0.1"
 

@@ -12,7 +12,7 @@ import structlog
 import uvicorn
 
 from streams.errors import SteadfaustError
-from streams.listening import listen_at
+from streams.system.listening import listen_at
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp

@@ -9,8 +9,8 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from streams.listening import who_listens
 from streams.local.errors import PortTaken
+from streams.system.listening import who_listens
 
 HOST = "127.0.0.1"
 

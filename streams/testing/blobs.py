@@ -74,7 +74,7 @@ class MemoryBlobs:
         del self._objects[name]
 
     def archive(self, name: str, *, restored: bool = False) -> None:
-        """Move an object to an archive behind everyone's back, or restore it."""
+        """Move an object to an archive behind everyone's back; with `restored`, take it back from there."""
         (self._archived.discard if restored else self._archived.add)(name)
 
     def alter(self, name: str, data: bytes | None = None) -> None:
@@ -92,7 +92,7 @@ class MemoryBlobs:
         self._altered.discard(name)
 
     async def get(self, name: str, *, at_most: int | None = None) -> bytes:
-        """Its bytes, or the first `at_most`. Raises BlobMissing."""
+        """Its bytes, or the first `at_most`. Raises BlobMissing or BlobArchived."""
         await self._request("get")
         found = self._objects.get(name)
         if found is None:

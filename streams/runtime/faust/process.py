@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import structlog
 from faust.worker import Worker as FaustWorker
 
-from streams.log_streams import finish
+from streams.logs.detached import finish
 
 log = structlog.get_logger(__name__)
 

@@ -21,7 +21,7 @@ import structlog
 
 from streams.brokers import FIND, Brokers, Peers
 from streams.errors import SettingsError, SteadfaustError
-from streams.listening import bind
+from streams.system.listening import bind
 from streams.web.base.loopback import is_loopback
 
 log = structlog.get_logger(__name__)

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from streams import log_streams
 from streams.claims.checks import ClaimChecks
+from streams.logs import detached
 from streams.web.base.view import Problem, WorkerView
 from streams.web.metrics.lane_metrics import counter, gauge, handler_metrics, lane_metrics
 from streams.web.overview.overview import warnings, why_not_ready
@@ -74,7 +74,7 @@ def _worker(view: WorkerView) -> Iterator[Metric]:
     degraded.add_metric([], bool(warnings(view)))
     yield degraded
     lost = counter("log_lines_dropped", "Lines of the log that could not be written.", "stream")
-    for stream, lines in sorted(log_streams.dropped().items()):
+    for stream, lines in sorted(detached.dropped().items()):
         lost.add_metric([stream], lines)
     yield lost
     copied = counter("standby_records", "Changelog records that a follower of a lane has copied.", "lane")

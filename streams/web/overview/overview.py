@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
 
-from streams import log_streams
+from streams.logs import detached
 from streams.model.application import Application
 from streams.model.envelope import rfc3339
 from streams.model.operations import HandlerPause
@@ -92,7 +92,7 @@ def readiness(view: WorkerView) -> HealthAnswer:
 def warnings(view: WorkerView) -> list[str]:
     """Warnings that need attention: another worker would not mend them."""
     gates = [gate for lane in view.lanes.values() for gate in lane.gates.values()]
-    found = [*waits(view.lanes, view.standbys), *view.own_warnings, *log_streams.standing()]
+    found = [*waits(view.lanes, view.standbys), *view.own_warnings, *detached.standing()]
     found += [warning(each) for each in awaited(gates)]
     found += breakers(gates)
     found += long_queues(gates, view.now())

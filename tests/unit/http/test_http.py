@@ -25,8 +25,8 @@ from streams.http import (
     problem_handlers,
     traceparent,
 )
-from streams.listening import CannotListen
 from streams.runtime.faust.slots import take_port
+from streams.system.listening import CannotListen
 
 
 class Gift(msgspec.Struct, forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ def staging_over(store: Store, **options: Any) -> StagingArea:
     app: Any = SimpleNamespace(
         lane_options=SimpleNamespace(**given), layout=Layout("post", 4, 1), claims=None, changelogs=()
     )
+    app.timer_names = {}
     return StagingArea(app, store, Writes(60.0), Counters(), Refusals())
 
 

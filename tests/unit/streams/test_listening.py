@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from streams.listening import CannotListen, listen_at
+from streams.system.listening import CannotListen, listen_at
 from tests.waiting import BOUND
 
 

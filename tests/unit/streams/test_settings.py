@@ -183,6 +183,7 @@ def test_every_topic_of_an_application_is_declared() -> None:
         "orders.placed.v1": 6, "orders.paid.v1": 6, "orders.placed.v1.retry-1": 1,
         "orders.placed.v1.retry-2": 1, "orders.placed.v1.retry-3": 1, "orders.placed.v1.dlq": 1,
         "app-stock-changelog": 6, "app-inbox-changelog": 6, "app-lane-changelog": 6,
+        "app-orders.placed.v1-repartition": 6,
         "app-dead_letters-changelog": 6, "app-operations": 6, "app-operations-log": 1, "app-announcements": 1,
     }  # fmt: skip
 

@@ -26,7 +26,7 @@ NO_NAMES = {"STEADFAUST_", "STEADFAUST_BOOTSTRP", "STEADFAUST_SSL_", "STEADFAUST
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch, unset: None) -> None:
     # Its lines would go to what stands for standard error within one command only, for all tests behind.
-    monkeypatch.setattr(outbox, "configure_logs", lambda: None)
+    monkeypatch.setattr(outbox, "configure_logs", lambda **_: None)
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.log_streams import DetachedStream
+from streams.logs.detached import DetachedStream
 from tests.waiting import BOUND, eventually
 
 
@@ -108,7 +108,7 @@ def test_a_pipe_that_somebody_made_non_blocking_is_waited_for() -> None:
 SPEAKS = """
 import sys
 from streams.logs import configure_logs
-from streams.log_streams import dropped
+from streams.logs.detached import dropped
 import structlog
 configure_logs(detached=True)
 log = structlog.get_logger()

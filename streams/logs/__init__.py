@@ -14,7 +14,7 @@ from typing import Any, Protocol, TextIO, cast
 import structlog
 
 from streams.errors import ends_process
-from streams.log_streams import QuietStream, detach
+from streams.logs.detached import QuietStream, detach
 
 
 class Identified(Protocol):
@@ -44,7 +44,7 @@ def configure_logs(level: int | str = logging.INFO, *, detached: bool = False) -
     """Set structlog up for this process; records below `level` are dropped. No call of a logger raises.
 
     With `detached`, none of them waits either, and so it is with all else that is printed: for processes that
-    must go on when nobody reads what they say (`streams.log_streams`).
+    must go on when nobody reads what they say (`streams.logs.detached`).
     """
     watched = sys.stderr is not None and sys.stderr.isatty()
     if detached:
