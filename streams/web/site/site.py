@@ -36,7 +36,7 @@ from streams.web.site.overviews import Overviews, overviews
 from streams.web.site.pages import asset_response
 from streams.web.site.requests import AnyRequest, allowed, query_of, router_path, shown_path
 from streams.web.site.web_request import CSRF, ApiOperation, Form, Read, WebRequest
-from streams.web.site.writing import acted, as_json, page, refused, see
+from streams.web.site.writing import FormAgain, acted, as_json, form_again, page, refused, see
 
 if TYPE_CHECKING:
     from litestar.types import Message, Receive, Scope, Send
@@ -167,21 +167,23 @@ class Site:
 
     async def _answered(self, request: AnyRequest, write: Write) -> ASGIResponse:
         """Every error as JSON or as a page, in the form of the answer that it replaces."""
+        asked: WebRequest | None = None
         try:
             visitor = self._visitor(request)
-            web_request = await self._web_request(request, visitor)
+            web_request = asked = await self._web_request(request, visitor)
             # Nothing is done before a question has its answer, so that all of it can be repeated.
             most = self._view.patience if ASKED_BY not in web_request.headers else 0.0  # the asker waits
             usual = min(most, READ) if request.method == "GET" else most
             within = patience_of(web_request.headers, usual, most)
             away = (ClusterUnavailable,) if request.method == "GET" and within > READ else ()
             response = await patiently(lambda: write(replace(web_request, silent={})), within, passing=away)
-        except Problem as problem:
-            return refused(request, problem)
+        except Problem as problem:  # all of them come before anything is sent
+            return refused(request, problem, again=_again(request, asked, sent=False))
         except HTTPException as error:
             return self._not_routed(request, error)
         except SteadfaustError as error:
-            return refused(request, Problem(503, "not_now", str(error)))
+            again = _again(request, asked, sent=True)
+            return refused(request, Problem(503, "not_now", str(error)), again=again)
         except Exception as error:
             log.exception("page_failed", path=request.scope["path"])
             return refused(request, Problem(500, "failed", f"{type(error).__name__}: see this worker's log"))
@@ -253,6 +255,10 @@ class Site:
         assert self._session is not None  # as above
         ask = partial(ask_json, self._session, kind=OutcomesAnswer, asked_by=self._view.url)
         return await outcomes(self._view, query, asked_by=None, ask=ask)
+
+
+def _again(request: AnyRequest, asked: WebRequest | None, *, sent: bool) -> FormAgain | None:
+    return form_again(asked, sent=sent) if asked is not None and request.method == "POST" else None
 
 
 def _names(request: AnyRequest, query: Mapping[str, str]) -> dict[str, str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from litestar.datastructures import Cookie
 from litestar.response.base import ASGIResponse
 
 from streams.model.personal import masked, personal_fields
-from streams.web.base.access import Role, Visitor
+from streams.web.base.access import LOGIN, LOGOUT, Role, Visitor
 from streams.web.base.sessions import KNOWN, KNOWN_LASTS, LASTS, SESSION
 from streams.web.base.view import ErrorAnswer, Problem, WorkerView
 from streams.web.site.pages import json_response, page_response
@@ -109,8 +109,39 @@ def see(path: str, *cookies: Cookie) -> ASGIResponse:
     return ASGIResponse(status_code=303, headers=headers, cookies=cookies, media_type="text/plain")
 
 
-def refused(request: AnyRequest, problem: Problem, headers: dict[str, str] | None = None) -> ASGIResponse:
-    """A problem as JSON or as a page, in the form of the answer that it replaces."""
+class FormAgain(NamedTuple):
+    """A form that could not be done, with what was typed; `sent`: it may have been sent all the same."""
+
+    fields: Mapping[str, str]
+    csrf: str
+    sent: bool
+
+
+def form_again(request: WebRequest, *, sent: bool) -> FormAgain | None:
+    """The form that was sent with a request; None: it was none of a page's, or a login."""
+    operates = request.visitor.operates and request.path not in (LOGIN, LOGOUT)
+    if not operates or request.path.startswith(_NOT_PAGES):
+        return None
+    try:
+        return FormAgain(request.form(), request.csrf, sent)
+    except Problem:  # a form of another page
+        return None
+
+
+def _address_of(request: AnyRequest) -> str:
+    path, query = request.scope["raw_path"].decode("ascii"), request.scope["query_string"].decode("ascii")
+    return f"{path}?{query}" if query else path
+
+
+def refused(
+    request: AnyRequest,
+    problem: Problem,
+    headers: dict[str, str] | None = None,
+    again: FormAgain | None = None,
+) -> ASGIResponse:
+    """A problem as JSON or as a page, in the form of the answer that it replaces; `again` is the form that led
+    to it.
+    """
     headers = {
         **(headers or {}),
         **problem.headers,
@@ -128,7 +159,9 @@ def refused(request: AnyRequest, problem: Problem, headers: dict[str, str] | Non
         problem=problem,
         query=query_of(request),
         path=path,
-        csrf="",
+        again=again,
+        here=_address_of(request),
+        csrf=again.csrf if again is not None else "",
         app="",
         visitor=Visitor(Role.VIEWER),
     )

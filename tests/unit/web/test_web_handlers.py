@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
-from web_workers import NOW, Browser, FakeWorker, bearer, owner_of
+from web_workers import NOW, Browser, FakeWorker, bearer, in_vain, owner_of
 
+from streams.errors import ClusterUnavailable
 from streams.model.envelope import TYPE, rfc3339
 from streams.model.operations import (
     HANDLER_OPERATION,
@@ -17,6 +18,7 @@ from streams.operator.pauses import set_pause
 from streams.retry.gate import Failure
 from streams.retry.queue import Reason
 from streams.web.base.access import Access
+from streams.web.base.view import Problem
 from streams.web.handlers import handlers as handlers_module
 
 HANDLERS = "/api/handlers"
@@ -155,6 +157,34 @@ async def test_handlers_have_pages_from_which_they_are_paused(first, second, one
     assert (operation.kind, operation.who) == (HandlerCommand.PAUSE, "ann")
     await one.shows(f"/handlers/{NOTE}?asked=pause", "Requested: pause")
     assert (await one.send(f"/handlers/{NOTE}", **{**fields, "operation": "stop"}))[0] == 400
+
+
+FIELDS = {"operation": "pause", "who": 'Night "Sue"', "why": "gateway <closed>"}
+
+
+async def test_an_operation_without_an_answer_keeps_what_was_typed(one, monkeypatch):
+    silent = in_vain(Problem(504, "busy", "the owner did not answer in 1 s"))
+    monkeypatch.setattr("streams.web.site.handler_routes.ask_handler", silent)
+    status, _, page = await one.send(f"/handlers/{NOTE}?x=1", **FIELDS)
+    assert (status, "Nothing was sent." in page) == (504, True)
+    typed = ['value="Night &#34;Sue&#34;"', 'value="gateway &lt;closed&gt;"', 'value="pause"']
+    typed.append(f'action="/handlers/{NOTE}?x=1"')
+    assert [text for text in typed if text not in page] == []
+    monkeypatch.undo()
+    assert (await one.send(f"/handlers/{NOTE}?x=1", **FIELDS))[0] == 303
+
+
+async def test_an_operation_that_may_be_sent_says_so(first, one, monkeypatch):
+    monkeypatch.setattr(first, "operate", in_vain(ClusterUnavailable("no broker")))
+    status, _, page = await one.send(f"/handlers/{NOTE}", **FIELDS)
+    assert (status, "It may have been sent." in page) == (503, True)
+    assert "Nothing was sent." not in page
+
+
+async def test_a_form_of_another_page_is_not_given_back(one):
+    await one.page("/login")
+    status, _, page = await one.send_raw(f"/handlers/{NOTE}", csrf="guessed", **FIELDS)
+    assert (status, "gateway" in page) == (403, False)
 
 
 async def test_enter_in_a_handlers_form_does_what_is_next(first, second, one):
