@@ -117,7 +117,7 @@ async def _repair(request: WebRequest, fields: dict[str, str]) -> str:
     ident = request.names["saga"]
     done = await ask_saga(request.view, ident, ask, ask=request.asker(SagaShown)["ask"])
     there = address_of("/sagas", "saga", ident)
-    query = urlencode({"asked": f"{done.operation} {done.step}".strip()})
+    query = urlencode({"asked": f"{done.operation} {done.step}".strip(), "entries": done.entries})
     return f"{there}{'&' if '?' in there else '?'}{query}"
 
 

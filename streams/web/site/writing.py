@@ -139,8 +139,8 @@ def refused(
     headers: dict[str, str] | None = None,
     again: FormAgain | None = None,
 ) -> ASGIResponse:
-    """A problem as JSON or as a page, in the form of the answer that it replaces; `again` is the form that led
-    to it.
+    """A problem as JSON or as a page, in the form of the answer that it replaces; `again` is the form that
+    led to it.
     """
     headers = {
         **(headers or {}),

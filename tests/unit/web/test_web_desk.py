@@ -77,7 +77,22 @@ async def test_a_letter_is_shown_and_replayed_by_a_form(first, one, put):
     assert (status, there) == (303, f"/dead-letters/{ident}?asked=replay&key=k1&job={operation.job}")
     assert (operation.letter, operation.who, operation.why) == (ident, "ann", "mended")
     assert first.asked[0][0].partition == first.partition("k1")
-    assert "replay is requested" in (await one.page(there))[1]
+    await one.shows(there, "replay requested", "Replay sent;</b> waiting for post.note.")
+
+
+BUTTON = 'name="operation" value="{}" disabled'
+
+
+@pytest.mark.parametrize("operation", ["replay", "discard"])
+async def test_a_letter_takes_no_second_operation_before_the_first(both, one, put, operation):
+    ident = put("k1")
+    _, there, _ = await one.send(f"{LETTERS}/{ident}", operation=operation, key="k1", **REASON)
+    page = await one.shows(there, f"{operation} requested", *map(BUTTON.format, ("replay", "discard")))
+    assert 'hx-select-oob="#act"' in page
+    owner = owner_of("k1", *both)
+    owner.settle(both[0].operations[0], b"refused: it is parked")
+    await one.shows(there, "it is parked", hides=("disabled", "hx-select-oob", f"{operation} requested"))
+    await one.shows(f"{LETTERS}/{ident}", "Discard", hides=("disabled", "requested"))
 
 
 async def test_a_letter_that_is_gone_after_a_replay_is_settled(both, one, put):

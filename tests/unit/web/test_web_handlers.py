@@ -159,6 +159,20 @@ async def test_handlers_have_pages_from_which_they_are_paused(first, second, one
     assert (await one.send(f"/handlers/{NOTE}", **{**fields, "operation": "stop"}))[0] == 400
 
 
+@pytest.mark.parametrize("asked", ["pause", "drain", "resume"])
+async def test_a_handler_takes_no_second_operation_before_the_first(both, one, asked):
+    if asked == "resume":
+        paused(both[0], 0)
+    page = await one.shows(f"/handlers/{NOTE}?asked={asked}", f"{asked} requested", f"Requested: {asked}.")
+    assert 'hx-select-oob="#evidence,#act"' in page
+    assert page.count(" disabled>") == page.count('name="operation"') > 0
+    await one.shows(f"/handlers/{NOTE}?asked=bogus", hides=(" disabled>", "requested</span>"))
+
+
+async def test_a_handler_that_was_resumed_takes_operations(both, one):
+    await one.shows(f"/handlers/{NOTE}?asked=resume", hides=(" disabled>", "resume requested"))
+
+
 FIELDS = {"operation": "pause", "who": 'Night "Sue"', "why": "gateway <closed>"}
 
 

@@ -378,6 +378,16 @@ async def test_the_overview_names_the_oldest_saga_that_stands(both, one, monkeyp
     ]
 
 
+async def test_a_saga_takes_no_second_operation_before_the_first(both, one):
+    put_saga(both, "k1", outcome=error)
+    status, there, _ = await one.send("/sagas/visit:k1", operation="retry", step="ring", **WHY)
+    assert status == 303
+    page = await one.shows(there, "retry ring requested", 'value="retry" disabled', "#decide")
+    assert page.count(" disabled>") == 3
+    before = there.replace("entries=", "entries=9")  # its log has another length
+    await one.shows(before, "Try again", hides=(" disabled>", "requested", "#decide&"))
+
+
 @pytest.mark.parametrize("discarded", [False, True])
 async def test_an_overdue_saga_with_a_dead_letter_is_one_problem(both, one, monkeypatch, discarded):
     monkeypatch.setattr("streams.web.overview.samples.SHARE", 1.0)
