@@ -144,14 +144,13 @@ class HandlersPart(Part):
         return sorted(set(waiting.values())) or list(self._unhandled())
 
     def _logged(self) -> Iterator[Logged]:
-        """The messages at home, partition by partition; of what clients may send again each once."""
+        """The messages, partition by partition; of what clients may send again each once."""
         wiring, seen = self._shape.wiring, set[tuple[str, bytes]]()
         for topic, codec in self.run.app.message_codecs.items():
             repeats = topic in wiring.routes and wiring.uses_inbox(topic)
             for record in self.run.cluster.visible(topic):
                 place, value = (topic, identity_of(record)), self._payload(record)
-                at_home = self.run.app.layout.partition_of(record.key or b"") == record.partition
-                if value is not None and at_home and not (repeats and place in seen):
+                if value is not None and not (repeats and place in seen):
                     seen.add(place)
                     written_by = dict(record.headers).get(FINGERPRINT)
                     yield Logged(place[1], codec.decode(value, written_by), value)

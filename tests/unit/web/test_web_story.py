@@ -201,7 +201,7 @@ def test_a_sagas_picture_has_its_attempts_waits_and_undo():
     assert bars == [("bad", 3), ("wait", 3), ("", 4), ("bad", 6), ("run", 7)]
 
 
-def test_waiting_for_a_decision_is_no_time_of_the_step():
+def test_waits_for_decisions_are_no_time_of_a_step():
     changes = [(0, "pending", "in_progress"), (3, "in_progress", "failed"), (74, "failed", "in_progress")]
     changes += [(77, "in_progress", "completed")]
     log = [
