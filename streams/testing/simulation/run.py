@@ -35,7 +35,7 @@ from streams.testing.store import FAILING, FULL
 APP = "sim"
 #: Within so many seconds of simulated time after the last fault everything has to be settled. A timer whose
 #: message is refused is put off for an hour at most.
-BOUND, LIMIT_BOUND = 700.0, 4900.0
+BOUND, LIMIT_BOUND = 1300.0, 4900.0
 
 
 #: Added to what is left when a run does not settle.
