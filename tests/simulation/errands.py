@@ -29,6 +29,7 @@ from streams.staging.changes import HANDLERS
 from streams.staging.keys import HANDLER, prefix_of, split_lane_key
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.simulation.handlers import Handlers, HandlersPart, identity_of
+from streams.testing.simulation.judge import sent_on
 from streams.testing.simulation.machines import Outside, running
 from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Run
@@ -397,13 +398,16 @@ class ErrandsPart(HandlersPart):
                     self._held.append(f"{handler} has {message!r}")
 
     def _order(self) -> Iterator[Finding]:
-        """The errands of an ordering key take effect in the order of their log, but for letters."""
+        """The errands of an ordering key take effect in the order of their log. Not so letters, and those that
+        came in a wrong partition.
+        """
         once_dead = self._once_dead()
+        away = {identity_of(each) for each in sent_on(self.run, Errand.TOPIC)}
         place = {each.identity: number for number, each in enumerate(self._logged())}
         effects: dict[tuple[str, str, str], list[int]] = defaultdict(list)
         for call in self.effective(self._dead()):
             identity, message = call.envelope.identity, call.message
-            if call.place not in once_dead and isinstance(message, Errand):
+            if call.place not in once_dead and identity not in away and isinstance(message, Errand):
                 order = self._has.order_of(message) if call.handler == "errands.run" else ""
                 effects[call.handler, message.key, order].append(place[identity])
         for which, order in effects.items():

@@ -13,7 +13,7 @@ from streams.model.choreography import Route
 from streams.model.codecs import JsonCodec, MakeCodec
 from streams.model.envelope import LOOPBACK
 from streams.model.layout import dead_letter_topic
-from streams.testing.simulation.judge import in_log, letters_in, rows, written
+from streams.testing.simulation.judge import in_log, letters_in, rows, sent_on, written
 from streams.testing.simulation.plan import Finding
 from streams.testing.simulation.run import Part, Run
 from streams.testing.simulation.topics import Topics
@@ -178,7 +178,7 @@ class Letters(Part):
                     found.append(Finding("nothing comes from nowhere", f"{handler} of {key}: {unknown}"))
                 if both := set(ids) & given_up[handler] - self._came_again:
                     found.append(Finding("what is given up has no effect", f"{handler} of {key}: {both}"))
-                unordered = late[handler] | excused | self._came_again & unread
+                unordered = late[handler] | excused | self._came_again & unread | self._sent_on(handler)
                 in_time = [letter for letter in ids if letter not in unordered]
                 ordered = [letter for letter in wanted if letter in set(in_time)]
                 if not self.shape.ordered and in_time != ordered and not found:
@@ -235,6 +235,10 @@ class Letters(Part):
         before = max(lost, default=0.0)
         excused |= self._unread(handler) - there
         return excused | {each for each, at in self._written_at.items() if at < before}
+
+    def _sent_on(self, handler: str) -> set[str]:
+        """The ids that came in a wrong partition, and have no order with the others of their key."""
+        return {json.loads(each.value or b"")["id"] for each in sent_on(self.run, HANDLERS[handler][0])}
 
     def _unread(self, handler: str) -> set[str]:
         """The ids that were removed before a handler's lane had passed them."""

@@ -367,7 +367,9 @@ def test_a_seed_is_printed_the_same_each_time(example: Path) -> None:
 
 
 def test_each_failing_run_is_a_line_of_json(example: Path) -> None:
-    ran = command(example, "points:wiring", "--workload", "test_points:workload", "--seeds", "10:14", "--json")
+    ran = command(
+        example, "points:wiring", "--workload", "test_points:workload", "--seeds", "10:14", "--json"
+    )
     told = [json.loads(line) for line in ran.stdout.splitlines()]
     assert told
     assert all(each["findings"][0]["invariant"] == "not as in a run without faults" for each in told)

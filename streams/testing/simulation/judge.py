@@ -99,15 +99,21 @@ def written(run: Judged, topic: str) -> list[Record]:
 
 
 def in_log(run: Judged, topic: str, name: str = "id") -> dict[str, list[str]]:
-    """The ids that were written under each key to its own partition, in order, each once; `name` is the field
-    of the message that has it.
+    """The ids that were written under each key, each once: those in its own partition, in order, then those
+    that were sent on to it. `name` is the field of the message that has it.
     """
     found: dict[str, dict[str, None]] = defaultdict(dict)
-    for record in written(run, topic):
+    for record in [*written(run, topic), *sent_on(run, topic)]:
         key = (record.key or b"").decode()
         if run.app.layout.partition_of(key.encode()) == record.partition:
             found[key].setdefault(json.loads(record.value or b"")[name])
     return {key: list(ids) for key, ids in found.items()}
+
+
+def sent_on(run: Judged, topic: str) -> list[Record]:
+    """Records that came in another partition than that of their key, on their way there."""
+    through = run.app.layout.repartition(topic)
+    return written(run, through) if through in run.app.repartitions else []
 
 
 def letters_in(run: Judged) -> dict[tuple[int, bytes], Letter]:
