@@ -90,7 +90,7 @@ class DeskPart(Part):
                 headers = new_headers(
                     "operation", ident, source="desk", time=1e9, message_id=f"edit-{self._number}"
                 )
-                tp = TP(self.run.app.layout.operations, letter.partition)
+                tp = TP(self.run.app.layout.operations, partition)
                 self.run.cluster.produce(tp, ident.encode(), encode_operation(command), headers)
 
     def end_faults(self) -> None:

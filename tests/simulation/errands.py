@@ -398,8 +398,8 @@ class ErrandsPart(HandlersPart):
                     self._held.append(f"{handler} has {message!r}")
 
     def _order(self) -> Iterator[Finding]:
-        """The errands of an ordering key take effect in the order of their log. Not so letters, and those that
-        came in a wrong partition.
+        """The errands of an ordering key take effect in the order of their log, but for letters and what came
+        in a wrong partition.
         """
         once_dead = self._once_dead()
         away = {identity_of(each) for each in sent_on(self.run, Errand.TOPIC)}

@@ -436,14 +436,14 @@ class Run:
         """An operator asks the same of each letter, perhaps from two terminals."""
         if self.app.layout.operations not in self.cluster.ids:
             return
-        for (partition, key), letter in sorted(letters_in(self).items()):
+        for partition, key in sorted(letters_in(self)):
             ident = letter_id(store_key(partition, key))
             command = Operation(kind=LetterCommand(kind), letter=ident, who="ann", why="simulated", at_ms=1)
             self.operations += 1
             for terminal in range(1 + twice):
                 message_id = f"{kind}-{self.operations}-{terminal}"
                 headers = new_headers("operation", ident, source="desk", time=1e9, message_id=message_id)
-                tp = TP(self.app.layout.operations, letter.partition)
+                tp = TP(self.app.layout.operations, partition)
                 self.cluster.produce(tp, ident.encode(), encode_operation(command), headers)
 
     # -- for parts ------------------------------------------------------------------------------------
