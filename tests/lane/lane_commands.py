@@ -33,6 +33,7 @@ class Pages:
         self.application: Application = world.app
         self.lanes = {0: lane}
         self.standbys: dict[int, Any] = {}
+        self.throttled: dict[str, float] = {}
         self.handlers: dict[str, Any] = {}
         self.assignment = Assignment(owners={0: "here"})
         self._world = world

@@ -194,6 +194,7 @@ def view_of(worker: SimulatedWorker) -> SimpleNamespace:
         unreadable_announcements=0,
         # As `silent_brokers` says it of real connections.
         own_warnings=() if worker.machine.answers else ("no broker answers",),
+        throttled={},
         measured=False,
         handlers={},
         trace_url="",

@@ -28,6 +28,7 @@ from streams.runtime.kafka.browsing import browse, logs
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.kafka.connections import silent_brokers
 from streams.runtime.kafka.operations import OperationsProducer
+from streams.runtime.kafka.throttles import throttles
 from streams.runtime.kafka.timeline import scan
 from streams.runtime.kafka.topics import Description, KafkaTopics
 from streams.saga.views import ChoreographedSaga
@@ -179,7 +180,11 @@ class _View:
     def own_warnings(self) -> list[str]:
         shortage = [self._app.file_shortage] if self._app.file_shortage else []
         trouble = [self._app.membership_trouble] if self._app.membership_trouble else []
-        return [*silent_brokers(), *trouble, *shortage]
+        return [*silent_brokers(), *throttles.warnings(), *trouble, *shortage]
+
+    @property
+    def throttled(self) -> Mapping[str, float]:
+        return throttles.seconds
 
     @property
     def measured(self) -> bool:

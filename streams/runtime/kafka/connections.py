@@ -30,6 +30,8 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from streams.errors import AccessRefused
 from streams.runtime.kafka.security import refusal
+from streams.runtime.kafka.throttles import client_of, throttles
+from streams.runtime.kafka.wire import VersionedRequest
 
 log = structlog.get_logger(__name__)
 
@@ -188,7 +190,12 @@ class ProbedConnection(AIOKafkaConnection):
 
     def _handle_frame(self, frame: Any) -> None:
         self._heard = self._loop.time()
+        _, request, answer = self._requests[0]
         super()._handle_frame(frame)
+        if throttle_ms := _throttle_ms(request, answer):
+            # A request that waits longer than its bound is sent again, on a new connection.
+            held = min(throttle_ms / 1000, self._request_timeout)
+            throttles.note(request.API_KEY, held, client_of(self._options))
 
     def _look(self) -> None:
         self._doubt = None
@@ -213,6 +220,15 @@ class ProbedConnection(AIOKafkaConnection):
         self._broker.asking = None
         if not asking.cancelled():
             asking.result()
+
+
+def _throttle_ms(request: Any, answer: asyncio.Future[Any]) -> int:
+    """For how long the broker reads the connection no further, as an answer says that nobody gave up."""
+    if isinstance(request, VersionedRequest):
+        return request.throttle_ms
+    if not answer.done() or answer.cancelled() or answer.exception() is not None:
+        return 0
+    return int(getattr(answer.result(), "throttle_time_ms", 0))
 
 
 async def _open(connection: Any, bound: float) -> Any:

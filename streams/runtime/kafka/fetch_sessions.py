@@ -32,7 +32,7 @@ _NEW, _NEXT, _LAST = 0, 1, 2**31 - 1
 _ASKED, _NUMBER, _ID_SIZE = struct.Struct(">iiiibii"), struct.Struct(">i"), 16
 _WANTED_BY_ID, _WANTED_BY_NAME = struct.Struct(">iiqiqi"), struct.Struct(">iiqqi")
 _HEAD, _FOUND, _ABORTED, _REPLICA = (
-    struct.Struct(">ihi"), struct.Struct(">ihqqq"), struct.Struct(">qq"), struct.Struct(">i"),
+    struct.Struct(">hi"), struct.Struct(">ihqqq"), struct.Struct(">qq"), struct.Struct(">i"),
 )  # fmt: skip
 
 
@@ -170,7 +170,8 @@ def _diverges(tags: Iterable[tuple[int, bytes]]) -> tuple[int, int] | None:
 
 
 def _answer(answer: ResponseReader) -> Answer:
-    _, error, session_id = answer.take(_HEAD)
+    answer.throttle()
+    error, session_id = answer.take(_HEAD)
     found = []
     for _ in range(answer.count()):
         topic = answer.bytes(_ID_SIZE) if answer.is_flexible else answer.string()

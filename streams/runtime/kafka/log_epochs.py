@@ -18,7 +18,7 @@ _LIST_OFFSETS, _EPOCH_END = (2, 4), (23, 3)
 _CLIENT, _UNCOMMITTED, _LATEST = -1, 0, -1
 _HEAD, _REPLICA = struct.Struct(">ib"), struct.Struct(">i")
 _WANTED, _WANTED_END = struct.Struct(">iiq"), struct.Struct(">iii")
-_THROTTLE, _FOUND, _FOUND_END = struct.Struct(">i"), struct.Struct(">ihqqi"), struct.Struct(">hiiq")
+_FOUND, _FOUND_END = struct.Struct(">ihqqi"), struct.Struct(">hiiq")
 
 #: The code of the error of a partition, and what was asked for.
 Found = dict[TP, tuple[int, int]]
@@ -80,7 +80,7 @@ def _by_topic(asked: Mapping[TP, bytes]) -> bytes:
 
 
 def _epochs(answer: ResponseReader) -> Found:
-    answer.take(_THROTTLE)
+    answer.throttle()
     found = {}
     for _ in range(answer.count()):
         topic = answer.string()
@@ -91,7 +91,7 @@ def _epochs(answer: ResponseReader) -> Found:
 
 
 def _ends(answer: ResponseReader) -> Found:
-    answer.take(_THROTTLE)
+    answer.throttle()
     found = {}
     for _ in range(answer.count()):
         topic = answer.string()

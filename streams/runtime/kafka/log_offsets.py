@@ -18,7 +18,7 @@ STABLE_END = -1
 _LIST_OFFSETS = 2, 2
 _CLIENT, _COMMITTED = -1, 1
 _HEAD, _WANTED = struct.Struct(">ib"), struct.Struct(">iq")
-_THROTTLE, _FOUND = struct.Struct(">i"), struct.Struct(">ihqq")
+_FOUND = struct.Struct(">ihqq")
 
 
 async def offsets_at(client: Any, times: Mapping[TP, int]) -> dict[TP, int]:
@@ -54,7 +54,7 @@ def _request(times: Mapping[TP, int]) -> VersionedRequest:
 
 
 def _answer(answer: ResponseReader) -> dict[TP, tuple[int, int]]:
-    answer.take(_THROTTLE)
+    answer.throttle()
     found = {}
     for _ in range(answer.count()):
         topic = answer.string()

@@ -50,12 +50,18 @@ FLEXIBLE = WireFormat(flexible=True, tags=b"\0")
 class ResponseReader:
     """The body of an answer, read from its beginning to its end."""
 
-    __slots__ = ("_at", "_data", "is_flexible")
+    __slots__ = ("_at", "_data", "is_flexible", "throttle_ms")
 
     def __init__(self, data: bytes, form: WireFormat) -> None:
         self._data = data
         self._at = 0
         self.is_flexible = form.flexible
+        #: For how long the broker reads the connection no further, by its quotas.
+        self.throttle_ms = 0
+
+    def throttle(self) -> None:
+        """The field that says for how long the client is held back."""
+        (self.throttle_ms,) = self.take(_INT32)
 
     def take(self, fields: struct.Struct) -> tuple[Any, ...]:
         """Fields of fixed size. Raises struct.error when the answer has ended."""
@@ -121,6 +127,8 @@ class VersionedRequest:
         self._form = form
         self._parts = parts
         self._read = read
+        #: Of the answer, once it is decoded.
+        self.throttle_ms = 0
         self._header = ResponseHeader_v1 if form.flexible and not old_header else ResponseHeader_v0
 
     @property
@@ -150,4 +158,7 @@ class VersionedRequest:
 
     def decode(self, data: BytesIO) -> Any:
         """The decoded answer."""
-        return self._read(ResponseReader(data.read(), self._form))
+        answer = ResponseReader(data.read(), self._form)
+        found = self._read(answer)
+        self.throttle_ms = answer.throttle_ms
+        return found

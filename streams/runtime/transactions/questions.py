@@ -10,7 +10,7 @@ from streams.runtime.kafka.wire import CLASSIC, FLEXIBLE, ResponseReader, Versio
 
 _DESCRIBE_CONFIGS, _DESCRIBE_TRANSACTIONS = 32, 65
 _TOPIC = 2
-_THROTTLE, _CODE, _KIND = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">b")
+_CODE, _KIND = struct.Struct(">h"), struct.Struct(">b")
 _TIMES, _ENTRY = struct.Struct(">iq"), struct.Struct(">?b?")
 LIMIT = "max.message.bytes"
 
@@ -34,7 +34,7 @@ def describe_transaction(transactional_id: str) -> VersionedRequest:
 
 
 def _started(answer: ResponseReader) -> Started:
-    answer.take(_THROTTLE)
+    answer.throttle()
     answer.count()
     (code,) = answer.take(_CODE)
     answer.string()
@@ -53,7 +53,7 @@ def describe_limit(topic: str) -> VersionedRequest:
 
 
 def _limit(answer: ResponseReader) -> int:
-    answer.take(_THROTTLE)
+    answer.throttle()
     found = 0
     for _ in range(answer.count()):
         answer.take(_CODE)

@@ -27,7 +27,7 @@ _FINALIZED = 2
 _ALL_REPLICAS = -1
 _NO_GENERATION = -1
 
-_THROTTLE, _CODE, _PARTITION_CODE = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">ih")
+_CODE, _PARTITION_CODE = struct.Struct(">h"), struct.Struct(">ih")
 _PARTITION, _IDENTITY, _END_OF = struct.Struct(">i"), struct.Struct(">qh"), struct.Struct(">qh?")
 _ACKS, _WRITTEN, _INDEX = struct.Struct(">hi"), struct.Struct(">ihqqq"), struct.Struct(">i")
 _POSITION = struct.Struct(">iqi")
@@ -114,7 +114,7 @@ def _protocol(answer: ResponseReader) -> TransactionProtocol:
     for _ in range(answer.count()):
         key, _, highest[key] = answer.take(_VERSIONS)
         answer.tags()
-    answer.take(_THROTTLE)
+    answer.throttle()
     tags = dict(answer.tags())
     wanted = {_PRODUCE: V2.produce, _COMMIT_OFFSETS: V2.offsets, _END: V2.end}
     known = all(highest.get(key, -1) >= version for key, version in wanted.items())
@@ -190,6 +190,7 @@ def _produced(answer: ResponseReader) -> dict[TP, WrittenBatch]:
             answer.tags()
             found[TP(topic, partition)] = WrittenBatch(code, offset, "; ".join(filter(None, why)))
         answer.tags()
+    answer.throttle()
     return found
 
 
@@ -227,7 +228,7 @@ def end(protocol: TransactionProtocol, owner: Owner) -> VersionedRequest:
 
 
 def _codes(answer: ResponseReader) -> Codes:
-    answer.take(_THROTTLE)
+    answer.throttle()
     found = Codes()
     for _ in range(answer.count()):
         topic = answer.string()
@@ -239,12 +240,12 @@ def _codes(answer: ResponseReader) -> Codes:
 
 
 def _outcome(answer: ResponseReader) -> TransactionAnswer:
-    answer.take(_THROTTLE)
+    answer.throttle()
     return TransactionAnswer(*answer.take(_CODE))
 
 
 def _renewed(answer: ResponseReader) -> TransactionAnswer:
-    answer.take(_THROTTLE)
+    answer.throttle()
     return TransactionAnswer(*answer.take(_CODE), *answer.take(_IDENTITY))
 
 

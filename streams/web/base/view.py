@@ -210,6 +210,10 @@ class WorkerView(Protocol):
         """Warnings about the worker and its machine."""
 
     @property
+    def throttled(self) -> Mapping[str, float]:
+        """For how many seconds quotas of the brokers held back this process, by kind of request."""
+
+    @property
     def measured(self) -> bool:
         """Whether the worker serves metrics."""
 

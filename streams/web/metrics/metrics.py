@@ -77,6 +77,14 @@ def _worker(view: WorkerView) -> Iterator[Metric]:
     for stream, lines in sorted(detached.dropped().items()):
         lost.add_metric([stream], lines)
     yield lost
+    throttled = counter(
+        "kafka_throttled_seconds",
+        "Seconds that quotas of the brokers have held back.",
+        "request",
+    )
+    for request, seconds in sorted(view.throttled.items()):
+        throttled.add_metric([request], seconds)
+    yield throttled
     copied = counter("standby_records", "Changelog records that a follower of a lane has copied.", "lane")
     for number, standby in sorted(view.standbys.items()):
         copied.add_metric([str(number)], standby.records)

@@ -53,6 +53,7 @@ async def test_the_page_explains_each_metric_and_no_other(worker):
     measured.failures["transient", "TryAgain"] += 1
     worker.gate(0)
     worker.standbys = {5: FakeStandby(5)}
+    worker.throttled = {"fetch": 2.5}
     worker.lanes[0].measures.intake = SimpleNamespace(lag=5, oldest=int((NOW - 3) * 1000))
     metrics = WorkerMetrics(worker)
     await metrics.sampler.round()

@@ -138,6 +138,7 @@ class FakeWorker:
     standbys: dict[int, FakeStandby] = field(default_factory=dict)
     stuck_lanes: list[int] = field(default_factory=list)
     own_warnings: list[str] = field(default_factory=list)
+    throttled: dict[str, float] = field(default_factory=dict)
     asked: list[tuple[TP, Outgoing]] = field(default_factory=list)
     ended_sessions: list[tuple[str, float]] = field(default_factory=list)
     patience: float = 0.0
