@@ -136,8 +136,9 @@ class AvroCodec(Generic[T]):
             if ends_process(error):
                 raise
             why = shown(error)
-            if writer is not None and _is_of(writer, data):
-                raise self._of_another_version((fingerprint or b"").decode(), why) from error
+            theirs = (fingerprint or b"").decode()
+            if writer is not None and self._is_version(theirs, writer) and _is_of(writer, data):
+                raise self._of_another_version(theirs, why) from error
             if isinstance(error, msgspec.ValidationError) and not says_its_kind(data):
                 raise Undecodable(f"{self._kind.__name__}: {why}") from error  # Avro of other values
             raise Undecodable(self._why_not(data, why)) from error
@@ -159,6 +160,12 @@ class AvroCodec(Generic[T]):
 
     def _why_not(self, data: bytes, why: str) -> str:
         return f"{self._kind.__name__}: it {look_of(data)}; it cannot be read by its Avro schema ({why})"
+
+    def _is_version(self, theirs: str, writer: Any) -> bool:
+        """Whether a schema is one of the same class, and not of what belongs to another topic."""
+        if self._schemas.knows_version(self._subject, theirs):
+            return True
+        return isinstance(writer, dict) and writer.get("name") == self._parsed.get("name")
 
     def _of_another_version(self, theirs: str, why: str) -> Undecodable | NewerSchema:
         """The error for a sound value of another version of the class, which does not fit this one."""

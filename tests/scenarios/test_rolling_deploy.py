@@ -62,7 +62,8 @@ def replace(world: World, worker: Worker, others: list[Worker]) -> Worker:
 
 def consumes_notes(worker: Worker) -> bool:
     topics: int = worker.events("lanes_assigned")[-1]["topics"]
-    return topics == len(with_notes.routes) + 1  # that of operators
+    outside = sum(topic not in with_notes.sent for topic in with_notes.routes)
+    return topics == len(with_notes.routes) + outside + 1  # those sent on, and that of operators
 
 
 def send_payments(world: World, codecs: str, version: str, run: str) -> None:
