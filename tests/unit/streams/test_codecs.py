@@ -304,3 +304,16 @@ def test_a_value_of_another_version_says_which_wrote_it(first: str, error: type[
         codec.fingerprint.decode(),
     ):
         assert told in str(raised.value)
+
+
+def test_a_value_of_another_topics_class_is_no_newer_version() -> None:
+    schemas = Schemas()
+    codec = AvroCodec(Line, OURS, schemas, "lines")
+    schemas.add(OURS, at=1)
+    other = json.dumps({"type": "record", "name": "Receipt", "fields": [{"name": "at", "type": "string"}]})
+    name = schemas.add(other, at=2)
+    with pytest.raises(Undecodable):
+        codec.decode(b"\x02x", name.encode())
+    schemas.add_version("lines", name, other, 2)  # the class has another name since
+    with pytest.raises(NewerSchema):
+        codec.decode(b"\x02x", name.encode())
