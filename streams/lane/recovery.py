@@ -273,7 +273,7 @@ def place_of(store: Store | None) -> dict[bytes, bytes] | None:
 
 
 def let_go(stores: Stores, store: Store | None, error: StoreFailed, lane: int) -> None:
-    """Close a store that has failed: whoever needs it opens it again. One that is damaged is removed, and
+    """Close a store that has failed, so that it can be opened again. One that is damaged is removed, and
     rebuilt from the changelogs; any other keeps its copy.
     """
     if store is not None:

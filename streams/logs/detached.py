@@ -1,4 +1,4 @@
-"""Standard error and output that never hold up whoever writes to them, and never fail.
+"""Standard error and output whose writers never wait and never get an error.
 
 Lines are queued, and a thread writes them. When the reader of a pipe has stopped reading, they wait up to a
 bound; further ones, and those that cannot be written, are dropped and counted. So a lane does not stand still

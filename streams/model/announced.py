@@ -26,7 +26,7 @@ class Schemas:
         """Learn a schema; returns its fingerprint, 16 hexadecimal digits (CRC-64-AVRO). `at` is the offset of
         its announcement.
 
-        Raises Undecodable when it is none.
+        Raises Undecodable when the text is not a schema.
         """
         try:
             fastavro.parse_schema(json.loads(text))

@@ -59,7 +59,7 @@ def renames(older: str, newer: str) -> dict[str, list[str]]:
     """Fields that may have got another name: by each field that is gone, the new ones of the same record.
 
     Where both have defaults the two versions read each other, and the value is lost in silence: the old name
-    is passed over, the new one has its default. A new field that has the old name as an alias is none.
+    is passed over, the new one has its default. A new field with the old name as an alias is not a rename.
     """
     return dict(_renames(_parsed(older), _parsed(newer), ""))
 

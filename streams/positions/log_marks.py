@@ -20,7 +20,8 @@ class Mark(NamedTuple):
 
     Attributes:
         epoch, at: in this leader epoch the log had all below this offset.
-        accepted: how often an operator has gone on with a log that was cut. A store of before is none of it.
+        accepted: how often an operator has gone on with a log that was cut. A store with a lower count is
+            not a copy of it.
         cut: the offset from which on a lane has found records lost; negative: none.
     """
 

@@ -88,7 +88,7 @@ class Primary:
                 await self.look(PATIENCE)
 
     async def look(self, timeout: float) -> str:
-        """Find the primary, and cut the sessions of others; returns why there is none, or an empty text.
+        """Find the primary, and cut sessions to other servers; returns why none was found, else empty.
 
         A host that does not answer is passed over: its sessions meet that themselves.
         """

@@ -1,4 +1,4 @@
-"""A handler cancels a timer that it has never set: a timer belongs to its handler, so nothing happens."""
+"""Warns when a handler cancels a timer that it has never set. Timers belong to handlers: nothing happens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_NAMES = 1000
 
 
 class Cancels:
-    """Warns of it, once for each handler. Names that the handler has set since the worker started are
+    """Warns once for each handler. Names that the handler has set since the worker started are
     remembered, under any key: a timer that has rung is gone, and may be cancelled.
     """
 

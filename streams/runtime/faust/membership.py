@@ -95,8 +95,8 @@ class Heartbeats:
     async def beat(self) -> bool:
         """One heartbeat; False when it did not succeed. Raises what the coordinator raises.
 
-        While the loop of the lanes stands still there is none: this thread is well, and would keep lanes that
-        nobody works on. Once it has stood for a session the group gives them to others.
+        While the loop of the lanes stands still no heartbeat is sent: this thread runs on, and would keep
+        lanes that nobody works on. Once it has stood for a session the group gives them to others.
         """
         if (stood := self._stands()) > STANDS:
             if not self._silent:
