@@ -8,7 +8,9 @@ What a failure leaves behind, with the default policy:
 | third to fifth | after 10, 60, 300 s | a row of the waiting table | the row is recovered: the same call |
 | sixth | none: a dead letter | the dead letter's row | nothing is called again |
 
-So two failures and a success are one transaction. A call that a kill ends is counted nowhere.
+So two failures and a success are one transaction. A call that a kill ends is counted nowhere. An open breaker
+or a pause makes the first or second failure a row at once. The handlers of a message are committed together:
+a kill before that makes the next owner call all of them again, also one that had succeeded.
 `retry/decisions.py` decides and stages the row with its count and due time; `retry/due.py` gives a due row
 its new entry.
 

@@ -1,7 +1,8 @@
 """Decide on a message whose handler failed: a policy without I/O (docs/adr/0009).
 
-A message has a few immediate retries in its lane, then one delayed retry in each retry topic, then it goes to
-the dead letters. A business refusal is an outcome, never an error, and does not come here.
+A message has a few immediate retries in its lane. Then it waits as a row of its lane's waiting table, once
+for each delay, and then it becomes a dead letter. The retry topics get a record of each wait, for others to
+read. A business refusal is an outcome, never an error, and does not come here.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class RetryPolicy:
 
     Attributes:
         immediate: retries at once, in the lane, after the first attempt.
-        delays: how long a message waits in each retry topic, `.retry-1` first; a later one may be shorter.
+        delays: how long a message waits as a row before each further call; a later delay may be shorter.
         transient: exception classes that are transient for this handler, their subclasses included.
         permanent: exception classes that are permanent for this handler, their subclasses included.
         unknown_is_permanent: unclassified errors go to the dead letters at once.
