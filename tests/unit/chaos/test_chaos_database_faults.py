@@ -23,9 +23,11 @@ from tests.waiting import eventually_async
 pytestmark = pytest.mark.stack
 
 RECOVERED = "LOG:  database system was not properly shut down; automatic recovery in progress\n"
-#: It says that it has joined, and says so again when it is continued.
+#: It says that it has joined, and says so again when it is continued. It appends, as `Edge.tell` does: a
+#: process that is slow to start would write its first line over what was told meanwhile.
 JOINS = """
-import signal
+import fcntl, os, signal
+fcntl.fcntl(1, fcntl.F_SETFL, os.O_APPEND)
 def joined(*_): print('{"event": "relay_joined"}', flush=True)
 signal.signal(signal.SIGCONT, joined)
 joined()
