@@ -1,5 +1,6 @@
 """`steadfaust positions`, as an operator types it; on lanes: tests/lane/test_lane_identity.py."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ from typer.testing import CliRunner
 from streams.cli.positions import app
 from streams.errors import LayoutMismatch, PositionLost
 from streams.model.layout import Layout
-from streams.ports import TP
+from streams.ports import TP, Note
 from streams.positions.cuts import recorded_cut
 from streams.positions.identity import Recorded, decode, encode
 from streams.staging.keys import IDENTITY, POSITION
@@ -67,6 +68,42 @@ def test_what_stops_a_lane_is_listed(cluster: Cluster) -> None:
     assert wanted.items() <= json.loads(line).items()
     assert "orders[0]  holds 0 to 3  at 5  CREATED AGAIN" in run("list").output
     assert run("list", "--topic", "unknown").exit_code == 3
+
+
+@pytest.fixture
+def same(cluster: Cluster) -> Cluster:
+    """The topic is still the one that the lane has read."""
+    now = Recorded(cluster.id, {name: cluster.ids[name] for name in ("orders", "shop-lane-changelog")})
+    cluster.produce(CHANGELOG, IDENTITY, encode(now))
+    return cluster
+
+
+@pytest.mark.parametrize("grown", [0, 9], ids=["short", "grown again"])
+def test_a_cut_log_is_listed_as_a_problem(same: Cluster, grown: int) -> None:
+    for n in range(2):
+        same.produce(ORDERS, None, b"%d" % n)
+    assert run("list", "--problems").exit_code == 0
+
+    async def commit() -> None:
+        producer = same.transactions("shop-lane-0-of-1")
+        await producer.start()
+        await producer.begin()
+        await producer.send_offsets({ORDERS: 5}, "shop", {ORDERS: Note(same.log(ORDERS).epoch, "")})
+        await producer.commit()
+
+    asyncio.run(commit())
+    assert run("list", "--problems").output == ""
+    same.cut(ORDERS, 3)
+    for n in range(grown):
+        same.produce(ORDERS, None, b"%d" % n)
+    found = run("list", "--problems")
+    line = f"orders[0]  holds 0 to {3 + grown}  at 5  RECORDS WERE LOST FROM 3 TO 5"
+    assert (found.exit_code, found.output.splitlines()) == (4, [line])
+    (told,) = map(json.loads, run("list", "--problems", "--json").output.splitlines())
+    assert {"problem": "records were lost", "cut": 3, "had": 5}.items() <= told.items()
+    assert "goes on at 3 (was 5)" in run("accept", "--topic", "orders").output
+    settled = run("list", "--problems")
+    assert (settled.exit_code, settled.output) == (0, "")
 
 
 def test_a_dry_run_changes_nothing(cluster: Cluster) -> None:
