@@ -123,7 +123,12 @@ class Projection:
         settings = self._settings
         if self._letters is None:
             self._letters = DeadLetterWriter(
-                settings.brokers(), self._group, settings.lane_options(), self._options
+                settings.brokers(),
+                self._group,
+                settings.lane_options(),
+                self._options,
+                app_id=settings.app_id,
+                own=self._kinds,  # the order application sends all of them
             )
         await self._letters.write(unreadable)
         for record, error in unreadable:

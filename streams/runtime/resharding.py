@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from streams.brokers import Brokers
-from streams.model.layout import Layout
+from streams.model.layout import Layout, dead_letter_topic
 from streams.positions.declared import DEAD_LETTER_ROOM, TopicSpec
 from streams.positions.reshard import Reshard, Stage
 from streams.runtime.cluster import KafkaCluster
@@ -84,11 +84,18 @@ class Resharding:
             old.operations_log: (new.operations_log, 1),
             old.announcements: (new.announcements, 1),
         }
-        found = await topics.describe(names)
-        await topics.create(
-            TopicSpec(names[name][0], names[name][1], topic.replication, topic.config)
-            for name, topic in found.items()
-        )
+        # Which topics are others' stays as it was: these say so, in this order (docs/adr/0076).
+        by_id = {
+            dead_letter_topic(topic, old.app_id): (dead_letter_topic(topic, new.app_id), 1)
+            for topic in self._sources
+        }
+        names |= {old.repartition(topic): (new.repartition(topic), new.partitions) for topic in self._sources}
+        for some in (by_id, names):
+            found = await topics.describe(some)
+            await topics.create(
+                TopicSpec(some[name][0], some[name][1], topic.replication, topic.config)
+                for name, topic in found.items()
+            )
 
     @asynccontextmanager
     async def _reshard(self) -> AsyncIterator[Reshard]:

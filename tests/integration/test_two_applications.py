@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streams.errors import TopicMismatch
+from streams.errors import PermanentError, TopicMismatch
 from streams.local import Stack
-from streams.model.application import Application
+from streams.model.application import Application, LaneOptions
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
 from streams.model.handlers import Service
@@ -19,7 +20,11 @@ from streams.model.layout import Layout
 from streams.model.message import Message
 from streams.model.outcome import Outcome, outcome
 from streams.positions.declared import BY_BROKER, STAMPED, TopicSpec
+from streams.records.batches import Plain
+from streams.runtime.kafka.dead_letter_writer import DeadLetterWriter
 from streams.runtime.kafka.topics import KafkaTopics, ensure_topics
+from streams.runtime.resharding import Resharding
+from tests.relays import relayed
 
 _numbers = count(time.time_ns())
 
@@ -106,7 +111,11 @@ async def as_an_earlier_version(ground: Ground, app: Application) -> None:
     async with KafkaTopics(ground.bootstrap) as topics:
         (marker,) = app.repartitions
         await topics._admin.delete_topics([marker])
-    consumer = Consumer({"bootstrap.servers": ground.bootstrap, "group.id": app.layout.app_id})
+    commit(ground, app.layout.app_id)
+
+
+def commit(ground: Ground, group: str) -> None:
+    consumer = Consumer({"bootstrap.servers": ground.bootstrap, "group.id": group})
     consumer.commit(offsets=[TopicPartition(ground.asked.TOPIC, 0, 0)], asynchronous=False)
     consumer.close()
 
@@ -126,6 +135,43 @@ async def test_former_dead_letters_beside_a_strangers_topic_stay_known(ground: G
     await ground.start(app := ground.app("guest", ground.asked))
     assert app.routes[topic].dead_letters != f"{topic}.dlq"
     assert app.former == {f"{topic}.dlq": topic}
+
+
+async def test_a_group_shares_no_dead_letters_of_a_strangers_topic(ground: Ground) -> None:
+    for topic in (ground.asked.TOPIC, ground.told.TOPIC):
+        await ground.make(topic)
+    writer = DeadLetterWriter(
+        ground.bootstrap,
+        "readers",
+        LaneOptions(),
+        app_id=f"{ground.name}-one",
+        own=[ground.told.TOPIC],
+    )
+    for topic in (ground.asked.TOPIC, ground.told.TOPIC):
+        await writer.write([(Plain(topic, 0, 7, 0, b"k", b"?", ()), PermanentError("unreadable"))])
+    beside = {f"-one-{ground.name}.asked.v1.dlq", ".told.v1.dlq"}
+    assert ground.beside(".dlq") == beside
+    for topic in beside:
+        (letter,) = await relayed(ground.bootstrap, ground.name + topic)
+        assert letter.value == b"?"
+
+
+async def test_a_reshard_leaves_topics_to_whom_they_belong(ground: Ground) -> None:
+    """A guest's copy has positions, too, in a topic with all that an application declares."""
+    topic = ground.asked.TOPIC
+    await ground.start(ground.app("owner", ground.asked), ground.app("guest", ground.asked))
+    for name in ("owner", "guest"):
+        old = Layout(f"{ground.name}-{name}", 2, 1)
+        new = replace(old, app_id=f"{old.app_id}2", partitions=4)
+        run = Resharding(
+            ground.bootstrap, old, new, [topic], [topic], max_record=LaneOptions().max_message_bytes
+        )
+        await run.run(lambda _: None)
+        commit(ground, new.app_id)
+    resharded = [ground.app(f"{name}2", ground.asked, partitions=4) for name in ("owner", "guest")]
+    await ground.start(*resharded)
+    names = [app.routes[topic].dead_letters for app in resharded]
+    assert names == [f"{topic}.dlq", f"{ground.name}-guest2-{topic}.dlq"]
 
 
 def leftovers(ground: Ground) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TypeAlias
 
 import structlog
@@ -38,13 +38,23 @@ class DeadLetterWriter:
         group: who could not handle the records.
         lane_options: how large a record is, and how long dead letters are kept.
         options: of the clients.
+        app_id, own: the application of the group, and its own topics. Dead letters of any other topic go to
+            one that is named with the application's id, as those of its lanes do (docs/adr/0076).
     """
 
     def __init__(
-        self, bootstrap: Bootstrap, group: str, lane_options: LaneOptions, options: KafkaOptions | None = None
+        self,
+        bootstrap: Bootstrap,
+        group: str,
+        lane_options: LaneOptions,
+        options: KafkaOptions | None = None,
+        *,
+        app_id: str,
+        own: Container[str],
     ) -> None:
         self._bootstrap = bootstrap
         self._group = group
+        self._app_id, self._own = app_id, own
         self._lane_options = lane_options
         self._options = options or KafkaOptions()
         self._known: set[str] = set()
@@ -87,7 +97,7 @@ class DeadLetterWriter:
             limit=self._lane_options.max_message_bytes,
         )
         sent: asyncio.Future[object] = await producer.send(
-            dead_letter_topic(record.topic), letter.value, key=letter.key, headers=list(letter.headers)
+            self._beside(record.topic), letter.value, key=letter.key, headers=list(letter.headers)
         )
         return sent
 
@@ -96,15 +106,18 @@ class DeadLetterWriter:
         if not missing:
             return
         async with KafkaTopics(self._bootstrap, self._options) as topics:
-            found = await topics.describe([*missing, *map(dead_letter_topic, missing)])
+            found = await topics.describe([*missing, *map(self._beside, missing)])
             specs = [
                 dead_letter_spec(
-                    dead_letter_topic(topic), self._lane_options, replication=found[topic].replication
+                    self._beside(topic), self._lane_options, replication=found[topic].replication
                 )
                 for topic in missing
-                if dead_letter_topic(topic) not in found
+                if self._beside(topic) not in found
             ]
             await topics.create(specs)
         self._known |= missing
         for spec in specs:
             log.info("dead_letter_topic_created", topic=spec.name)
+
+    def _beside(self, topic: str) -> str:
+        return dead_letter_topic(topic, "" if topic in self._own else self._app_id)
