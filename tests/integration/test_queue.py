@@ -50,6 +50,29 @@ async def running(worker: QueueWorker) -> AsyncIterator[None]:
             await task
 
 
+async def test_what_a_clock_ahead_put_off_is_counted_from_now(database: Database) -> None:
+    """As after a failover from a server whose clock was an hour ahead."""
+    options = QueueOptions(poll=0.05)
+    await put(database, PARCELS, *parcels("held"))
+    gone = QueueWorker(database, PARCELS, note, options=options)
+    (held,) = await gone._take(7)
+    async with database.transaction() as connection:
+        await PARCELS.enqueue(connection, *parcels("ahead"), delay=0.2)
+    await database.pool.execute("""
+        WITH leases AS (UPDATE queue_lease SET until = until + interval '1 hour')
+        UPDATE queue_job SET due = due + interval '1 hour', updated = updated + interval '1 hour'
+    """)
+    async with database.transaction() as connection:
+        late = await PARCELS.enqueue(connection, *parcels("late"), delay=3600)
+    async with running(QueueWorker(database, PARCELS, note, options=options)):
+        await until(database, "SELECT parcel = 'ahead' FROM done")
+        nearer = "SELECT until < clock_timestamp() + interval '601 s' FROM queue_lease WHERE id = 7"
+        assert await database.pool.fetchval(nearer)
+    due = "SELECT due > clock_timestamp() + interval '1800 s' FROM queue_job WHERE id = $1"
+    assert await database.pool.fetchval(due, late), "a delay that was asked for is kept"
+    assert await count(database) == len((held, late))
+
+
 async def test_a_worker_that_sleeps_is_woken_by_the_commit(database: Database) -> None:
     worker = QueueWorker(database, PARCELS, note, options=QueueOptions(poll=3600))
     async with running(worker):

@@ -62,7 +62,9 @@ class RelaySessionUnderTest(RelaySession):
         super().__init__(url, QUICK, lambda: None)
 
     async def plan(self) -> str:
-        rows = await self._live.fetch(f"EXPLAIN {_SQL['fetch']}", list(range(SHARDS)), 100, 2000, 1 << 20)
+        rows = await self._live.fetch(
+            f"EXPLAIN {_SQL['fetch']}", list(range(SHARDS)), 100, 2000, 1 << 20, 300.0
+        )
         return "\n".join(row[0] for row in rows)
 
     async def __aenter__(self) -> Self:
@@ -120,6 +122,16 @@ async def test_a_refused_row_holds_back_its_aggregate_alone(ground: Ground) -> N
         ground.publisher.refuses = lambda _: ""
         await ground.drained()
     assert ground.found()["bad"] == [1, 2, 3]
+
+
+async def test_an_attempt_set_by_a_clock_ahead_is_made_now(ground: Ground) -> None:
+    await ground.publish(("ahead", 1), ("waits", 1))
+    set_to = "UPDATE outbox SET retry_at = clock_timestamp() + $2 * interval '1 s' WHERE aggregate_id = $1"
+    await ground.connection.execute(set_to, "ahead", QUICK.last_retry + 3600)
+    await ground.connection.execute(set_to, "waits", 600)
+    async with ground.relaying(last_retry=660.0):
+        await until(lambda: ground.found() == {"ahead": [1]})
+    assert ground.found() == {"ahead": [1]}
 
 
 async def test_rows_for_other_topics_wait_behind_a_refused_one(ground: Ground) -> None:

@@ -24,10 +24,15 @@ _LOST = (*UNAVAILABLE, DatabaseUnavailable, asyncpg.PostgresError)
 #: Of all queues; the payload says which.
 CHANNEL = "steadfaust_queue"
 _AGAIN, _LONGEST = 0.5, 5.0
+#: Between looks for jobs that a clock ahead has put off, in seconds, and how many times our own lease one of
+#: another worker may last: it may have other options.
+_NEARER_EVERY = 60.0
+_LONGEST_LEASE = 20
 
 
 class LeaseHeartbeat:
-    """Listens, and renews leases three times in the time of one.
+    """Listens, and renews leases three times in the time of one. When it has connected, as after a failover,
+    and once a minute, it brings jobs nearer that a clock of the database which was ahead has put off.
 
     Arguments:
         open_session: opens a connection; raises DatabaseUnavailable.
@@ -77,7 +82,11 @@ class LeaseHeartbeat:
             await connection.add_listener(CHANNEL, self._notified)
         self._back()
         lasting = timedelta(seconds=self._lease)
+        looked = -_NEARER_EVERY
         while not closed.is_set():
+            if (now := asyncio.get_running_loop().time()) >= looked + _NEARER_EVERY:
+                looked = now
+                await connection.execute(SQL["nearer"], self._queue, lasting * _LONGEST_LEASE)
             # Without leases too: a network that has fallen silent brings no notifications.
             await connection.execute(SQL["renew"], list(self.leases), lasting)
             # Not wait_for: on Python 3.11 it swallows a cancellation that comes as the connection ends.

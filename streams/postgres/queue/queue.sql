@@ -53,6 +53,24 @@ DELETE FROM queue_lease WHERE id = ANY($1::bigint[])
 -- name: renew
 UPDATE queue_lease SET until = clock_timestamp() + $2 WHERE id = ANY($1::bigint[])
 
+-- name: nearer
+-- Jobs whose pause was counted from a time that is still to come: the database's clock was ahead, such as that of a
+-- former primary. It is counted from now.
+-- A lease does not say when it was taken: of a worker that has gone it ends within $2, many times the usual.
+WITH leases AS (
+    UPDATE queue_lease SET until = clock_timestamp() + $2
+    WHERE id IN (
+        SELECT id FROM queue_lease WHERE queue = $1 AND until > clock_timestamp() + $2 FOR UPDATE SKIP LOCKED
+    )
+)
+UPDATE queue_job SET due = clock_timestamp() + (due - updated), updated = clock_timestamp()
+WHERE id IN (
+    SELECT id FROM queue_job
+    WHERE queue = $1 AND state = 'waiting' AND due > clock_timestamp()
+      AND updated > clock_timestamp() + interval '1 second'
+    FOR UPDATE SKIP LOCKED
+)
+
 -- name: queues
 -- Jobs by queue and state; a ready one that a worker has is under way.
 WITH busy AS (SELECT unnest(jobs) AS id FROM queue_lease)

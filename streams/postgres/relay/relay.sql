@@ -2,6 +2,9 @@
 -- The next rows of shards that are ours: $1 in the order of their turns, $2 rows of a shard and $3 in all at most,
 -- up to about $4 bytes of payload.
 --
+-- A next attempt farther away than $5 seconds, the longest pause, was set by a database clock that was ahead, such as
+-- that of a former primary: it does not hold its aggregate back.
+--
 -- Always from the first unpublished row of a shard, never from behind the last one that was read: a transaction that
 -- began earlier and commits later has inserted its rows in front of those. Rows are left out while one of their
 -- aggregate waits for its next attempt.
@@ -25,6 +28,7 @@ FROM (
                   SELECT aggregate_type, aggregate_id
                   FROM outbox
                   WHERE published_at IS NULL AND retry_at > clock_timestamp()
+                    AND retry_at <= clock_timestamp() + $5::float8 * interval '1 second'
               )
             ORDER BY position
             LIMIT $2

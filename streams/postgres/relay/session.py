@@ -183,6 +183,7 @@ class RelaySession:
             each,
             options.batch,
             options.batch_bytes,
+            options.last_retry,
             what="reading",
         )
         return [OutboxRow(*row) for row in rows]
