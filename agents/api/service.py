@@ -27,6 +27,8 @@ from streams.postgres.advice import curable_told
 from streams.postgres.cleanup import DatabaseCleanup, Retention
 from streams.postgres.watch import DatabaseWatch
 from streams.runtime.kafka.access import check_access
+from streams.runtime.kafka.throttles import throttles
+from streams.web.metrics.throttled import ThrottledSeconds
 
 log = structlog.get_logger(__name__)
 
@@ -105,6 +107,8 @@ class OrdersApi:
             await check_access(settings)
             projection = Projection(settings, database, InboxMetrics(self.registry))
             checks.append(Check("projection", partial(_goes_on, projection), "DEGRADED"))
+            checks.append(Check("quotas", throttles.check, "DEGRADED"))
+            self.registry.register(ThrottledSeconds(throttles.seconds))
             await enter(_beside(projection.run()))
         app = create_api(
             placing,

@@ -20,8 +20,10 @@ from streams.postgres.relay import After, Relay, RelayCounts, RelayMetrics, Rela
 from streams.postgres.replication_slot import WARN_AT_BYTES
 from streams.postgres.watch import DatabaseWatch
 from streams.runtime.kafka.clients import KafkaOptions
+from streams.runtime.kafka.throttles import throttles
 from streams.runtime.outbox_publisher import KafkaPublisher
 from streams.settings import Settings
+from streams.web.metrics.throttled import ThrottledSeconds
 
 
 class RelayService(Service):
@@ -45,6 +47,7 @@ class RelayService(Service):
         super().__init__()
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self.registry.register(ThrottledSeconds(throttles.seconds))
         self.metrics = RelayMetrics(self.registry)
         self._database = Database(settings.postgres(), least=0, most=3, name="steadfaust relay desk")
         self._watch = DatabaseWatch(
@@ -57,6 +60,7 @@ class RelayService(Service):
             [
                 Check("postgres", self._postgres),
                 Check("kafka", self._kafka),
+                Check("quotas", throttles.check, "DEGRADED"),
                 Check("statements", self._statements, "DEGRADED"),
                 Check("outbox", self._watch.outbox, "DEGRADED"),
                 Check("queues", self._watch.queues, "DEGRADED"),

@@ -80,7 +80,7 @@ def test_a_worker_says_that_a_quota_slows_it(
         asyncio.run(set_quota(kafka.bootstrap, client, quota, rate))
         try:
             asyncio.run(send(kafka.bootstrap, worker.environment["POST_TOPIC"]))
-            words = ("a quota of the brokers slows this worker", f"{request_} for", repr(client), quota)
+            words = ("a quota of the brokers slows this process", f"{request_} for", repr(client), quota)
             eventually(lambda: worker.warns(*words), f"it warns; see {worker.log}")
             assert throttled(worker, request_) >= 5
         finally:

@@ -68,12 +68,16 @@ class Throttles:
             spent = " and ".join(f"{kind} for {seconds:.0f} s" for kind, seconds in held.items())
             quotas = dict.fromkeys([*(_QUOTAS[kind] for kind in held if kind in _QUOTAS), _BY_REQUESTS])
             text = (
-                f"a quota of the brokers slows this worker: they held back {spent} of the last minute, of"
+                f"a quota of the brokers slows this process: they held back {spent} of the last minute, of"
                 f" {self._names()}. Messages wait meanwhile. kafka-configs.sh --describe --entity-type"
                 f" clients (or users) shows quotas, here {' or '.join(quotas)}: raise it, or leave it if"
                 " this load is to be slow"
             )
             return [text]
+
+    async def check(self) -> str:
+        """The warning, for health."""
+        return "".join(self.warnings())
 
     def _within(self, now: float) -> dict[str, float]:
         """Seconds of the last minute by kind, as far as there are some; most first."""

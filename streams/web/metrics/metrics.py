@@ -17,6 +17,7 @@ from streams.claims.checks import ClaimChecks
 from streams.logs import detached
 from streams.web.base.view import Problem, WorkerView
 from streams.web.metrics.lane_metrics import counter, gauge, handler_metrics, lane_metrics
+from streams.web.metrics.throttled import ThrottledSeconds
 from streams.web.overview.overview import warnings, why_not_ready
 from streams.web.overview.samples import LaneSample, Sampler
 
@@ -77,14 +78,7 @@ def _worker(view: WorkerView) -> Iterator[Metric]:
     for stream, lines in sorted(detached.dropped().items()):
         lost.add_metric([stream], lines)
     yield lost
-    throttled = counter(
-        "kafka_throttled_seconds",
-        "Seconds that quotas of the brokers have held back.",
-        "request",
-    )
-    for request, seconds in sorted(view.throttled.items()):
-        throttled.add_metric([request], seconds)
-    yield throttled
+    yield from ThrottledSeconds(view.throttled).collect()
     copied = counter("standby_records", "Changelog records that a follower of a lane has copied.", "lane")
     for number, standby in sorted(view.standbys.items()):
         copied.add_metric([str(number)], standby.records)

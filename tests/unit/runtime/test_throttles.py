@@ -19,8 +19,10 @@ from streams.runtime.kafka.connections import ProbedConnection
 from streams.runtime.kafka.fetch_sessions import Bounds, FetchSession, fetch
 from streams.runtime.kafka.throttles import Client, Throttles, client_of
 from streams.runtime.kafka.wire import CLASSIC, VersionedRequest
+from streams.runtime.relay import RelayService
 from streams.runtime.transactions import requests
 from streams.runtime.transactions.requests import V1, V2, Owner
+from streams.settings import Settings
 from tests.waiting import eventually_async
 
 OWNER, TPS = Owner("lane-0", 7, 0), {TP("a", 0): bytearray(b"batch")}
@@ -97,6 +99,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Throttles:
     found = Throttles()
     monkeypatch.setattr(connections, "throttles", found)
     monkeypatch.setattr("streams.runtime.faust.web.throttles", found)
+    monkeypatch.setattr("streams.runtime.relay.throttles", found)
     return found
 
 
@@ -168,3 +171,33 @@ async def test_it_is_said_once_and_warned_of_until_it_ends(
     assert spent(counted) == {"fetch": 20.0, "produce": 2.0}
     assert view.throttled == counted.seconds
     assert counted._looks_on is None  # nothing looks any more
+
+
+async def test_a_relay_says_that_a_quota_slows_it(
+    counted: Throttles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(throttles, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(throttles, "_LOOK_EVERY", 0.0)
+    settings = Settings(
+        app_id="post", bootstrap="127.0.0.1:1", postgres_url="postgresql://nobody@127.0.0.1:1/none"
+    )
+    service = RelayService(settings)
+
+    async def told() -> list[str]:
+        service.health._report = None
+        return [each for each in (await service.health.report()).reasons if each.startswith("quotas")]
+
+    assert await told() == []
+    counted.note(0, 20.0, Client("aiokafka", "post"))
+    now += BEGINS
+    await eventually_async(lambda: counted._said, "it is noticed")
+    (reason,) = await told()
+    assert reason.startswith(
+        "quotas: a quota of the brokers slows this process: they held back produce for 5 s"
+    )
+    name = "steadfaust_kafka_throttled_seconds_total"
+    assert service.registry.get_sample_value(name, {"request": "produce"}) == pytest.approx(20.0)
+    now += 20.0 + WINDOW
+    await eventually_async(lambda: not counted._said, "it is over")
+    assert await told() == []

@@ -130,6 +130,7 @@ CASES: dict[str, tuple[Callable[[FakeWorker], object], str]] = {
     "BreakerOpen": (breaker_open, "post.note"),
     "SagasFailed": (lambda worker: put_saga(worker, "failed", 1), "trip"),
     "SagasStalled": (lambda worker: put_saga(worker, "started", 3600), "trip"),
+    "KafkaThrottled": (lambda worker: worker.throttled.update(fetch=25.5), "fetch"),
     "TimersOverdue": (lambda worker: worker.ring("k", NOW - 5), ""),
 }
 
