@@ -11,6 +11,7 @@ from streams.model.envelope import rfc3339
 from streams.saga.messages import RepairOperation
 from streams.saga.state import LogEntry
 from streams.saga.views import SagaView, StepView
+from streams.web.base.answers import StaleAnswer
 
 #: The status of a saga whose row cannot be read.
 UNREADABLE = "unreadable"
@@ -87,6 +88,7 @@ class SagaShown(msgspec.Struct, frozen=True, kw_only=True):
         partition, lane, owner: where it is.
         operations: whether it takes operations.
         causes: what of its key waits or is a dead letter, in words; none once it has ended.
+        stale: set where it is a standby's copy, which takes no operations.
     """
 
     saga: SagaAnswer
@@ -98,6 +100,7 @@ class SagaShown(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     operations: bool
     causes: list[str] = []
+    stale: StaleAnswer | None = None
 
     @property
     def advice(self) -> list[str]:

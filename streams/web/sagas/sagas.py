@@ -17,6 +17,7 @@ from streams.saga.repairs import reason_text
 from streams.staging.keys import store_key
 from streams.web.base.lane_rows import AskOwner, Query, cursor_of, elsewhere, place_of
 from streams.web.base.paging import decode_limit
+from streams.web.base.standby_rows import copy_asked_for, copy_of, staleness
 from streams.web.base.view import Problem, WorkerView, readable_store, require_reason
 from streams.web.sagas.indexes import is_indexed
 from streams.web.sagas.saga_answers import (
@@ -75,16 +76,20 @@ async def list_sagas(view: WorkerView, query: Query, *, asked_by: str | None, as
             return SagasAnswer(sagas=found, looked=looked, left_out=left_out, next=cursor)
 
 
-async def show_saga(view: WorkerView, ident: str, *, asked_by: str | None, ask: AskOwner) -> SagaShown:
-    """All of one saga, from its owner. Raises Problem 404 when there is none."""
+async def show_saga(
+    view: WorkerView, ident: str, query: Query, *, asked_by: str | None, ask: AskOwner
+) -> SagaShown:
+    """All of one saga, from its owner, or from a copy here if `query` says so. Raises Problem 404 when there
+    is none.
+    """
     app = view.application
     partition = app.layout.partition_of(_key(ident))
     lane = app.layout.lane_of(partition)
-    if lane not in view.lanes:
-        path = f"{SAGAS_PATH}/{quote(ident, safe='')}"
-        found: SagaShown = await elsewhere(view, lane, path, {}, asked_by, ask)
+    copied = copy_asked_for(view, {**query, "lane": str(lane)})
+    if copied is None and lane not in view.lanes:
+        found: SagaShown = await elsewhere(view, lane, path_of(ident), {}, asked_by, ask)
         return found
-    store = readable_store(view, lane)
+    store = readable_store(view, lane) if copied is None else copy_of(copied)
     for kind in kinds_of(view, ident):
         data = store.get(kind.table, store_key(partition, row_key(_key(ident))))
         if data is None:
@@ -99,9 +104,21 @@ async def show_saga(view: WorkerView, ident: str, *, asked_by: str | None, ask: 
                 partition=partition,
                 lane=lane,
                 owner=view.url,
-                operations=kind.repairs is not None and saga is not None,
+                operations=copied is None and kind.repairs is not None and saga is not None,
+                stale=None if copied is None else staleness(view, copied),
             )
     raise Problem(404, "no_saga", f"there is no saga {ident} at {view.url}, the owner of lane {lane}")
+
+
+def lane_of_saga(view: WorkerView, ident: str) -> int:
+    """Where a saga would be."""
+    layout = view.application.layout
+    return layout.lane_of(layout.partition_of(_key(ident)))
+
+
+def path_of(ident: str) -> str:
+    """Where workers ask each other for a saga."""
+    return f"{SAGAS_PATH}/{quote(ident, safe='')}"
 
 
 def kinds_of(view: WorkerView, ident: str) -> list[SagaKind]:
@@ -121,7 +138,7 @@ async def ask_saga(view: WorkerView, ident: str, request: AskSaga, *, ask: AskOw
     if len(request.id) > 200:
         raise Problem(400, "bad_id", "an id has 200 characters at most")
     repairs = next((kind.repairs for kind in kinds_of(view, ident) if kind.repairs is not None), None)
-    shown = await show_saga(view, ident, asked_by=None, ask=ask)
+    shown = await show_saga(view, ident, {}, asked_by=None, ask=ask)
     if repairs is None or not shown.operations:
         how = shown.saga.way or shown.saga.status
         raise Problem(409, "nobody_conducts", f"{ident} is {how}: it takes no operations")

@@ -15,11 +15,12 @@ from streams.model.row_keys import row_key
 from streams.staging.keys import store_key
 from streams.web.base.asked import address_of
 from streams.web.base.paging import after
+from streams.web.base.standby_rows import STANDBY, or_standby
 from streams.web.base.view import readable_store
 from streams.web.overview.hours import HourLine
 from streams.web.overview.stopped_handlers import stopped_handlers
 from streams.web.sagas.saga_answers import AskSaga, SagaAnswer, SagasAnswer, SagaShown
-from streams.web.sagas.sagas import SAGAS_PATH, ask_saga, list_sagas, show_saga
+from streams.web.sagas.sagas import SAGAS_PATH, ask_saga, lane_of_saga, list_sagas, path_of, show_saga
 from streams.web.site.web_request import ApiOperation, Form, Read, WebRequest, asks, from_form
 from streams.web.waiting.queue_answers import rows_of_key
 
@@ -80,8 +81,8 @@ async def sagas_page(request: WebRequest) -> SagasPage:
 async def _saga(request: WebRequest) -> SagaShown:
     """A saga; while it has not ended, its owner says what of its key waits, and for what. Raises Problem."""
     view, ident = request.view, request.names["saga"]
-    shown = await show_saga(view, ident, **request.asker(SagaShown))
-    if shown.owner != view.url or shown.saga.status in ("completed", "compensated"):
+    shown = await _shown(request, ident)
+    if shown.stale or shown.owner != view.url or shown.saga.status in ("completed", "compensated"):
         return shown
     key, store = ident.partition(":")[2].encode("utf-8", "surrogateescape"), readable_store(view, shown.lane)
     rows = islice(rows_of_key(view, store, shown.lane, key, behind=0), MOST_CAUSES)
@@ -93,6 +94,26 @@ async def _saga(request: WebRequest) -> SagaShown:
             what = f"{letter.message_type} is a dead letter of {letter.handler or 'no handler'}"
             causes.append(f"{what}: {letter.error_type}: {letter.error_message}")
     return replace(shown, causes=causes)
+
+
+async def _shown(request: WebRequest, ident: str) -> SagaShown:
+    """From its owner; on a page from a standby, where the owner does not answer. Raises Problem."""
+    view, asker, copied = request.view, request.asker(SagaShown), {STANDBY: "1"}
+    if not request.may_be_stale:
+        return await show_saga(view, ident, request.rows_query, **asker)
+
+    async def elsewhere(url: str) -> SagaShown:
+        found: SagaShown = await asker["ask"](url, path_of(ident), copied)
+        return found
+
+    found, why = await or_standby(
+        view,
+        lane_of_saga(view, ident),
+        lambda: show_saga(view, ident, request.rows_query, **asker),
+        lambda: show_saga(view, ident, copied, **asker),
+        elsewhere,
+    )
+    return replace(found, stale=replace(found.stale, why=why)) if found.stale and why else found
 
 
 async def saga_page(request: WebRequest) -> SagaShown:

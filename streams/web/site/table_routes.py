@@ -8,11 +8,11 @@ import msgspec
 
 from streams.web.base.answers import BrowseAnswer, FoundAnswer, TablesAnswer
 from streams.web.base.owner import ask_owner
+from streams.web.base.standby_rows import STANDBY, or_standby
 from streams.web.history.row_history import row_history
 from streams.web.site.web_request import ApiOperation, Read, WebRequest
 from streams.web.tables.lookup import look_up
 from streams.web.tables.row_operations import AskRow, ask_row
-from streams.web.tables.standby_rows import STANDBY, or_standby
 from streams.web.tables.table_pages import browse_all
 from streams.web.tables.table_sizes import list_tables
 
@@ -27,7 +27,7 @@ async def _table(request: WebRequest) -> msgspec.Struct:
     """A page of rows. The first one has the table's size, too: not every page asks all workers for it."""
     name = request.names["table"]
     found = await browse_all(
-        request.view, name, request.query, copies=_may_be_stale(request), **request.asker(BrowseAnswer)
+        request.view, name, request.query, copies=request.may_be_stale, **request.asker(BrowseAnswer)
     )
     if request.asked_by is not None or request.query.get("cursor"):
         return found
@@ -36,15 +36,13 @@ async def _table(request: WebRequest) -> msgspec.Struct:
 
 
 async def _rows(request: WebRequest) -> msgspec.Struct:
-    view, name, query = request.view, request.names["table"], dict(request.query)
-    if request.asked_by is None:
-        query.pop(STANDBY, None)  # only workers ask so
+    view, name, query = request.view, request.names["table"], request.rows_query
     ask = partial(ask_owner, request.session, asked_by=view.url)
 
     async def from_owner() -> FoundAnswer:
         return await look_up(view, name, query, asked_by=request.asked_by, ask=ask)
 
-    if not _may_be_stale(request):
+    if not request.may_be_stale:
         return await from_owner()
     copied = {**query, STANDBY: "1"}
     lane = view.application.layout.lane_of_key(query.get("key", "").encode(errors="replace").decode())
@@ -58,15 +56,6 @@ async def _rows(request: WebRequest) -> msgspec.Struct:
     if found.stale is None or not why:
         return found
     return msgspec.structs.replace(found, stale=msgspec.structs.replace(found.stale, why=why))
-
-
-def _may_be_stale(request: WebRequest) -> bool:
-    """Whether a standby's rows will do where the owner does not answer: people look, and see how old
-    they are; programs wait for the owner, unless they say `stale=1`.
-    """
-    return request.asked_by is None and (
-        not request.path.startswith("/api/") or bool(request.query.get("stale"))
-    )
 
 
 async def _history(request: WebRequest) -> msgspec.Struct:

@@ -16,6 +16,7 @@ from streams.web.base.access import Access, Visitor
 from streams.web.base.lane_rows import Query
 from streams.web.base.loopback import loopback_origin
 from streams.web.base.owner import ASKED_BY, ask_json
+from streams.web.base.standby_rows import STANDBY
 from streams.web.base.view import Kept, Problem, WorkerView
 from streams.web.letters.jobs import Jobs
 from streams.web.site.overviews import Overviews
@@ -62,6 +63,21 @@ class WebRequest:
     def asked_by(self) -> str | None:
         """The worker that asks, if one does."""
         return self.headers.get(ASKED_BY)
+
+    @property
+    def may_be_stale(self) -> bool:
+        """Whether a standby's rows will do where the owner does not answer: people look, and see how old
+        they are; programs wait for the owner, unless they say `stale=1`.
+        """
+        return self.asked_by is None and (not self.path.startswith("/api/") or bool(self.query.get("stale")))
+
+    @property
+    def rows_query(self) -> dict[str, str]:
+        """The query, where only workers ask for a standby's copy."""
+        query = dict(self.query)
+        if self.asked_by is None:
+            query.pop(STANDBY, None)
+        return query
 
     def asker(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
         """Which worker asks, if one does, and how to ask the owner of something for an answer of a class."""

@@ -13,6 +13,7 @@ from litestar.response.base import ASGIResponse
 
 from streams.model.personal import masked, personal_fields
 from streams.web.base.access import LOGIN, LOGOUT, Role, Visitor
+from streams.web.base.asking import PASSING
 from streams.web.base.sessions import KNOWN, KNOWN_LASTS, LASTS, SESSION
 from streams.web.base.view import ErrorAnswer, Problem, WorkerView
 from streams.web.site.pages import json_response, page_response
@@ -157,6 +158,7 @@ def refused(
         status=problem.status,
         headers=headers,
         problem=problem,
+        passes=problem.error in PASSING,
         query=query_of(request),
         path=path,
         again=again,

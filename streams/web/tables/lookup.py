@@ -26,10 +26,10 @@ from streams.web.base.paging import (
     prefix_ranges,
     read_page,
 )
+from streams.web.base.standby_rows import copy_asked_for, copy_of, staleness
 from streams.web.base.table_fields import ShownTable, shown_table
 from streams.web.base.view import Problem, StandbyView, WorkerView, readable_store
 from streams.web.overview.overview import owners
-from streams.web.tables.standby_rows import copy_asked_for, copy_of, staleness
 from streams.web.tables.table_sizes import about
 
 Query = Mapping[str, str]

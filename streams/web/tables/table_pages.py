@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from streams.web.base.answers import BrowseAnswer, RowAnswer
 from streams.web.base.lane_rows import Query, cursor_of, elsewhere, place_of
 from streams.web.base.paging import decode_cursor, decode_limit, encode_cursor
+from streams.web.base.standby_rows import STANDBY, or_standby
 from streams.web.base.table_fields import shown_table
 from streams.web.base.view import Problem, WorkerView
 from streams.web.overview.overview import owners
 from streams.web.tables.lookup import EXACT, browse, number_in
-from streams.web.tables.standby_rows import STANDBY, or_standby
 
 #: Asks a lane's owner for a page of its rows: (owner, path, query).
 AskOwner = Callable[[str, str, Query], Coroutine[Any, Any, BrowseAnswer]]

@@ -7,9 +7,8 @@ from web_workers import Browser, FakeWorker, make_application, owned_by, owner_o
 
 from streams.model.application import Application
 from streams.saga.views import ChoreographedSaga
-from streams.web.base import claims, owner
+from streams.web.base import claims, owner, standby_rows
 from streams.web.overview import flow
-from streams.web.tables import standby_rows
 from tests.waiting import BOUND
 
 #: Two workers, and a browser of each.

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, get_args
 
 import msgspec
 import pytest
-from web_workers import NOW, Browser, FakeWorker, bearer, owner_of
+from web_workers import NOW, Browser, FakeStandby, FakeWorker, bearer, owner_of
 
 from streams.errors import WiringError
 from streams.model.application import Application, LaneOptions
@@ -275,6 +275,37 @@ async def test_a_silent_worker_is_waited_for_once_by_a_page(both, second, one, m
     _, page = await one.json(SAGAS)
     assert sorted(page["left_out"]) == sorted(map(str, second.lanes))
     assert requests == [second.url]
+
+
+GONE = "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize("has_copy", [True, False], ids=["with a standby", "without"])
+async def test_a_page_says_what_is_known_without_the_owner(app: Application, has_copy: bool) -> None:
+    worker = FakeWorker.with_lanes(0, app=app)
+    owner = FakeWorker.with_lanes(1, 2, 3, app=app)
+    key = worker.key_in(2)
+    put_saga([owner], key, outcome=error)
+    if has_copy:
+        worker.standbys[2] = FakeStandby(2, behind=7, store=owner.lanes[2].store, fresh_at=NOW - 12)
+    worker.owns({0: worker.url, 1: GONE, 2: GONE, 3: GONE})
+    async with Browser.of(worker) as browser:
+        assert await browser.refusal(f"{SAGAS}/visit:{key}") == (502, "owner_unreachable")
+        status, page = await browser.page(f"/sagas/visit:{key}")
+        if not has_copy:
+            assert (status, f"the owner, {GONE}, cannot be reached" in page) == (502, True)
+            assert "Look again in some seconds" in page
+            return
+        found = await browser.found(f"{SAGAS}/visit:{key}?stale=1")
+        assert (found["stale"]["behind"], found["operations"]) == (7, False)
+    assert (status, f"{GONE}, cannot be reached" in page) == (200, True)
+    for text in ("is shown from the standby", "it lacks about 7 records", f"visit:{key} needs a decision"):
+        assert text in page
+
+
+async def test_no_problem_that_lasts_is_told_to_pass(one: Browser) -> None:
+    status, page = await one.page("/sagas/visit:nobody")
+    assert (status, "Look again in some seconds" in page) == (404, False)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from web_workers import NOW, Browser, FakeStandby, FakeWorker, in_vain, owner_of
 from streams.errors import StoreBroken
 from streams.lane.state import LaneState
 from streams.policy.assignment import Assignment
+from streams.web.base import standby_rows
 from streams.web.base.answers import BrowseAnswer, TablesAnswer
+from streams.web.base.standby_rows import or_standby
 from streams.web.base.view import Problem
-from streams.web.tables import standby_rows
 from streams.web.tables.lookup import browse
-from streams.web.tables.standby_rows import or_standby
 from streams.web.tables.table_pages import browse_all
 from streams.web.tables.table_sizes import list_tables
 

@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 from streams.errors import SteadfaustError
 from streams.ports import Store
 from streams.web.base.answers import StaleAnswer
-from streams.web.base.asking import PASSING
+from streams.web.base.asking import PASSING, READ
 from streams.web.base.view import Problem, StandbyView, WorkerView
-from streams.web.overview.flow import PATIENCE
 
 A = TypeVar("A")
 Query = Mapping[str, str]
 
 #: In a query: the rows of the worker's own copy are wanted. Only workers ask so.
 STANDBY = "standby"
+#: Seconds for the owner's answer, until standbys are read.
+PATIENCE = READ
 
 
 def copy_asked_for(view: WorkerView, query: Query) -> StandbyView | None:
