@@ -23,7 +23,7 @@ from demo.workers import PROJECT, unwind_on_signals
 from streams.errors import SteadfaustError
 
 _INTERRUPTED = 130
-_SHORT = 180.0
+_SHORT = 240.0
 _LONG = 1800.0
 _SEEDS = 1_000_000
 _ENDS_WITHIN = 60.0

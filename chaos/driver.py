@@ -22,12 +22,12 @@ from chaos.load.shop import Shop
 from chaos.rig.brokers import BrokerAdmin, hasten_compaction
 from chaos.rig.commits import CommitWatch
 from chaos.rig.edge import Edge
-from chaos.rig.fleet import Fleet, worker_name
+from chaos.rig.fleet import Fleet, disk_of, worker_name
 from chaos.rig.kinds import BROKERS, LANES, PARTITIONS, SLOTS, WORKERS, Planned
 from chaos.rig.network import ClientNetwork
 from chaos.rig.records import COMMITS, REQUESTS, RUN, Happened, ProcessEnd, Request, RunRecords
 from chaos.rig.waiting import ChaosFailed, until
-from chaos.rig.worker_faults import ARMED, FAILING, MACHINE, ailment_of, failing_file, script_of
+from chaos.rig.worker_faults import ARMED, CLOCK, FAILING, clock_of, failing_file, script_of
 from chaos.schedule import LONGEST_DELAY
 from demo.evidence import SOURCES, quiet
 from demo.load import receive_stock
@@ -177,7 +177,8 @@ class Driver:
                 "STEADFAUST_GATEWAY_URL": network.gateway(name),
                 **payload_environment(network.s3(name)),
                 ARMED: str(script_of(self._plan.var, name)),
-                MACHINE: str(ailment_of(self._plan.var, name)),
+                CLOCK: str(clock_of(self._plan.var, name)),
+                **disk_of(self._plan.var, LAYOUT.app_id, slot).environment,
             }
             for slot, name in enumerate(_NAMES)
         }

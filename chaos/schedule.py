@@ -22,12 +22,12 @@ from chaos.rig.kinds import (
     OF_BROKERS,
     OF_DATABASE,
     OF_EDGES,
-    OF_ONE_OF_TWO,
     OF_WORKERS,
     POINTS,
     RARE,
     RECOVERING,
     SLOTS,
+    WAYS_OF,
     WORKERS,
     AfterKill,
     FaultKind,
@@ -81,7 +81,8 @@ def _put_off(scene: Sequence[Planned], *, calm: float) -> list[Planned]:
 def _dealt_first(seed: int) -> list[FaultKind]:
     """Four kinds that lie on top, others for each of the next seeds: ten in a row leave no kind out."""
     kinds = [kind for kind in FaultKind if kind is not FaultKind.OUTAGE and kind not in RARE]
-    return [kinds[(seed + step) % len(kinds)] for step in (0, 8, 16, 24)]
+    apart = -(-len(kinds) // 4)
+    return [kinds[(seed + step * apart) % len(kinds)] for step in range(4)]
 
 
 class _Dealer:
@@ -169,7 +170,7 @@ class _Dealer:
             nth=self.chance.randint(1, 2 if point == RECOVERING else 30) if point else 0,
             seconds=round(self.chance.uniform(*kind.lasts), 1),
             delay=round(self.chance.uniform(*kind.delay), 2),
-            which=self.chance.randrange(2) if kind in OF_ONE_OF_TWO else 0,
+            which=self.chance.randrange(WAYS_OF[kind]) if kind in WAYS_OF else 0,
             rate=round(self.chance.uniform(*kind.rate), 2) if any(kind.rate) else 0.0,
         )
 

@@ -1,23 +1,20 @@
 """A primary of PostgreSQL, its standby, and an address that leads to one of them: for tests of failover."""
 
 import asyncio
-import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
+from chaos.rig.postgres_server import PostgresServer, copy_for_standby, until_in_step
 from streams.local import loopback, postgres
-from tests.postgres import connected, in_a_loop
-from tests.waiting import BOUND, eventually_async
+from tests.waiting import eventually_async
 
 DATABASE = "shop"
 _CONFIGURATION = """
 wal_level = logical
 max_connections = 100
 fsync = off
-wal_keep_size = 64MB
 max_slot_wal_keep_size = 512MB
 # No restartpoint of its own: a standby that is promoted has what it has replayed, in memory.
 checkpoint_timeout = 1h
@@ -25,51 +22,11 @@ hot_standby_feedback = on
 """
 
 
-class Server:
+class Server(PostgresServer):
     """One of the two, while it runs."""
 
     def __init__(self, data: Path) -> None:
-        self.data = data
-        self._reserved = loopback.reserve()
-        self.port = self._reserved.port
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def host(self) -> str:
-        return f"{loopback.HOST}:{self.port}"
-
-    @property
-    def url(self) -> str:
-        return f"postgresql://{postgres.USER}@{self.host}/{DATABASE}"
-
-    def start(self) -> None:
-        options = ["-c", f"port={self.port}", "-c", f"listen_addresses={loopback.HOST}"]
-        options += ["-c", "unix_socket_directories="]
-        command = [*postgres._program("postgres"), "-D", str(self.data), *options]
-        with self.data.with_suffix(".log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/")
-        in_a_loop(self._answers())
-
-    def end(self, how: int = signal.SIGINT) -> None:
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(BOUND)
-            self._process = None
-
-    def close(self) -> None:
-        self.end()
-        self._reserved.release()
-
-    async def execute(self, statement: str) -> None:
-        async with connected(self.url) as connection:
-            await connection.execute(statement)
-
-    async def ask(self, question: str, *arguments: object) -> Any:
-        async with connected(self.url, name="test") as connection:
-            return await connection.fetchval(question, *arguments)
-
-    async def promote(self) -> None:
-        await self.execute("SELECT pg_promote()")
+        super().__init__(data, DATABASE)
 
     async def become_read_only(self) -> None:
         """As a former primary does that was told to: sessions stay, and may write no more."""
@@ -79,12 +36,6 @@ class Server:
 
     async def _is_read_only(self) -> bool:
         return await self.ask("SHOW default_transaction_read_only") == "on"
-
-    async def _answers(self) -> None:
-        async def is_up() -> bool:
-            return await loopback.postgres_answers(self.port, postgres.USER, "postgres")
-
-        await eventually_async(is_up, f"PostgreSQL answers on {self.port}")
 
 
 class Pair:
@@ -96,9 +47,7 @@ class Pair:
             file.write(_CONFIGURATION)
         self.primary = Server(home / "a" / "data")
         self.primary.start()
-        command = [*postgres._program("pg_basebackup"), "-D", str(home / "a" / "standby"), "-R", "-c", "fast"]
-        reached = ["-h", loopback.HOST, "-p", str(self.primary.port), "-U", postgres.USER, "--no-sync"]
-        postgres._run([*command, *reached], "a copy for the standby")
+        copy_for_standby(self.primary.port, home / "a" / "standby")
         self.standby = Server(home / "a" / "standby")
         self.standby.start()
 
@@ -110,13 +59,7 @@ class Pair:
 
     async def in_step(self) -> None:
         """Wait until the standby has replayed what the primary has written by now."""
-        place = await self.primary.ask("SELECT pg_current_wal_lsn()::text")
-        question = f"SELECT pg_last_wal_replay_lsn() >= '{place}'::pg_lsn"
-
-        async def has_it() -> bool:
-            return bool(await self.standby.ask(question))
-
-        await eventually_async(has_it, "the standby has all")
+        await until_in_step(self.primary.url, self.standby)
 
     def close(self) -> None:
         self.standby.close()

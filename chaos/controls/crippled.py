@@ -59,6 +59,7 @@ CRIPPLED: Mapping[Control, Callable[[], object]] = {
     Control.FENCING_OFF: patch.object(runtime, "KafkaCluster", UnfencedCluster).start,
     Control.LETTERS_APART: patch.object(cluster, "TransactionalProducer", LettersApart).start,
     Control.STORE_BEFORE_COMMIT: patch.object(lane_host, "Lane", HastyLane).start,
+    Control.FORMER_PRIMARY_KEPT: lambda: None,  # of the database edge: see `chaos.controls.former`
 }
 
 if control := os.environ.get(CONTROL):

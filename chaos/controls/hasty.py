@@ -44,3 +44,4 @@ class Control(StrEnum):
     FENCING_OFF = "fencing_off"
     STORE_BEFORE_COMMIT = "store_before_commit"
     LETTERS_APART = "letters_apart"
+    FORMER_PRIMARY_KEPT = "former_primary_kept"

@@ -5,17 +5,24 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import psutil
 
 from chaos.controls.hasty import Control
-from chaos.controls.stage import LANES, Stage
+from chaos.controls.stage import BEFORE, LANES, ORDERS, Stage
+from chaos.faults.failover import a_standby, replace_former, until_left
+from chaos.rig.network import POSTGRES
+from chaos.rig.postgres_server import until_in_step
 from chaos.rig.records import Happened
-from chaos.rig.waiting import until
+from chaos.rig.waiting import ChaosFailed, until
+from demo.purchases import purchases
 
 _HAPPENS_WITHIN = 60.0
+#: Several times as long as a program takes to find that its sessions are at a former primary.
+_LEAVES_WITHIN = 30.0
 _SESSION_TIMEOUT = 6.0
 #: A worker that comes back within it has the same lanes, on a machine under whatever load.
 _LONG_SESSION_TIMEOUT = 60.0
@@ -36,6 +43,7 @@ class Scenario:
         play: sees to the rest of the faults, and that they happen; called while orders are coming in.
         finds: the finding that must be red with the control, by its name.
         session_timeout: of the workers, in seconds.
+        over_http: whether orders go to the orders APIs, and not to Kafka.
     """
 
     control: Control
@@ -46,6 +54,7 @@ class Scenario:
     finds: str
     session_timeout: float = _SESSION_TIMEOUT
     poison_every: int = 0
+    over_http: bool = False
 
 
 async def _repeat(stage: Stage) -> Happened:
@@ -115,6 +124,36 @@ async def _kill(stage: Stage) -> Happened:
     )
 
 
+async def _fail_over(stage: Stage) -> Happened:
+    """A standby that has all is promoted, and the former primary can be written. New connections lead to the
+    promoted one, and in the end nothing else is left. Most orders are placed when no connection should be at
+    the former any more.
+    """
+    assert stage.database is not None
+    database = stage.database
+    network, began = database.network, time.time()
+    await database.until_quiet(stage.bootstrap)
+    async with a_standby(database.stack) as standby:
+        await until_in_step(database.stack.url(POSTGRES), standby)
+        await standby.promote()
+        former = network.postgres_leads_to(standby.port)
+        database.edge.postgres = standby.url
+        with suppress(ChaosFailed):  # which the checker is to notice by itself
+            await until_left(network, standby, within=_LEAVES_WITHIN)
+        left = former - network.postgres_leads_to(standby.port)
+        await database.place(purchases(ORDERS)[BEFORE:])
+        await database.edge.until_published(await database.edge.last(), within=_HAPPENS_WITHIN)
+        await replace_former(database.stack, network, database.edge, standby)
+    await database.until_quiet(stage.bootstrap)
+    return Happened(
+        kind="failover_postgres",
+        target="PostgreSQL",
+        began=began,
+        ended=time.time(),
+        confirmed=f"{left} of {former} connections left the former primary by themselves" if former else "",
+    )
+
+
 def _point(stage: Stage) -> str:
     """Where it happened, as the worker itself has noted it."""
     return stage.faults_log.read_text().split()[0]
@@ -155,5 +194,14 @@ SCENARIOS = (
         finds="every poisonous record a dead letter once, and nothing else",
         session_timeout=_LONG_SESSION_TIMEOUT,
         poison_every=1,
+    ),
+    Scenario(
+        Control.FORMER_PRIMARY_KEPT,
+        "PostgreSQL fails over, and its former primary can be written",
+        copies=1,
+        script="",
+        play=_fail_over,
+        finds="every order that was accepted is in PostgreSQL and on Kafka once",
+        over_http=True,
     ),
 )

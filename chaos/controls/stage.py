@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,14 +14,18 @@ from aiokafka import AIOKafkaProducer
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced, StockReceived
 from chaos.controls.hasty import CONTROL
+from chaos.load.shop import Shop
+from chaos.rig.edge import Edge
 from chaos.rig.fleet import Fleet, FleetWorker
-from chaos.rig.waiting import ChaosFailed, until
+from chaos.rig.network import POSTGRES, ClientNetwork
+from chaos.rig.records import Request, Way
+from chaos.rig.waiting import ChaosFailed, until, until_answered
 from demo.evidence import make_codec, quiet
 from demo.load import SOURCE
 from demo.purchases import Purchase, orchestrated, order, purchases, receipts
 from demo.trouble import poison
 from demo.workers import PROJECT
-from streams.local import declared, local_stack
+from streams.local import Stack, declared, declared_databases, local_stack
 from streams.model.message import Message
 from streams.runtime.client import Producer, TopicReader
 from streams.testing.faults import LOG, SCRIPT
@@ -28,9 +33,40 @@ from streams.testing.faults import LOG, SCRIPT
 APP = "controls"
 PARTITIONS, LANES = 8, 4
 ORDERS = 300
+#: So many of them are placed before a fault of the database.
+BEFORE = 100
 _INPUT = (OrderPlaced.TOPIC, OrderSubmitted.TOPIC, StockReceived.TOPIC)
 _OPEN_WITHIN = 60.0
 _HANDLED_WITHIN = 90.0
+
+
+@dataclass
+class DatabaseEdge:
+    """PostgreSQL, relays and orders APIs, and their clients' requests."""
+
+    stack: Stack
+    network: ClientNetwork
+    edge: Edge
+    requests: list[Request] = field(default_factory=list)
+
+    async def place(self, bought: Iterable[Purchase]) -> None:
+        """Place orders over HTTP, each until it is accepted."""
+        async with Shop(self.edge.urls) as shop, asyncio.TaskGroup() as tasks:
+            for each in bought:
+                way: Way = "submitted" if orchestrated(each) else "placed"
+                tasks.create_task(shop.place(order(each), way))
+        self.requests += shop.requests.values()
+
+    async def until_quiet(self, bootstrap: str) -> None:
+        """Wait until all that was accepted is published and handled, and its end is in PostgreSQL. Raises
+        ChaosFailed.
+        """
+        await self.edge.until_published(await self.edge.last(), within=_HANDLED_WITHIN)
+        await quiet(bootstrap, APP, within=_HANDLED_WITHIN)
+        await until_answered(self._projected, "all is in PostgreSQL", within=_HANDLED_WITHIN)
+
+    async def _projected(self) -> bool:
+        return not await self.edge.unprojected()
 
 
 @dataclass
@@ -41,6 +77,7 @@ class Stage:
         copies: how often the client sends each message, with the same id.
         poison_every: for one order in so many there is a poisonous record; 0: none.
         faulty: the worker whose faults are scripted.
+        database: what takes the orders instead of Kafka; None: Kafka does.
         span: when the first order was placed, and when the last was, in seconds since the epoch; in the end
             when none was under way any more.
     """
@@ -53,6 +90,7 @@ class Stage:
     fleet: Fleet
     steady: FleetWorker
     faulty: FleetWorker
+    database: DatabaseEdge | None = None
     span: tuple[float, float] = field(default=(0.0, 0.0))
 
     @property
@@ -61,9 +99,13 @@ class Stage:
         return _faults_log(self.var)
 
     async def place(self) -> None:
-        """Place all orders at once."""
+        """Place all orders at once; those that go to a database only until its fault."""
         began = time.time()
         bought = purchases(ORDERS)
+        if self.database is not None:
+            await self.database.place(bought[:BEFORE])
+            self.span = (began, time.time())
+            return
         orders = (
             (OrderSubmitted if orchestrated(each) else OrderPlaced)(order=order(each)) for each in bought
         )
@@ -87,10 +129,19 @@ class Stage:
 
 @asynccontextmanager
 async def staged(
-    var: Path, *, control: str, copies: int, script: str, session_timeout: float, poison_every: int
+    var: Path,
+    *,
+    control: str,
+    copies: int,
+    script: str,
+    session_timeout: float,
+    poison_every: int,
+    over_http: bool,
 ) -> AsyncIterator[Stage]:
     """All up and ready; nothing of it runs when the block is left. Raises ChaosFailed or StackError."""
-    async with local_stack(var, processes=declared(PROJECT / "pyproject.toml")) as stack:
+    project = PROJECT / "pyproject.toml"
+    databases = declared_databases(project) if over_http else ()
+    async with local_stack(var, processes=declared(project), databases=databases) as stack:
         settings = {
             "STEADFAUST_APP_ID": APP,
             "STEADFAUST_BOOTSTRAP": stack.bootstrap,
@@ -101,7 +152,8 @@ async def staged(
             "STEADFAUST_HEARTBEAT": "1",
             CONTROL: control,
         }
-        with Fleet(var, settings, slots=2, module="chaos.controls.crippled") as fleet:
+        async with AsyncExitStack() as held:
+            fleet = held.enter_context(Fleet(var, settings, slots=2, module="chaos.controls.crippled"))
             steady = await fleet.start(0)
             await until(lambda: fleet.shared(LANES), "the first worker's lanes are open", within=_OPEN_WITHIN)
             await _shelve(stack.bootstrap, copies)
@@ -110,7 +162,20 @@ async def staged(
             faulty = await fleet.start(1, **scripted)
             await until(lambda: fleet.shared(LANES), "both workers' lanes are open", within=_OPEN_WITHIN)
             gateway = stack.url("gateway")
-            yield Stage(var, stack.bootstrap, gateway, copies, poison_every, fleet, steady, faulty)
+            stage = Stage(var, stack.bootstrap, gateway, copies, poison_every, fleet, steady, faulty)
+            if over_http:
+                stage.database = await _database_edge(var, stack, settings, held)
+            yield stage
+
+
+async def _database_edge(
+    var: Path, stack: Stack, settings: dict[str, str], held: AsyncExitStack
+) -> DatabaseEdge:
+    network = held.enter_context(ClientNetwork(stack, names=[]))
+    url, way = stack.url(POSTGRES), network.postgres()
+    edge = held.enter_context(Edge(var, url, settings, way=way, through="chaos.controls.former"))
+    await edge.start()
+    return DatabaseEdge(stack, network, edge)
 
 
 async def _shelve(bootstrap: str, copies: int) -> None:

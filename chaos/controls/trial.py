@@ -12,7 +12,8 @@ from chaos.controls.hasty import Control
 from chaos.controls.scenarios import Scenario
 from chaos.controls.stage import APP, LANES, ORDERS, PARTITIONS, Stage, staged
 from chaos.rig.commits import CommitWatch
-from chaos.rig.records import COMMITS, RUN, CommitTimes, Happened, RunRecords
+from chaos.rig.network import POSTGRES
+from chaos.rig.records import COMMITS, REQUESTS, RUN, CommitTimes, Happened, ProcessEnd, RunRecords
 from chaos.run import checked
 from demo.findings import Finding
 
@@ -34,6 +35,7 @@ async def run(scenario: Scenario, var: Path, *, crippled: bool) -> Trial:
         script=scenario.script,
         session_timeout=scenario.session_timeout,
         poison_every=scenario.poison_every,
+        over_http=scenario.over_http,
     ) as stage:
         watch = CommitWatch(stage.bootstrap, APP, PARTITIONS, LANES)
         watching = asyncio.create_task(watch.run())
@@ -44,7 +46,8 @@ async def run(scenario: Scenario, var: Path, *, crippled: bool) -> Trial:
             with contextlib.suppress(asyncio.CancelledError):
                 await watching
         await stage.fleet.stop_all("the run is over")
-        _record(stage, scenario, happened, watch.commits())
+        edge = await stage.database.edge.stop("the run is over") if stage.database is not None else []
+        _record(stage, scenario, happened, watch.commits(), edge)
         report = await asyncio.to_thread(checked, var)
     return Trial(happened, [each for each in report.findings if not each.passed])
 
@@ -62,7 +65,9 @@ async def _play(scenario: Scenario, stage: Stage) -> Happened:
     return happened
 
 
-def _record(stage: Stage, scenario: Scenario, happened: Happened, commits: CommitTimes) -> None:
+def _record(
+    stage: Stage, scenario: Scenario, happened: Happened, commits: CommitTimes, edge: list[ProcessEnd]
+) -> None:
     run = RunRecords(
         seed=0,
         app_id=APP,
@@ -77,7 +82,11 @@ def _record(stage: Stage, scenario: Scenario, happened: Happened, commits: Commi
         workers=[worker.ended() for worker in stage.fleet.workers],
         poison_every=scenario.poison_every,
         orchestrated=True,
+        postgres=stage.database.stack.url(POSTGRES) if stage.database is not None else "",
+        edge=edge,
     )
+    if stage.database is not None:
+        (stage.var / REQUESTS).write_bytes(msgspec.json.encode(stage.database.requests))
     (stage.var / RUN).write_bytes(msgspec.json.encode(run))
     (stage.var / COMMITS).write_bytes(msgspec.json.encode(commits))
 

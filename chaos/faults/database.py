@@ -74,7 +74,7 @@ async def kill_api(planned: Planned, ground: Ground) -> Happened:
     api.kill(planned.kind)
     confirmed = _died(api)
     again = await ground.edge.start_api(way)
-    recovered = await _edge_works(ground)
+    recovered = await edge_works(ground)
     return happened(planned, api.name, began, f"{confirmed}; pid {again.pid} in its place, {recovered}")
 
 
@@ -93,7 +93,7 @@ async def kill_postgres(planned: Planned, ground: Ground) -> Happened:
     away, after = time.time() - began, stack.state.processes[_POSTGRES]
     if after.pid == before.pid or _RECOVERED not in _read(log)[size:]:
         raise ChaosFailed(f"PostgreSQL (pid {before.pid}) was not seen to end and to recover: see {log}")
-    recovered = await _edge_works(ground)
+    recovered = await edge_works(ground)
     await ground.edge.until_shared(within=RECOVERS_WITHIN)
     confirmed = f"pid {before.pid} ended by SIGKILL, away for {away:.1f} s; pid {after.pid} in its place"
     return happened(planned, "PostgreSQL", began, f"{confirmed}, recovered from its log, {recovered}")
@@ -116,7 +116,7 @@ async def silent_postgres(planned: Planned, ground: Ground) -> Happened:
     silent = time.time() - began
     if not silence.count:
         raise ChaosFailed("nothing was on its way to PostgreSQL while the network was silent")
-    recovered = await _edge_works(ground)
+    recovered = await edge_works(ground)
     await edge.until_shared(within=RECOVERS_WITHIN)
     confirmed = f"{silence.count} chunks held back in {silent:.1f} s, both relays cut their connections"
     return happened(planned, "PostgreSQL", began, f"{confirmed}, {recovered}")
@@ -165,7 +165,7 @@ async def _relays_recover(ground: Ground) -> str:
     return f"all published {time.time() - began:.1f} s later"
 
 
-async def _edge_works(ground: Ground) -> str:
+async def edge_works(ground: Ground) -> str:
     """Wait until each API has accepted an order, it is published, and the projection writes."""
     began, accepted = time.time(), dict(ground.load.accepted())
     await until(

@@ -1,51 +1,85 @@
-"""Faults of a worker's machine: a clock that is ahead, a full disk, too many open files."""
+"""Faults of a worker's machine: a clock that is ahead, a disk that fails, too many open files."""
 
 from __future__ import annotations
 
+import errno
 import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from chaos.faults.ground import OPEN_WITHIN, Ground, happened, lasting, named
-from chaos.rig.fleet import FleetWorker
+from chaos.rig.failing_disk import CHANGES, Call
+from chaos.rig.fleet import FleetWorker, disk_of
 from chaos.rig.kinds import Planned
 from chaos.rig.records import Happened
 from chaos.rig.waiting import until
-from chaos.rig.worker_faults import CLOCK, DISK, ailment_of, arm, script_of
+from chaos.rig.worker_faults import arm, clock_of, script_of
 
 #: By how many seconds the clock is ahead: more than the hour that brokers bear.
 AHEAD = 7200
 #: Files of a process that has no more: what it has open stays open.
 _NO_FILES = 3
 _NO_MORE_FILES = "oo many open files"
+_AHEAD = "ahead of the broker's"
+_STOPS = ("lane_waits", "lane_reopens")
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A way in which a disk fails: these calls, with this error."""
+
+    says: str
+    error: int
+    calls: Call
+
+
+#: By `Planned.which`.
+DISKS = (
+    Disk("input/output error", errno.EIO, CHANGES),
+    Disk("input/output error, reads too", errno.EIO, CHANGES | Call.READ),
+    Disk("read-only file system", errno.EROFS, CHANGES),
+    Disk("no space left", errno.ENOSPC, Call.CREATE | Call.WRITE | Call.SYNC | Call.MAKE),
+)
 
 
 async def clock_ahead(planned: Planned, ground: Ground) -> Happened:
     """Brokers refuse all that a worker writes; it says why, and goes on when its clock is right."""
     worker = ground.worker(planned)
-    return await _ailing(planned, ground, worker, f"{CLOCK} {AHEAD}", "ahead of the broker's")
-
-
-async def disk_full(planned: Planned, ground: Ground) -> Happened:
-    """A worker's stores take nothing; it keeps them, says why, and goes on when there is room."""
-    return await _ailing(planned, ground, ground.worker(planned), DISK, "the disk is full")
-
-
-async def _ailing(planned: Planned, ground: Ground, worker: FleetWorker, what: str, cause: str) -> Happened:
     mark, began = worker.log.mark(), time.time()
 
     def waiting() -> set[int]:
-        return {each["lane"] for each in worker.log.events("lane_waits", mark) if cause in each["cause"]}
+        return {each["lane"] for each in worker.log.events("lane_waits", mark) if _AHEAD in each["cause"]}
 
-    file = ailment_of(ground.var, worker.name)
-    arm(file, what)
+    file = clock_of(ground.var, worker.name)
+    arm(file, str(AHEAD))
     try:
         async with lasting(planned.seconds):
-            await until(waiting, f"{worker.name} waits: {cause}", within=OPEN_WITHIN)
+            await until(waiting, f"{worker.name} waits: {_AHEAD}", within=OPEN_WITHIN)
     finally:
         file.unlink()
-    return await _over(planned, ground, worker, mark, began, f"{named(waiting())} waited: {cause}")
+    return await _over(planned, ground, worker, mark, began, f"{named(waiting())} waited: {_AHEAD}")
+
+
+async def failing_disk(planned: Planned, ground: Ground) -> Happened:
+    """System calls fail below a worker's directory; its lanes are open again when the disk is healthy,
+    without a restart.
+    """
+    worker = ground.worker(planned)
+    disk = disk_of(ground.var, ground.layout.app_id, worker.slot)
+    how = DISKS[planned.which]
+    mark, began = worker.log.mark(), time.time()
+    disk.fail(how.error, how.calls)
+    try:
+        async with lasting(planned.seconds):
+            await until(lambda: disk.refused, f"{worker.name} meets the failing disk", within=OPEN_WITHIN)
+    finally:
+        disk.heal()
+    failed = time.time() - began
+    lanes = {each["lane"] for name in _STOPS for each in worker.log.events(name, mark)}
+    confirmed = f"{disk.refused} calls failed ({how.says}) in {failed:.1f} s, and {named(lanes)} with them"
+    return await _over(planned, ground, worker, mark, began, confirmed)
 
 
 async def too_many_files(planned: Planned, ground: Ground) -> Happened:

@@ -30,7 +30,7 @@ from streams.runtime.client import unhandled
 RELAYS = 2
 WAYS: tuple[Way, ...] = ("placed", "submitted")
 _RELAY = (str(Path(sys.executable).with_name("steadfaust")), "outbox", "relay", "--port", "0")
-_API = (sys.executable, "-m", "agents.api")
+_API = ("-m", "agents.api")
 _STARTS_WITHIN = 60.0
 #: Relays' locks are of two numbers, others' advisory locks here of one. A relay has one as a member, too.
 _OWNERS = """
@@ -53,14 +53,18 @@ class Edge:
         urls: where the APIs are, the same after each start.
     """
 
-    def __init__(self, var: Path, postgres: str, settings: Mapping[str, str], *, way: str = "") -> None:
+    def __init__(
+        self, var: Path, postgres: str, settings: Mapping[str, str], *, way: str = "", through: str = ""
+    ) -> None:
         """`settings` are the processes' environment beside ours and must name STEADFAUST_APP_ID and
-        STEADFAUST_BOOTSTRAP; `way` is the URL by which they reach PostgreSQL, where it is another than ours.
+        STEADFAUST_BOOTSTRAP; `way` is the URL by which they reach PostgreSQL, where it is another than ours;
+        `through` is the module that runs them, if they are not to run by themselves.
         """
         self.processes: list[ChildProcess] = []
         self.postgres = postgres
         self.urls: dict[Way, str] = {}
         self._settings = {**settings, "STEADFAUST_VAR": str(var), "STEADFAUST_POSTGRES_URL": way or postgres}
+        self._python = (sys.executable, *(("-m", through) if through else ()))
         self._log = var / "log"
         self._ports: dict[Way, int] = {}
         self._held = ExitStack()
@@ -192,6 +196,7 @@ class Edge:
         self._log.mkdir(parents=True, exist_ok=True)
         log = self._log / f"{name}.{self._started[name]}.log"
         self._started[name] += 1
+        command = (*self._python, *command)
         process = ChildProcess(name, log, command, {**os.environ, **self._settings, **environment})
         self.processes.append(process)
         return process

@@ -13,6 +13,8 @@ import subprocess
 from enum import IntFlag, auto
 from pathlib import Path
 
+from chaos.rig.waiting import ChaosFailed
+
 _SOURCE = Path(__file__).with_suffix(".c")
 #: errno, calls, after, times, refused, match: `struct control` of the library.
 _CONTROL = struct.Struct("iIiiI44s")
@@ -50,11 +52,13 @@ class FailingDisk:
     """What fails below a directory, in processes that are started with `environment`."""
 
     def __init__(self, control: Path, under: Path) -> None:
-        """`control` is the file by which the processes are told."""
+        """`control` is the file by which the processes are told. Raises ChaosFailed without a compiler."""
         self._under = under
         self._library = control.with_suffix(".so")
         self._path = control
         if not control.exists():
+            if not has_compiler():
+                raise ChaosFailed("a disk that fails needs a C compiler: install one as `cc`, such as gcc")
             control.parent.mkdir(parents=True, exist_ok=True)
             command = ["cc", "-shared", "-fPIC", "-O1", "-o", str(self._library), str(_SOURCE), "-ldl"]
             subprocess.run(command, check=True, capture_output=True)

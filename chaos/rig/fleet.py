@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from chaos.rig.failing_disk import FailingDisk
 from chaos.rig.processes import ChildProcess
 from chaos.rig.waiting import until
 
@@ -65,7 +66,7 @@ class Fleet:
         """
         self.workers: list[FleetWorker] = []
         self._log = var / "log"
-        self._slots = var / "workers" / settings["STEADFAUST_APP_ID"]
+        self._slots = _slots_of(var, settings["STEADFAUST_APP_ID"])
         self.settings = {**settings, "STEADFAUST_VAR": str(var), "STEADFAUST_WEB_PORT": "0"}
         self._by_slot = dict(by_slot or {})
         self._module = module
@@ -127,7 +128,7 @@ class Fleet:
         await asyncio.gather(*(worker.stop(why) for worker in self.alive))
 
     def _directory(self, slot: int) -> Path:
-        return self._slots / f"slot-{slot}"
+        return self._slots / _directory_name(slot)
 
     def _holder(self, slot: int) -> int:
         """The pid that the slot's lock was last taken by; 0: none yet."""
@@ -166,3 +167,16 @@ class Fleet:
 def worker_name(slot: int) -> str:
     """What the worker of a slot is called everywhere, `worker-0` first."""
     return f"worker-{slot}"
+
+
+def disk_of(var: Path, app_id: str, slot: int) -> FailingDisk:
+    """The disk of the worker in a slot. Raises ChaosFailed where there is no C compiler."""
+    return FailingDisk(var / "disks" / worker_name(slot), _slots_of(var, app_id) / _directory_name(slot))
+
+
+def _slots_of(var: Path, app_id: str) -> Path:
+    return var / "workers" / app_id
+
+
+def _directory_name(slot: int) -> str:
+    return f"slot-{slot}"

@@ -74,7 +74,7 @@ class FaultKind(StrEnum):
     FREEZE_AT_POINT = "freeze_at_point", _WORKER, 19, (9.0, 12.0)
     # Shorter than a worker keeps lanes that wait for its machine.
     CLOCK_AHEAD = "clock_ahead", _WORKER, 16, (6.0, 9.0)
-    DISK_FULL = "disk_full", _WORKER, 16, (6.0, 9.0)
+    FAILING_DISK = "failing_disk", _WORKER, 28, (6.0, 30.0)
     TOO_MANY_FILES = "too_many_files", _WORKER, 12, (4.0, 7.0)
     KILL_BROKER = "kill_broker", _BROKER, 14
     RESTART_BROKER = "restart_broker", _BROKER, 12
@@ -102,6 +102,8 @@ class FaultKind(StrEnum):
     SILENT_POSTGRES = "silent_postgres", _DATABASE, 22, (13.0, 16.0)
     # Longer than two attempts of a relay to mark rows.
     LOCK_OUTBOX = "lock_outbox", _DATABASE, 12, (5.0, 9.0)
+    # The copy, the promotion, two rounds of work of the edge, and the former's place taken.
+    FAILOVER_POSTGRES = "failover_postgres", _DATABASE, 30
     # Its clients stop waiting for an answer after 5 s.
     S3_DOWN = "s3_down", _EDGE, 16, (6.0, 9.0)
     S3_CUT = "s3_cut", _EDGE, 9, (4.0, 8.0)
@@ -143,7 +145,8 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
         seconds: how long it lasts, where that is ours to say.
         delay: by how much the network, the gateway or the object store is slower, in seconds.
         rate: how often a handler fails, from 0 to 1.
-        which: the relay or the orders API that it hits, of the two that there are.
+        which: the way that it takes, of those in `WAYS_OF`: the relay or the orders API that it hits, whether
+            the former primary is killed, how a disk fails.
     """
 
     at: float
@@ -165,8 +168,14 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 OF_BROKERS, OF_EDGES, OF_DATABASE, OF_WORKERS = (
     {kind for kind in FaultKind if kind.target is target} for target in (_BROKER, _EDGE, _DATABASE, _WORKER)
 )
-#: Of the database edge, those that hit one of two.
-OF_ONE_OF_TWO = {FaultKind.KILL_RELAY, FaultKind.FREEZE_RELAY, FaultKind.KILL_API}
+#: In how many ways these can go.
+WAYS_OF = {
+    FaultKind.KILL_RELAY: 2,
+    FaultKind.FREEZE_RELAY: 2,
+    FaultKind.KILL_API: 2,
+    FaultKind.FAILOVER_POSTGRES: 2,
+    FaultKind.FAILING_DISK: 4,
+}
 #: These let handlers fail, which costs messages attempts.
 COSTS_ATTEMPTS = {
     FaultKind.GATEWAY_DOWN,

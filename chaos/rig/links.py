@@ -70,6 +70,11 @@ class Link:
         for connection in list(self.connections):
             connection.reset()
 
+    def lead(self, upstream: int) -> int:
+        """Let new connections lead to this port; returns how many still lead elsewhere."""
+        self.upstream = upstream
+        return sum(connection.upstream != upstream for connection in self.connections)
+
     def begin(self, fault: LinkFault) -> None:
         """Let it go wrong."""
         self._faults.append(fault)
@@ -173,6 +178,7 @@ class ProxiedConnection:
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        self.upstream = link.upstream
         self.up, self.down = Pipe(link), Pipe(link)
         self.client = _Client(self, out=self.up, back=self.down)
         self._server = _LinkServer(self, out=self.down, back=self.up)
@@ -204,7 +210,7 @@ class ProxiedConnection:
 
     async def _connect(self) -> None:
         try:
-            await asyncio.get_running_loop().create_connection(lambda: self._server, HOST, self.link.upstream)
+            await asyncio.get_running_loop().create_connection(lambda: self._server, HOST, self.upstream)
         except OSError:  # nothing listens there: the client's connection is closed, as a proxy can
             self.down.feed(None)
             self.left()

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from chaos.rig.links import LinkFaultKind
-from chaos.rig.proxy import Begin, End, FaultAnswer, FaultCount, LinkRoute, Open, Request
+from chaos.rig.proxy import Begin, End, FaultAnswer, FaultCount, Lead, LinkRoute, Open, Request
 from chaos.rig.waiting import ChaosFailed
 from streams.local import Stack
 from streams.local.loopback import HOST, reserve
@@ -147,6 +147,12 @@ class ClientNetwork:
     def postgres_silent(self) -> AbstractContextManager[Injected]:
         """Let nothing through between the database edge and PostgreSQL, and close nothing."""
         return self._fault(LinkFaultKind.BLACKHOLE, self._server_links(POSTGRES))
+
+    def postgres_leads_to(self, port: int) -> int:
+        """Let new connections of the database edge lead to this port, those that are open stay; returns how
+        many still lead elsewhere.
+        """
+        return self.ask(Lead(self._servers[POSTGRES][_EDGE].name, port)).count
 
     def s3_cut(self) -> AbstractContextManager[Injected]:
         """Close all connections to the object store and refuse new ones."""

@@ -50,7 +50,14 @@ class FaultCount(msgspec.Struct, frozen=True, tag="count"):
     id: int
 
 
-Request: TypeAlias = Open | Begin | End | FaultCount
+class Lead(msgspec.Struct, frozen=True, tag="lead"):
+    """Let new connections of a link lead to another port; answered with how many still lead elsewhere."""
+
+    link: str
+    upstream: int
+
+
+Request: TypeAlias = Open | Begin | End | FaultCount | Lead
 
 
 class FaultAnswer(msgspec.Struct, frozen=True):
@@ -83,6 +90,8 @@ class Proxy:
                     link.end(fault)
             case FaultCount(id):
                 fault, _ = self._faults[id]
+            case Lead(name, upstream):
+                return FaultAnswer(self._links[name].lead(upstream))
         return FaultAnswer(fault.count)
 
     async def _open(self, routes: list[LinkRoute]) -> FaultAnswer:

@@ -16,7 +16,15 @@ LARGEST = 1_000_000
 KILLED_TWICE = "kill_in_recovery"
 #: Faults that hit nothing a lane needs but a processor: they excuse nothing that is late for tens of seconds.
 OUTSIDE_LANES = frozenset(
-    {"kill_relay", "freeze_relay", "kill_api", "kill_postgres", "silent_postgres", "lock_outbox"}
+    {
+        "kill_relay",
+        "freeze_relay",
+        "kill_api",
+        "kill_postgres",
+        "silent_postgres",
+        "lock_outbox",
+        "failover_postgres",
+    }
 )
 #: What the orders API has orders do: be settled by choreography, or by a saga.
 Way: TypeAlias = Literal["placed", "submitted"]

@@ -12,7 +12,7 @@ from agents.gateway.client import gateway_client
 from agents.settings import OrderSettings
 from chaos.load.notes import VERSION, schema, whole, with_notes
 from chaos.rig.kinds import DELETE_RETENTION
-from chaos.rig.worker_faults import armed_faults, install_machine, with_failures
+from chaos.rig.worker_faults import armed_faults, install_clock, with_failures
 from streams import BreakerPolicy, Worker
 from streams.model.application import LaneOptions
 
@@ -29,7 +29,7 @@ class ChaosSettings(OrderSettings):
         return replace(super().lane_options(), breaker=_BREAKER, delete_retention=DELETE_RETENTION)
 
 
-install_machine()
+install_clock()
 settings = ChaosSettings.read_or_exit()
 app = Worker(
     with_failures(with_notes if os.environ.get(VERSION) == "2" else whole),

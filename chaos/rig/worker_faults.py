@@ -1,15 +1,14 @@
-"""Faults inside a worker's process: scripted points, failing handlers, its clock and its disk.
+"""Faults inside a worker's process: scripted points, failing handlers, and its clock.
 
 A script arms a worker that runs, so that the fault hits one that no restart has disturbed. The file that
 `CHAOS_FAILING` names has the chance with which handlers fail, before their work or after it; the handlers
-know nothing of it. The file that `CHAOS_MACHINE` names has what is wrong with the machine: `clock 7200`, or
-`disk`. Each holds for as long as its file is there.
+know nothing of it. The file that `CHAOS_CLOCK` names has by how many seconds its clock is ahead. Each holds
+for as long as its file is there.
 """
 
 from __future__ import annotations
 
 import copy
-import errno
 import os
 import random
 import time
@@ -20,9 +19,7 @@ from typing import Any
 
 from streams.errors import TransientError
 from streams.model.choreography import AnyHandler, Choreography, Route
-from streams.ports import Faults, Store
-from streams.runtime.rocksdb.store import RocksStore, RocksStores
-from streams.runtime.rocksdb.store_errors import store_error
+from streams.ports import Faults
 from streams.runtime.transactions import producer
 from streams.system import NoFaults
 from streams.testing.faults import LOG, SCRIPT, faults_from_environment
@@ -154,75 +151,29 @@ def _wrapped(handler: AnyHandler, fail: Fail) -> AnyHandler:
 
 
 #: The environment variable that names the file.
-MACHINE = "CHAOS_MACHINE"
-CLOCK, DISK = "clock", "disk"
+CLOCK = "CHAOS_CLOCK"
 
 
-def ailment_of(var: Path, worker: str) -> Path:
-    """Where a worker looks for what ails it."""
-    return var / "machines" / worker
+def clock_of(var: Path, worker: str) -> Path:
+    """Where a worker looks for how wrong its clock is."""
+    return var / "clocks" / worker
 
 
-class HostMachine:
-    """The clock and the disk of this process."""
+class HostClock:
+    """The clock of this process."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def _ailment(self, what: str) -> str:
-        try:
-            kind, _, more = self._file.read_text().partition(" ")
-        except FileNotFoundError:
-            return ""
-        return (more or kind) if kind == what else ""
-
     def time(self) -> float:
         """Replacement for `time` in the module with which producers stamp records."""
-        return time.time() + float(self._ailment(CLOCK) or 0)
-
-    def check_disk(self, path: Path) -> None:
-        """Raises what a full disk is to a store."""
-        if self._ailment(DISK):
-            raise store_error(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-
-    def database(self, store: RocksStore) -> Any:
-        """The database of a store, or one that fails as RocksDB does on a full disk: inside the store's own
-        calls, which have handles of the real one by then.
-        """
-        return FullDisk(store._path) if self._ailment(DISK) else store._db
-
-
-class FullDisk:
-    """A database that can write nothing."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def _fail(self, *_: object) -> None:
-        raise Exception(f"IO error: No space left on device: While appending to {self._path}")  # noqa: TRY002
-
-    write = create_column_family = drop_column_family = _fail
-
-
-def install_machine() -> None:
-    """Let this process have such a machine, if its environment has `CHAOS_MACHINE`."""
-    file = os.environ.get(MACHINE)
-    if not file:
-        return
-    machine = HostMachine(Path(file))
-    vars(producer)["time"] = machine  # all that it asks of the module
-    opens, applies = RocksStores.open, RocksStore.apply
-
-    def open_store(stores: RocksStores, lane: int) -> Store:
-        machine.check_disk(stores.path(lane))
-        return opens(stores, lane)
-
-    def apply(store: RocksStore, *given: Any, **more: Any) -> None:
-        real, store._db = store._db, machine.database(store)
         try:
-            applies(store, *given, **more)
-        finally:
-            store._db = real
+            return time.time() + float(self._file.read_text())
+        except FileNotFoundError:
+            return time.time()
 
-    RocksStores.open = open_store  # type: ignore[method-assign,assignment]
-    RocksStore.apply = apply  # type: ignore[method-assign,assignment]
+
+def install_clock() -> None:
+    """Let this process have such a clock, if its environment has `CHAOS_CLOCK`."""
+    if file := os.environ.get(CLOCK):
+        vars(producer)["time"] = HostClock(Path(file))  # all that it asks of the module

@@ -40,6 +40,7 @@ class Edge:
 
     def __init__(self, var: Path) -> None:
         self._var = var
+        self.postgres = "the former"
         self.processes: list[ChildProcess] = []
         self.answers = True
         self.publishes = True
@@ -101,6 +102,7 @@ class Stack:
         self.pid = 100
         self.says = RECOVERED
         self.ends = True
+        self.stopped = 0
 
     @property
     def state(self) -> Any:
@@ -109,6 +111,7 @@ class Stack:
 
     def stop_process(self, name: str, _: int) -> None:
         assert name == "postgres"
+        self.stopped += 1
 
     def start_process(self, name: str) -> None:
         assert name == "postgres"
@@ -123,11 +126,51 @@ class Network:
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self.held = 5
+        self.stay = 0
+        self._open = 3
 
     @contextmanager
     def postgres_silent(self) -> Iterator[Any]:
         self._edge.tell("relay_without_database")
         yield SimpleNamespace(count=self.held)
+
+    def postgres_leads_to(self, _: int) -> int:
+        found, self._open = self._open, self.stay
+        return found
+
+
+class Standby:
+    """Which can be promoted."""
+
+    url, port = "the promoted", 4712
+
+    async def promote(self) -> None:
+        """At once."""
+
+    async def ask(self, question: str) -> int:
+        assert "timeline" in question
+        return 2
+
+
+@pytest.fixture
+def replaced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the edge knew as PostgreSQL each time that the promoted server was put in its place."""
+    found: list[str] = []
+
+    @asynccontextmanager
+    async def a_standby(_: Any) -> AsyncIterator[Standby]:
+        yield Standby()
+
+    async def until_synchronous(_: Any) -> None:
+        """At once."""
+
+    async def replace_former(_: Any, __: Any, edge: Edge, ___: Any) -> None:
+        found.append(edge.postgres)
+
+    monkeypatch.setattr("chaos.faults.failover.a_standby", a_standby)
+    monkeypatch.setattr("chaos.faults.failover._until_synchronous", until_synchronous)
+    monkeypatch.setattr("chaos.faults.failover.replace_former", replace_former)
+    return found
 
 
 class Load:
@@ -232,6 +275,25 @@ async def test_a_locked_row_is_waited_for_by_name(ground: Any) -> None:
     assert done.confirmed.startswith("pid 4711 locked 3 rows that waited, for ")
 
 
+@pytest.mark.parametrize(("which", "how"), [(0, "writable"), (1, "killed")])
+async def test_a_failover_is_over_when_the_former_is_replaced(
+    ground: Any, replaced: list[str], which: int, how: str
+) -> None:
+    done = await perform(planned(FaultKind.FAILOVER_POSTGRES, which), ground)
+    assert f"promoted to timeline 2, the former primary {how}; 3 connections left it" in done.confirmed
+    assert replaced == ["the promoted"]
+    assert ground.stack.stopped == which
+
+
+@pytest.mark.usefixtures("impatient", "replaced")
+async def test_a_connection_that_stays_at_a_former_primary_is_told(
+    ground: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chaos.faults.failover.RECOVERS_WITHIN", 0.0)
+    ground.network.stay = 1
+    await fails(ground, FaultKind.FAILOVER_POSTGRES, "left at the former primary")
+
+
 @pytest.mark.usefixtures("impatient")
 async def test_a_silence_that_nobody_met_did_not_happen(ground: Any) -> None:
     ground.network.held = 0
@@ -251,6 +313,7 @@ async def test_a_relay_whose_shards_stay_was_not_hit(ground: Any, kind: FaultKin
         assert psutil.Process(relay.pid).status() != psutil.STATUS_STOPPED
 
 
+@pytest.mark.usefixtures("replaced")
 @pytest.mark.parametrize("kind", sorted(OF_DATABASE - {FaultKind.FREEZE_RELAY}))
 async def test_an_edge_that_does_not_publish_again_has_not_healed(ground: Any, kind: FaultKind) -> None:
     ground.edge.publishes = False

@@ -19,6 +19,7 @@ import pytest
 
 from chaos.rig.links import Link, LinkFault, LinkFaultKind, Pipe
 from chaos.rig.network import ClientNetwork
+from chaos.rig.proxy import Lead
 from chaos.rig.waiting import ChaosFailed
 from streams.local import Stack
 from streams.local.loopback import HOST, reserve
@@ -331,6 +332,20 @@ def test_a_gateway_that_is_down_is_so_for_everybody(place: Place, network: Clien
         assert place.is_refused(network.gateway("bob"))
         assert fault.count == 2
     place.pair(network.gateway("bob"), "gateway")
+
+
+def test_new_connections_lead_elsewhere_and_open_ones_stay(
+    place: Place, network: ClientNetwork, pair: Pair
+) -> None:
+    client, server = pair
+    assert client.reaches(server, b"before")
+    lead = Lead("ada/1", place.port("2"))
+    assert network.ask(lead).count == 1
+    place.joined(way(network), "2")
+    assert client.reaches(server, b"after")
+    client.socket.close()
+    assert server.is_closed()
+    eventually(lambda: network.ask(lead).count == 0, "no connection leads to the former any more")
 
 
 def test_the_proxy_ends_when_its_owner_is_killed(place: Place) -> None:

@@ -29,7 +29,7 @@ from streams.postgres.relay.options import RelayOptions
 from streams.s3 import S3Options
 from tests.effort import examples
 
-SHORT, LONG = 180.0, 1800.0
+SHORT, LONG = 240.0, 1800.0
 S3_TIMEOUT = S3Options("any").read_timeout
 OUTLASTS_A_SESSION = (8.99, 12.0)  # from 9 s to 12 s
 #: More than how many seconds a fault must last, and how many it may.
@@ -45,6 +45,7 @@ LASTS = {
     FaultKind.KILL_POSTGRES: (0.0, 5.0),
     FaultKind.SILENT_POSTGRES: (12.0, 17.0),
     FaultKind.LOCK_OUTBOX: (4.0, 10.0),
+    FaultKind.FAILING_DISK: (5.99, 30.0),
 }
 OF_BROKERS = {
     FaultKind.KILL_BROKER,

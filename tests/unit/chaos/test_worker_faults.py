@@ -12,29 +12,25 @@ from chaos.controls.trial import Trial, judge
 from chaos.rig.records import Happened
 from chaos.rig.worker_faults import (
     CLOCK,
-    DISK,
     FAILING,
-    MACHINE,
     ArmedFaults,
     Failing,
     HandlerFault,
-    HostMachine,
-    ailment_of,
     arm,
+    clock_of,
     failing_file,
-    install_machine,
+    install_clock,
     log_of,
     script_of,
     with_failures,
     wrapped,
 )
 from demo.findings import Finding
-from streams.errors import OutcomeUnknown, StoreUnavailable
+from streams.errors import OutcomeUnknown
 from streams.model.choreography import choreography, on
 from streams.model.handlers import Service
 from streams.model.message import Message
 from streams.model.outcome import Outcome, nothing
-from streams.runtime.rocksdb.store import RocksStore, RocksStores
 from streams.runtime.transactions import producer
 
 service = Service("svc")
@@ -124,39 +120,16 @@ async def test_an_armed_worker_fails_at_the_reach_of_its_script(tmp_path: Path) 
         await ArmedFaults(script).reach("sent")  # the next worker is not
 
 
-def test_a_full_disk_is_met_inside_a_stores_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for target, name in ((RocksStores, "open"), (RocksStore, "apply"), (producer, "time")):
-        monkeypatch.setattr(target, name, vars(target)[name])  # as they are again afterwards
-    file = ailment_of(tmp_path, "worker-0")
-    monkeypatch.setenv(MACHINE, str(file))
-    install_machine()
-    stores = RocksStores(tmp_path / "stores", cache_bytes=1 << 20)
-    store = stores.open(0)
-    store.apply([("t", b"k", b"v")], {})
-    arm(file, DISK)
-    with pytest.raises(StoreUnavailable, match=r"^the disk is full") as kept:
-        store.apply([("t", b"k", b"2")], {})
-    store.close()
-    with pytest.raises(StoreUnavailable, match=r"^the disk is full"):
-        stores.open(0)
-    file.unlink()
-    again = stores.open(0)  # although the error is kept, as a lane keeps it
-    assert (again.get("t", b"k"), kept.value.__traceback__ is not None) == (b"v", True)
-    again.close()
-
-
-def test_a_machine_is_ill_while_its_file_says_so(tmp_path: Path) -> None:
-    machine = HostMachine(file := ailment_of(tmp_path, "worker-0"))
-    for ailment, ahead in (("", 0), (f"{CLOCK} 7200", 7200), (DISK, 0), ("", 0)):
+def test_a_clock_is_wrong_while_its_file_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer, "time", producer.time)  # as it is again afterwards
+    file = clock_of(tmp_path, "worker-0")
+    monkeypatch.setenv(CLOCK, str(file))
+    install_clock()
+    for ahead in (0, 7200, 0):
         file.unlink(missing_ok=True)
-        if ailment:
-            arm(file, ailment)
-        assert machine.time() == pytest.approx(time.time() + ahead, abs=60)
-        if ailment == DISK:
-            with pytest.raises(StoreUnavailable, match=r"^the disk is full"):
-                machine.check_disk(tmp_path)
-        else:
-            machine.check_disk(tmp_path)
+        if ahead:
+            arm(file, str(ahead))
+        assert producer.time.time() == pytest.approx(time.time() + ahead, abs=60)
 
 
 SCENARIO = SCENARIOS[0]
