@@ -13,7 +13,7 @@ import psutil
 
 from chaos.controls.hasty import Control
 from chaos.controls.stage import BEFORE, LANES, ORDERS, Stage
-from chaos.faults.failover import a_standby, replace_former, until_left
+from chaos.faults.failover import a_standby, lead_back, replace_former, until_left
 from chaos.rig.network import POSTGRES
 from chaos.rig.postgres_server import until_in_step
 from chaos.rig.records import Happened
@@ -143,7 +143,8 @@ async def _fail_over(stage: Stage) -> Happened:
         left = former - network.postgres_leads_to(standby.port)
         await database.place(purchases(ORDERS)[BEFORE:])
         await database.edge.until_published(await database.edge.last(), within=_HAPPENS_WITHIN)
-        await replace_former(database.stack, network, database.edge, standby)
+        await replace_former(database.stack, standby)
+        lead_back(database.stack, network, database.edge)
     await database.until_quiet(stage.bootstrap)
     return Happened(
         kind="failover_postgres",

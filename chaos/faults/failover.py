@@ -44,7 +44,8 @@ async def failover_postgres(planned: Planned, ground: Ground) -> Happened:
         left = time.time() - promoted
         recovered = await edge_works(ground)
         timeline = await standby.ask(_TIMELINE)
-        await replace_former(ground.stack, ground.network, ground.edge, standby)
+        await replace_former(ground.stack, standby)
+        lead_back(ground.stack, ground.network, ground.edge)
     again = await edge_works(ground)
     await ground.edge.until_shared(within=RECOVERS_WITHIN)
     if not former:
@@ -83,9 +84,9 @@ async def until_left(network: ClientNetwork, standby: PostgresServer, *, within:
     )
 
 
-async def replace_former(stack: Stack, network: ClientNetwork, edge: Edge, standby: PostgresServer) -> None:
+async def replace_former(stack: Stack, standby: PostgresServer) -> None:
     """Put the promoted server in the place of the former primary, as the stack's process, at its port."""
-    home, url = stack.var.postgres, stack.url(POSTGRES)
+    home = stack.var.postgres
     await asyncio.to_thread(standby.end)
     if stack.state.processes[POSTGRES].up:
         await asyncio.to_thread(stack.stop_process, POSTGRES, signal.SIGKILL)
@@ -93,9 +94,13 @@ async def replace_former(stack: Stack, network: ClientNetwork, edge: Edge, stand
     former = home / "data"
     await asyncio.to_thread(shutil.rmtree, former)
     standby.data.rename(former)
-    network.postgres_leads_to(urlsplit(url).port or 0)
     await asyncio.to_thread(stack.start_process, POSTGRES)
-    edge.postgres = url
+
+
+def lead_back(stack: Stack, network: ClientNetwork, edge: Edge) -> None:
+    """Lead to the stack's server again."""
+    edge.postgres = stack.url(POSTGRES)
+    network.postgres_leads_to(urlsplit(edge.postgres).port or 0)
 
 
 def _leave(network: ClientNetwork, standby: PostgresServer) -> int:

@@ -14,6 +14,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from chaos.faults.failover import a_standby, replace_former
+from chaos.rig.postgres_server import until_in_step
 from streams.local import Stack
 from streams.postgres import Database
 from streams.postgres.cdc import RelayKind, slot_lag
@@ -133,6 +135,32 @@ async def test_rows_behind_a_dropped_slot_are_read_from_the_table(ground: Ground
         await ground.publish(3)
         await ground.drained()
     await ground.must_be_whole(4)
+
+
+@pytest.mark.parametrize("first", ["the relay", "either"])
+async def test_a_promoted_server_without_the_slot_loses_nothing(ground: Ground, first: str) -> None:
+    """Replication slots are not copied: the relay finds that, or the connector before it."""
+    assert ground.stack is not None
+    log = ground.directory / "relay.log"
+    with ground.relay():
+        await ground.publish(0)
+        await ground.drained()
+        if first == "the relay":
+            await connect(ground, runs=False)
+        async with a_standby(ground.stack) as standby:
+            await until_in_step(ground.database.url, standby)
+            await standby.promote()
+            promoted = f"{standby.url.rpartition('/')[0]}/captured"
+            async with Database(promoted) as database:  # before there is a slot
+                await ground._replace(database=database).publish(1)
+            await replace_former(ground.stack, standby)
+        await until(ground.answers)
+        if first == "the relay":
+            await until(lambda: '"slot": "there is none"' in log.read_text())
+            await connect(ground, runs=True)
+        await ground.publish(2)
+        await ground.drained()
+    await ground.must_be_whole(3)
 
 
 async def must_be_told(ground: Ground, *words: str) -> None:

@@ -154,7 +154,7 @@ class Standby:
 
 @pytest.fixture
 def replaced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the edge knew as PostgreSQL each time that the promoted server was put in its place."""
+    """The server that took the former's place, and what the edge was led to until then."""
     found: list[str] = []
 
     @asynccontextmanager
@@ -164,12 +164,16 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def until_synchronous(_: Any) -> None:
         """At once."""
 
-    async def replace_former(_: Any, __: Any, edge: Edge, ___: Any) -> None:
+    async def replace_former(_: Any, standby: Standby) -> None:
+        found.append(standby.url)
+
+    def lead_back(_: Any, __: Any, edge: Edge) -> None:
         found.append(edge.postgres)
 
     monkeypatch.setattr("chaos.faults.failover.a_standby", a_standby)
     monkeypatch.setattr("chaos.faults.failover._until_synchronous", until_synchronous)
     monkeypatch.setattr("chaos.faults.failover.replace_former", replace_former)
+    monkeypatch.setattr("chaos.faults.failover.lead_back", lead_back)
     return found
 
 
@@ -281,7 +285,7 @@ async def test_a_failover_is_over_when_the_former_is_replaced(
 ) -> None:
     done = await perform(planned(FaultKind.FAILOVER_POSTGRES, which), ground)
     assert f"promoted to timeline 2, the former primary {how}; 3 connections left it" in done.confirmed
-    assert replaced == ["the promoted"]
+    assert replaced == ["the promoted", "the promoted"]
     assert ground.stack.stopped == which
 
 
