@@ -115,7 +115,15 @@ def may_again(bootstrap: str, rule: AclBinding) -> None:
         assert gone.result(timeout=BOUND)
 
 
-@pytest.mark.parametrize("when", ["before it joins", "while it is a member"])
+_BEFORE = pytest.mark.verify(
+    "test_a_lost_right_of_the_group_is_waited_for has it while the worker is a member"
+)
+_RANGE = pytest.mark.verify(
+    "test_a_stranger_in_the_group_is_named_and_waited_for has one by another protocol"
+)
+
+
+@pytest.mark.parametrize("when", [pytest.param("before it joins", marks=_BEFORE), "while it is a member"])
 def test_a_lost_right_of_the_group_is_waited_for(guarded: Stack, tmp_path: Path, when: str) -> None:
     group = f"guarded-{when.split()[0]}"
     at = f"127.0.0.1:{guarded.state.brokers[0].listeners['clear'].port}"
@@ -150,8 +158,10 @@ def stranger(bootstrap: str, group: str, topic: str, **settings: str) -> Iterato
 
 @pytest.mark.parametrize(
     "settings",
-    [{"group.protocol": "consumer"}, {"partition.assignment.strategy": "range"}],
-    ids=["protocol consumer", "another assignor"],
+    [
+        pytest.param({"group.protocol": "consumer"}, id="protocol consumer"),
+        pytest.param({"partition.assignment.strategy": "range"}, id="another assignor", marks=_RANGE),
+    ],
 )
 async def test_a_stranger_in_the_group_is_named_and_waited_for(
     kafka: Stack, tmp_path: Path, settings: dict[str, str]

@@ -169,8 +169,20 @@ WHERE datname = current_database()
 """
 
 
-@pytest.mark.parametrize("former", ["read-only", "writable"])
-@pytest.mark.parametrize("way", ["one address", "two hosts"])
+_OTHERS = pytest.mark.verify(
+    "test_every_part_goes_over_to_the_promoted_server has each way and each kind of former primary once"
+)
+
+
+@pytest.mark.parametrize(
+    ("way", "former"),
+    [
+        ("one address", "writable"),
+        ("two hosts", "read-only"),
+        pytest.param("one address", "read-only", marks=_OTHERS),
+        pytest.param("two hosts", "writable", marks=_OTHERS),
+    ],
+)
 @pytest.mark.usefixtures("quick_looks")
 async def test_every_part_goes_over_to_the_promoted_server(
     pair: Pair, kafka: Stack, former: str, way: str
@@ -196,6 +208,7 @@ async def test_every_part_goes_over_to_the_promoted_server(
     assert [came[f"{prefix}-{when}"] for when in ("before", "after")] == [[1], [1]]
 
 
+@pytest.mark.verify("the control of test_every_part_goes_over_to_the_promoted_server")
 async def test_without_the_look_writes_stay_at_the_former_primary(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
