@@ -115,9 +115,7 @@ def may_again(bootstrap: str, rule: AclBinding) -> None:
         assert gone.result(timeout=BOUND)
 
 
-_BEFORE = pytest.mark.verify(
-    "test_a_lost_right_of_the_group_is_waited_for has it while the worker is a member"
-)
+_BEFORE = pytest.mark.verify("test_a_lost_right_of_the_group_is_waited_for has it of a member")
 _RANGE = pytest.mark.verify(
     "test_a_stranger_in_the_group_is_named_and_waited_for has one by another protocol"
 )
