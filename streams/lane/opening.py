@@ -19,7 +19,7 @@ from streams.positions.log_cuts import log_mark, noted, require_sources
 from streams.positions.log_marks import Mark, mark_of
 from streams.positions.topics import added_partitions
 from streams.staging.changes import Change, Writes
-from streams.staging.position import Range
+from streams.staging.position import Range, end_of_handled
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +68,8 @@ async def find_start(
     sources = [TP(topic, partition) for topic in topics for partition in app.layout.partitions_of(lane)]
     sources += added_partitions(app, lane, topics, identity)
     positions, ahead, forgotten = await source_positions(app, sources, store, cluster)
-    epochs = await require_sources(cluster, app.layout.app_id, positions)
+    handled = {tp: end_of_handled(at, ahead.get(tp, ())) for tp, at in positions.items()}
+    epochs = await require_sources(cluster, app.layout.app_id, handled)
     first = first_positions(app, store, positions)
     standing.began(first)
     for topic, number in added(app, positions).items():

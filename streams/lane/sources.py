@@ -59,9 +59,10 @@ class Sources:
         return {**self.reader.behind_by_partition(), **held_back}
 
     def epoch(self, tp: TP) -> int:
-        """The leader epoch of what was read last of a partition; NO_EPOCH when unknown."""
-        epoch = self.reader.epoch(tp)
-        return epoch if epoch != NO_EPOCH else self._epochs.get(tp, NO_EPOCH)
+        """The latest leader epoch of what was read of a partition, by former openings, too: this one reads
+        again what is below messages that were handled above the position. NO_EPOCH when unknown.
+        """
+        return max(self.reader.epoch(tp), self._epochs.get(tp, NO_EPOCH))
 
     async def hold_back(self, tps: frozenset[TP]) -> None:
         """Read these no further, and all others again."""
@@ -73,7 +74,7 @@ class Sources:
             log.info("reading_goes_on", read=_named(released))
         self._stretches = {tp: Stretch(at[tp], at[tp] + behind.get(tp, 0)) for tp in tps}
         positions = {tp: offset for tp, offset in at.items() if tp not in tps}
-        self._epochs |= {tp: epoch for tp in self.partitions if (epoch := self.reader.epoch(tp)) != NO_EPOCH}
+        self._epochs |= {tp: epoch for tp in self.partitions if (epoch := self.epoch(tp)) != NO_EPOCH}
         await self.reader.assign(positions, self._topic_ids, self._epochs)
 
     async def look(self, cluster: Cluster) -> None:

@@ -18,23 +18,30 @@ log = structlog.get_logger(__name__)
 MARKER = 1
 
 
-async def require_sources(cluster: Cluster, group: str, positions: Mapping[TP, int]) -> dict[TP, int]:
-    """Check that sources have all that was read of them. Returns the leader epochs of the positions, as far
-    as known. Raises LogCut.
+async def require_sources(cluster: Cluster, group: str, handled: Mapping[TP, int]) -> dict[TP, int]:
+    """Check that sources have all that was handled of them, by the ends of that: positions, or what is
+    handled above them. Returns the leader epochs of the positions, as far as known. Raises LogCut.
     """
-    ends = await cluster.end_offsets(positions)
-    commits = await cluster.commits(group, positions)
-    marks = {tp: mark_of(commits.get(tp)) for tp in positions}
-    if cut := await lost(cluster, positions, marks, ends):
+    ends = await cluster.end_offsets(handled)
+    commits = await cluster.commits(group, handled)
+    marks = {tp: source_mark(commits.get(tp), at) for tp, at in handled.items()}
+    if cut := await lost(cluster, handled, marks, ends):
         raise LogCut(cut.values())
     return {tp: mark.epoch for tp, mark in marks.items() if mark.epoch != NO_EPOCH}
+
+
+def source_mark(commit: Commit | None, handled: int) -> Mark:
+    """What a source position says of its log. Its epoch is that of the last record that was read, so the log
+    had all that is handled above the position in it, too.
+    """
+    return mark_of(commit)._replace(at=handled)
 
 
 async def lost(
     cluster: Cluster, positions: Mapping[TP, int], marks: Mapping[TP, Mark], ends: Mapping[TP, int]
 ) -> dict[TP, Lost]:
     """Of these logs, those that have lost records before a position."""
-    known = {tp: marks[tp].epoch for tp in positions if marks[tp].epoch != NO_EPOCH and not marks[tp].is_cut}
+    known = {tp: marks[tp].epoch for tp in positions if marks[tp].epoch != NO_EPOCH}
     epoch_ends = await cluster.epoch_ends(known) if known else {}
     found = {}
     for tp, position in positions.items():
@@ -123,7 +130,7 @@ def cut_notes(found: Mapping[TP, Lost], commits: Mapping[TP, Commit]) -> tuple[d
         if (commit := commits.get(tp)) is None:
             continue
         mark = decode_mark(commit.text)
-        if not mark.is_cut:
+        if not mark.is_cut or each.at < mark.cut:
             offsets[tp] = commit.offset
             notes[tp] = Note(commit.epoch, encode_mark(mark._replace(cut=each.at)))
     return offsets, notes

@@ -71,9 +71,9 @@ def lost_from(position: int, mark: Mark, end: int, epoch_end: int | None) -> int
     `end` is where the log ends, `epoch_end` where it goes on in a later epoch than the mark's, or ends; None
     where that is unknown. Without an epoch only a log that is too short is noticed.
     """
-    if mark.is_cut:
-        return mark.cut
     found = min(end, epoch_end) if epoch_end is not None and epoch_end < mark.at else end
+    if mark.is_cut:
+        return min(found, mark.cut)  # it may have been cut again since, and further down
     return found if found < max(position, mark.at) else None
 
 

@@ -18,10 +18,10 @@ from streams.ports import TP, Cluster, Commit, Identity, Note, Outgoing
 from streams.positions.checks import lane_rows
 from streams.positions.cuts import Cuts
 from streams.positions.identity import NOTHING, Recorded, decode, encode
-from streams.positions.log_cuts import MARKER, accepted_ends, lost
+from streams.positions.log_cuts import MARKER, accepted_ends, lost, source_mark
 from streams.positions.log_marks import mark_of
 from streams.staging.keys import IDENTITY, POSITION, position_name, position_of
-from streams.staging.position import Range, decode_position, encode_position
+from streams.staging.position import Range, below, decode_position, encode_position, end_of_handled
 
 
 class At(StrEnum):
@@ -82,13 +82,13 @@ async def standings(layout: Layout, cluster: Cluster, topics: Collection[str] = 
     """All that lanes have recorded, or of these topics, sorted."""
     rows = await lane_rows(cluster, _lane_changelog(layout, range(layout.partitions)))
     kept = {tp.partition: decode(found.get(IDENTITY)) for tp, found in rows.items()}
-    positions = {
-        position_of(key[1:], tp.partition): decode_position(value).offset
+    stands = {
+        position_of(key[1:], tp.partition): decode_position(value)
         for tp, found in rows.items()
         for key, value in found.items()
         if key[:1] == POSITION
     }
-    known = {*positions, *(TP(topic, number) for number, each in kept.items() for topic in each.topics)}
+    known = {*stands, *(TP(topic, number) for number, each in kept.items() for topic in each.topics)}
     identity = await cluster.identity({*(tp.topic for tp in known), *topics})
     known |= {TP(topic, number) for topic in topics for number in range(identity.partitions.get(topic, 0))}
     there = sorted(
@@ -98,7 +98,9 @@ async def standings(layout: Layout, cluster: Cluster, topics: Collection[str] = 
     )
     commits = await cluster.commits(layout.app_id, there)  # before the ends, which only grow
     begins, ends = await cluster.begin_offsets(there), await cluster.end_offsets(there)
-    cut = await _cut(layout, cluster, positions, commits, ends)
+    positions = {tp: each.offset for tp, each in stands.items()}
+    handled = {tp: end_of_handled(*each) for tp, each in stands.items()}
+    cut = await _cut(layout, cluster, handled, commits, ends)
     return [
         _standing(
             layout,
@@ -116,13 +118,16 @@ async def standings(layout: Layout, cluster: Cluster, topics: Collection[str] = 
 async def _cut(
     layout: Layout,
     cluster: Cluster,
-    positions: Mapping[TP, int],
+    handled: Mapping[TP, int],
     commits: Mapping[TP, Commit],
     ends: Mapping[TP, int],
 ) -> dict[TP, Lost]:
     """The logs that have lost what lanes had read or written; lanes may be at work meanwhile."""
-    marks = {tp: mark_of(commits.get(tp)) for tp in ends}
-    stood = {tp: at for tp in ends if (at := _stood(layout, tp, positions, commits)) is not None}
+    stood = {tp: at for tp in ends if (at := _stood(layout, tp, handled, commits)) is not None}
+    marks = {
+        tp: mark_of(commits.get(tp)) if is_changelog(layout, tp.topic) else source_mark(commits.get(tp), at)
+        for tp, at in stood.items()
+    }
     found = await lost(cluster, stood, marks, ends)
     return {
         tp: each._replace(position=commits[tp].offset) if is_changelog(layout, tp.topic) else each
@@ -130,10 +135,10 @@ async def _cut(
     }
 
 
-def _stood(layout: Layout, tp: TP, positions: Mapping[TP, int], commits: Mapping[TP, Commit]) -> int | None:
+def _stood(layout: Layout, tp: TP, handled: Mapping[TP, int], commits: Mapping[TP, Commit]) -> int | None:
     if is_changelog(layout, tp.topic):
         return commits[tp].offset - MARKER if tp in commits else None
-    return positions.get(tp)
+    return handled.get(tp)
 
 
 def _standing(
@@ -181,7 +186,9 @@ def choose(standing: Standing, at: At | int) -> int:
     same = not standing.was or standing.was == standing.topic_id
     recorded, begin, end = standing.recorded, standing.begin, standing.end
     if at is At.AUTO and same and standing.cut is not None:
-        return max(begin, standing.cut)  # what is there from here on was not handled
+        # What is there from the cut on was not handled, nor was all of what is below it where messages above
+        # the position were.
+        return max(begin, standing.cut if recorded is None else min(recorded, standing.cut))
     if at is At.AUTO:
         kept = same and recorded is not None and begin <= recorded <= end
         at = At.RECORDED if kept else At.BEGIN
@@ -304,7 +311,7 @@ async def _decide(
         for number in [*numbers, *(number for number in added if number in found)]
     ]
     ahead = {
-        each.partition: decode_position(value).ahead
+        each.partition: below(decode_position(value).ahead, found[each.partition].cut)
         for each in decided
         if (value := positions.get(each.partition)) is not None
         and each.position == each.before

@@ -33,6 +33,18 @@ def decode_position(data: bytes) -> Position:
     return Position(int(offset), tuple((int(begin), int(end)) for begin, _, end in pairs))
 
 
+def end_of_handled(offset: int, ahead: Iterable[Range]) -> int:
+    """The offset after the last that is handled, also above a position."""
+    return max((end for _, end in ahead), default=offset)
+
+
+def below(ahead: Iterable[Range], cut: int | None) -> tuple[Range, ...]:
+    """What is left of ranges in a log that was cut there; None: it was not."""
+    if cut is None:
+        return tuple(ahead)
+    return tuple((begin, min(end, cut)) for begin, end in ahead if begin < cut)
+
+
 class Ahead:
     """Offsets that are handled above the position of one partition, while it is held up."""
 

@@ -1,9 +1,12 @@
 """A lane notices that a log has lost what it had read or written, also when it has grown again since."""
 
+import asyncio
+from collections import Counter
+
 import pytest
 from lane_checker import check_store, counts
 from lane_scenes import counter, handled, some
-from lane_workloads import Workload
+from lane_workloads import Workload, asking
 from lane_worlds import FakeWorld
 
 import streams.lane.cluster_checks
@@ -72,6 +75,51 @@ async def test_a_log_that_is_short_stays_cut_when_it_grows(fake: FakeWorld) -> N
     await fake.post(*some(fake, work, range(10, 20), "a"))
     await refused(fake, "from offset 6 to 10")
     assert await problems(fake) == {source: ("records were lost", 6, 10)}
+
+
+async def test_nothing_is_skipped_where_a_log_was_cut_twice(fake: FakeWorld) -> None:
+    """The second cut is below the first, which was found before: what came in between was not handled."""
+    work = await has_counted(fake)
+    source = TP(work.source, 0)
+    lose(fake, source, 2)
+    await fake.post(*some(fake, work, range(10, 12), "a"))
+    await refused(fake, "from offset 8 to 10")
+    assert lose(fake, source, 4) == 6
+    await fake.post(*some(fake, work, range(20, 30), "a"))
+    await refused(fake, "from offset 6 to 10")
+    assert await problems(fake) == {source: ("records were lost", 6, 10)}
+    await accept(fake.app.layout, fake.cluster, work.source, [0])
+    await handled(fake, work, [])
+    assert await counts(fake) == {"a": 20}
+
+
+async def test_nothing_is_skipped_where_messages_above_a_position_were_cut(fake: FakeWorld) -> None:
+    asked: list[str] = []
+    slow = asyncio.Event()
+
+    async def ask(key: str, _: int) -> None:
+        if key == "b":
+            await slow.wait()
+        asked.append(key)
+
+    work = asking(fake.name, ask)
+    await fake.start(work, partitions=1)
+    await fake.post(*some(fake, work, range(1), "abcdef"))
+    lane = fake.lane()
+    await fake.until(lambda: lane.handled == 5 and lane.lane.backlog == 1)
+    await fake.until_at({TP(work.source, 0): 1})
+    await lane.stop()
+    source = TP(work.source, 0)
+    assert lose(fake, source, 2) == 4
+    await fake.post(*some(fake, work, range(1), "ghijk"))
+    await refused(fake, "from offset 4 to 6")
+    assert await problems(fake) == {source: ("records were lost", 4, 6)}
+    (accepted,) = await accept(fake.app.layout, fake.cluster, work.source, [0])
+    assert (accepted.before, accepted.position) == (1, 1)
+    assert await problems(fake) == {}
+    slow.set()
+    await handled(fake, work, [])
+    assert Counter(asked) == dict.fromkeys("abcdefghijk", 1)
 
 
 async def test_a_running_lane_notices_that_its_source_was_cut(fake: FakeWorld) -> None:

@@ -25,6 +25,9 @@ KNOWN = Mark(epoch=3, at=10)
         (UNKNOWN, 90, None, None),
         (UNKNOWN, 7, None, 7),
         (UNKNOWN._replace(cut=4), 90, None, 4),  # it was found before
+        (KNOWN._replace(cut=4), 90, 4, 4),
+        (KNOWN._replace(cut=4), 90, 3, 3),  # and cut again since
+        (UNKNOWN._replace(cut=4), 2, None, 2),
         (Mark(epoch=3, at=6), 90, 6, None),  # a clean election after the epoch was asked for
         (Mark(epoch=3, at=6), 90, 5, 5),
         (Mark(epoch=3, at=6), 8, 8, 8),
@@ -49,10 +52,13 @@ def test_a_text_of_another_client_says_nothing(text: str) -> None:
     assert mark_of(None) == UNKNOWN
 
 
-def test_a_cut_is_noted_once_and_moves_no_position() -> None:
+def test_a_cut_is_noted_once_or_lower_and_moves_no_position() -> None:
     tp, new = TP("t", 0), TP("t", 1)
     lost = {each: Lost(*each, 10, 6) for each in (tp, new)}
     offsets, notes = cut_notes(lost, {tp: Commit(10, 3, "")})
     assert offsets == {tp: 10}
     assert notes == {tp: Note(3, encode_mark(UNKNOWN._replace(cut=6)))}
-    assert cut_notes(lost, {tp: Commit(10, *notes[tp])}) == ({}, {})
+    noted = {tp: Commit(10, *notes[tp])}
+    assert cut_notes(lost, noted) == ({}, {})
+    offsets, notes = cut_notes({tp: Lost(*tp, 10, 4)}, noted)
+    assert (offsets, notes) == ({tp: 10}, {tp: Note(3, encode_mark(UNKNOWN._replace(cut=4)))})
