@@ -258,10 +258,12 @@ class LogCut(PositionsDisagree):
 
     Attributes:
         lost: which partitions, sorted.
+        hides: whether what was just written may hide it from the next opening.
     """
 
-    def __init__(self, lost: Iterable[Lost]) -> None:
+    def __init__(self, lost: Iterable[Lost], *, hides: bool = False) -> None:
         self.lost = sorted(lost)
+        self.hides = hides
         topic = self.lost[0].topic
         super().__init__(
             f"{'; '.join(map(str, self.lost))}. An unclean leader election does this, or a disk that lost its"

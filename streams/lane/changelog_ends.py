@@ -44,7 +44,7 @@ class ChangelogEnds:
             if ends.get(tp, end) < end
         ]
         if short:
-            raise LogCut(short)
+            raise LogCut(short, hides=True)
 
     def commits(self, expected: Mapping[TP, int]) -> tuple[dict[TP, int], dict[TP, Note]]:
         """The ends that a transaction commits, with their notes: of what it writes, and what is new."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
-from streams.errors import LogCut, OutcomeUnknown, RecordRefused, Refused, TooLarge
+from streams.errors import OutcomeUnknown, RecordRefused, Refused, TooLarge
 from streams.lane.changelog_ends import ChangelogEnds
 from streams.lane.memory import LaneMemory
 from streams.lane.sources import Sources
@@ -20,7 +20,6 @@ from streams.model.envelope import record_size
 from streams.model.layout import LANE
 from streams.policy.pacing import rest
 from streams.ports import TP, Faults, Note, Ports, Transactions
-from streams.positions.log_cuts import remember
 from streams.staging.area import StagingArea
 from streams.staging.changelog import Staged
 from streams.staging.keys import IDENTITY, POSITION, PRODUCERS
@@ -110,7 +109,6 @@ class Commits:
         self._memory = memory
         self._clock = ports.clock
         self._faults = ports.faults
-        self._cluster = ports.cluster
         self._sources = sources
         self._logs = logs
         self._idle_until: float | None = None
@@ -140,9 +138,6 @@ class Commits:
         try:
             with self._memory.measures.transaction(staged.messages):
                 ends = await commit(producer, staged, positions, self._faults)
-        except LogCut as error:  # what was written just now would hide it
-            await remember(self._app.layout, self._memory.number, self._cluster, error)
-            raise
         except (RecordRefused, TooLarge) as error:
             if isinstance(error, RecordRefused) and self._is_of_the_lane(staged, error):
                 raise Refused(f"{error}. It takes no position of this lane: raise the limit") from error

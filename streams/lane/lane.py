@@ -125,9 +125,10 @@ class Lane:
                         self.store = open_store(stores, self.number, followed=followed)
                     await self._open_and_work()
                 except PositionsDisagree as error:
-                    if error.place == self._disagreed:
-                        if isinstance(error, LogCut):
-                            await self._remember(error)
+                    is_sure = error.place == self._disagreed
+                    if isinstance(error, LogCut) and (is_sure or error.hides):
+                        await self._remember(error)
+                    if is_sure:
                         raise
                     self._disagreed = error.place
                     await self._back_off(error)
@@ -155,12 +156,8 @@ class Lane:
             if reader is None:
                 return
             opened.push_async_callback(reader.close)
-            # A loop: membership may have become unsure again before this lane had its turn.
-            may_open = self._shared.may_open
-            while may_open is not None and not may_open.is_set():
-                await unless(self._stopping, may_open.wait())
-                if self._stopping.is_set():
-                    return
+            if not await self._may_open():
+                return
             producer = self._cluster.transactions(self._app.layout.transactional_id(self.number))
             opened.push_async_callback(producer.discard)
             session = await unless(self._stopping, self._open(producer, reader))
@@ -200,8 +197,23 @@ class Lane:
         log.info("lane_opened", lane=self.number, recovered=self.recovered, seconds=took)
         return session
 
+    async def _may_open(self) -> bool:
+        """Wait while membership is unsure. False: the lane is to stop."""
+        may_open = self._shared.may_open
+        # A loop: membership may have become unsure again before this lane had its turn.
+        while may_open is not None and not may_open.is_set():
+            await unless(self._stopping, may_open.wait())
+            if self._stopping.is_set():
+                return False
+        return True
+
     async def _remember(self, error: LogCut) -> None:
-        """Note with the positions what was lost: the log may grow again, and seem whole."""
+        """Note with the positions what was lost: the log may grow again, and seem whole. This fences, as an
+        opening does. A lane that is to stop leaves it to the next owner, who finds the same, unless its own
+        writing hides it.
+        """
+        if not await self._may_open() and not error.hides:
+            return
         try:
             await remember(self._app.layout, self.number, self._cluster, error)
         except (ClusterUnavailable, Fenced, OutcomeUnknown) as failed:

@@ -114,6 +114,10 @@ async def remember(layout: Layout, lane: int, cluster: Cluster, error: LogCut) -
     try:
         await producer.start()
         commits = await cluster.commits(layout.app_id, found)
+        if not error.hides:  # an operator may have gone on with it since
+            still = {tp: commit.offset for tp, commit in commits.items()}
+            marks = {tp: mark_of(commit) for tp, commit in commits.items()}
+            found = await lost(cluster, still, marks, await cluster.end_offsets(still))
         offsets, notes = cut_notes(found, commits)
         if offsets:
             await producer.begin()

@@ -277,12 +277,12 @@ class FakeReader:
             log = self._log(tp)
             if log is None:
                 continue
+            self._require_same(log, position)  # first, as brokers do
             if not log.start <= position <= log.end:
                 raise PositionLost(
                     f"{tp.topic}[{tp.partition}] is to be read from offset {position}, "
                     f"but its log holds {log.start} to {log.end}"
                 )
-            self._require_same(log, position)
             if position >= log.stable:
                 continue
             records, next_offset = log.read(position, max_records, self._trusted, self._below.get(tp, 0))

@@ -49,7 +49,7 @@ class Control(NamedTuple):
 
 
 #: Where a step that sends a message has its id.
-_ID_IN = {"write": 1, "forge": 1, "transfer": 5, "parcel": 1, "errand": 1}
+_ID_IN = {"write": 1, "forge": 1, "transfer": 5, "parcel": 1, "errand": 1, "entry": 1}
 
 
 def _once(steps: Iterable[PlanStep]) -> Iterator[PlanStep]:

@@ -10,7 +10,7 @@ from typing import Any
 from streams.testing.simulation import deploys, topics, troubles
 from streams.testing.simulation.faults import kinds_of
 from streams.testing.simulation.plan import Plan, PlanStep
-from tests.simulation import chains, desk, errands, oddities, pages, parcels, sagas_part
+from tests.simulation import chains, desk, errands, lost_ends, oddities, pages, parcels, sagas_part
 from tests.simulation.letters import BREAKER, RETRY, Counted, Passed, Rang, Written
 from tests.simulation.letters_part import Shape
 from tests.simulation.skew import skewed
@@ -88,6 +88,11 @@ def plan_of(seed: int) -> Plan:
     steps = skewed(seed, machines, steps, options, letters_hold=letters_hold)
     steps += pages.looks(seed, max((step.at for step in steps), default=1.0))
     shapes.append(pages.Pages())
+    alone = "errands" in subjects or chains.is_thin(seed)
+    if not alone and not {each.kind for each in steps} & NO_CHAINS:
+        shape, some = lost_ends.plan(seed)
+        shapes += shape
+        steps += some
     return Plan(
         seed,
         partitions,

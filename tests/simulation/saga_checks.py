@@ -52,7 +52,8 @@ def _further_starts(run: Run, of: Family, sagas: Mapping[str, SagaRow]) -> Itera
     """
     wanted: Counter[str] = Counter()
     ids = set()
-    for record in written(run, of.wanted.TOPIC):
+    # Of two with one id the first one counts, and partitions are no order.
+    for record in sorted(written(run, of.wanted.TOPIC), key=lambda each: each.timestamp):
         key, message_id = (record.key or b"").decode(), dict(record.headers)[ID]
         if message_id in ids or key not in sagas:
             continue

@@ -24,6 +24,7 @@ NO_FAULTS = frozenset(
         "backfill",
         "transfer",
         "stray",
+        "entry",
         "expired",
         "repair",
         "heal",

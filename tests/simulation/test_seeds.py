@@ -80,6 +80,7 @@ QUICK = (
     "retry-overtaken",
     "hole-2-refusals",
     "held-store",
+    "unchecked-cuts",
 )
 
 

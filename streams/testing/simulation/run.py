@@ -20,6 +20,7 @@ from streams.model.message import Message
 from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.ports import TP
 from streams.positions.declared import DEAD_LETTER_ROOM, STAMPED, declare
+from streams.positions.review import Standing
 from streams.staging.keys import store_key
 from streams.testing.broker import Fault
 from streams.testing.cluster import FakeCluster
@@ -514,6 +515,9 @@ class Part:
 
     def end_faults(self) -> None:
         """From now on nothing goes wrong any more."""
+
+    def accepted(self, topic: str, standings: Sequence[Standing]) -> None:
+        """An operator has gone on with a topic as it is, and was told this of it."""
 
     def deployed(self, shape: Any) -> None:
         """A version with another shape begins."""

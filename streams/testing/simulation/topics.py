@@ -95,7 +95,7 @@ class Topics(Part):
             before = stands if how == "handled" else log.end
             self._keep(topic, log.tp.partition, before)
             run.cluster.truncate(log.tp, before)
-        self._watch(attention)
+        self.watch(attention)
 
     def do_grow(self, topic: str, more: int) -> None:
         """A topic from outside is given partitions."""
@@ -119,7 +119,7 @@ class Topics(Part):
         run.deleted[topic] = run.loop.time()
         run.cluster.delete_topic(topic)
         run.later(back, self._make, topic)
-        self._watch(attention)
+        self.watch(attention)
 
     def _make(self, topic: str) -> None:
         run = self.run
@@ -143,7 +143,8 @@ class Topics(Part):
 
     # -- the operator ---------------------------------------------------------------------------------
 
-    def _watch(self, attention: float) -> None:
+    def watch(self, attention: float) -> None:
+        """Let an operator look after so many seconds, and settle what lanes stop for."""
         self._looks_from = max(self._looks_from, self.run.loop.time() + attention)
         if self._operator is None:
             self._operator = self.run.spawn(self._operate())
@@ -174,6 +175,8 @@ class Topics(Part):
                     recorded = each.recorded is not None and each.begin <= each.recorded <= each.end
                     at = At.RECORDED if recorded else At.AUTO
                 await accept(run.app.layout, run.cluster, topic, [each.partition], at)
+                for part in run.parts:
+                    part.accepted(topic, [each])
             self._unaccepted.discard(topic)
             run.deleted[topic] = max(run.loop.time(), run.deleted.get(topic, 0.0))
         return bool(found)

@@ -52,7 +52,7 @@ def test_a_text_of_another_client_says_nothing(text: str) -> None:
     assert mark_of(None) == UNKNOWN
 
 
-def test_a_cut_is_noted_once_or_lower_and_moves_no_position() -> None:
+def test_a_cut_is_noted_once_unless_it_is_lower() -> None:
     tp, new = TP("t", 0), TP("t", 1)
     lost = {each: Lost(*each, 10, 6) for each in (tp, new)}
     offsets, notes = cut_notes(lost, {tp: Commit(10, 3, "")})
