@@ -19,6 +19,7 @@ from streams.ports import TP, Sendable, Transactions
 from streams.runtime import cluster
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.faust import app as runtime
+from streams.runtime.faust import membership
 from streams.runtime.transactions.producer import TransactionalProducer
 from streams.testing.faults import faults_from_environment
 
@@ -54,12 +55,20 @@ class LettersApart(TransactionalProducer):
 
 _LETTERS = dead_letter_topic("")
 
+
+async def nothing_waited_out(*_: object) -> str:
+    """A worker ends when its group refuses it."""
+    return ""
+
+
 CRIPPLED: Mapping[Control, Callable[[], object]] = {
     Control.INBOX_OFF: inbox_off,
     Control.FENCING_OFF: patch.object(runtime, "KafkaCluster", UnfencedCluster).start,
     Control.LETTERS_APART: patch.object(cluster, "TransactionalProducer", LettersApart).start,
     Control.STORE_BEFORE_COMMIT: patch.object(lane_host, "Lane", HastyLane).start,
     Control.FORMER_PRIMARY_KEPT: lambda: None,  # of the database edge: see `chaos.controls.former`
+    Control.REFUSALS_END: patch.object(membership, "waited_out", nothing_waited_out).start,
+    Control.LOGS_WAIT: patch("streams.logs.detach", lambda _: None).start,
 }
 
 if control := os.environ.get(CONTROL):

@@ -45,3 +45,5 @@ class Control(StrEnum):
     STORE_BEFORE_COMMIT = "store_before_commit"
     LETTERS_APART = "letters_apart"
     FORMER_PRIMARY_KEPT = "former_primary_kept"
+    REFUSALS_END = "refusals_end"
+    LOGS_WAIT = "logs_wait"

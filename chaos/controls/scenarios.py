@@ -12,8 +12,11 @@ from typing import Any
 import psutil
 
 from chaos.controls.hasty import Control
-from chaos.controls.stage import BEFORE, LANES, ORDERS, Stage
+from chaos.controls.stage import APP, BEFORE, LANES, ORDERS, Stage
 from chaos.faults.failover import a_standby, lead_back, replace_former, until_left
+from chaos.faults.ground import lasting
+from chaos.rig.access import REFUSALS, denied_group
+from chaos.rig.log_pipe import waits_for_reader
 from chaos.rig.network import POSTGRES
 from chaos.rig.postgres_server import until_in_step
 from chaos.rig.records import Happened
@@ -40,7 +43,9 @@ class Scenario:
         copies: how often the client sends each message.
         poison_every: after one order in so many comes a poisonous record; 0: after none.
         script: the faults of one of the workers, as `streams.testing.faults` reads them.
-        play: sees to the rest of the faults, and that they happen; called while orders are coming in.
+        play: sees to the rest of the faults, and that they happen.
+        meanwhile: it is called before the first order is placed, as with a script; otherwise when the last
+            one is.
         finds: the finding that must be red with the control, by its name.
         session_timeout: of the workers, in seconds.
         over_http: whether orders go to the orders APIs, and not to Kafka.
@@ -55,6 +60,7 @@ class Scenario:
     session_timeout: float = _SESSION_TIMEOUT
     poison_every: int = 0
     over_http: bool = False
+    meanwhile: bool = False
 
 
 async def _repeat(stage: Stage) -> Happened:
@@ -155,6 +161,52 @@ async def _fail_over(stage: Stage) -> Happened:
     )
 
 
+async def _deny_group(stage: Stage) -> Happened:
+    workers = (stage.steady, stage.faulty)
+
+    def refused() -> int:
+        said = [
+            str([*worker.log.events("membership_waits"), *worker.log.events("worker_stops")])
+            for worker in workers
+        ]
+        return sum(any(words in each for words in REFUSALS) for each in said)
+
+    began = time.time()
+    async with denied_group(stage.bootstrap, APP), lasting(_SESSION_TIMEOUT + 2.0):
+        await until(
+            lambda: refused() == len(workers), "both workers say what is refused", within=_HAPPENS_WITHIN
+        )
+    ended = time.time()
+    names = " and ".join(worker.name for worker in workers)
+    return Happened(
+        kind="group_denied",
+        target=names,
+        began=began,
+        ended=ended,
+        confirmed=f"nobody had the group for {ended - began:.1f} s; both workers said that it was refused",
+    )
+
+
+async def _read_no_logs(stage: Stage) -> Happened:
+    """Until the workers have ended: those that do not within their grace are killed."""
+    workers = (stage.steady, stage.faulty)
+    began = time.time()
+    for worker in workers:
+        worker.output.stop_reading()
+    await until(
+        lambda: all(waits_for_reader(worker.pid) for worker in workers),
+        "both workers have something to log, and nobody reads it",
+        within=_HAPPENS_WITHIN,
+    )
+    return Happened(
+        kind="unread_logs",
+        target=" and ".join(worker.name for worker in workers),
+        began=began,
+        ended=None,
+        confirmed="a thread of each worker stood in write(2) to its full pipe; nobody read it until the end",
+    )
+
+
 def _point(stage: Stage) -> str:
     """Where it happened, as the worker itself has noted it."""
     return stage.faults_log.read_text().split()[0]
@@ -204,5 +256,24 @@ SCENARIOS = (
         play=_fail_over,
         finds="every order that was accepted is in PostgreSQL and on Kafka once",
         over_http=True,
+    ),
+    Scenario(
+        Control.REFUSALS_END,
+        "the right to read the group is taken from all workers for longer than a session",
+        copies=1,
+        script="",
+        play=_deny_group,
+        finds="every order settled exactly once",
+        meanwhile=True,
+    ),
+    Scenario(
+        Control.LOGS_WAIT,
+        "nobody reads what the workers log, which is a dead letter now and then",
+        copies=1,
+        script="",
+        play=_read_no_logs,
+        finds="every order settled exactly once",
+        poison_every=5,
+        meanwhile=True,
     ),
 )

@@ -15,6 +15,7 @@ from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced, StockReceived
 from chaos.controls.hasty import CONTROL
 from chaos.load.shop import Shop
+from chaos.rig.access import ASKS_FOR_RIGHTS
 from chaos.rig.edge import Edge
 from chaos.rig.fleet import Fleet, FleetWorker
 from chaos.rig.network import POSTGRES, ClientNetwork
@@ -141,7 +142,9 @@ async def staged(
     """All up and ready; nothing of it runs when the block is left. Raises ChaosFailed or StackError."""
     project = PROJECT / "pyproject.toml"
     databases = declared_databases(project) if over_http else ()
-    async with local_stack(var, processes=declared(project), databases=databases) as stack:
+    async with local_stack(
+        var, processes=declared(project), databases=databases, broker_settings=ASKS_FOR_RIGHTS
+    ) as stack:
         settings = {
             "STEADFAUST_APP_ID": APP,
             "STEADFAUST_BOOTSTRAP": stack.bootstrap,

@@ -53,7 +53,7 @@ async def run(scenario: Scenario, var: Path, *, crippled: bool) -> Trial:
 
 
 async def _play(scenario: Scenario, stage: Stage) -> Happened:
-    playing = asyncio.create_task(scenario.play(stage)) if scenario.script else None
+    playing = asyncio.create_task(scenario.play(stage)) if scenario.script or scenario.meanwhile else None
     try:
         await stage.place()
         # What repeats in the input is counted when all of it is there.

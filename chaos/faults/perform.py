@@ -7,13 +7,13 @@ from pathlib import Path
 
 from msgspec import structs
 
-from chaos.faults import brokers, database, edges, failover, machines, workers
+from chaos.faults import brokers, database, edges, failover, machines, unheard, workers
 from chaos.faults.ground import Ground
 from chaos.rig.kinds import FaultKind, Planned
 from chaos.rig.records import Happened
 from streams.local.busy_timeout import Used
 
-_MODULES = (workers, machines, brokers, edges, database, failover)
+_MODULES = (workers, machines, unheard, brokers, edges, database, failover)
 #: The function of each kind, by its name.
 _PERFORM: Mapping[FaultKind, Callable[[Planned, Ground], Awaitable[Happened]]] = {
     kind: vars(module)[kind] for kind in FaultKind for module in _MODULES if kind in vars(module)

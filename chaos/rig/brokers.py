@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from chaos.rig.waiting import ChaosFailed, until_answered
 from streams.local import Stack
 from streams.local.loopback import HOST
 from streams.model.layout import Layout
+from streams.ports import TP
 from streams.runtime.client import partitions_of
 from streams.runtime.cluster import KafkaCluster
 
@@ -103,16 +104,36 @@ class BrokerAdmin:
 
         async def committed() -> bool:
             nonlocal handled
-            cluster = KafkaCluster(self._stack.bootstrap)
-            try:
-                partitions = await partitions_of(self._stack.bootstrap, [topic])
-                handled = len(await cluster.committed(self.layout.app_id, partitions))
-            finally:
-                await cluster.close()
+            handled = len(await self._committed([topic]))
             return handled > 0
 
         await until_answered(committed, f"messages of {topic} are handled", within=within)
         return handled
+
+    async def until_commits(self, lanes: Collection[int], topics: Sequence[str], *, within: float) -> int:
+        """Wait until each of these lanes has committed another position in topics that it reads, from now on;
+        returns in how many partitions. Raises ChaosFailed.
+        """
+        before: Mapping[TP, int] = {}
+        moved: set[int] = set()
+
+        async def committed() -> bool:
+            nonlocal before
+            now = await self._committed(topics)
+            before = before or now
+            moved.update(tp.partition for tp, position in now.items() if position > before.get(tp, 0))
+            return set(lanes) <= {self.layout.lane_of(number) for number in moved}
+
+        await until_answered(committed, f"each of the lanes {sorted(lanes)} commits", within=within)
+        return sum(self.layout.lane_of(number) in lanes for number in moved)
+
+    async def _committed(self, topics: Sequence[str]) -> Mapping[TP, int]:
+        cluster = KafkaCluster(self._stack.bootstrap)
+        try:
+            partitions = await partitions_of(self._stack.bootstrap, topics)
+            return await cluster.committed(self.layout.app_id, partitions)
+        finally:
+            await cluster.close()
 
     async def _coordinator(self, lane: int | None, broker: int) -> int:
         async with self._client(broker) as client:

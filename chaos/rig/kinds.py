@@ -76,6 +76,9 @@ class FaultKind(StrEnum):
     CLOCK_AHEAD = "clock_ahead", _WORKER, 16, (6.0, 9.0)
     FAILING_DISK = "failing_disk", _WORKER, 28, (6.0, 30.0)
     TOO_MANY_FILES = "too_many_files", _WORKER, 12, (4.0, 7.0)
+    # Longer than the session.
+    UNREAD_LOGS = "unread_logs", _WORKER, 13, (8.0, 10.0)
+    GROUP_DENIED = "group_denied", _WORKER, 18, (8.0, 10.0)
     KILL_BROKER = "kill_broker", _BROKER, 14
     RESTART_BROKER = "restart_broker", _BROKER, 12
     PAUSE_BROKER = "pause_broker", _BROKER, 25, (20.0, 20.0)
@@ -195,4 +198,10 @@ RARE = (
 #: Nothing else happens beside them.
 ALONE = {FaultKind.OUTAGE, FaultKind.SLEEP_PAST_TOMBSTONES, FaultKind.CHANGE_LANES, FaultKind.RECREATE_TOPIC}
 #: They hit all workers.
-OF_ALL = {FaultKind.ROLLING_RESTART, FaultKind.ROLLING_DEPLOY, FaultKind.RECREATE_TOPIC, FaultKind.OUTAGE}
+OF_ALL = {
+    FaultKind.ROLLING_RESTART,
+    FaultKind.ROLLING_DEPLOY,
+    FaultKind.RECREATE_TOPIC,
+    FaultKind.OUTAGE,
+    FaultKind.GROUP_DENIED,
+}

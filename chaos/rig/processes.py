@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from chaos.rig.log_pipe import LogPipe
 from chaos.rig.records import ProcessEnd
 from demo.worker_log import WorkerLog
 from demo.workers import PROJECT
@@ -24,6 +25,7 @@ class ChildProcess:
     Attributes:
         name: what it is called everywhere.
         log: what it has written.
+        output: the pipe to its log.
         refused: whether it is expected to end with an error.
         expected: why the driver expects it to end; empty: it does not, and its end is a failure.
         hung: whether it did not end in time after SIGTERM.
@@ -35,16 +37,19 @@ class ChildProcess:
         self.expected = ""
         self.refused = False
         self.hung = False
-        with log.open("wb") as output:
+        self.output = LogPipe(log)
+        try:
             self.process = subprocess.Popen(
                 command,
                 cwd=PROJECT,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                stdout=self.output.writer,
+                stderr=self.output.writer,
                 start_new_session=True,  # Ctrl-C is the driver's: it ends its processes in order
             )
+        finally:
+            self.output.handed_over()
 
     @property
     def pid(self) -> int:
@@ -66,6 +71,7 @@ class ChildProcess:
         self.expected = self.expected or why
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+        self.output.close(_GRACE)
 
     def freeze(self) -> None:
         """SIGSTOP: it stops running, and notices nothing."""
@@ -87,6 +93,7 @@ class ChildProcess:
         except TimeoutError:
             self.hung = True
             self.kill(why)
+        self.output.close(_GRACE)
         self.hung = self.hung or self.exit_code == EXIT_HUNG
 
     def ended(self) -> ProcessEnd:

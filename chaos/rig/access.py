@@ -1,0 +1,83 @@
+"""Access rules of the run's brokers: the application's group is refused to everybody for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names are there, not in its __all__
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from chaos.rig.waiting import ChaosFailed
+
+#: Settings of brokers that ask for rights, and allow what no rule is about.
+ASKS_FOR_RIGHTS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+#: What a worker and its Kafka client call the refusal.
+REFUSALS = ("may not read group", "GroupAuthorizationFailedError")
+_ANSWER_WITHIN = 60.0
+
+
+@asynccontextmanager
+async def denied_group(bootstrap: str, group: str) -> AsyncIterator[None]:
+    """While this is entered nobody may READ the group: no member, no commit of positions. Everything else
+    stays allowed, so that positions can be looked at.
+
+    Raises ChaosFailed when the cluster does not take a rule.
+    """
+    rules = [
+        _rule(group, AclOperation.ALL, AclPermissionType.ALLOW),
+        _rule(group, AclOperation.READ, AclPermissionType.DENY),
+    ]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    made: list[AclBinding] = []
+    try:
+        for rule in rules:
+            await asyncio.to_thread(_create, admin, rule)
+            made.append(rule)
+        yield
+    finally:
+        for rule in reversed(made):  # with the other order, nothing would be allowed in between
+            await asyncio.to_thread(_delete, admin, rule)
+
+
+def _rule(group: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+    return AclBinding(
+        ResourceType.GROUP, group, ResourcePatternType.LITERAL, "User:*", "*", operation, permission
+    )
+
+
+def _create(admin: AdminClient, rule: AclBinding) -> None:
+    for made in admin.create_acls([rule], request_timeout=_ANSWER_WITHIN).values():
+        try:
+            made.result(_ANSWER_WITHIN)
+        except (KafkaException, TimeoutError) as error:
+            raise ChaosFailed(f"{rule} is not made: {error!r}") from error
+
+
+def _delete(admin: AdminClient, rule: AclBinding) -> None:
+    wanted = AclBindingFilter(
+        rule.restype,
+        rule.name,
+        rule.resource_pattern_type,
+        rule.principal,
+        rule.host,
+        rule.operation,
+        rule.permission_type,
+    )
+    for gone in admin.delete_acls([wanted], request_timeout=_ANSWER_WITHIN).values():
+        try:
+            gone.result(_ANSWER_WITHIN)
+        except (KafkaException, TimeoutError) as error:
+            raise ChaosFailed(f"{rule} is not removed: {error!r}") from error
