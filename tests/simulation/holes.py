@@ -22,7 +22,7 @@ from streams.model.envelope import Envelope
 from streams.model.outcome import Timer, nothing
 from streams.policy import assignment
 from streams.policy.fitness import Fitness
-from streams.ports import NO_IDS, TP, Batch, OwnRecord, Record
+from streams.ports import TP, Batch, OwnRecord, Record
 from streams.retry import decisions, due
 from streams.saga import engine, participant
 from streams.saga.participant import _Taking
@@ -114,7 +114,7 @@ def _stored_rows() -> Off:
 def _read_by_name() -> Off:
     real = FakeReader.assign
 
-    async def assign(self: FakeReader, positions: Mapping[TP, int], _: Any = NO_IDS, **__: Any) -> None:
+    async def assign(self: FakeReader, positions: Mapping[TP, int], *_: Any) -> None:
         await real(self, positions)
 
     return all_off(off(FakeReader, "assign", assign), off(cluster_checks, "ASK_INTERVAL", 600.0))()
@@ -255,7 +255,9 @@ HOLES: Mapping[str, Control] = {
         "another application is refused",
     ),
     "hole-9-topic-again": Control(
-        "a topic is read by its name, and looked at every ten minutes", _read_by_name
+        "a topic is read by its name, and looked at every ten minutes",
+        _read_by_name,
+        "effects are in the order of the log",
     ),
     "hole-9-added-partition": Control("an added partition is not read", _unread_partitions),
     "hole-11-open-transaction": Control(
