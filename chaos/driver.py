@@ -19,7 +19,7 @@ from chaos.load.clients import ATTACHED, payload_environment, payload_settings
 from chaos.load.load import Load
 from chaos.load.notes import NoteMade
 from chaos.load.shop import Shop
-from chaos.rig.access import ASKS_FOR_RIGHTS
+from chaos.rig.access import asks_for_rights
 from chaos.rig.brokers import BrokerAdmin, hasten_compaction
 from chaos.rig.commits import CommitWatch
 from chaos.rig.edge import Edge
@@ -92,7 +92,7 @@ def stack_of(plan: RunPlan, say: Say) -> local_stack:
         databases=declared_databases(project),
         revive_after=_REVIVE_AFTER,
         listeners=_NAMES,
-        broker_settings=ASKS_FOR_RIGHTS,
+        broker_settings=asks_for_rights(_NAMES),
         say=say,
     )
 

@@ -15,7 +15,7 @@ from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced, StockReceived
 from chaos.controls.hasty import CONTROL
 from chaos.load.shop import Shop
-from chaos.rig.access import ASKS_FOR_RIGHTS
+from chaos.rig.access import asks_for_rights
 from chaos.rig.edge import Edge
 from chaos.rig.fleet import Fleet, FleetWorker
 from chaos.rig.network import POSTGRES, ClientNetwork
@@ -143,7 +143,7 @@ async def staged(
     project = PROJECT / "pyproject.toml"
     databases = declared_databases(project) if over_http else ()
     async with local_stack(
-        var, processes=declared(project), databases=databases, broker_settings=ASKS_FOR_RIGHTS
+        var, processes=declared(project), databases=databases, broker_settings=asks_for_rights()
     ) as stack:
         settings = {
             "STEADFAUST_APP_ID": APP,

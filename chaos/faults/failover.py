@@ -22,7 +22,8 @@ from streams.local import Stack, postgres
 
 _IN_STEP_WITHIN = 60.0
 _SYNC = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
-_TIMELINE = "SELECT timeline_id FROM pg_control_checkpoint()"
+#: By the file that is written: a checkpoint comes later.
+_TIMELINE = "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)::int"
 #: What the former primary commits after the promotion is never answered: no standby confirms it.
 _SYNCHRONOUS = ("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
 
@@ -66,8 +67,8 @@ async def a_standby(stack: Stack) -> AsyncIterator[PostgresServer]:
     url = urlsplit(stack.url(POSTGRES))
     await asyncio.to_thread(shutil.rmtree, data, ignore_errors=True)
     await asyncio.to_thread(copy_for_standby, url.port or 0, data)
-    # With the name of the stack's cluster, it is ended with it if nobody is left to end it here.
-    standby = PostgresServer(data, url.path.lstrip("/"), {"cluster_name": postgres._cluster(home)})
+    # Not by the name of the stack's cluster: what is left of that is killed when it is.
+    standby = PostgresServer(data, url.path.lstrip("/"))
     try:
         await asyncio.to_thread(standby.start)
         yield standby

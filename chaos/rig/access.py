@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from confluent_kafka import KafkaException
@@ -18,12 +18,30 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names a
 )
 
 from chaos.rig.waiting import ChaosFailed
+from streams.local.kafka import listener_name
 
-#: Settings of brokers that ask for rights, and allow what no rule is about.
-ASKS_FOR_RIGHTS = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-}
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+#: Controllers elect one of them before any has read the rules, when only a super user may do anything: so
+#: they have a name and a password. Everybody else is anonymous.
+_CONTROLLER = "controller"
+_PASSWORD = f'{_PLAIN} required username="{_CONTROLLER}" password="secret" user_{_CONTROLLER}="secret";'
+
+
+def asks_for_rights(listeners: Iterable[str] = ()) -> dict[str, str]:
+    """Settings of brokers, with these further listeners, that ask for rights and allow what no rule names."""
+    plain = ["CLIENTS", *map(listener_name, listeners)]
+    protocols = [*(f"{name}:PLAINTEXT" for name in plain), "CONTROLLER:SASL_PLAINTEXT"]
+    return {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "super.users": f"User:{_CONTROLLER}",
+        "listener.security.protocol.map": ",".join(protocols),
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.controller.plain.sasl.jaas.config": _PASSWORD,
+    }
+
+
 #: What a worker and its Kafka client call the refusal.
 REFUSALS = ("may not read group", "GroupAuthorizationFailedError")
 _ANSWER_WITHIN = 60.0
@@ -40,7 +58,7 @@ async def denied_group(bootstrap: str, group: str) -> AsyncIterator[None]:
         _rule(group, AclOperation.ALL, AclPermissionType.ALLOW),
         _rule(group, AclOperation.READ, AclPermissionType.DENY),
     ]
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})  # errors
     made: list[AclBinding] = []
     try:
         for rule in rules:
