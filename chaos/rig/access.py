@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names are there, not in its __all__
@@ -17,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names a
     ResourceType,
 )
 
-from chaos.rig.waiting import ChaosFailed
+from chaos.rig.waiting import ChaosFailed, until_answered
 from streams.local.kafka import listener_name
 
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -44,7 +45,9 @@ def asks_for_rights(listeners: Iterable[str] = ()) -> dict[str, str]:
 
 #: What a worker and its Kafka client call the refusal.
 REFUSALS = ("may not read group", "GroupAuthorizationFailedError")
-_ANSWER_WITHIN = 60.0
+_ANSWER_WITHIN = 3.0
+#: How long a change of the rules may take: a broker may be away or come back.
+_CHANGED_WITHIN = 120.0
 
 
 @asynccontextmanager
@@ -59,15 +62,23 @@ async def denied_group(bootstrap: str, group: str) -> AsyncIterator[None]:
         _rule(group, AclOperation.READ, AclPermissionType.DENY),
     ]
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})  # errors
-    made: list[AclBinding] = []
     try:
         for rule in rules:
-            await asyncio.to_thread(_create, admin, rule)
-            made.append(rule)
+            await _changed(partial(_create, admin, rule), f"{rule} is made")
         yield
-    finally:
-        for rule in reversed(made):  # with the other order, nothing would be allowed in between
-            await asyncio.to_thread(_delete, admin, rule)
+    finally:  # each: one whose answer was lost may have been made
+        for rule in reversed(rules):  # with the other order, nothing would be allowed in between
+            await _changed(partial(_delete, admin, rule), f"{rule} is removed")
+
+
+async def _changed(change: Callable[[], None], what: str) -> None:
+    """Make a change that may be made twice, until a broker confirms it. Raises ChaosFailed."""
+
+    async def confirmed() -> bool:
+        await asyncio.to_thread(change)
+        return True
+
+    await until_answered(confirmed, what, within=_CHANGED_WITHIN)
 
 
 def _rule(group: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
