@@ -23,7 +23,7 @@ from streams.local import Stack, postgres
 _IN_STEP_WITHIN = 60.0
 _SYNC = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
 #: By the file that is written: a checkpoint comes later.
-_TIMELINE = "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)::int"
+_TIMELINE = "SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8)::int AS timeline"
 #: What the former primary commits after the promotion is never answered: no standby confirms it.
 _SYNCHRONOUS = ("ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
 
