@@ -66,9 +66,13 @@ def correct_topics(world: World, refused: Worker) -> None:
 def replaced(
     world: World, going: Worker, staying: Worker, folder: Path | None, *, by: signal.Signals
 ) -> Worker:
-    """A worker in place of one that a signal ends, beside one that stays."""
+    """A worker in place of one that a signal ends, beside one that stays. One of the earlier version begins
+    when that has all lanes: in the place of a newer one it would be given topics that it does not know.
+    """
     going.signal(by)
     going.process.wait(BOUND)
+    if folder is not None:
+        world.until_shared([staying])
     worker = world.start_worker(folder=folder)
     world.until_shared([staying, worker])
     return worker
