@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names are there, not in its __all__
@@ -20,6 +22,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its names a
 
 from chaos.rig.waiting import ChaosFailed, until_answered
 from streams.local.kafka import listener_name
+
+#: What both makes a rule and finds it.
+_Rule: TypeAlias = tuple[ResourceType, str, ResourcePatternType, str, str, AclOperation, AclPermissionType]
 
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 #: Controllers elect one of them before any has read the rules, when only a super user may do anything: so
@@ -81,32 +86,21 @@ async def _changed(change: Callable[[], None], what: str) -> None:
     await until_answered(confirmed, what, within=_CHANGED_WITHIN)
 
 
-def _rule(group: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
-    return AclBinding(
-        ResourceType.GROUP, group, ResourcePatternType.LITERAL, "User:*", "*", operation, permission
-    )
+def _rule(group: str, operation: AclOperation, permission: AclPermissionType) -> _Rule:
+    return ResourceType.GROUP, group, ResourcePatternType.LITERAL, "User:*", "*", operation, permission
 
 
-def _create(admin: AdminClient, rule: AclBinding) -> None:
-    for made in admin.create_acls([rule], request_timeout=_ANSWER_WITHIN).values():
+def _create(admin: AdminClient, rule: _Rule) -> None:
+    _confirm(admin.create_acls([AclBinding(*rule)], request_timeout=_ANSWER_WITHIN))
+
+
+def _delete(admin: AdminClient, rule: _Rule) -> None:
+    _confirm(admin.delete_acls([AclBindingFilter(*rule)], request_timeout=_ANSWER_WITHIN))
+
+
+def _confirm(answers: Mapping[Any, Future[Any]]) -> None:
+    for answer in answers.values():
         try:
-            made.result(_ANSWER_WITHIN)
+            answer.result(_ANSWER_WITHIN)
         except (KafkaException, TimeoutError) as error:
-            raise ChaosFailed(f"{rule} is not made: {error!r}") from error
-
-
-def _delete(admin: AdminClient, rule: AclBinding) -> None:
-    wanted = AclBindingFilter(
-        rule.restype,
-        rule.name,
-        rule.resource_pattern_type,
-        rule.principal,
-        rule.host,
-        rule.operation,
-        rule.permission_type,
-    )
-    for gone in admin.delete_acls([wanted], request_timeout=_ANSWER_WITHIN).values():
-        try:
-            gone.result(_ANSWER_WITHIN)
-        except (KafkaException, TimeoutError) as error:
-            raise ChaosFailed(f"{rule} is not removed: {error!r}") from error
+            raise ChaosFailed(f"the cluster did not confirm it: {error!r}") from error

@@ -84,34 +84,21 @@ class Post:
         end(self.process)
 
 
-def may_not_read(bootstrap: str, group: str) -> AclBinding:
-    rule = AclBinding(
-        ResourceType.GROUP,
-        group,
-        ResourcePatternType.LITERAL,
-        f"User:{USER}",
-        "*",
-        AclOperation.READ,
-        AclPermissionType.DENY,
-    )
+def reading(group: str) -> tuple[Any, ...]:
+    """The rule by which the worker may not read the group: what makes it finds it again."""
+    where = (ResourceType.GROUP, group, ResourcePatternType.LITERAL, f"User:{USER}", "*")
+    return *where, AclOperation.READ, AclPermissionType.DENY
+
+
+def may_not_read(bootstrap: str, group: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_acls([rule]).values():
+    for made in admin.create_acls([AclBinding(*reading(group))]).values():
         made.result(timeout=BOUND)
-    return rule
 
 
-def may_again(bootstrap: str, rule: AclBinding) -> None:
+def may_again(bootstrap: str, group: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = AclBindingFilter(
-        rule.restype,
-        rule.name,
-        rule.resource_pattern_type,
-        rule.principal,
-        rule.host,
-        rule.operation,
-        rule.permission_type,
-    )
-    for gone in admin.delete_acls([wanted]).values():
+    for gone in admin.delete_acls([AclBindingFilter(*reading(group))]).values():
         assert gone.result(timeout=BOUND)
 
 
@@ -126,15 +113,17 @@ def test_a_lost_right_of_the_group_is_waited_for(guarded: Stack, tmp_path: Path,
     group = f"guarded-{when.split()[0]}"
     at = f"127.0.0.1:{guarded.state.brokers[0].listeners['clear'].port}"
     login = {"SECURITY_PROTOCOL": "SASL_PLAINTEXT", "SASL_MECHANISM": "PLAIN", "SASL_USERNAME": USER}
-    rule = may_not_read(guarded.bootstrap, group) if when == "before it joins" else None
+    joins_first = when == "while it is a member"
+    if not joins_first:
+        may_not_read(guarded.bootstrap, group)
     with closing(Post(group, at, tmp_path, SASL_PASSWORD=PASSWORD, **login)) as worker:
-        if rule is None:
+        if joins_first:
             eventually(worker.is_ready, f"it is a member; see {worker.log}")
-            rule = may_not_read(guarded.bootstrap, group)
+            may_not_read(guarded.bootstrap, group)
         eventually(
             lambda: worker.warns(f"may not read group {group}", "grant READ"), f"it says so; {worker.log}"
         )
-        may_again(guarded.bootstrap, rule)
+        may_again(guarded.bootstrap, group)
         eventually(worker.is_ready, f"it is a member again; see {worker.log}")
         eventually(lambda: not worker.warns("may not read group"), f"no warning is left; {worker.log}")
         assert len(worker.told("membership_waits")) == 1
