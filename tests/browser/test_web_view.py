@@ -82,6 +82,19 @@ async def test_three_steps_pause_and_resume_a_handler(user: Visitor) -> None:
     assert await user.clicks() == 2
 
 
+async def test_a_form_that_is_replaced_keeps_what_was_typed(user: Visitor) -> None:
+    page = user.page
+    await page.goto("/handlers/shipping.schedule?asked=pause")  # nobody did: it is replaced for ever
+    await because(page, "the vans are out")
+    first = page.locator("#act[data-first]")
+    await page.locator("#act").evaluate("each => each.setAttribute('data-first', '')")
+    await expect(first).to_have_count(0)
+    why = page.get_by_role("textbox", name="Why")
+    await expect(why).to_have_value("the vans are out")
+    await expect(why).to_be_focused()
+    await expect(page.get_by_label("Your name")).to_have_value("ann")
+
+
 @IN_FULL
 async def test_four_clicks_lead_from_a_topic_over_a_row(user: Visitor) -> None:
     page = user.page

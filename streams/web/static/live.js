@@ -103,6 +103,26 @@
   });
   // Before its answer takes the place of the element: after that, nothing polled has been answered.
   document.addEventListener("htmx:beforeOnLoad", (event) => polled(event) && event.detail.xhr.status < 400 && hear());
+  // A form that is replaced once a request was carried out keeps the text that is being typed into it.
+  const isText = (field) => field.tagName === "TEXTAREA" || ["text", "search"].includes(field.type);
+  document.addEventListener("htmx:oobBeforeSwap", (event) => {
+    const { target, fragment } = event.detail;
+    for (const form of target.querySelectorAll("form")) {
+      const action = CSS.escape(form.getAttribute("action") ?? "");
+      for (const field of [...form.elements].filter(isText)) {
+        const selector = `form[action="${action}"] [name="${CSS.escape(field.name)}"]`;
+        const next = fragment.querySelector(selector);
+        if (!next) continue;
+        if (field.value !== field.defaultValue) next.value = field.value;
+        if (field !== document.activeElement) continue;
+        const { selectionStart, selectionEnd } = field;
+        queueMicrotask(() => {
+          next.focus({ preventScroll: true });
+          next.setSelectionRange(selectionStart, selectionEnd);
+        });
+      }
+    }
+  });
   document.addEventListener("htmx:afterSettle", show);
   document.addEventListener("DOMContentLoaded", show);
   show();
