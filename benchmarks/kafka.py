@@ -25,10 +25,10 @@ from benchmarks.peers.workload import (
     name_of,
 )
 from benchmarks.sections import NotMeasured
+from streams.engine.life.positions.declared import BY_BROKER, STAMPED, TopicSpec
 from streams.model.codecs import fingerprint_of
 from streams.model.envelope import FINGERPRINT, ID, SOURCE
 from streams.model.layout import partition_of
-from streams.positions.declared import BY_BROKER, STAMPED, TopicSpec
 from streams.runtime.kafka.topics import KafkaTopics
 
 SAMPLE_INTERVAL = 0.02

@@ -31,7 +31,7 @@ from demo.load import receive_stock
 from demo.purchases import order, purchases
 from demo.workers import PROJECT
 from schemas import latest
-from streams.dead_letters.row import encode_letter, key_of, new_letter
+from streams.engine.waiting.dead_letters.row import encode_letter, key_of, new_letter
 from streams.local import Stack, declared, local_stack
 from streams.model.codecs import AvroCodec, Schemas, encode_row
 from streams.model.envelope import ID, rfc3339

@@ -15,9 +15,9 @@ from uuid import uuid4
 
 from streams import Envelope, Message, Settings
 from streams.brokers import Bootstrap
+from streams.engine.life.positions.declared import TopicSpec
 from streams.model.codecs import JsonCodec, json_without_schema
 from streams.ports import Record
-from streams.positions.declared import TopicSpec
 from streams.postgres import Connection, ConsumerInbox, Database, Outbox
 from streams.runtime.groups import GroupReader
 from streams.runtime.kafka.topics import KafkaTopics

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from streams.engine.staging import loops
 from streams.environment import PREFIX
 from streams.local import Stack, local_stack
-from streams.staging import loops
 from tests import effort, report
 
 pytest_plugins = ["tests.postgres"]

@@ -15,7 +15,7 @@ from benchmarks.growth.part import GrowthPlan, PartResult, short
 from benchmarks.sections import NotMeasured, ReportTable
 from benchmarks.worker_process import BenchmarkWorker
 from streams.cli.workers import WorkerAddress
-from streams.dead_letters.row import encode_letter, key_of, new_letter
+from streams.engine.waiting.dead_letters.row import encode_letter, key_of, new_letter
 from streams.errors import TransientError
 from streams.model.layout import DEAD_LETTERS
 from streams.testing.log import FakeRecord

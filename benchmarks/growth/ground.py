@@ -14,6 +14,8 @@ from benchmarks.growth.workload import COUNTS, GROWTH, WORKLOAD, Count, Workload
 from benchmarks.kafka import Rate, delete_topics_of
 from benchmarks.sections import NotMeasured
 from benchmarks.worker_process import BenchmarkWorker
+from streams.engine.staging.changes import Writes, pack_ids
+from streams.engine.staging.inbox import Inbox, bucket_length, inbox_entry
 from streams.model.codecs import encode_row
 from streams.model.envelope import ID, SOURCE
 from streams.model.layout import INBOX, murmur2
@@ -22,8 +24,6 @@ from streams.ports import TP
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.topics import ensure_topics
 from streams.settings import Settings
-from streams.staging.changes import Writes, pack_ids
-from streams.staging.inbox import Inbox, bucket_length, inbox_entry
 from streams.testing.store import MemoryStores
 
 _CLIENT = b"growth"

@@ -19,8 +19,10 @@ from agents.order_saga import orchestrated
 from benchmarks.growth.part import GrowthPlan, PartResult
 from benchmarks.sections import NotMeasured, ReportTable
 from schemas import latest
-from streams.lane.lane import Lane
-from streams.lane.state import LaneState
+from streams.engine.life.lane import Lane
+from streams.engine.life.positions.declared import declare
+from streams.engine.life.state import LaneState
+from streams.engine.staging.keys import TIMER
 from streams.model.application import Application
 from streams.model.choreography import choreography
 from streams.model.codecs import Schemas, avro, decode_row, encode_row
@@ -28,9 +30,7 @@ from streams.model.envelope import headers_size, new_headers
 from streams.model.layout import LANE, Layout
 from streams.model.message import Message
 from streams.ports import TP, Ports
-from streams.positions.declared import declare
 from streams.saga.state import LOG_BOUND, LogEntry, SagaRow
-from streams.staging.keys import TIMER
 from streams.system import NoFaults, SystemClock
 from streams.testing.cluster import FakeCluster
 from streams.testing.store import MemoryStores

@@ -18,10 +18,10 @@ from benchmarks.latency import Follower, Latency, latency_of
 from benchmarks.sagas.timer_workload import NAME, TIMERS, rang_topic
 from benchmarks.sections import NotMeasured, ReportTable
 from benchmarks.worker_process import BenchmarkWorker
+from streams.engine.staging.timers import set_timer, timer_name
 from streams.model.envelope import ID, SOURCE, TYPE
 from streams.model.layout import LANE
 from streams.ports import Outgoing, Record
-from streams.staging.timers import set_timer, timer_name
 
 _LANES = 4
 _CLIENT = b"timers"

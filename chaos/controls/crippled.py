@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaProducer
 from agents import worker
 from agents.settings import OrderSettings
 from chaos.controls.hasty import CONTROL, Control, HastyLane
-from streams.lane import host as lane_host
+from streams.engine.life import host as lane_host
 from streams.model.choreography import choreography
 from streams.model.layout import dead_letter_topic
 from streams.ports import TP, Sendable, Transactions

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from streams.lane.lane import Lane
-from streams.lane.session import Session
+from streams.engine.life.lane import Lane
+from streams.engine.life.session import Session
+from streams.engine.staging.changelog import Staged, writes_of
+from streams.engine.staging.changes import POSITIONS
 from streams.ports import Reader, Transactions
-from streams.staging.changelog import Staged, writes_of
-from streams.staging.changes import POSITIONS
 
 
 class HastyLane(Lane):

@@ -6,7 +6,7 @@ Which step is which code:
 |---|---|
 | learns of its lane, closes it | `LaneHost.assign`, `Lane.stop`; membership may be late by any time |
 | initialises its id | `TransactionalProducer.start`: InitProducerId, repeated while markers are written |
-| asks for the high watermarks, recovers | `streams.lane.recovery.recover`, a record at a time |
+| asks for the high watermarks, recovers | `streams.engine.life.recovery.recover`, a record at a time |
 | reads position | `source_positions`: the group's against the one in the changelog |
 | stages, begins and sends | `MessageAdmission`; `commit` up to AddPartitionsToTxn and AddOffsetsToTxn |
 | the broker writes | Produce and TxnOffsetCommit, each on its own |
@@ -14,9 +14,9 @@ Which step is which code:
 | gets the answer to its commit, writes RocksDB | `Store.apply` in `Commits.step` |
 | is fenced; has an error or no answer | `discard`, `Lane._back_off`: at any point, what was sent goes on |
 | is killed, loses its disk, loses power | SIGKILL at any point; a frozen worker just takes no step |
-| follows as a standby | `streams.lane.standby` |
+| follows as a standby | `streams.engine.life.standby` |
 
-What is left out: owners under another number of lanes (`streams.positions.cuts`, docs/adr/0014-cuts.md); a
+What is left out: owners under another number of lanes (`positions.cuts`, docs/adr/0014-cuts.md); a
 second partition, and tables beyond one; handlers that run while a commit is under way (they stage over its
 rows, as a larger batch does); timers and dead letters (more parts of the same transaction); compaction,
 retention, and resets of positions by hand; brokers that fail (replication); the group's own protocol: who

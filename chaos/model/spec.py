@@ -35,7 +35,7 @@ class Spec:
     marks_looped: bool = True
     #: The order of `Lane._open`.
     opening: tuple[Opening, ...] = (Opening.FENCE, Opening.RECOVER, Opening.POSITIONS)
-    #: What was handled before is dropped (`streams/staging/inbox.py`).
+    #: What was handled before is dropped (`streams/engine/staging/inbox.py`).
     inbox: bool = True
     #: All owners of a lane use one transactional id.
     fixed_id: bool = True

@@ -69,7 +69,7 @@ def erase(
 async def _erase(
     messages: list[str], key: str, kind: KeyCommand, *, who: str, why: str, timeout: float
 ) -> ErasureReport:
-    from streams.positions.review import require_partitions
+    from streams.engine.life.positions.review import require_partitions
     from streams.runtime.cluster import KafkaCluster  # takes a second to load
     from streams.runtime.erasing import ask_lanes, left_in_topics
 

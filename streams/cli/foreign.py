@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from streams.cli.options import NOTHING, UNFINISHED, Json, Limit, Who, Why, by_whom, echo, json_line, say
-from streams.dead_letters.foreign import FILTERS, ForeignLetter
+from streams.engine.waiting.dead_letters.foreign import FILTERS, ForeignLetter
 from streams.errors import Fenced, OutcomeUnknown
 from streams.settings import Settings
 

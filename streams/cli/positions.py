@@ -12,10 +12,10 @@ from typing import Annotated, TypeVar
 import typer
 
 from streams.cli.options import NOTHING, Json, echo, say
+from streams.engine.life.positions.review import Accepted, At, Standing, accept, require_partitions, standings
 from streams.errors import SettingsError
 from streams.model.layout import Layout
 from streams.ports import Cluster
-from streams.positions.review import Accepted, At, Standing, accept, require_partitions, standings
 from streams.settings import Settings
 
 app = typer.Typer(help="Source positions: list, accept.", no_args_is_help=True)

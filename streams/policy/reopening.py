@@ -3,7 +3,7 @@
 What has nothing to do with the messages is waited out, with growing pauses: the connection, a refusal of the
 broker, the disk. Being fenced, too: it is another owner, whom membership tells of, or a transaction that is
 too slow. Where a record is refused, transactions become smaller until its message is alone in one, and known:
-it becomes a dead letter (`streams.staging.refusals`). An error that the lane is not made for makes its
+it becomes a dead letter (`streams.engine.staging.refusals`). An error that the lane is not made for makes its
 transactions smaller, at the same place again and again; when it comes with one message alone, the lane is
 quarantined, and tried again now and then.
 """

@@ -24,6 +24,9 @@ from aiokafka.errors import (
 from streams.brokers import Bootstrap
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import VALUE, with_claim
+from streams.engine.staging.keys import QUEUE, split_lane_key
+from streams.engine.waiting.queue import WaitingQueue, handler_of, read_queue
+from streams.engine.way.topics import unhandled_in
 from streams.errors import ChangelogDamaged, ClusterUnavailable, SteadfaustError, TooLarge, TopicMismatch
 from streams.model.codecs import Codec, MakeCodec
 from streams.model.envelope import (
@@ -37,12 +40,9 @@ from streams.model.envelope import (
 from streams.model.layout import LANE, changelog_topic
 from streams.model.message import Message
 from streams.ports import TP, Damaged, Outgoing, Record
-from streams.positions.topics import unhandled_in
-from streams.retry.queue import WaitingQueue, handler_of, read_queue
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.clients import KafkaOptions, deliver_within
 from streams.runtime.kafka.topics import KafkaTopics
-from streams.staging.keys import QUEUE, split_lane_key
 from streams.units import MIB
 
 _LINGER_MS = 5

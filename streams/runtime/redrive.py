@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 import msgspec
 
 from streams.brokers import Brokers
-from streams.dead_letters.foreign import ForeignLetter, headers_to_replay, matches, read_letter
+from streams.engine.life.positions.declared import TopicSpec
+from streams.engine.waiting.dead_letters.foreign import ForeignLetter, headers_to_replay, matches, read_letter
 from streams.errors import TopicMismatch
 from streams.model.envelope import ID, record_size, rfc3339
 from streams.model.layout import partition_of
 from streams.ports import TP, Damaged, Outgoing, Record, Transactions
-from streams.positions.declared import TopicSpec
 from streams.runtime.client import TopicReader
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.clients import KafkaOptions

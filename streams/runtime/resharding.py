@@ -1,4 +1,4 @@
-"""A reshard on Kafka: its topics and connections; `streams.positions.reshard` has what it does."""
+"""A reshard on Kafka: its topics and connections; `engine.life.positions.reshard` has what it does."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from streams.brokers import Brokers
+from streams.engine.life.positions.declared import DEAD_LETTER_ROOM, TopicSpec
+from streams.engine.life.positions.reshard import Reshard, Stage
 from streams.model.layout import Layout, dead_letter_topic
-from streams.positions.declared import DEAD_LETTER_ROOM, TopicSpec
-from streams.positions.reshard import Reshard, Stage
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.kafka.topics import KafkaTopics

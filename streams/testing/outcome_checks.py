@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from streams.engine.staging.area import StagingArea
+from streams.engine.staging.arrival import Arrival, Counters
+from streams.engine.staging.changes import Writes
+from streams.engine.staging.entry import Entry
+from streams.engine.staging.outcomes import Outcomes
+from streams.engine.staging.refusals import Refusals
 from streams.errors import Unencodable, WiringError
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import AnyHandler, Choreography
@@ -11,12 +17,6 @@ from streams.model.codecs import Codec, json_without_schema
 from streams.model.envelope import Envelope
 from streams.model.layout import Layout
 from streams.model.message import Message
-from streams.staging.area import StagingArea
-from streams.staging.arrival import Arrival, Counters
-from streams.staging.changes import Writes
-from streams.staging.entry import Entry
-from streams.staging.outcomes import Outcomes
-from streams.staging.refusals import Refusals
 from streams.testing.store import MemoryStores
 from streams.units import DAY
 

@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.protocol.transaction import EndTxnRequest
 
+from streams.engine.life.positions.declared import TopicSpec
 from streams.errors import (
     ClockWrong,
     ClusterUnavailable,
@@ -28,7 +29,6 @@ from streams.errors import (
 )
 from streams.model.envelope import record_size
 from streams.ports import TP, Damaged, HeldUp, Outgoing, OwnRecord, Reader, Record, Transactions
-from streams.positions.declared import TopicSpec
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.clients import KafkaOptions, Producer
 from streams.runtime.kafka.topics import KafkaTopics

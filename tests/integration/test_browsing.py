@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from streams.engine.life.positions.declared import TopicSpec
 from streams.errors import TopicMismatch
 from streams.local import Stack
 from streams.model.row_keys import row_key
 from streams.ports import TP, Damaged, Outgoing
-from streams.positions.declared import TopicSpec
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka import browsing
 from streams.runtime.kafka.browsing import browse, logs

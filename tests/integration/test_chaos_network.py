@@ -12,8 +12,8 @@ from aiokafka import AIOKafkaProducer
 from agents.gateway import cards
 from agents.gateway.client import HttpGateway
 from chaos.rig.network import ClientNetwork
+from streams.engine.life.positions.declared import TopicSpec
 from streams.local import Stack, declared, local_stack
-from streams.positions.declared import TopicSpec
 from streams.runtime.kafka.topics import KafkaTopics
 from tests.waiting import eventually_async
 

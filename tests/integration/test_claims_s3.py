@@ -13,13 +13,13 @@ from streams.claims.claim import PREFIX, with_claim
 from streams.claims.sweep import Sweepable, sweep
 from streams.cli import erase
 from streams.cli.claims import referenced
+from streams.engine.life.positions.declared import TopicSpec
 from streams.errors import BlobAltered, BlobMissing, BlobsUnavailable, SettingsError
 from streams.local import Stack
 from streams.model.codecs import Schemas, avro
 from streams.model.layout import CLAIMS
 from streams.model.operations import KeyCommand
 from streams.model.schema_versions import nothing_frozen
-from streams.positions.declared import TopicSpec
 from streams.postgres import Connection, Database, Outbox
 from streams.runtime.client import Producer
 from streams.runtime.kafka.topics import KafkaTopics

@@ -44,7 +44,7 @@ def python(environment: dict[str, str], *arguments: str) -> subprocess.Completed
 
 
 def where_modules_are(environment: dict[str, str]) -> list[str]:
-    code = "import agents.worker, streams.lane.lane; " + "".join(
+    code = "import agents.worker, streams.engine.life.lane; " + "".join(
         f"import streams.{module}; print(streams.{module}.__file__);" for module in HOT
     )
     settings = {"STEADFAUST_APP_ID": "x", "STEADFAUST_BOOTSTRAP": "x", "STEADFAUST_GATEWAY_URL": "http://x"}

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from streams.engine.life.positions.declared import TopicSpec
 from streams.errors import LogCut
 from streams.local import Stack, local_stack
 from streams.ports import TP, Note, Reader
-from streams.positions.declared import TopicSpec
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.kafka.topics import KafkaTopics

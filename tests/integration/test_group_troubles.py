@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from streams.engine.life.positions.declared import TopicSpec
 from streams.local import Stack, declared, local_stack
-from streams.positions.declared import TopicSpec
 from streams.runtime.kafka.topics import KafkaTopics
 from tests.integration.test_web import end
 from tests.integration.worker_process import ROOT, address_of, ask, environment_of, start

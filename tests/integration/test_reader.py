@@ -8,9 +8,9 @@ from math import inf
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from streams.engine.life.positions.declared import TopicSpec
 from streams.local import Stack
 from streams.ports import TP
-from streams.positions.declared import TopicSpec
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.fetch_sessions import FetchSession
 from streams.runtime.kafka.reader import KafkaReader

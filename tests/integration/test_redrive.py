@@ -13,9 +13,9 @@ from uuid import uuid4
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from streams.engine.life.positions.declared import TopicSpec
 from streams.local import Stack
 from streams.ports import Record
-from streams.positions.declared import TopicSpec
 from streams.runtime.client import TopicReader
 from streams.runtime.kafka.topics import KafkaTopics
 from tests.integration.stacks import steadfaust

@@ -18,10 +18,10 @@ from confluent_kafka.admin import (
 
 from streams import Message
 from streams.brokers import Brokers, Security
+from streams.engine.life.positions.declared import TopicSpec
 from streams.errors import AccessRefused
 from streams.local import Stack, declared, local_stack
 from streams.model.codecs import json_without_schema
-from streams.positions.declared import TopicSpec
 from streams.postgres.outbox import OutboxRow
 from streams.runtime.client import Producer, TopicReader
 from streams.runtime.groups import GroupReader

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from streams.engine.life.positions.declared import TopicSpec
 from streams.errors import Fenced
 from streams.local import Stack, artifacts, local_stack
 from streams.local.kafka import BrokerNode, ClusterFiles, Jvm
 from streams.local.state import VarDir
 from streams.ports import TP, Outgoing
-from streams.positions.declared import TopicSpec
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.clients import KafkaOptions, Producer
 from streams.runtime.kafka.topics import KafkaTopics

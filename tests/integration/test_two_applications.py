@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from streams.engine.life.positions.declared import BY_BROKER, STAMPED, TopicSpec
 from streams.errors import PermanentError, TopicMismatch
 from streams.local import Stack
 from streams.model.application import Application, LaneOptions
@@ -19,7 +20,6 @@ from streams.model.handlers import Service
 from streams.model.layout import Layout
 from streams.model.message import Message
 from streams.model.outcome import Outcome, outcome
-from streams.positions.declared import BY_BROKER, STAMPED, TopicSpec
 from streams.records.batches import Plain
 from streams.runtime.kafka.dead_letter_writer import DeadLetterWriter
 from streams.runtime.kafka.topics import KafkaTopics, ensure_topics

@@ -7,7 +7,7 @@ import pytest
 from lane_kafka import KafkaWorld
 from lane_worlds import FakeWorld, World, closing
 
-import streams.lane.commit
+import streams.engine.way.commit
 from streams.testing.loop import SimulatedLoop
 
 HERE = Path(__file__).parent
@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def positions_follow_soon() -> Iterator[None]:
     """Let an idle lane commit its positions past looped messages at once: on Kafka tests would wait."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams.lane.commit, "LOOPED_COMMIT", 0.02)
+        patch.setattr(streams.engine.way.commit, "LOOPED_COMMIT", 0.02)
         yield
 
 

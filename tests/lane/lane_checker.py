@@ -7,13 +7,13 @@ from typing import Any
 
 from lane_worlds import Post, World, ids
 
-from streams.lane.recovery import changelog_partitions
+from streams.engine.life.recovery import changelog_partitions
+from streams.engine.staging import changes
+from streams.engine.staging.inbox import bucket_length
+from streams.engine.staging.keys import position_of
 from streams.model.layout import dead_letter_topic
 from streams.model.row_keys import split_row_key
 from streams.ports import TP, Stores
-from streams.staging import changes
-from streams.staging.inbox import bucket_length
-from streams.staging.keys import position_of
 
 
 async def latest(world: World, table: str) -> dict[tuple[int, bytes], bytes]:

@@ -9,11 +9,11 @@ from lane_checker import latest
 from lane_workloads import Workload
 from lane_worlds import Post, World
 
-from streams.dead_letters.row import Letter, decode_letter, letter_id, parse_id
+from streams.engine.staging.keys import store_key
+from streams.engine.waiting.dead_letters.row import Letter, decode_letter, letter_id, parse_id
 from streams.errors import PermanentError
 from streams.model.envelope import new_headers
 from streams.model.operations import LetterCommand, Operation, encode_operation
-from streams.staging.keys import store_key
 
 
 class Broken:

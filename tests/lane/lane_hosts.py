@@ -4,7 +4,7 @@ from typing import Any
 
 from lane_worlds import Post, World
 
-from streams.lane.host import LaneHost
+from streams.engine.life.host import LaneHost
 from streams.ports import Ports
 from streams.testing.faults import NoFaults
 

@@ -13,9 +13,9 @@ from aiokafka.admin.records_to_delete import RecordsToDelete
 from confluent_kafka.admin import AdminClient
 from lane_worlds import Post, World
 
+from streams.engine.life.positions.declared import DEAD_LETTER_ROOM, declare
 from streams.model.application import Application
 from streams.ports import TP
-from streams.positions.declared import DEAD_LETTER_ROOM, declare
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.kafka.clients import KafkaOptions
 from streams.runtime.kafka.topics import ensure_topics

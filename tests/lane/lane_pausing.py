@@ -8,6 +8,8 @@ from typing import Any
 from lane_checker import latest
 from lane_worlds import Post, World
 
+from streams.engine.waiting.operations.pauses import read_pause
+from streams.engine.waiting.queue import read_queue
 from streams.model.envelope import new_headers
 from streams.model.operations import (
     HANDLER_OPERATION,
@@ -16,8 +18,6 @@ from streams.model.operations import (
     PauseState,
     encode_operation,
 )
-from streams.operator.pauses import read_pause
-from streams.retry.queue import read_queue
 
 COUNT = "bench.count"
 KEYS = "abcdefgh"

@@ -10,14 +10,14 @@ from itertools import count
 from typing import Any, NamedTuple, cast
 
 from streams.claims.checks import ClaimChecks
-from streams.lane.lane import Lane
-from streams.lane.session import shared_by
+from streams.engine.life.lane import Lane
+from streams.engine.life.positions.declared import DEAD_LETTER_ROOM, declare
+from streams.engine.life.session import shared_by
 from streams.model.application import Application, LaneOptions
 from streams.model.codecs import MakeCodec, json_without_schema
 from streams.model.envelope import new_headers
 from streams.model.layout import Layout
 from streams.ports import TP, Ports, Record, Stores
-from streams.positions.declared import DEAD_LETTER_ROOM, declare
 from streams.testing.cluster import FakeCluster
 from streams.testing.faults import LaneKilled, ScriptedFaults
 from streams.testing.loop import LoopClock, SimulatedLoop

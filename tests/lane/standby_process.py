@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lane_workloads import reminding
 
-from streams.lane.standby import Standby
+from streams.engine.life.standby import Standby
 from streams.model.application import Application, LaneOptions
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout

@@ -13,7 +13,7 @@ from lane_scenes import died_of, opened, post, some, stopped_empty
 from lane_workloads import Count, Workload, asking, counting
 from lane_worlds import FakeWorld, World
 
-from streams.lane.intake import Intake
+from streams.engine.way.intake import Intake
 from streams.model.choreography import choreography, on
 from streams.model.handlers import Service
 from streams.model.outcome import Outcome, outcome

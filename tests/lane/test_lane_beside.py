@@ -4,6 +4,7 @@ from lane_checker import counts
 from lane_workloads import Count, counting, deployed
 from lane_worlds import FakeWorld
 
+from streams.engine.life.positions.declared import declare
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
@@ -12,7 +13,6 @@ from streams.model.handlers import Service
 from streams.model.layout import Layout
 from streams.model.outcome import Outcome, nothing, outcome
 from streams.model.table import Table
-from streams.positions.declared import declare
 
 
 async def test_a_new_table_is_filled_beside_the_live_one(fake: FakeWorld) -> None:

@@ -13,8 +13,8 @@ from test_lane_dead_letters import as_it_came, handled, with_header
 from test_lane_host import hosting
 from test_lane_timers import asking_for
 
+from streams.engine.way.intake import FETCH_RECORDS
 from streams.errors import TransientError
-from streams.lane.intake import FETCH_RECORDS
 from streams.model.envelope import MAX_ID_BYTES
 from streams.model.row_keys import MAX_KEY_BYTES
 

@@ -14,12 +14,12 @@ from lane_workloads import Reminding, Workload, avro_codecs, counting, reminding
 from lane_worlds import FakeWorld, Running
 from test_lane_schemas import newer
 
+from streams.engine.staging.changes import TIMERS
+from streams.engine.staging.keys import time_in
 from streams.errors import NotYet, TransientError
 from streams.model.codecs import Schemas
 from streams.model.operations import HandlerCommand
 from streams.policy.retry import RetryPolicy
-from streams.staging.changes import TIMERS
-from streams.staging.keys import time_in
 
 #: How far a clock is ahead, in seconds.
 AHEAD = 59 * 60.0

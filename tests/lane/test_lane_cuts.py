@@ -8,13 +8,13 @@ from lane_hosts import Starts
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, Running, World
 
+from streams.engine.life.host import LaneHost
+from streams.engine.life.lane import Lane
+from streams.engine.life.positions.cuts import Cuts
+from streams.engine.life.session import shared_by
 from streams.errors import LayoutMismatch
-from streams.lane.host import LaneHost
-from streams.lane.lane import Lane
-from streams.lane.session import shared_by
 from streams.model.application import Application
 from streams.ports import TP, Ports
-from streams.positions.cuts import Cuts
 from streams.testing.faults import NoFaults, Pause, ScriptedFaults
 
 PARTITIONS = 4

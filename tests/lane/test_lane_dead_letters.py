@@ -12,7 +12,7 @@ from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
-from streams.dead_letters.bursts import MANY, TOLD_FOR, WITHIN, Bursts
+from streams.engine.waiting.dead_letters.bursts import MANY, TOLD_FOR, WITHIN, Bursts
 from streams.errors import PermanentError
 from streams.policy.assignment import Assignment
 from streams.web.overview.overview import readiness

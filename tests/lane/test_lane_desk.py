@@ -25,15 +25,15 @@ from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
-import streams.dead_letters.expiry
-from streams.dead_letters.expiry import ROUND
-from streams.dead_letters.row import LetterState, decode_letter
+import streams.engine.waiting.dead_letters.expiry
+from streams.engine.life.housekeeping import HOUSEKEEPING
+from streams.engine.staging.changes import DEAD_LETTERS_BY_AGE
+from streams.engine.waiting.dead_letters.expiry import ROUND
+from streams.engine.waiting.dead_letters.row import LetterState, decode_letter
 from streams.errors import TransientError
-from streams.lane.housekeeping import HOUSEKEEPING
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.policy.retry import RetryPolicy
-from streams.staging.changes import DEAD_LETTERS_BY_AGE
 
 EXPIRING = {"dead_letter_retention": 100.0, "inbox_retention": 1e6}
 REPLAY = LetterCommand.REPLAY
@@ -376,7 +376,7 @@ async def test_a_holding_letter_whose_row_is_gone_is_written_again(fake: FakeWor
 async def test_letters_that_cannot_expire_do_not_keep_younger_ones(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams.dead_letters.expiry, "STEP", 2)
+    monkeypatch.setattr(streams.engine.waiting.dead_letters.expiry, "STEP", 2)
     await started(fake, work := counting(fake.name), retry=HOLDING, **EXPIRING)
     work.hooks.before = Broken(*[(key, 0) for key in "abcdef"])
     lane = await fake.open()

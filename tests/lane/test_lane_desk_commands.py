@@ -18,7 +18,7 @@ from test_lane_desk_gone import later, with_replays
 from typer.testing import CliRunner
 
 from streams.cli.main import app
-from streams.dead_letters.row import LetterState
+from streams.engine.waiting.dead_letters.row import LetterState
 from streams.errors import PermanentError
 from streams.model.operations import HandlerCommand
 

@@ -12,12 +12,12 @@ from lane_workloads import Workload, asking, counting, deployed
 from lane_worlds import FakeWorld, Post
 from test_lane_desk import REPLAY, gives_up, quiet
 
-from streams.dead_letters.row import LetterState
+from streams.engine.staging.entry import size_of
+from streams.engine.waiting.dead_letters.row import LetterState
+from streams.engine.waiting.queue import WaitingMessage
 from streams.errors import PermanentError, TransientError
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.policy.retry import RetryPolicy
-from streams.retry.queue import WaitingMessage
-from streams.staging.entry import size_of
 
 NOT_HOLDING = RetryPolicy(immediate=0, delays=())
 

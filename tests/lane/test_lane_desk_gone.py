@@ -12,7 +12,7 @@ from lane_worlds import World
 from test_lane_desk import REPLAY, quiet
 from test_lane_schemas import newer
 
-from streams.dead_letters.row import LetterState
+from streams.engine.waiting.dead_letters.row import LetterState
 from streams.model.application import Application
 from streams.model.codecs import Schemas
 from streams.model.operations import HandlerCommand, LetterCommand

@@ -9,8 +9,8 @@ from lane_scenes import counter, handled, some, stopped
 from lane_worlds import FakeWorld
 from structlog.testing import capture_logs
 
+from streams.engine.life.recovery import let_go
 from streams.errors import StoreBroken
-from streams.lane.recovery import let_go
 from streams.policy.fitness import GIVE_AWAY_AFTER
 from streams.runtime.rocksdb.store import RocksStores
 from streams.testing.store import FAILING

@@ -11,9 +11,9 @@ from lane_pausing import COUNT, KEYS, asked, commanded, reasons, some, states, t
 from lane_workloads import Workload, asking, counting, deployed
 from lane_worlds import FakeWorld, Post, World
 
+from streams.engine.waiting.operations import pauses
 from streams.errors import OutcomeUnknown, PermanentError, TransientError
 from streams.model.operations import HandlerCommand, PauseState
-from streams.operator import pauses
 from streams.policy.retry import RetryPolicy
 
 

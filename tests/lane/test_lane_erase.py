@@ -16,9 +16,9 @@ from test_lane_desk_claims import begun
 from test_lane_reshard import Both
 from test_lane_rows import naming, rows
 
+from streams.engine.waiting.operations import erasing
 from streams.model.envelope import new_headers
 from streams.model.operations import KEY_OPERATION, KeyCommand, KeyOperation, encode_operation
-from streams.operator import erasing
 
 
 def about_key(world: World, kind: KeyCommand, key: str, turn: int = 0) -> list[Post]:

@@ -17,10 +17,10 @@ from lane_workloads import Reminding, counting, reminding
 from lane_worlds import FakeWorld, Running, World
 from test_lane_timers import asking_for
 
-import streams.lane.standby
-from streams.lane.standby import HEARD, Standby
+import streams.engine.life.standby
+from streams.engine.life.standby import HEARD, Standby
+from streams.engine.staging.changes import TIMERS, TIMERS_BY_DUE
 from streams.ports import TP, Batch, Ports
-from streams.staging.changes import TIMERS, TIMERS_BY_DUE
 from streams.testing.clients import FakeReader
 from streams.testing.faults import NoFaults
 from streams.testing.loop import SimulatedLoop
@@ -208,7 +208,7 @@ async def test_dropping_stale_index_entries_makes_no_copy_seem_current(fake: Fak
 async def test_what_a_lagging_standby_writes_makes_it_no_more_current(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams.lane.standby, "FETCH_RECORDS", 1)
+    monkeypatch.setattr(streams.engine.life.standby, "FETCH_RECORDS", 1)
     await fake.start(work := counting(fake.name), partitions=1)
     began = fake.clock.now()
     standby, freezer, task = follow(fake, elsewhere := fake.stores())
@@ -229,7 +229,7 @@ async def test_what_a_lagging_standby_writes_makes_it_no_more_current(
 
 
 async def test_a_standby_knows_how_far_it_is_behind(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams.lane.standby, "FETCH_RECORDS", 1)
+    monkeypatch.setattr(streams.engine.life.standby, "FETCH_RECORDS", 1)
     await with_events(fake, "a" * 8)
     standby, freezer, task = follow(fake, fake.stores())
     freezer.fetches = 2

@@ -14,11 +14,11 @@ from lane_workloads import reminding
 from lane_worlds import closing
 from test_lane_timers import asking_for
 
+from streams.engine.staging.changes import TIMERS
+from streams.engine.staging.keys import TIMER
 from streams.local import local_stack
 from streams.model.layout import LANE
 from streams.runtime.rocksdb.store import RocksStores
-from streams.staging.changes import TIMERS
-from streams.staging.keys import TIMER
 
 RETENTION = 8.0
 #: How long compaction may take: the broker looks for work now and then, and a deletion needs two rounds.

@@ -17,8 +17,8 @@ from test_lane_host import Fatal
 from test_lane_timers import asking_for
 
 import streams.policy.reopening
+from streams.engine.life.watchdog import STUCK_AFTER
 from streams.errors import ClusterUnavailable, OutcomeUnknown, PermanentError, Undecodable
-from streams.lane.watchdog import STUCK_AFTER
 from streams.model.codecs import MakeCodec, Schemas, json_without_schema
 from streams.model.outcome import Timer, outcome
 from streams.policy.breaker import BreakerPolicy, BreakerState

@@ -11,9 +11,9 @@ from lane_pausing import some
 from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, World
 
-import streams.lane.host
+import streams.engine.life.host
+from streams.engine.life.host import LaneHost
 from streams.errors import HandlerFailed, OutcomeUnknown
-from streams.lane.host import LaneHost
 from streams.model.choreography import choreography
 from streams.ports import TP
 from streams.testing.clients import FakeReader
@@ -178,7 +178,7 @@ async def test_what_ends_a_worker_comes_before_its_log_line(
     async def cancelled(_: object) -> None:
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(streams.lane.host, "log", Log())
+    monkeypatch.setattr(streams.engine.life.host, "log", Log())
     monkeypatch.setattr(FakeReader, "close", cancelled)
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # which is told of what Log raises
     fatal: Any = _Fatal(happened)

@@ -13,8 +13,8 @@ from lane_workloads import Workload, counting
 from lane_worlds import Post, World
 from structlog.testing import capture_logs
 
-from streams.lane.recovery import open_store
-from streams.lane.standby import Standby
+from streams.engine.life.recovery import open_store
+from streams.engine.life.standby import Standby
 from streams.model.operations import HANDLER_OPERATION, LetterCommand
 from streams.ports import TP, Ports
 from streams.records.batches import BATCH, RECORD, REST

@@ -12,8 +12,8 @@ from lane_workloads import counting, reminding
 from lane_worlds import FakeWorld, World
 from structlog.testing import capture_logs
 
-from streams.lane.held_up import SAID_AFTER
-from streams.lane.housekeeping import HOUSEKEEPING
+from streams.engine.life.housekeeping import HOUSEKEEPING
+from streams.engine.way.held_up import SAID_AFTER
 from streams.ports import TP, Outgoing
 from streams.testing.broker import Fault
 

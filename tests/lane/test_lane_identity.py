@@ -9,14 +9,14 @@ from lane_scenes import counter, handled, some, stopped
 from lane_workloads import Workload
 from lane_worlds import FakeWorld, World
 
-import streams.lane.commit
+import streams.engine.way.commit
+from streams.engine.life.housekeeping import HOUSEKEEPING
+from streams.engine.life.positions.review import At, accept, standings
+from streams.engine.life.standby import Standby
 from streams.errors import ChangelogDamaged, ClusterUnavailable, LayoutMismatch, PositionLost, TopicRecreated
-from streams.lane.housekeeping import HOUSEKEEPING
-from streams.lane.standby import Standby
 from streams.model.layout import LANE
 from streams.model.operations import LetterCommand
 from streams.ports import TP, Ports
-from streams.positions.review import At, accept, standings
 from streams.testing.faults import NoFaults
 
 
@@ -176,7 +176,7 @@ async def test_messages_deleted_before_the_first_one_was_handled_are_noticed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a partition that never had a message while the lane was open."""
-    monkeypatch.setattr(streams.lane.commit, "FIRST_COMMIT", 0.1)
+    monkeypatch.setattr(streams.engine.way.commit, "FIRST_COMMIT", 0.1)
     work = await counter(world, partitions=1)
     lane = await world.open()
     source = TP(work.source, 0)
@@ -251,7 +251,7 @@ async def test_positions_past_markers_are_committed_in_a_lane_often_woken(
     fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader looks twice a second, which must not put that off for ever."""
-    monkeypatch.setattr(streams.lane.commit, "FIRST_COMMIT", 1.2)
+    monkeypatch.setattr(streams.engine.way.commit, "FIRST_COMMIT", 1.2)
     await counter(fake, partitions=1)
     lane = await fake.open()
     await fake.until(lambda: lane.lane.commits == 1)

@@ -9,12 +9,12 @@ from lane_scenes import counter, handled, some
 from lane_workloads import Workload, asking
 from lane_worlds import FakeWorld
 
-import streams.lane.cluster_checks
+import streams.engine.life.cluster_checks
+from streams.engine.life.positions.review import At, accept, standings
+from streams.engine.life.standby import Standby
 from streams.errors import LogCut
-from streams.lane.standby import Standby
 from streams.model.layout import DEAD_LETTERS, INBOX, LANE
 from streams.ports import TP, Ports
-from streams.positions.review import At, accept, standings
 from streams.testing.faults import NoFaults
 from streams.testing.store import MemoryStores
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("often")
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams.lane.cluster_checks, "ASK_INTERVAL", 1.0)
+    monkeypatch.setattr(streams.engine.life.cluster_checks, "ASK_INTERVAL", 1.0)
 
 
 async def has_counted(fake: FakeWorld, numbers: range = range(10)) -> Workload:

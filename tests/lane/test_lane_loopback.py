@@ -10,15 +10,15 @@ from lane_scenes import LANDING_AT_SENT, handled, opened, some, stopped
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
+from streams.engine.life.positions.producers import FORMER
+from streams.engine.staging.keys import PRODUCERS
+from streams.engine.way.loopback import MOST
 from streams.errors import PermanentError, TransientError
-from streams.lane.loopback import MOST
 from streams.model.envelope import ID, LOOPBACK
 from streams.model.layout import LANE
 from streams.model.row_keys import split_row_key
 from streams.policy.retry import RetryPolicy
 from streams.ports import TP
-from streams.positions.producers import FORMER
-from streams.staging.keys import PRODUCERS
 
 KEYS = "abc"
 

@@ -14,9 +14,9 @@ from lane_scenes import failing_counter, finished, opened, retried_asker, retryi
 from lane_worlds import FakeWorld, World
 from structlog.testing import LogCapture
 
+from streams.engine.staging.measures import Distribution, HandlerMeasures
 from streams.errors import PermanentError
 from streams.logs import HANDLED, add_ids
-from streams.staging.measures import Distribution, HandlerMeasures
 
 
 def test_a_distribution_counts_values_at_and_beyond_bounds() -> None:

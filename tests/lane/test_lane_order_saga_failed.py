@@ -17,10 +17,10 @@ from agents.messages import StockReceived
 from agents.order_saga import orchestrated
 from streams.claims.claim import DATAREF
 from streams.cli import saga as commands
+from streams.engine.staging.outcomes import Outcomes
 from streams.model.choreography import choreography
 from streams.ports import Outgoing
 from streams.saga.definition import Backoff
-from streams.staging.outcomes import Outcomes
 from tables.orders import ORDERS
 from tables.sagas import ORDER_SAGAS
 from tables.stock import STOCK

@@ -10,7 +10,7 @@ from lane_scenes import finished, opened, operated_on, retrying_counter, stopped
 from lane_workloads import Workload
 from lane_worlds import FakeWorld, Post, World
 
-from streams.dead_letters.row import LetterState
+from streams.engine.waiting.dead_letters.row import LetterState
 from streams.errors import PermanentError
 from streams.model.operations import LetterCommand
 from streams.policy.breaker import BreakerPolicy

@@ -8,10 +8,10 @@ from lane_desk import Broken, letter_ids, letters, operated, operation, results
 from lane_scenes import counter, failing_counter, finished, handled, opened, some, stopped
 from lane_worlds import FakeWorld, Post, World
 
+from streams.engine.staging.repartition import ORIGIN, original, with_origin
 from streams.model.layout import retry_topic
 from streams.model.operations import LetterCommand
 from streams.ports import TP, OwnRecord, Record
-from streams.staging.repartition import ORIGIN, original, with_origin
 
 
 def misrouted(world: World, posts: list[Post]) -> list[Post]:

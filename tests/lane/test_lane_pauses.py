@@ -13,8 +13,8 @@ from lane_workloads import Workload, reminding
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
+from streams.engine.staging.changes import QUEUES_BY_DUE
 from streams.model.operations import HandlerCommand, PauseState
-from streams.staging.changes import QUEUES_BY_DUE
 from streams.testing.faults import ScriptedFaults
 
 

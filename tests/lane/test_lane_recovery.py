@@ -6,11 +6,11 @@ from lane_scenes import counter, handled, opened, some, stopped
 from lane_workloads import Workload
 from lane_worlds import FakeWorld, Post, World
 
+from streams.engine.life.positions.review import accept
+from streams.engine.life.standby import Standby
+from streams.engine.staging.changes import POSITIONS
 from streams.errors import PositionLost, StoreBroken
-from streams.lane.standby import Standby
 from streams.ports import TP, Ports
-from streams.positions.review import accept
-from streams.staging.changes import POSITIONS
 from streams.testing.faults import NoFaults, ScriptedFaults
 
 BOGUS = ("counts", b"\0\0\0\x01z", b"\0" * 8 + b'{"n":99}')

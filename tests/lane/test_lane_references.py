@@ -16,8 +16,8 @@ from lane_worlds import FakeWorld, Running, World
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import AVRO, PREFIX, claim_in
 from streams.claims.sweep import Sweepable, sweep
+from streams.engine.way.references import PAUSE
 from streams.errors import TransientError, UnknownSchema
-from streams.lane.references import PAUSE
 from streams.model.choreography import choreography, on
 from streams.model.codecs import JsonCodec
 from streams.model.handlers import Service

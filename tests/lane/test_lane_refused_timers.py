@@ -11,7 +11,7 @@ from lane_workloads import reminding
 from lane_worlds import FakeWorld, Post
 from structlog.testing import capture_logs
 
-from streams.lane.timers import FIRST_PAUSE
+from streams.engine.waiting.timers import FIRST_PAUSE
 from streams.web.overview.health import refused_timers
 
 LARGE = "x" * 5_000

@@ -13,6 +13,8 @@ from lane_scenes import handled, post, rows_of, until_so
 from lane_workloads import Tally, counting, reminding
 from lane_worlds import FakeWorld, Running, World
 
+from streams.engine.life.positions import reshard
+from streams.engine.life.positions.reshard import Reshard, Stage
 from streams.errors import Fenced, LayoutMismatch, ReshardRefused
 from streams.model.application import Application
 from streams.model.choreography import choreography
@@ -21,8 +23,6 @@ from streams.model.layout import Layout
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.model.table import Table
 from streams.ports import TP
-from streams.positions import reshard
-from streams.positions.reshard import Reshard, Stage
 from streams.testing.cluster import FakeCluster
 from streams.testing.faults import LaneKilled, ScriptedFaults
 

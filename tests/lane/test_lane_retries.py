@@ -28,11 +28,11 @@ from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
 from examples.retries_and_dead_letter import LABELS, ParcelReady, ParcelService, wiring
+from streams.engine.waiting.long_queues import longest
 from streams.errors import NotYet, PermanentError, TransientError
 from streams.model.layout import retry_topic
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
-from streams.retry.long_queues import longest
 from streams.web.overview.health import long_queues
 
 

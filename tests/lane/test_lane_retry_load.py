@@ -11,11 +11,11 @@ from lane_scenes import Outage, failing_counter, finished, opened, post, retried
 from lane_workloads import counting
 from lane_worlds import FakeWorld, Running, World
 
+from streams.engine.life.housekeeping import HOUSEKEEPING
+from streams.engine.staging.changes import QUEUES_BY_DUE
 from streams.errors import TransientError
-from streams.lane.housekeeping import HOUSEKEEPING
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import RetryPolicy
-from streams.staging.changes import QUEUES_BY_DUE
 
 #: Opens soon, and tries again each second.
 QUICK_BREAKER = BreakerPolicy(minimum=5, open_for=1.0, max_open_for=1.0, probes=2)

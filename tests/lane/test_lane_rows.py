@@ -10,7 +10,7 @@ from lane_scenes import stopped
 from lane_worlds import FakeWorld, World
 from structlog.testing import capture_logs
 
-from streams.lane import attempt, intake
+from streams.engine.way import attempt, intake
 from streams.model.choreography import choreography, on
 from streams.model.codecs import decode_row, json_without_schema
 from streams.model.handlers import Service

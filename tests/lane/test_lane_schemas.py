@@ -14,12 +14,12 @@ from lane_workloads import MADE_NEWER, MADE_OLDER, avro_codecs, counting
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
+from streams.engine.waiting.waiting import MOST_LOGGED
 from streams.errors import TransientError
 from streams.model.codecs import JsonCodec, Schemas, fingerprint_of
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.policy.retry import RetryPolicy
 from streams.ports import TP
-from streams.retry.waiting import MOST_LOGGED
 
 
 def written_as(post: Post, fingerprint: str, value: bytes) -> Post:

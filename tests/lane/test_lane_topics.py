@@ -9,13 +9,13 @@ from lane_scenes import counter, handled, opened, some, stopped
 from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
+from streams.engine.life.cluster_checks import ASK_INTERVAL
+from streams.engine.life.positions.declared import TopicSpec, differences
+from streams.engine.life.positions.review import At, accept, standings
 from streams.errors import PositionLost, TopicGone, TopicMismatch, TopicRecreated
-from streams.lane.cluster_checks import ASK_INTERVAL
 from streams.model.layout import LANE, Layout
 from streams.model.operations import LetterCommand
 from streams.ports import TP
-from streams.positions.declared import TopicSpec, differences
-from streams.positions.review import At, accept, standings
 from streams.runtime.kafka.topics import KafkaTopics, ensure_topics
 
 

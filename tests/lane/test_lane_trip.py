@@ -21,34 +21,39 @@ from streams.model.operations import LetterCommand
 ROOT = Path(__file__).parents[2]
 #: In the modules of the picture, the functions that do the step which it names.
 STEPS = {
-    "lane/intake.py": {"step"},
-    "lane/admission.py": {"take"},
-    "lane/dispatch.py": {"_dispatch"},
-    "lane/attempt.py": {"run_handlers"},
+    "way/intake.py": {"step"},
+    "way/admission.py": {"take"},
+    "way/dispatch.py": {"_dispatch"},
+    "way/attempt.py": {"run_handlers"},
     "staging/outcomes.py": {"stage"},
-    "retry/decisions.py": {"settle_failed"},
-    "retry/due.py": {"due"},
+    "waiting/decisions.py": {"settle_failed"},
+    "waiting/due.py": {"due"},
     "dead_letters/table.py": {"write", "give_up"},
-    "lane/timers.py": {"step"},
-    "operator/admission.py": {"take"},
+    "waiting/timers.py": {"step"},
+    "operations/admission.py": {"take"},
     "staging/commit_order.py": {"take"},
-    "lane/commit.py": {"commit"},
-    "runtime/kafka/reader.py": set(),  # the fakes cover it,
-    "runtime/rocksdb/store.py": set(),  # and for this
+    "way/commit.py": {"commit"},
+    "kafka/reader.py": set(),  # the fakes cover it,
+    "rocksdb/store.py": set(),  # and for this
 }
-INTAKE = "lane/intake.py"
+INTAKE = "way/intake.py"
 #: Entered whether there is a message or not: they say nothing of its way unless something follows.
-IDLE = {"retry/due.py", "lane/timers.py"}
+IDLE = {"waiting/due.py", "waiting/timers.py"}
 BUSY, NEVER = TransientError("busy"), PermanentError("never")
 #: What a message that nobody can read does not pass.
-UNREAD = ("lane/dispatch.py", "lane/attempt.py", "staging/outcomes.py", "retry/decisions.py")
+UNREAD = (
+    "way/dispatch.py",
+    "way/attempt.py",
+    "staging/outcomes.py",
+    "waiting/decisions.py",
+)
 
 
 def picture() -> list[str]:
     section = (ROOT / "README.md").read_text().split("## The way of a message")[1]
     drawn = re.search(r"^```\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)
     assert drawn is not None
-    return re.findall(r"((?:\w+/)+\w+\.py)$", drawn[1], flags=re.MULTILINE)
+    return re.findall(r"(\w+/\w+\.py)$", drawn[1], flags=re.MULTILINE)
 
 
 @contextmanager
@@ -94,17 +99,22 @@ async def begun(world: FakeWorld, error: Exception | None = None) -> tuple[Workl
 
 def drawn(*left_out: str, operations: bool = False) -> list[str]:
     """The picture's straight way, and of its branches what is not left out."""
-    aside = {"runtime/kafka/reader.py", "runtime/rocksdb/store.py", *IDLE, *left_out}
+    aside = {"kafka/reader.py", "rocksdb/store.py", *IDLE, *left_out}
     if not operations:
-        aside.add("operator/admission.py")
+        aside.add("operations/admission.py")
     return [step for step in picture() if step not in aside]
 
 
 @pytest.mark.parametrize(
     ("error", "value", "left_out"),
     [
-        pytest.param(None, None, ("retry/decisions.py", "dead_letters/table.py"), id="handled"),
-        pytest.param(BUSY, None, ("staging/outcomes.py", "dead_letters/table.py"), id="tried again"),
+        pytest.param(None, None, ("waiting/decisions.py", "dead_letters/table.py"), id="handled"),
+        pytest.param(
+            BUSY,
+            None,
+            ("staging/outcomes.py", "dead_letters/table.py"),
+            id="tried again",
+        ),
         pytest.param(NEVER, None, ("staging/outcomes.py",), id="given up"),
         pytest.param(None, b"{", UNREAD, id="does not decode"),
     ],
@@ -121,10 +131,15 @@ async def test_a_message_goes_the_way_that_its_end_calls_for(
 async def test_a_retry_that_is_due_joins_at_dispatch(fake: FakeWorld) -> None:
     work, lane = await begun(fake, BUSY)
     await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
-    way = await way_of(fake, lane, begins="retry/due.py")
+    way = await way_of(fake, lane, begins="waiting/due.py")
     passed = [step for step in way if step != INTAKE]
-    aside = (INTAKE, "lane/admission.py", "retry/decisions.py", "dead_letters/table.py")
-    assert passed == ["retry/due.py", *drawn(*aside)]
+    aside = (
+        INTAKE,
+        "way/admission.py",
+        "waiting/decisions.py",
+        "dead_letters/table.py",
+    )
+    assert passed == ["waiting/due.py", *drawn(*aside)]
 
 
 async def test_an_operation_joins_at_dispatch(fake: FakeWorld) -> None:
@@ -132,5 +147,10 @@ async def test_an_operation_joins_at_dispatch(fake: FakeWorld) -> None:
     await way_of(fake, lane, fake.event(work, "a", 0), begins=INTAKE)
     (letter,) = await letter_ids(fake)
     way = await way_of(fake, lane, operation(fake, LetterCommand.DISCARD, letter), begins=INTAKE)
-    aside = ("lane/admission.py", "staging/outcomes.py", "retry/decisions.py", "dead_letters/table.py")
+    aside = (
+        "way/admission.py",
+        "staging/outcomes.py",
+        "waiting/decisions.py",
+        "dead_letters/table.py",
+    )
     assert way == drawn(*aside, operations=True)

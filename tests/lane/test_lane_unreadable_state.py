@@ -9,13 +9,13 @@ from lane_scenes import counter
 from lane_worlds import FakeWorld, Post, Running
 from structlog.testing import capture_logs
 
+from streams.engine.staging.keys import HANDLER, POSITION, TIMER, WAITING, time_key
+from streams.engine.staging.timers import timer_name
+from streams.engine.waiting.queue import Reason, begin, queue_name, set_queue
 from streams.errors import ChangelogDamaged, PositionLost, TransientError
 from streams.model.layout import DEAD_LETTERS, INBOX, LANE
 from streams.model.operations import LetterCommand
 from streams.policy.retry import RetryPolicy
-from streams.retry.queue import Reason, begin, queue_name, set_queue
-from streams.staging.keys import HANDLER, POSITION, TIMER, WAITING, time_key
-from streams.staging.timers import timer_name
 
 COUNT = b"bench.count"
 #: Bytes that are nothing which a lane keeps.

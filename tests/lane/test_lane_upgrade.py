@@ -14,11 +14,11 @@ from lane_scenes import post
 from lane_worlds import FakeWorld
 
 from streams.claims.checks import ClaimChecks
-from streams.dead_letters.row import LetterState, decode_letter
+from streams.engine.staging.changes import COPY_OF, LOG_MARKS, POSITIONS, QUEUES, TIMERS
+from streams.engine.waiting.dead_letters.row import LetterState, decode_letter
 from streams.model.codecs import decode_row
 from streams.model.layout import CLAIMS, DEAD_LETTERS
 from streams.ports import TP, Store
-from streams.staging.changes import COPY_OF, LOG_MARKS, POSITIONS, QUEUES, TIMERS
 from streams.testing.blobs import MemoryBlobs
 
 WRITTEN = json.loads((Path(__file__).parent / "data" / "written_by_11f4c36.json").read_text())

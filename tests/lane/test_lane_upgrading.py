@@ -16,6 +16,7 @@ from lane_worlds import FakeWorld, Post, World
 from test_lane_renamed import renamed
 from test_lane_saga_versions import deleted, old
 
+from streams.engine.life.positions.declared import declare
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import Schemas, avro, decode_row
@@ -25,7 +26,6 @@ from streams.model.outcome import Outcome, outcome
 from streams.model.row_keys import split_row_key
 from streams.model.schema_versions import nothing_frozen
 from streams.model.table import Table
-from streams.positions.declared import declare
 
 KEYS = "abcdefgh"
 #: Tables of the handlers that are added.

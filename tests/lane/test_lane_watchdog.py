@@ -12,9 +12,9 @@ from lane_workloads import asking
 from lane_worlds import FakeWorld, World
 from structlog.testing import capture_logs
 
-from streams.lane.measures import LaneMeasures
-from streams.lane.state import LaneState
-from streams.lane.watchdog import STUCK_AFTER, Watchdog
+from streams.engine.life.state import LaneState
+from streams.engine.life.watchdog import STUCK_AFTER, Watchdog
+from streams.engine.way.measures import LaneMeasures
 from streams.testing.clock import ManualClock
 
 Logs = list[Any]
@@ -31,8 +31,8 @@ def stalls_of_two(logs: Logs) -> Logs:
 
 @pytest.fixture
 def hasty(monkeypatch) -> None:
-    monkeypatch.setattr("streams.lane.watchdog.STUCK_AFTER", 0.5)
-    monkeypatch.setattr("streams.lane.watchdog.LOOK_INTERVAL", 0.1)
+    monkeypatch.setattr("streams.engine.life.watchdog.STUCK_AFTER", 0.5)
+    monkeypatch.setattr("streams.engine.life.watchdog.LOOK_INTERVAL", 0.1)
 
 
 @pytest.mark.usefixtures("hasty")

@@ -22,7 +22,7 @@ from agents.gateway.testing import FakeGateway
 from agents.messages import OrderCancelled, OrderConfirmed, OrderPlaced, StockReceived
 from agents.order_saga import orchestrated
 from schemas import latest as schema
-from streams.lane import attempt
+from streams.engine.way import attempt
 from streams.local import Stack, local_stack
 from streams.model.choreography import Choreography, choreography
 from streams.model.codecs import Schemas, avro, decode_row

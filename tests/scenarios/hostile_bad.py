@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
-from streams.dead_letters.row import letter_id
-from streams.staging.keys import store_key
+from streams.engine.staging.keys import store_key
+from streams.engine.waiting.dead_letters.row import letter_id
 from streams.testing.batches import CODECS, batch, record
 from tests.scenarios.hostile_orders import reads
 from tests.scenarios.hostile_records import (

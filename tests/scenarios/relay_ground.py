@@ -15,10 +15,10 @@ from uuid import uuid4
 
 import aiohttp
 
+from streams.engine.life.positions.declared import TopicSpec
 from streams.local import Stack
 from streams.model.layout import Layout
 from streams.ports import Record
-from streams.positions.declared import TopicSpec
 from streams.postgres import Connection, Database
 from streams.postgres.cdc import RelayKind
 from streams.postgres.database import connect

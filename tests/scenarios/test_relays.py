@@ -9,12 +9,12 @@ import asyncpg
 import pytest
 
 from streams.claims.checks import ClaimChecks
+from streams.engine.life.positions.declared import TopicSpec
 from streams.local import Stack
 from streams.model.codecs import Schemas, avro
 from streams.model.layout import Layout
 from streams.model.schema_versions import nothing_frozen
 from streams.ports import Record
-from streams.positions.declared import TopicSpec
 from streams.postgres import Connection, Database
 from streams.postgres.cdc import RelayKind
 from streams.postgres.database import connect

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from streams.lane import session
+from streams.engine.life import session
 from streams.testing.simulation.coverage import Strike, table, unmet
 from streams.testing.simulation.play import run
 from streams.testing.simulation.seeds import seeds_of

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
+from streams.engine.life.lane import Lane
+from streams.engine.life.state import LaneState
+from streams.engine.way.held_up import SAID_AFTER
 from streams.errors import Fenced, OutcomeUnknown, Refused
-from streams.lane.held_up import SAID_AFTER
-from streams.lane.lane import Lane
-from streams.lane.state import LaneState
 from streams.model.choreography import Route, on
 from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.handlers import Service

@@ -14,32 +14,33 @@ from typing import Any
 from unittest.mock import patch
 
 from chaos.controls.hasty import HastyLane
+from streams.engine.life import host as lane_host
+from streams.engine.life import lane as lane_module
+from streams.engine.life import opening, recovery
+from streams.engine.life.ahead import TimesAhead
+from streams.engine.life.lane import Lane
+from streams.engine.life.positions import declared, log_cuts
+from streams.engine.staging import commit_order
+from streams.engine.staging.changes import POSITIONS
+from streams.engine.staging.keys import position_key
+from streams.engine.staging.payloads import Payloads
+from streams.engine.staging.position import decode_position
+from streams.engine.staging.refusals import Refusals
+from streams.engine.staging.timers import DueIndex
+from streams.engine.waiting import decisions
+from streams.engine.waiting.long_queues import LongQueues
+from streams.engine.waiting.timers import Timers
+from streams.engine.waiting.waiting import Waiting
+from streams.engine.way import intake
+from streams.engine.way.changelog_ends import ChangelogEnds
 from streams.errors import Lost, PositionLost, PositionsDisagree
-from streams.lane import host as lane_host
-from streams.lane import intake, opening, recovery
-from streams.lane import lane as lane_module
-from streams.lane.ahead import TimesAhead
-from streams.lane.changelog_ends import ChangelogEnds
-from streams.lane.lane import Lane
-from streams.lane.timers import Timers
 from streams.model import codecs
 from streams.model.envelope import LOOPBACK
 from streams.policy import reopening
 from streams.ports import TP, Note, Outgoing, Record, Store, Stores, Transactions
-from streams.positions import declared, log_cuts
-from streams.retry import decisions
-from streams.retry.long_queues import LongQueues
-from streams.retry.waiting import Waiting
 from streams.saga import participant
 from streams.saga.steps import Step as SagaStep
 from streams.saga.turn import Turn
-from streams.staging import commit_order
-from streams.staging.changes import POSITIONS
-from streams.staging.keys import position_key
-from streams.staging.payloads import Payloads
-from streams.staging.position import decode_position
-from streams.staging.refusals import Refusals
-from streams.staging.timers import DueIndex
 from streams.testing.broker import FakeBroker, ProducerState
 from streams.testing.clients import FakeReader, FakeTransactions
 from streams.testing.log import TransactionState

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from streams.dead_letters.row import letter_id
+from streams.engine.staging.keys import store_key
+from streams.engine.waiting.dead_letters.row import letter_id
 from streams.model.envelope import new_headers
 from streams.model.operations import (
     HANDLER_OPERATION,
@@ -19,7 +20,6 @@ from streams.model.operations import (
     encode_operation,
 )
 from streams.ports import TP
-from streams.staging.keys import store_key
 from streams.testing.simulation.judge import letters_in
 from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run

@@ -14,6 +14,9 @@ from typing import Any, ClassVar
 from streams import Outcome, RetryPolicy, Row, Rows, Service, Table, choreography, on, outcome
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import PREFIX, claim_in, claim_of, with_claim
+from streams.engine.staging.changes import HANDLERS
+from streams.engine.staging.keys import HANDLER, prefix_of, split_lane_key
+from streams.engine.waiting.operations.pauses import read_pause
 from streams.errors import PermanentError, TransientError, UnknownSchema
 from streams.logs import HANDLED
 from streams.model.avro_types import derived_schema
@@ -23,10 +26,7 @@ from streams.model.envelope import EXPIRY, FINGERPRINT, new_headers, rfc3339
 from streams.model.handlers import Handler
 from streams.model.layout import CLAIMS, dead_letter_topic
 from streams.model.operations import HANDLER_OPERATION, HandlerCommand, HandlerOperation, encode_operation
-from streams.operator.pauses import read_pause
 from streams.ports import TP, Record
-from streams.staging.changes import HANDLERS
-from streams.staging.keys import HANDLER, prefix_of, split_lane_key
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.simulation.handlers import Handlers, HandlersPart, identity_of
 from streams.testing.simulation.judge import sent_on

@@ -12,29 +12,30 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from streams.claims import checks
+from streams.engine.life import cluster_checks, opening
+from streams.engine.staging.area import StagingArea
+from streams.engine.staging.changelog import Staged
+from streams.engine.staging.commit_order import CommitOrder
+from streams.engine.staging.loops import Loops
+from streams.engine.staging.position import decode_position, encode_position
+from streams.engine.staging.unreadable import UnreadableRows
+from streams.engine.waiting import decisions, due
+from streams.engine.way import attempt
+from streams.engine.way.held_up import HeldUpPartitions
+from streams.engine.way.intake import Intake
+from streams.engine.way.loopback import Loopback
 from streams.errors import StoreBroken
-from streams.lane import attempt, cluster_checks, opening
-from streams.lane.held_up import HeldUpPartitions
-from streams.lane.intake import Intake
-from streams.lane.loopback import Loopback
 from streams.model.codecs import AvroCodec
 from streams.model.envelope import Envelope
 from streams.model.outcome import Timer, nothing
 from streams.policy import assignment
 from streams.policy.fitness import Fitness
 from streams.ports import TP, Batch, OwnRecord, Record
-from streams.retry import decisions, due
 from streams.saga import engine, participant
 from streams.saga.participant import _Taking
 from streams.saga.state import Transition
 from streams.saga.steps import Step as SagaStep
 from streams.saga.turn import Turn
-from streams.staging.area import StagingArea
-from streams.staging.changelog import Staged
-from streams.staging.commit_order import CommitOrder
-from streams.staging.loops import Loops
-from streams.staging.position import decode_position, encode_position
-from streams.staging.unreadable import UnreadableRows
 from streams.testing.broker import FakeBroker
 from streams.testing.clients import FakeReader
 from streams.testing.simulation.machines import running

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
 
+from streams.engine.life.positions.review import Standing
 from streams.model.choreography import Route, on
 from streams.model.handlers import Service
 from streams.model.message import Row
 from streams.model.outcome import Outcome, outcome
 from streams.model.table import Table
 from streams.ports import TP
-from streams.positions.review import Standing
 from streams.testing.simulation.judge import rows
 from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run

@@ -11,15 +11,15 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from streams.lane.lane import Lane
+from streams.engine.life.lane import Lane
+from streams.engine.staging.changes import MESSAGES, POSITIONS, QUEUES
+from streams.engine.staging.keys import name_in, prefix_in
+from streams.engine.staging.position import decode_position
+from streams.engine.waiting.gate import HandlerGate
+from streams.engine.waiting.queue import Reason, WaitingQueue, handler_of, read_queue
 from streams.policy.breaker import BreakerState
 from streams.policy.fitness import GIVE_AWAY_AFTER
 from streams.ports import TP, Store
-from streams.retry.gate import HandlerGate
-from streams.retry.queue import Reason, WaitingQueue, handler_of, read_queue
-from streams.staging.changes import MESSAGES, POSITIONS, QUEUES
-from streams.staging.keys import name_in, prefix_in
-from streams.staging.position import decode_position
 from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
 from streams.testing.simulation.workers import SimulatedWorker

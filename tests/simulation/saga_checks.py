@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Any
 
+from streams.engine.staging.keys import TIMER, split_lane_key
+from streams.engine.staging.timers import timer_key
 from streams.model.envelope import ID
 from streams.model.layout import LANE
 from streams.saga.messages import IGNORED
 from streams.saga.state import SagaRow
-from streams.staging.keys import TIMER, split_lane_key
-from streams.staging.timers import timer_key
 from streams.testing.simulation.judge import written
 from streams.testing.simulation.plan import Finding
 from streams.testing.simulation.run import Run

@@ -442,8 +442,9 @@ def test_every_room_of_the_library_is_on_the_page(page: Path) -> None:
 
 def test_every_module_of_the_way_of_a_message_is_explained() -> None:
     page = (ROOT / "docs" / "how-it-works.md").read_text()
-    modules = [path for room in ("lane", "retry") for path in sorted((ROOT / "streams" / room).glob("*.py"))]
-    names = [f"streams/{path.parent.name}/{path.name}" for path in modules if path.stem != "__init__"]
+    engine = ROOT / "streams" / "engine"
+    modules = [path for room in ("way", "waiting", "life") for path in sorted((engine / room).glob("*.py"))]
+    names = [str(path.relative_to(engine.parent)) for path in modules if path.stem != "__init__"]
     assert [name for name in names if f"`{name}`" not in page] == []
 
 

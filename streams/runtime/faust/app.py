@@ -16,6 +16,11 @@ from typing import Any
 import faust
 import structlog
 
+from streams.engine.life.host import LaneHost
+from streams.engine.life.positions.cuts import Cuts, recorded_cut
+from streams.engine.life.positions.declared import DEAD_LETTER_ROOM
+from streams.engine.life.session import shared_by
+from streams.engine.staging.measures import HandlerMeasures
 from streams.errors import (
     LayoutMismatch,
     MembershipLost,
@@ -24,14 +29,10 @@ from streams.errors import (
     SteadfaustError,
     text_of,
 )
-from streams.lane.host import LaneHost
-from streams.lane.session import shared_by
 from streams.logs import configure_logs
 from streams.model.application import Application
 from streams.model.codecs import Schemas
 from streams.ports import Faults, Ports
-from streams.positions.cuts import Cuts, recorded_cut
-from streams.positions.declared import DEAD_LETTER_ROOM
 from streams.runtime.announcements import Announcements
 from streams.runtime.cluster import KafkaCluster
 from streams.runtime.faust.assignor import LaneAssignor
@@ -48,7 +49,6 @@ from streams.runtime.rocksdb.store import RocksStores
 from streams.runtime.shares import Share, share_of
 from streams.saga.views import ChoreographedSaga, check_tables
 from streams.settings import Settings
-from streams.staging.measures import HandlerMeasures
 from streams.system import NoFaults, SystemClock
 from streams.web.base.sessions import EndedSessions
 from streams.web.sagas.indexes import followed_tables

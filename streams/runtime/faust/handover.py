@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from streams.lane.host import LaneHost
+from streams.engine.life.host import LaneHost
 from streams.policy.fitness import Fitness
 
 log = structlog.get_logger(__name__)

@@ -12,11 +12,12 @@ from typing import Any, Protocol, TypeVar
 from faust.web.drivers.aiohttp import Web
 
 from streams.brokers import Peers
+from streams.engine.life.host import LaneHost
+from streams.engine.life.lane import Lane
+from streams.engine.life.standby import Standby
+from streams.engine.staging.measures import Measures
 from streams.errors import ClusterUnavailable, MissingExtra, SettingsError
 from streams.http import HttpServer
-from streams.lane.host import LaneHost
-from streams.lane.lane import Lane
-from streams.lane.standby import Standby
 from streams.model.application import Application
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
@@ -33,7 +34,6 @@ from streams.runtime.kafka.timeline import scan
 from streams.runtime.kafka.topics import Description, KafkaTopics
 from streams.saga.views import ChoreographedSaga
 from streams.settings import Settings
-from streams.staging.measures import Measures
 from streams.web.base.access import Access
 from streams.web.base.asking import READ
 from streams.web.base.database_answers import DatabaseAnswer, OutboxRows

@@ -12,12 +12,12 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from streams.brokers import Bootstrap
-from streams.dead_letters.record import dead_letter
+from streams.engine.life.positions.declared import DEAD_LETTER_ROOM, dead_letter_spec
+from streams.engine.waiting.dead_letters.record import dead_letter
 from streams.errors import ClusterUnavailable
 from streams.model.application import LaneOptions
 from streams.model.layout import dead_letter_topic
 from streams.ports import Record
-from streams.positions.declared import DEAD_LETTER_ROOM, dead_letter_spec
 from streams.runtime.kafka.clients import KafkaOptions, deliver_within
 from streams.runtime.kafka.topics import KafkaTopics
 

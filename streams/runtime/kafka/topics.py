@@ -19,11 +19,11 @@ from aiokafka.errors import (
 from aiokafka.protocol.metadata import MetadataRequest
 
 from streams.brokers import Bootstrap
+from streams.engine.life.positions.declared import OLDEST, STAMPED, TopicSpec, declare, differences
 from streams.errors import TopicMismatch
 from streams.model.application import Application
 from streams.model.layout import LANE, dead_letter_topic, retry_topic
 from streams.policy.retry import MAX_TIERS
-from streams.positions.declared import OLDEST, STAMPED, TopicSpec, declare, differences
 from streams.runtime.kafka.clients import KafkaOptions, ask, close_within
 
 DESCRIBED = (

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from streams.lane.lane import Lane
-from streams.lane.state import LaneState
+from streams.engine.life.lane import Lane
+from streams.engine.life.state import LaneState
 from streams.testing.simulation.workers import SimulatedWorker
 
 #: Faults that strike one machine: the first part of their step is its number.

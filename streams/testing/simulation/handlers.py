@@ -8,14 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from streams.dead_letters.row import Letter
+from streams.engine.staging.keys import QUEUE, TIMER, WAITING, split_lane_key, time_in
+from streams.engine.waiting.dead_letters.row import Letter
 from streams.errors import Unencodable, WiringError
 from streams.model.choreography import Choreography, Route
 from streams.model.envelope import FINGERPRINT
 from streams.model.handlers import CONSUMED
 from streams.model.message import Message
 from streams.ports import Record
-from streams.staging.keys import QUEUE, TIMER, WAITING, split_lane_key, time_in
 from streams.testing.pump import World
 from streams.testing.simulation.calls import Call, CallClock, Calls
 from streams.testing.simulation.judge import letters_in, rows

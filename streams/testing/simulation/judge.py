@@ -8,14 +8,9 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple, Protocol
 
-from streams.dead_letters.row import Letter, decode_letter
-from streams.lane.recovery import changelog_partitions
-from streams.model.application import Application
-from streams.model.layout import dead_letter_topic
-from streams.model.row_keys import split_row_key
-from streams.ports import TP, Record
-from streams.positions.review import is_changelog
-from streams.staging.changes import (
+from streams.engine.life.positions.review import is_changelog
+from streams.engine.life.recovery import changelog_partitions
+from streams.engine.staging.changes import (
     COPY_OF,
     DEAD_LETTERS_BY_AGE,
     LOG_MARKS,
@@ -23,8 +18,13 @@ from streams.staging.changes import (
     TIMERS_BY_DUE,
     Writes,
 )
-from streams.staging.inbox import bucket_length
-from streams.staging.keys import POSITION, position_of
+from streams.engine.staging.inbox import bucket_length
+from streams.engine.staging.keys import POSITION, position_of
+from streams.engine.waiting.dead_letters.row import Letter, decode_letter
+from streams.model.application import Application
+from streams.model.layout import dead_letter_topic
+from streams.model.row_keys import split_row_key
+from streams.ports import TP, Record
 from streams.testing.cluster import FakeCluster
 from streams.testing.simulation.group import Group
 from streams.testing.simulation.machines import Machine

@@ -22,7 +22,7 @@ from streams.testing.simulation.topics import Topics
 from streams.testing.simulation.troubles import Troubles
 
 #: Modules that measure turns by the processor's time, which no seed decides.
-_TIMED = ("lane.intake", "lane.loopback", "lane.attempt", "lane.measures")
+_TIMED = ("engine.way.intake", "engine.way.loopback", "engine.way.attempt", "engine.way.measures")
 
 #: Log events of lanes for which nothing that happens here is a reason.
 WRONG = frozenset(("lane_error", "lane_quarantined", "standby_error"))

@@ -9,7 +9,10 @@ from random import Random
 from typing import Any, Protocol
 
 from streams.claims.checks import ClaimChecks
-from streams.dead_letters.row import letter_id
+from streams.engine.life.positions.declared import DEAD_LETTER_ROOM, STAMPED, declare
+from streams.engine.life.positions.review import Standing
+from streams.engine.staging.keys import store_key
+from streams.engine.waiting.dead_letters.row import letter_id
 from streams.errors import LayoutMismatch, MembershipLost
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import Choreography, Route, choreography
@@ -19,9 +22,6 @@ from streams.model.layout import Layout
 from streams.model.message import Message
 from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.ports import TP
-from streams.positions.declared import DEAD_LETTER_ROOM, STAMPED, declare
-from streams.positions.review import Standing
-from streams.staging.keys import store_key
 from streams.testing.broker import Fault
 from streams.testing.cluster import FakeCluster
 from streams.testing.loop import LoopClock, SimulatedLoop

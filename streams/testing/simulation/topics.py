@@ -10,6 +10,9 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
+from streams.engine.life.lane import Lane
+from streams.engine.life.positions.review import At, Standing, accept, standings
+from streams.engine.life.state import LaneState
 from streams.errors import (
     ClusterUnavailable,
     Fenced,
@@ -18,11 +21,8 @@ from streams.errors import (
     PositionLost,
     TopicMismatch,
 )
-from streams.lane.lane import Lane
-from streams.lane.state import LaneState
 from streams.model.layout import LANE
 from streams.ports import TP
-from streams.positions.review import At, Standing, accept, standings
 from streams.testing.log import LoggedRecord
 from streams.testing.simulation.judge import Removed
 from streams.testing.simulation.run import Part, Run

@@ -7,14 +7,14 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
+from streams.engine.life.host import LaneHost
+from streams.engine.life.positions.cuts import Cuts
+from streams.engine.life.session import shared_by
 from streams.errors import ClusterUnavailable, LayoutMismatch, MembershipLost
-from streams.lane.host import LaneHost
-from streams.lane.session import shared_by
 from streams.model.application import Application
 from streams.policy.assignment import Assignment, Member
 from streams.policy.fitness import Fitness
 from streams.ports import Ports
-from streams.positions.cuts import Cuts
 from streams.testing.cluster import FakeCluster
 from streams.testing.simulation.group import Group
 from streams.testing.simulation.machines import Machine, Network, Process

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
+from streams.engine.staging.keys import store_key
 from streams.model.application import Application
 from streams.ports import Store
-from streams.staging.keys import store_key
 from streams.web.base.paging import after, decode_cursor, encode_cursor
 from streams.web.base.view import Problem, WorkerView, readable_store
 

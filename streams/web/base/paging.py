@@ -10,8 +10,8 @@ from binascii import Error as NotBase64
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from streams.engine.staging.keys import store_key
 from streams.ports import Store
-from streams.staging.keys import store_key
 from streams.units import MIB
 from streams.web.base.view import Problem
 

@@ -10,6 +10,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from streams.engine.staging.changes import POSITIONS, TIMERS
+from streams.engine.staging.inbox import bucket_length
+from streams.engine.staging.keys import after_time, time_in
+from streams.engine.staging.position import decode_position
+from streams.engine.staging.timers import Stored
 from streams.errors import Undecodable, UnknownSchema
 from streams.model.application import Application
 from streams.model.bound import BoundTable
@@ -17,11 +22,6 @@ from streams.model.codecs import FINGERPRINT_SIZE, decode_row
 from streams.model.envelope import rfc3339
 from streams.model.layout import CLAIMS, INBOX, LANE
 from streams.model.row_keys import split_row_key
-from streams.staging.changes import POSITIONS, TIMERS
-from streams.staging.inbox import bucket_length
-from streams.staging.keys import after_time, time_in
-from streams.staging.position import decode_position
-from streams.staging.timers import Stored
 from streams.units import DAY
 from streams.web.base.view import Problem
 

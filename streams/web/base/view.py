@@ -7,17 +7,17 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from streams.engine.life.state import LaneState
+from streams.engine.staging.arrival import Counters
+from streams.engine.staging.measures import Measures
+from streams.engine.staging.unreadable import UnreadableRows
+from streams.engine.waiting.gate import HandlerGate
+from streams.engine.way.measures import LaneMeasures
 from streams.errors import PositionLost, TopicMismatch
-from streams.lane.measures import LaneMeasures
-from streams.lane.state import LaneState
 from streams.model.application import Application
 from streams.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store
-from streams.retry.gate import HandlerGate
 from streams.saga.views import ChoreographedSaga
-from streams.staging.arrival import Counters
-from streams.staging.measures import Measures
-from streams.staging.unreadable import UnreadableRows
 from streams.web.base.database_answers import DatabaseAnswer, OutboxRows
 from streams.web.base.scans import Question, Scan
 from streams.web.base.windows import LogRange, ReadPage, TopicFacts, Window

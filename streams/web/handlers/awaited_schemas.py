@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from streams.engine.waiting.gate import HandlerGate
 from streams.model.envelope import rfc3339
-from streams.retry.gate import HandlerGate
 
 #: Schemas that an answer names: anybody can make up fingerprints.
 MOST_NAMED = 20

@@ -12,15 +12,15 @@ from contextlib import suppress
 import uuid_utils
 from msgspec.structs import replace
 
+from streams.engine.staging.changes import HANDLERS, QUEUES
+from streams.engine.staging.keys import split_store_key, store_key
+from streams.engine.waiting.gate import Failure, HandlerGate
+from streams.engine.waiting.operations.pauses import read_pause
+from streams.engine.waiting.queue import read_queue
 from streams.model.application import Application
 from streams.model.envelope import new_headers, rfc3339
 from streams.model.operations import HANDLER_OPERATION, HandlerOperation, HandlerPause, encode_operation
-from streams.operator.pauses import read_pause
 from streams.ports import TP, Outgoing
-from streams.retry.gate import Failure, HandlerGate
-from streams.retry.queue import read_queue
-from streams.staging.changes import HANDLERS, QUEUES
-from streams.staging.keys import split_store_key, store_key
 from streams.web.base.lane_rows import AT_ONCE, Query, check_still_here, lanes_by_owner, lanes_in
 from streams.web.base.paging import after
 from streams.web.base.table_fields import text_of

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from streams.dead_letters.row import decode_summary, letter_id
+from streams.engine.staging.changes import TIMERS
+from streams.engine.staging.keys import split_store_key, store_key, time_in
+from streams.engine.waiting.dead_letters.row import decode_summary, letter_id
 from streams.model.layout import DEAD_LETTERS
 from streams.model.row_keys import row_key
 from streams.ports import Store
-from streams.staging.changes import TIMERS
-from streams.staging.keys import split_store_key, store_key, time_in
 from streams.web.base.answers import RowAnswer
 from streams.web.base.lane_rows import AskOwner, elsewhere
 from streams.web.base.paging import after

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from streams.engine.staging.keys import split_store_key
 from streams.model.row_keys import split_row_key
-from streams.staging.keys import split_store_key
 from streams.web.base.lane_rows import Query, lanes_by_owner
 from streams.web.base.paging import prefix_ranges
 from streams.web.base.table_fields import text_of

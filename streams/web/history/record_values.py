@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from streams.dead_letters.row import decode_letter
+from streams.engine.waiting.dead_letters.row import decode_letter
 from streams.errors import SteadfaustError
 from streams.model.application import Application
 from streams.model.codecs import decode_row

@@ -17,7 +17,7 @@ import structlog
 import uuid_utils
 from msgspec.structs import replace
 
-from streams.dead_letters.row import LetterState, topic_of
+from streams.engine.waiting.dead_letters.row import LetterState, topic_of
 from streams.errors import Unencodable
 from streams.model.application import Application
 from streams.model.envelope import derived_id, new_headers

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from streams.dead_letters.row import Event, Summary
+from streams.engine.waiting.dead_letters.row import Event, Summary
 from streams.model.envelope import rfc3339
 from streams.model.operations import LetterCommand
 from streams.web.base.claims import ClaimAnswer

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from streams.claims.claim import claim_in
-from streams.dead_letters.row import (
+from streams.engine.staging.keys import store_key
+from streams.engine.waiting.dead_letters.row import (
     Letter,
     LetterState,
     Summary,
@@ -23,7 +24,6 @@ from streams.model.codecs import describe
 from streams.model.envelope import FINGERPRINT, rfc3339
 from streams.model.layout import DEAD_LETTERS
 from streams.ports import Store
-from streams.staging.keys import store_key
 from streams.web.base.claims import claim_answer, with_claims
 from streams.web.base.lane_rows import (
     AT_ONCE,

@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import quote
 
-from streams.dead_letters.row import LetterState, Summary, decode_summary
+from streams.engine.staging.inbox import Inbox, source_prefix
+from streams.engine.staging.keys import store_key
+from streams.engine.waiting.dead_letters.row import LetterState, Summary, decode_summary
+from streams.engine.waiting.operations.admission import OPERATIONS
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import LetterCommand
 from streams.model.row_keys import row_key, split_row_key
-from streams.operator.admission import OPERATIONS
 from streams.ports import Store
-from streams.staging.inbox import Inbox, source_prefix
-from streams.staging.keys import store_key
 from streams.web.base.lane_rows import AskOwner, Query, elsewhere
 from streams.web.base.paging import after
 from streams.web.base.view import Problem, WorkerView, readable_store

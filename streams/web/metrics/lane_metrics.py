@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from streams.lane.state import LaneState
+from streams.engine.life.state import LaneState
+from streams.engine.staging.measures import Distribution
 from streams.policy.breaker import BreakerState
 from streams.saga.engine import IGNORED_FOR, SagaHandler
-from streams.staging.measures import Distribution
 from streams.web.base.view import READABLE, LaneView, WorkerView
 
 PREFIX = "steadfaust_"

@@ -1,5 +1,5 @@
 """A worker's metrics for Prometheus. A scrape reads counters that exist; nothing is counted here: lanes and
-handlers have counted already (`lane/measures.py`, `staging/measures.py`), rows are counted by the sampler.
+handlers have counted already (`measures.py` in the engine), rows are counted by the sampler.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from itertools import zip_longest
 
 from msgspec.structs import replace
 
+from streams.engine.staging.measures import DURATIONS
 from streams.model.application import Application
 from streams.model.envelope import rfc3339
-from streams.staging.measures import DURATIONS
 from streams.web.base.asking import READ
 from streams.web.base.lane_rows import Query
 from streams.web.base.view import Problem, WorkerView

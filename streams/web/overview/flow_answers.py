@@ -135,7 +135,7 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
         rate, rate_minute: attempts per second, over the last ten seconds and over the last minute.
         failures: attempts among them that failed, in the last minute.
         durations: attempts of the last minute by how long they took: one number for each bound of
-            `staging.measures.DURATIONS`, and one for what took longer.
+            `engine.staging.measures.DURATIONS`, and one for what took longer.
         waiting: messages that wait for it, by the reason; as counted last.
         oldest_waiting: age of the oldest of them, in seconds; 0: there is none.
         letters: dead letters that are not discarded, as counted last; `letters_since` when the first failed,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from streams.lane.held_up import Held
-from streams.lane.measures import OFTEN, OFTEN_WITHIN
-from streams.lane.state import LaneState
-from streams.lane.watchdog import stands_at
+from streams.engine.life.state import LaneState
+from streams.engine.life.watchdog import stands_at
+from streams.engine.waiting.gate import HandlerGate, LongQueue
+from streams.engine.waiting.long_queues import longest
+from streams.engine.way.held_up import Held
+from streams.engine.way.measures import OFTEN, OFTEN_WITHIN
 from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerState
 from streams.ports import TP
-from streams.retry.gate import HandlerGate, LongQueue
-from streams.retry.long_queues import longest
 from streams.web.base.view import LaneView, StandbyView
 
 #: A lane whose oldest message is older is behind, in seconds. `ops/worker-alerts.yml` has the same bound.

@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 
 from msgspec.structs import replace
 
+from streams.engine.waiting.queue import Reason
 from streams.model.application import Application
-from streams.retry.queue import Reason
 from streams.web.base.refused import refused
 from streams.web.overview.flow_answers import (
     Flow,

@@ -16,13 +16,13 @@ from typing import Any
 
 import structlog
 
-from streams.dead_letters.row import LetterState, decode_summary
+from streams.engine.staging.changes import MESSAGES, QUEUES, TIMERS
+from streams.engine.staging.keys import name_in, split_store_key, time_in
+from streams.engine.waiting.dead_letters.row import LetterState, decode_summary
+from streams.engine.waiting.queue import handler_of, read_message, read_queue
 from streams.model.layout import DEAD_LETTERS
 from streams.model.row_keys import split_row_key
 from streams.ports import Store
-from streams.retry.queue import handler_of, read_message, read_queue
-from streams.staging.changes import MESSAGES, QUEUES, TIMERS
-from streams.staging.keys import name_in, split_store_key, time_in
 from streams.units import DAY
 from streams.web.base.lane_rows import AT_ONCE, check_still_here, rows_of
 from streams.web.base.view import Problem, WorkerView, readable_store

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from streams.dead_letters.row import LetterState, decode_summary
-from streams.model.application import Application
-from streams.model.layout import DEAD_LETTERS
-from streams.ports import Store
-from streams.retry.queue import (
+from streams.engine.staging.changes import MESSAGES, QUEUES
+from streams.engine.staging.keys import after_time, name_in, time_in, time_key
+from streams.engine.waiting.dead_letters.row import LetterState, decode_summary
+from streams.engine.waiting.queue import (
     Reason,
     WaitingMessage,
     WaitingQueue,
@@ -17,9 +16,10 @@ from streams.retry.queue import (
     read_message,
     read_queue,
 )
+from streams.model.application import Application
+from streams.model.layout import DEAD_LETTERS
+from streams.ports import Store
 from streams.saga.views import ChoreographedSaga
-from streams.staging.changes import MESSAGES, QUEUES
-from streams.staging.keys import after_time, name_in, time_in, time_key
 from streams.web.base.lane_rows import check_still_here, let_others
 from streams.web.base.view import WorkerView, readable_store
 from streams.web.sagas.row_index import Index, Indexed, IndexedStatus, catch_up

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from streams.engine.staging.changes import BY_STATUS, CHANGED, STATUS_OF, mark_of, unfollow
 from streams.ports import Store, Write
-from streams.staging.changes import BY_STATUS, CHANGED, STATUS_OF, mark_of, unfollow
 from streams.web.base.paging import after
 
 #: Rows looked at between two turns of the event loop, which lanes share.

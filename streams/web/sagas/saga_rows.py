@@ -10,7 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, get_args
 
-from streams.dead_letters.row import LetterState, Summary, decode_summary, letters_of
+from streams.engine.staging.keys import TIME, split_store_key, store_key, time_key
+from streams.engine.waiting.dead_letters.row import LetterState, Summary, decode_summary, letters_of
 from streams.errors import Undecodable, UnknownSchema
 from streams.model.application import Application
 from streams.model.codecs import decode_row
@@ -22,7 +23,6 @@ from streams.saga.messages import Repair, saga_id
 from streams.saga.repairs import awaiting_operator
 from streams.saga.state import SagaRow, SagaStatus
 from streams.saga.views import ChoreographedSaga, SagaView, orchestrated
-from streams.staging.keys import TIME, split_store_key, store_key, time_key
 from streams.web.base.lane_rows import AT_ONCE, Query, age_of, check_still_here, let_others, rows_of
 from streams.web.base.paging import after
 from streams.web.base.table_fields import text_of

@@ -10,11 +10,11 @@ from urllib.parse import quote
 
 import uuid_utils
 
+from streams.engine.staging.keys import store_key
 from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing
 from streams.saga.repairs import reason_text
-from streams.staging.keys import store_key
 from streams.web.base.lane_rows import AskOwner, Query, cursor_of, elsewhere, place_of
 from streams.web.base.paging import decode_limit
 from streams.web.base.standby_rows import copy_asked_for, copy_of, staleness

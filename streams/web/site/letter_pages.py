@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from streams.dead_letters.row import topic_of
+from streams.engine.waiting.dead_letters.row import topic_of
 from streams.model.message import Message
 from streams.model.operations import LetterCommand
 from streams.model.row_keys import split_row_key

@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec.structs import replace
 
-from streams.dead_letters.row import LetterState, decode_summary
+from streams.engine.staging.keys import store_key
+from streams.engine.waiting.dead_letters.row import LetterState, decode_summary
 from streams.model.layout import DEAD_LETTERS
 from streams.model.row_keys import row_key
-from streams.staging.keys import store_key
 from streams.web.base.asked import address_of
 from streams.web.base.paging import after
 from streams.web.base.standby_rows import STANDBY, or_standby

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 import msgspec
 from msgspec.structs import replace
 
+from streams.engine.staging.changes import POSITIONS
+from streams.engine.staging.keys import position_key, split_store_key, store_key
+from streams.engine.staging.position import Ahead, decode_position
 from streams.model.codecs import decode_row
 from streams.model.row_keys import row_key
 from streams.ports import TP, Store
-from streams.staging.changes import POSITIONS
-from streams.staging.keys import position_key, split_store_key, store_key
-from streams.staging.position import Ahead, decode_position
 from streams.web.base.answers import BrowseAnswer, FoundAnswer, RowAnswer
 from streams.web.base.paging import (
     Page,

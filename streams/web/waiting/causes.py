@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streams.dead_letters.row import Summary
+from streams.engine.staging.keys import prefix_in
+from streams.engine.waiting.dead_letters.row import Summary
+from streams.engine.waiting.gate import HandlerGate
+from streams.engine.waiting.queue import Reason, WaitingMessage, WaitingQueue
 from streams.errors import BlobsUnavailable
 from streams.model.application import Application
 from streams.model.envelope import FINGERPRINT, rfc3339
 from streams.model.operations import HandlerPause
 from streams.policy.breaker import BreakerState
-from streams.retry.gate import HandlerGate
-from streams.retry.queue import Reason, WaitingMessage, WaitingQueue
-from streams.staging.keys import prefix_in
 
 #: Reasons for which a message would be tried, if its handler could run.
 _RUNS = (Reason.RETRY, Reason.REPLAY, Reason.BREAKER, Reason.PAUSED, Reason.NEXT)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from streams.dead_letters.row import Summary, decode_summary, letter_id, letter_places
-from streams.model.application import Application
-from streams.model.envelope import ID, TYPE, rfc3339
-from streams.model.layout import DEAD_LETTERS
-from streams.model.row_keys import split_row_key
-from streams.ports import Store
-from streams.retry.queue import (
+from streams.engine.staging.changes import MESSAGES, QUEUES
+from streams.engine.staging.keys import name_in, split_store_key, store_key, time_key
+from streams.engine.waiting.dead_letters.row import Summary, decode_summary, letter_id, letter_places
+from streams.engine.waiting.queue import (
     REPLAYED,
     Reason,
     WaitingMessage,
@@ -21,8 +18,11 @@ from streams.retry.queue import (
     read_message,
     read_queue,
 )
-from streams.staging.changes import MESSAGES, QUEUES
-from streams.staging.keys import name_in, split_store_key, store_key, time_key
+from streams.model.application import Application
+from streams.model.envelope import ID, TYPE, rfc3339
+from streams.model.layout import DEAD_LETTERS
+from streams.model.row_keys import split_row_key
+from streams.ports import Store
 from streams.web.base.paging import after
 from streams.web.base.table_fields import text_of
 from streams.web.base.view import WorkerView

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from streams.engine.staging.changes import QUEUES
+from streams.engine.staging.keys import TIME
 from streams.ports import Store
-from streams.staging.changes import QUEUES
-from streams.staging.keys import TIME
 from streams.web.base.asked import asked_text
 from streams.web.base.lane_rows import (
     AT_ONCE,

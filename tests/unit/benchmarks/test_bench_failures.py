@@ -9,8 +9,8 @@ from benchmarks.failures.ground import event, events
 from benchmarks.failures.letters import _letters
 from benchmarks.failures.workload import FAILURES
 from benchmarks.growth.ground import GrowthGround
-from streams.dead_letters.row import LetterState, decode_letter, local_key
-from streams.staging.keys import store_key
+from streams.engine.staging.keys import store_key
+from streams.engine.waiting.dead_letters.row import LetterState, decode_letter, local_key
 
 PARTITIONS = 4
 

@@ -7,12 +7,12 @@ import pytest
 
 from benchmarks.growth.ground import GrowthGround
 from benchmarks.growth.workload import COUNTS, Count
+from streams.engine.staging.changes import Writes
+from streams.engine.staging.inbox import Inbox, bucket_length
+from streams.engine.staging.keys import store_key
 from streams.model.codecs import decode_row
 from streams.model.layout import INBOX, partition_of
 from streams.model.row_keys import split_row_key
-from streams.staging.changes import Writes
-from streams.staging.inbox import Inbox, bucket_length
-from streams.staging.keys import store_key
 from streams.testing.store import MemoryStores
 
 PARTITIONS = 4

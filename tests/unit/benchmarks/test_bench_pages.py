@@ -2,7 +2,7 @@
 
 from benchmarks.pages import key, letters, partition_of, rows
 from schemas import latest
-from streams.dead_letters.row import decode_letter
+from streams.engine.waiting.dead_letters.row import decode_letter
 from streams.model.codecs import AvroCodec, Schemas, decode_row
 from streams.model.layout import Layout
 from streams.model.row_keys import split_row_key

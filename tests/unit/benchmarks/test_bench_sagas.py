@@ -14,12 +14,12 @@ from benchmarks.sagas.timer_workload import TIMERS, rang_topic
 from benchmarks.sagas.timers import Rung, timer_messages, waiting_timers
 from benchmarks.sagas.workload import FLIGHT
 from benchmarks.sections import NotMeasured
+from streams.engine.staging.changes import Writes
+from streams.engine.staging.timers import DueIndex
 from streams.model.envelope import ID
 from streams.model.layout import LANE, partition_of
 from streams.saga.messages import Reply
 from streams.saga.transition import begin, receive
-from streams.staging.changes import Writes
-from streams.staging.timers import DueIndex
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 

@@ -32,9 +32,9 @@ from chaos.evidence.evidence import Evidence
 from chaos.evidence.rebuilt import Compared, Place
 from chaos.rig.records import ProcessEnd
 from demo.purchases import ExpectedOutcome, order, outcome
+from streams.engine.staging.keys import WAITING
 from streams.model.message import Message
 from streams.ports import TP
-from streams.staging.keys import WAITING
 
 case = pytest.param
 pytestmark = pytest.mark.slow("eight seconds of recorded runs")

@@ -88,8 +88,8 @@ def test_its_names_are_those_of_the_application() -> None:
     from chaos.load.notes import NOTES, NoteMade, whole, with_notes
     from chaos.rig.kinds import OF_DATABASE, FaultKind
     from chaos.rig.records import OUTSIDE_LANES
+    from streams.engine.staging.changes import MESSAGES as MESSAGES_THAT_WAIT
     from streams.model.layout import DEAD_LETTERS, dead_letter_topic, retry_topic
-    from streams.staging.changes import MESSAGES as MESSAGES_THAT_WAIT
 
     told_apart = {OrderSagaTransition.TOPIC}
     assert {kind.TOPIC for kind in MESSAGES} == set(whole.messages()) - told_apart
@@ -116,10 +116,10 @@ def test_its_own_statements_are_those_of_the_library() -> None:
     from chaos.evidence.decoding import partition_of, split_key
     from chaos.judges import sagas
     from streams.claims import claim
+    from streams.engine.staging.changes import TIMERS
     from streams.model import envelope, layout
     from streams.model.row_keys import row_key
     from streams.settings import LOCAL_BUCKET, LOCAL_KEYS
-    from streams.staging.changes import TIMERS
     from tables.orders import ORDERS
 
     assert (decoding.ID, decoding.SOURCE) == (envelope.ID, envelope.SOURCE)

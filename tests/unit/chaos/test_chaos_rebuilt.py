@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from chaos.evidence.rebuilt import Place, Rebuilt, compare
 from chaos.evidence.stores import Copy
+from streams.engine.staging.changes import Change, Writes
+from streams.engine.staging.inbox import inbox_entry
+from streams.engine.staging.timers import remove_timer, set_timer
+from streams.engine.waiting.operations.pauses import set_pause
 from streams.model.operations import HandlerPause, PauseState
-from streams.operator.pauses import set_pause
 from streams.ports import TP, Outgoing
-from streams.staging.changes import Change, Writes
-from streams.staging.inbox import inbox_entry
-from streams.staging.timers import remove_timer, set_timer
 
 History = Sequence[tuple[int, Sequence[Change]]]
 LANES = 2
@@ -45,7 +45,7 @@ histories = st.lists(st.tuples(st.integers(0, 3), changes), max_size=4)
 
 
 class Disk:
-    """A lane's store in memory, written as `streams.staging.changes` says."""
+    """A lane's store in memory, written as `streams.engine.staging.changes` says."""
 
     def __init__(self, lane: int) -> None:
         self.copy = Copy("slot-0", lane)

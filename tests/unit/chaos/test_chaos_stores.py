@@ -14,13 +14,13 @@ from good_run import logged
 
 from chaos.evidence.rebuilt import Compared, Place, Rebuilt, compare
 from chaos.evidence.stores import copies_in, read_copy
+from streams.engine.staging.changes import Change, Writes
+from streams.engine.staging.inbox import DAY, inbox_entry
+from streams.engine.staging.timers import remove_timer, set_timer
 from streams.errors import StoreBroken, StoreBusy
 from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing, Store, Write
 from streams.runtime.rocksdb.store import RocksStores
-from streams.staging.changes import Change, Writes
-from streams.staging.inbox import DAY, inbox_entry
-from streams.staging.timers import remove_timer, set_timer
 
 pytestmark = pytest.mark.slow("a second of stores")
 

@@ -16,10 +16,10 @@ from chaos.judges.rows import outcome_of
 from chaos.rig.records import OUTSIDE_LANES, CommitTimes, Happened, RunRecords
 from demo.findings import Finding
 from demo.purchases import ORDINARY, SHORT, SOLD_OUT, order, outcome, purchases, receipts
+from streams.engine.staging.keys import store_key
 from streams.model.codecs import AvroCodec, Schemas, encode_row
 from streams.model.message import Message, Row
 from streams.model.row_keys import row_key
-from streams.staging.keys import store_key
 from tables.values import MAX_LINES, MAX_ORDER_BYTES
 
 

@@ -7,7 +7,7 @@ from demo.purchases import purchases
 from demo.trouble import PoisonKind, spoiled
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import with_claim
-from streams.dead_letters import record as dead_letters
+from streams.engine.waiting.dead_letters import record as dead_letters
 from streams.errors import BlobsUnavailable, Undecodable
 from streams.ports import Headers
 from streams.testing.blobs import MemoryBlobs

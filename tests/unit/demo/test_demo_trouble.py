@@ -11,6 +11,7 @@ from agents.messages import OrderPlaced
 from demo.purchases import ROWS, ExpectedOutcome, order, outcome, purchases
 from demo.trouble import PoisonKind, outages, poison, spoiled, tiers, troubled_order
 from schemas import latest
+from streams.engine.staging.payloads import checked, decoded
 from streams.errors import PermanentError
 from streams.model.application import Application
 from streams.model.choreography import Choreography
@@ -19,7 +20,6 @@ from streams.model.layout import Layout
 from streams.policy.retry import FailureKind as ErrorKind
 from streams.policy.retry import GiveUp, Later, RetryPolicy, decide
 from streams.ports import Headers
-from streams.staging.payloads import checked, decoded
 
 ALL = purchases()
 FEW = ALL[:300]

@@ -3,16 +3,16 @@
 from types import SimpleNamespace
 from typing import Any
 
-from streams.dead_letters.bursts import Bursts
-from streams.dead_letters.table import DeadLetters
+from streams.engine.staging.area import StagingArea
+from streams.engine.staging.arrival import Counters
+from streams.engine.staging.changelog import Staged, writes_of
+from streams.engine.staging.changes import Writes
+from streams.engine.staging.outcomes import Outcomes
+from streams.engine.staging.refusals import Refusals
+from streams.engine.waiting.dead_letters.bursts import Bursts
+from streams.engine.waiting.dead_letters.table import DeadLetters
 from streams.model.layout import Layout
 from streams.ports import Store
-from streams.staging.area import StagingArea
-from streams.staging.arrival import Counters
-from streams.staging.changelog import Staged, writes_of
-from streams.staging.changes import Writes
-from streams.staging.outcomes import Outcomes
-from streams.staging.refusals import Refusals
 from streams.testing.store import MemoryStores
 
 

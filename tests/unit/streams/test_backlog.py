@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.lane.intake import BacklogLimit
+from streams.engine.staging.changes import Change
+from streams.engine.staging.commit_order import CommitOrder
+from streams.engine.staging.entry import CHANGE_BYTES, ENTRY_BYTES, SEND_BYTES, Entry
+from streams.engine.way.intake import BacklogLimit
 from streams.model.application import LaneOptions
 from streams.model.layout import Layout
 from streams.ports import TP, Outgoing
-from streams.staging.changes import Change
-from streams.staging.commit_order import CommitOrder
-from streams.staging.entry import CHANGE_BYTES, ENTRY_BYTES, SEND_BYTES, Entry
 
 MIB = 1 << 20
 DELIVERY = LaneOptions(

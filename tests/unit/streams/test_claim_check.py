@@ -21,10 +21,10 @@ from streams.claims.claim import (
     with_claim,
     without_claim,
 )
+from streams.engine.staging.payloads import refers
 from streams.errors import BlobAltered, PermanentError
 from streams.model.envelope import ID
 from streams.records.batches import Plain
-from streams.staging.payloads import refers
 
 DIGEST = sha256(b"a gift").hexdigest()
 CLAIM = claim_of("event-payloads", "orders.order.placed.v1", "o-1", b"a gift")

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from streams.engine.life.positions import cuts as module
+from streams.engine.life.positions.cuts import Cuts
 from streams.errors import Fenced
 from streams.model.layout import Layout
 from streams.ports import TP, Batch
-from streams.positions import cuts as module
-from streams.positions.cuts import Cuts
 from streams.testing.clients import FakeReader
 from streams.testing.cluster import FakeCluster
 

@@ -9,10 +9,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streams.dead_letters.record import MAX_MESSAGE_BYTES, MAX_TRACE_BYTES, ROOM_FOR_HEADERS, dead_letter
+from streams.engine.life.positions.declared import DEAD_LETTER_ROOM
+from streams.engine.waiting.dead_letters.record import (
+    MAX_MESSAGE_BYTES,
+    MAX_TRACE_BYTES,
+    ROOM_FOR_HEADERS,
+    dead_letter,
+)
 from streams.errors import MissingHeader, PermanentError
 from streams.model.envelope import Envelope, derived_id, headers_size, new_headers, record_size, rfc3339
-from streams.positions.declared import DEAD_LETTER_ROOM
 
 
 class Record(NamedTuple):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from streams.engine.life.recovery import touch
 from streams.errors import Fenced, OutcomeUnknown, SettingsError, SteadfaustError, StoreTooOld, text_of
-from streams.lane.recovery import touch
 from streams.policy.freshness import Freshness, is_too_old
 from streams.ports import TP
 from streams.system import NoFaults

@@ -2,7 +2,13 @@
 
 import pytest
 
-from streams.dead_letters.foreign import ForeignLetter, headers_to_replay, matches, own_headers, read_letter
+from streams.engine.waiting.dead_letters.foreign import (
+    ForeignLetter,
+    headers_to_replay,
+    matches,
+    own_headers,
+    read_letter,
+)
 from streams.ports import Headers, OwnRecord
 
 OWN = [("traceparent", b"00-1-2-01"), ("kafka_correlationId", b"c-1"), ("traceparent", b"again")]

@@ -6,14 +6,14 @@ import pytest
 from letters_kept import Kept
 from test_breaker import allowed
 
-from streams.dead_letters.expiry import Expiry
-from streams.dead_letters.row import new_letter
+from streams.engine.life.housekeeping import Throttled, step_all
+from streams.engine.waiting.dead_letters.expiry import Expiry
+from streams.engine.waiting.dead_letters.row import new_letter
+from streams.engine.waiting.gate import HandlerGate
 from streams.errors import PermanentError
-from streams.lane.housekeeping import Throttled, step_all
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import HandlerPause, PauseState
 from streams.policy.breaker import NO_PERMIT, BreakerPolicy, BreakerState
-from streams.retry.gate import HandlerGate
 from streams.testing.log import FakeRecord
 
 POLICY = BreakerPolicy(window=10.0, minimum=4, failure_rate=0.5, open_for=5.0, max_open_for=5.0, probes=2)

@@ -2,10 +2,10 @@
 
 import pytest
 
+from streams.engine.life.positions.log_cuts import cut_notes
+from streams.engine.staging.log_marks import UNKNOWN, Mark, decode_mark, encode_mark, lost_from, mark_of
 from streams.errors import Lost
 from streams.ports import TP, Commit, Note
-from streams.positions.log_cuts import cut_notes
-from streams.positions.log_marks import UNKNOWN, Mark, decode_mark, encode_mark, lost_from, mark_of
 
 KNOWN = Mark(epoch=3, at=10)
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.engine.staging.loops import Loops, was_looped
 from streams.model.envelope import LOOPBACK
 from streams.ports import TP, OwnRecord, Record
-from streams.staging.loops import Loops, was_looped
 from streams.testing import FakeRecord
 
 TOPIC, KEY = "middle", b"a"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from streams.claims.claim import claim_in, claim_of, with_claim
-from streams.dead_letters.record import ROOM_FOR_HEADERS, dead_letter, place_of
-from streams.dead_letters.row import (
+from streams.engine.waiting.dead_letters.record import ROOM_FOR_HEADERS, dead_letter, place_of
+from streams.engine.waiting.dead_letters.row import (
     Letter,
     LetterState,
     decode_letter,
@@ -24,10 +24,10 @@ from streams.dead_letters.row import (
     parse_id,
     topic_of,
 )
+from streams.engine.waiting.operations.decisions import Do, OperationLimits, decide_letter
 from streams.errors import PermanentError
 from streams.model.envelope import headers_size, record_size
 from streams.model.operations import LetterCommand, Operation, decode_operation, encode_operation
-from streams.operator.decisions import Do, OperationLimits, decide_letter
 from streams.testing.log import FakeRecord
 
 LIMITS = OperationLimits(max_replays=3, edit=True)

@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from streams.engine.waiting.operations.decisions import decide_pause, drained
+from streams.engine.waiting.operations.pauses import read_pause, set_pause
+from streams.engine.waiting.unread import LOOK, MOST_LOOKED_AT, MOST_READY, Awaited, Unread
 from streams.errors import Undecodable, UnknownSchema
 from streams.model.operations import (
     HandlerCommand,
@@ -19,9 +22,6 @@ from streams.model.operations import (
     decode_handler_operation,
     encode_operation,
 )
-from streams.operator.decisions import decide_pause, drained
-from streams.operator.pauses import read_pause, set_pause
-from streams.retry.unread import LOOK, MOST_LOOKED_AT, MOST_READY, Awaited, Unread
 
 BEFORE = 1_000
 NOW = 2_000

@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from streams.cli.positions import app
+from streams.engine.life.positions.cuts import recorded_cut
+from streams.engine.life.positions.identity import Recorded, decode, encode
+from streams.engine.staging.keys import IDENTITY, POSITION
 from streams.errors import LayoutMismatch, PositionLost
 from streams.model.layout import Layout
 from streams.ports import TP, Note
-from streams.positions.cuts import recorded_cut
-from streams.positions.identity import Recorded, decode, encode
-from streams.staging.keys import IDENTITY, POSITION
 from streams.testing.cluster import FakeCluster
 
 ORDERS = TP("orders", 0)

@@ -7,19 +7,19 @@ import pytest
 from letters_kept import staging_over
 from structlog.testing import capture_logs
 
-from streams.lane.attempt import Turns
+from streams.engine.staging.arrival import Counters
+from streams.engine.staging.changes import QUEUES_BY_DUE, Change, Writes
+from streams.engine.staging.keys import store_key
+from streams.engine.waiting import queue_rows as queues_module
+from streams.engine.waiting.decisions import is_overtaken
+from streams.engine.waiting.gate import HandlerGate
+from streams.engine.waiting.queue import Reason, WaitingQueue, begin, index_prefix, queue_name, set_queue
+from streams.engine.waiting.queue_rows import Queues
+from streams.engine.waiting.waiting import Waiting
+from streams.engine.way.attempt import Turns
 from streams.model.envelope import RECORD_OVERHEAD
 from streams.policy.breaker import NO_PERMIT, BreakerPolicy
 from streams.ports import Store
-from streams.retry import queue_rows as queues_module
-from streams.retry.decisions import is_overtaken
-from streams.retry.gate import HandlerGate
-from streams.retry.queue import Reason, WaitingQueue, begin, index_prefix, queue_name, set_queue
-from streams.retry.queue_rows import Queues
-from streams.retry.waiting import Waiting
-from streams.staging.arrival import Counters
-from streams.staging.changes import QUEUES_BY_DUE, Change, Writes
-from streams.staging.keys import store_key
 from streams.testing.store import MemoryStores
 
 HANDLER = b"pay.take"

@@ -7,19 +7,19 @@ import pytest
 from letters_kept import Kept
 
 from streams.claims.claim import claim_of, with_claim
-from streams.dead_letters.row import Letter, new_letter
+from streams.engine.staging.arrival import Arrival, Counters
+from streams.engine.staging.changes import Change, Writes
+from streams.engine.staging.commit_order import CommitOrder
+from streams.engine.staging.entry import Entry
+from streams.engine.staging.keys import prefix_of, store_key
+from streams.engine.staging.payloads import Prepared, Upload, reference
+from streams.engine.waiting.dead_letters.row import Letter, new_letter
+from streams.engine.waiting.gate import HandlerGate
+from streams.engine.way.attempt import Attempts
+from streams.engine.way.references import LETTERS_BYTES, PAUSE, STEP, References
 from streams.errors import PermanentError
-from streams.lane.attempt import Attempts
-from streams.lane.references import LETTERS_BYTES, PAUSE, STEP, References
 from streams.model.layout import CLAIMS, Layout
 from streams.policy.breaker import BreakerPolicy
-from streams.retry.gate import HandlerGate
-from streams.staging.arrival import Arrival, Counters
-from streams.staging.changes import Change, Writes
-from streams.staging.commit_order import CommitOrder
-from streams.staging.entry import Entry
-from streams.staging.keys import prefix_of, store_key
-from streams.staging.payloads import Prepared, Upload, reference
 from streams.testing.clock import ManualClock
 from streams.testing.log import FakeRecord
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.engine.staging.commit_order import MOST_RANGES, CommitOrder
+from streams.engine.staging.entry import Entry
+from streams.engine.staging.keys import POSITION
+from streams.engine.staging.position import Ahead, decode_position, encode_position
 from streams.model.layout import LANE, Layout
 from streams.ports import TP, Batch
-from streams.staging.commit_order import MOST_RANGES, CommitOrder
-from streams.staging.entry import Entry
-from streams.staging.keys import POSITION
-from streams.staging.position import Ahead, decode_position, encode_position
 from streams.testing.log import FakeRecord
 
 LAYOUT = Layout("shop", 1, 1)

@@ -15,12 +15,12 @@ from pydantic import ValidationError
 
 from streams.brokers import Brokers
 from streams.claims.checks import ClaimChecks
+from streams.engine.life.positions.declared import TopicSpec, declare, differences
 from streams.errors import SettingsError, SteadfaustError
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
-from streams.positions.declared import TopicSpec, declare, differences
 from streams.runtime.faust import slots
 from streams.runtime.faust.slots import addresses, take_slot
 from streams.settings import Settings

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from letters_kept import staging_over
 
+from streams.engine.staging.changelog import writes_of
+from streams.engine.staging.changes import IDS_BYTES, POSITIONS, TIMERS_BY_DUE, Change, Pair, Writes, pack_ids
+from streams.engine.staging.commit_order import CommitOrder
+from streams.engine.staging.entry import ENTRY_BYTES, Entry
+from streams.engine.staging.inbox import DAY, Inbox, bucket_length, check_retention, inbox_entry
+from streams.engine.staging.keys import HANDLER, POSITION, TIMER, split_store_key, store_key
 from streams.errors import SettingsError
 from streams.model.layout import INBOX, LANE, Layout
 from streams.model.row_keys import MAX_KEY_BYTES, row_key, split_row_key
 from streams.ports import TP, Outgoing
-from streams.staging.changelog import writes_of
-from streams.staging.changes import IDS_BYTES, POSITIONS, TIMERS_BY_DUE, Change, Pair, Writes, pack_ids
-from streams.staging.commit_order import CommitOrder
-from streams.staging.entry import ENTRY_BYTES, Entry
-from streams.staging.inbox import DAY, Inbox, bucket_length, check_retention, inbox_entry
-from streams.staging.keys import HANDLER, POSITION, TIMER, split_store_key, store_key
 from streams.testing.store import MemoryStore, MemoryStores
 
 NAMES = st.binary(max_size=6)

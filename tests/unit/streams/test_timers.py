@@ -7,11 +7,11 @@ from itertools import islice
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from streams.engine.staging.changes import TIMERS_BY_DUE, Change, Writes
+from streams.engine.staging.keys import store_key
+from streams.engine.staging.timers import Due, DueIndex, remove_timer, set_timer, timer_key, timer_name
 from streams.model.layout import LANE
 from streams.ports import Outgoing
-from streams.staging.changes import TIMERS_BY_DUE, Change, Writes
-from streams.staging.keys import store_key
-from streams.staging.timers import Due, DueIndex, remove_timer, set_timer, timer_key, timer_name
 from streams.testing.store import MemoryStore, MemoryStores
 
 WRITES = Writes(100.0)

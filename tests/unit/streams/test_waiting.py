@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.model.layout import LANE
-from streams.retry.queue import (
+from streams.engine.staging.changes import MESSAGES, QUEUES, QUEUES_BY_DUE, Writes
+from streams.engine.staging.keys import after_time, split_queue_entry, split_store_key, store_key, time_in
+from streams.engine.waiting.queue import (
     Reason,
     WaitingMessage,
     WaitingQueue,
@@ -22,8 +23,7 @@ from streams.retry.queue import (
     set_message,
     set_queue,
 )
-from streams.staging.changes import MESSAGES, QUEUES, QUEUES_BY_DUE, Writes
-from streams.staging.keys import after_time, split_queue_entry, split_store_key, store_key, time_in
+from streams.model.layout import LANE
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStore, MemoryStores
 

@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streams.retry import queue as waiting
-from streams.retry.queue import REPLAYED, Reason, WaitingQueue, read_queue, set_queue
+from streams.engine.waiting import queue as waiting
+from streams.engine.waiting.queue import REPLAYED, Reason, WaitingQueue, read_queue, set_queue
 from tests.effort import examples
 
 SIZES = st.integers(1, 9)

@@ -16,11 +16,11 @@ from scrapes import PAGE, on_the_page
 from web_workers import NOW, PARCELS, FakeWorker, handler_shown
 
 from agents.worker import CHOREOGRAPHIES
-from streams.lane.held_up import Held, HeldUpPartitions
-from streams.lane.state import LaneState
+from streams.engine.life.state import LaneState
+from streams.engine.waiting.queue import Reason
+from streams.engine.way.held_up import Held, HeldUpPartitions
 from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState
 from streams.ports import TP, HeldUp
-from streams.retry.queue import Reason
 from streams.saga.views import ChoreographedSaga, SagaView
 from streams.units import DAY
 from streams.web.metrics.metrics import WorkerMetrics

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, handler_shown, in_vain
 
+from streams.engine.life.state import LaneState
+from streams.engine.staging.keys import prefix_of
+from streams.engine.waiting.gate import Failure
 from streams.errors import ClusterUnavailable
-from streams.lane.state import LaneState
 from streams.model.envelope import rfc3339
 from streams.model.operations import HandlerPause, PauseState
 from streams.policy.breaker import NO_PERMIT
-from streams.retry.gate import Failure
-from streams.staging.keys import prefix_of
 from streams.web.base.view import Problem
 from streams.web.overview import flow
 from streams.web.overview.flow import merge, overview_of, shown

@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 from web_workers import NOW, Browser, FakeWorker, bearer, in_vain, owner_of
 
+from streams.engine.waiting.gate import Failure
+from streams.engine.waiting.operations.pauses import set_pause
+from streams.engine.waiting.queue import Reason
 from streams.errors import ClusterUnavailable
 from streams.model.envelope import TYPE, rfc3339
 from streams.model.operations import (
@@ -14,9 +17,6 @@ from streams.model.operations import (
     PauseState,
     decode_handler_operation,
 )
-from streams.operator.pauses import set_pause
-from streams.retry.gate import Failure
-from streams.retry.queue import Reason
 from streams.web.base.access import Access
 from streams.web.base.view import Problem
 from streams.web.handlers import handlers as handlers_module

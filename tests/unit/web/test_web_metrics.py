@@ -10,14 +10,14 @@ from test_web_sagas import VisitReply, VisitWanted, visit
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, ParcelSeen, note
 
 from streams.claims.checks import ClaimChecks
-from streams.lane.state import LaneState
+from streams.engine.life.state import LaneState
+from streams.engine.staging.measures import HandlerMeasures
+from streams.engine.waiting.queue import Reason
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
 from streams.model.envelope import rfc3339
 from streams.model.layout import Layout
-from streams.retry.queue import Reason
-from streams.staging.measures import HandlerMeasures
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.clock import ManualClock
 from streams.units import DAY

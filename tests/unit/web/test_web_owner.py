@@ -7,7 +7,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from web_workers import Browser, FakeWorker, owner_of
 
-from streams.lane.state import LaneState
+from streams.engine.life.state import LaneState
 from streams.web.base import owner as owner_module
 from streams.web.base.owner import ASKED_BY
 

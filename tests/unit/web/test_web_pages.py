@@ -12,16 +12,16 @@ import pytest
 from markupsafe import escape
 from web_workers import NOW, FakeStandby, FakeWorker
 
+from streams.engine.life.state import LaneState
+from streams.engine.staging.changes import Writes, pack_ids
+from streams.engine.staging.inbox import Inbox, inbox_entry
+from streams.engine.staging.keys import POSITION, TIMER
+from streams.engine.staging.timers import set_timer, timer_name
+from streams.engine.way.held_up import Held, HeldUpPartitions
 from streams.errors import OutcomeUnknown, RecordRefused, TopicGone
-from streams.lane.held_up import Held, HeldUpPartitions
-from streams.lane.state import LaneState
 from streams.model.envelope import epoch_seconds
 from streams.policy.assignment import Assignment
 from streams.ports import TP, HeldUp, OpenTransaction, Outgoing
-from streams.staging.changes import Writes, pack_ids
-from streams.staging.inbox import Inbox, inbox_entry
-from streams.staging.keys import POSITION, TIMER
-from streams.staging.timers import set_timer, timer_name
 from streams.web.base.database_answers import DatabaseAnswer, OutboxAnswer, QueueAnswer, WaitingRow
 from streams.web.base.formatting import ago, previewed, with_times
 from streams.web.handlers.awaited_schemas import MOST_NAMED

@@ -6,7 +6,7 @@ import pytest
 from test_web_sagas import VISITS, make_application, put_saga
 from web_workers import NOW, Browser, FakeWorker, in_vain
 
-from streams.staging.measures import DURATIONS, Distribution, HandlerMeasures
+from streams.engine.staging.measures import DURATIONS, Distribution, HandlerMeasures
 from streams.web.base.owner import ASKED_BY
 from streams.web.base.view import Problem
 from streams.web.overview.flow_part import progress

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from web_workers import MANY_KEYS, PARCELS, Browser, FakeStandby, FakeWorker, Parcel, ParcelSeen, owner_of
 
+from streams.engine.staging.changes import POSITIONS
+from streams.engine.staging.keys import position_key
+from streams.engine.staging.position import encode_position
 from streams.errors import RowsUnavailable, Undecodable
 from streams.policy.assignment import Assignment
 from streams.ports import TP
@@ -15,9 +18,6 @@ from streams.runtime import tables
 from streams.runtime.client import Place
 from streams.runtime.tables import Aged, TableReader
 from streams.settings import Settings
-from streams.staging.changes import POSITIONS
-from streams.staging.keys import position_key
-from streams.staging.position import encode_position
 
 GONE = "http://127.0.0.1:1"
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, bearer, owner_of
 
+from streams.engine.waiting.queue import Reason, begin, message_of, queue_name, set_message, set_queue
 from streams.errors import WiringError
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import choreography, on
@@ -19,7 +20,6 @@ from streams.model.outcome import nothing
 from streams.model.personal import MASK
 from streams.model.row_keys import row_key
 from streams.model.table import Table
-from streams.retry.queue import Reason, begin, message_of, queue_name, set_message, set_queue
 from streams.saga.definition import NEVER, saga
 from streams.saga.engine import orchestrate
 from streams.saga.messages import Command, Repair, Reply, SagaTransition

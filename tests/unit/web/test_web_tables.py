@@ -9,8 +9,8 @@ from test_web_row_changes import CHANGELOG, version
 from test_web_timeline import HOSTILE
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, in_vain, owner_of
 
+from streams.engine.life.state import LaneState
 from streams.errors import StoreBroken
-from streams.lane.state import LaneState
 from streams.policy.assignment import Assignment
 from streams.web.base import standby_rows
 from streams.web.base.answers import BrowseAnswer, TablesAnswer

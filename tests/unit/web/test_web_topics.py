@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeWorker, Parcel, ParcelSeen, bearer, make_application
 
+from streams.engine.life.positions.declared import declare
+from streams.engine.life.state import LaneState
 from streams.errors import ClusterUnavailable
-from streams.lane.state import LaneState
 from streams.model.codecs import encode_row
 from streams.model.envelope import ID
 from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.model.row_keys import row_key
 from streams.ports import TP, Damaged
-from streams.positions.declared import declare
 from streams.testing.log import FakeRecord
 from streams.web.base.access import Access
 from streams.web.base.asking import PATIENCE

@@ -6,11 +6,9 @@ import pytest
 from msgspec.structs import replace
 from web_workers import MANY_KEYS, NOW, Browser, FakeWorker, owner_of
 
-from streams.model.envelope import FINGERPRINT, rfc3339
-from streams.model.operations import HandlerPause, PauseState
-from streams.policy.breaker import BreakerPolicy
-from streams.retry.gate import HandlerGate
-from streams.retry.queue import (
+from streams.engine.staging.keys import prefix_of
+from streams.engine.waiting.gate import HandlerGate
+from streams.engine.waiting.queue import (
     Reason,
     append,
     begin,
@@ -20,7 +18,9 @@ from streams.retry.queue import (
     set_message,
     set_queue,
 )
-from streams.staging.keys import prefix_of
+from streams.model.envelope import FINGERPRINT, rfc3339
+from streams.model.operations import HandlerPause, PauseState
+from streams.policy.breaker import BreakerPolicy
 from streams.testing.log import FakeRecord
 from streams.web.waiting import waiting as waiting_module
 

@@ -15,10 +15,28 @@ from aiohttp import ClientSession, CookieJar
 from uvicorn.server import ServerState
 from yarl import URL
 
-from streams.dead_letters.row import encode_letter, key_of, letter_id, local_key, new_letter, parse_id
+from streams.engine.life.positions.declared import declare
+from streams.engine.life.state import LaneState
+from streams.engine.staging.arrival import Counters
+from streams.engine.staging.changes import CHANGED, Writes, mark_of
+from streams.engine.staging.inbox import source_prefix
+from streams.engine.staging.keys import store_key
+from streams.engine.staging.measures import HandlerMeasures
+from streams.engine.staging.timers import set_timer, timer_name
+from streams.engine.staging.unreadable import UnreadableRows
+from streams.engine.waiting.dead_letters.row import (
+    encode_letter,
+    key_of,
+    letter_id,
+    local_key,
+    new_letter,
+    parse_id,
+)
+from streams.engine.waiting.gate import HandlerGate
+from streams.engine.waiting.operations.admission import OPERATIONS
+from streams.engine.waiting.queue import Reason, begin, message_of, queue_name, set_message, set_queue
+from streams.engine.way.measures import LaneMeasures
 from streams.errors import ClusterUnavailable, TopicMismatch
-from streams.lane.measures import LaneMeasures
-from streams.lane.state import LaneState
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import choreography, on
 from streams.model.codecs import encode_row, json_without_schema
@@ -29,21 +47,10 @@ from streams.model.operations import Operation, decode_operation
 from streams.model.outcome import nothing
 from streams.model.row_keys import row_key
 from streams.model.table import Table
-from streams.operator.admission import OPERATIONS
 from streams.policy.assignment import Assignment
 from streams.policy.breaker import BreakerPolicy
 from streams.ports import TP, Outgoing, Store
-from streams.positions.declared import declare
-from streams.retry.gate import HandlerGate
-from streams.retry.queue import Reason, begin, message_of, queue_name, set_message, set_queue
 from streams.saga.views import ChoreographedSaga
-from streams.staging.arrival import Counters
-from streams.staging.changes import CHANGED, Writes, mark_of
-from streams.staging.inbox import source_prefix
-from streams.staging.keys import store_key
-from streams.staging.measures import HandlerMeasures
-from streams.staging.timers import set_timer, timer_name
-from streams.staging.unreadable import UnreadableRows
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
 from streams.web.base.access import Access

@@ -1,0 +1,102 @@
+"""How a lane opens: from where it goes on, when all that came before is final (docs/adr/0002)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import structlog
+
+from streams.engine.life.positions.checks import check_topics, first_positions
+from streams.engine.life.positions.log_cuts import log_mark, noted, require_sources
+from streams.engine.life.recovery import changelog_partitions, recover, source_positions
+from streams.engine.staging.changes import Change, Writes
+from streams.engine.staging.log_marks import Mark, mark_of
+from streams.engine.staging.position import Range, end_of_handled
+from streams.engine.way.changelog_ends import ChangelogEnds
+from streams.engine.way.memory import LaneMemory
+from streams.engine.way.topics import added_partitions
+from streams.errors import TopicGone
+from streams.model.application import Application
+from streams.ports import NO_EPOCH, TP, Cluster, Ports, Reader, Store
+
+log = structlog.get_logger(__name__)
+
+
+class Start(NamedTuple):
+    """Where a lane goes on.
+
+    Attributes:
+        recovered: how many changelog records its store lacked.
+        positions: from where to read its sources.
+        ahead: what is handled above them.
+        missing: those of them that are not recorded yet.
+        changes: what else the first transaction records, by local key.
+        topic_ids: by which the sources are to be read.
+        epochs: the leader epochs of the positions, as far as known.
+        logs: how far its changelogs are written.
+    """
+
+    recovered: int
+    positions: Mapping[TP, int]
+    ahead: Mapping[TP, Collection[Range]]
+    missing: Mapping[TP, int]
+    changes: Mapping[bytes, Change]
+    topic_ids: Mapping[str, str]
+    epochs: Mapping[TP, int]
+    logs: ChangelogEnds
+
+
+async def find_start(
+    app: Application, memory: LaneMemory, ports: Ports, store: Store, reader: Reader, writes: Writes
+) -> Start:
+    """Recover a lane's store, and learn its positions, after all old owners are fenced. The lane's measures
+    tell how many offsets of changelogs are left to read, and how topics stand.
+
+    Raises TopicGone, PositionLost, PositionsDisagree, LogCut, and what the cluster's answers raise.
+    """
+    lane, topics, cluster, standing = memory.number, memory.topics, ports.cluster, memory.measures.topics
+    recovered = await recover(app, lane, ports, store, reader, writes, memory.measures.recovering)
+    logs = await changelog_ends(app, lane, store, cluster)
+    # Before the positions: they are then read in the topics that were checked, whatever comes in between.
+    identity = await cluster.identity([*topics, *app.changelogs])
+    standing.see(app, topics, identity, ports.clock.now())
+    if gone := sorted({*topics, *app.changelogs} - identity.topics.keys()):
+        raise TopicGone(gone)
+    changes = check_topics(app, lane, store, identity)
+    sources = [TP(topic, partition) for topic in topics for partition in app.layout.partitions_of(lane)]
+    sources += added_partitions(app, lane, topics, identity)
+    positions, ahead, forgotten = await source_positions(app, sources, store, cluster)
+    handled = {tp: end_of_handled(at, ahead.get(tp, ())) for tp, at in positions.items()}
+    epochs = await require_sources(cluster, app.layout.app_id, handled)
+    first = first_positions(app, store, positions)
+    standing.began(first)
+    for topic, number in added(app, positions).items():
+        log.warning(
+            "partitions_added",
+            lane=lane,
+            topic=topic,
+            partitions=identity.partitions[topic],
+            expected=app.layout.partitions,
+            reads=number,
+            action="their records go on to the partitions of their keys",
+        )
+    missing = first | {tp: positions[tp] for tp in forgotten}
+    return Start(recovered, positions, ahead, missing, changes, identity.topics, epochs, logs)
+
+
+async def changelog_ends(app: Application, lane: int, store: Store, cluster: Cluster) -> ChangelogEnds:
+    """The ends to which a store was just brought. Raises as the cluster's answers do."""
+    ends = {tp: store.position(tp) for tp in changelog_partitions(app, lane)}
+    commits = await cluster.commits(app.layout.app_id, ends)
+    epochs = await cluster.leader_epochs(ends)  # after the ends were known
+    accepted = {tp: (mark_of(commits[tp]) if tp in commits else noted(store, tp)).accepted for tp in ends}
+    marks = {tp: Mark(epochs.get(tp, NO_EPOCH), at, accepted[tp]) for tp, at in ends.items()}
+    store.apply([log_mark(tp, mark) for tp, mark in marks.items()], {})
+    return ChangelogEnds(ends, marks)
+
+
+def added(app: Application, positions: Iterable[TP]) -> Counter[str]:
+    """By topic how many of the partitions are such that somebody has added."""
+    return Counter(tp.topic for tp in positions if tp.partition >= app.layout.partitions)

@@ -1,0 +1,177 @@
+"""The staging area of a lane: what is decided and not yet committed, over the store with what is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from streams.engine.staging.arrival import Counters
+from streams.engine.staging.changelog import Staged, writes_of
+from streams.engine.staging.changes import IDS_BYTES, Change, Writes
+from streams.engine.staging.commit_order import CommitOrder
+from streams.engine.staging.entry import Entry
+from streams.engine.staging.payloads import reference_in
+from streams.engine.staging.refusals import Refusals
+from streams.engine.staging.repartition import with_origin
+from streams.engine.staging.unreadable import UnreadableRows
+from streams.errors import TooLarge
+from streams.model.application import Application
+from streams.model.envelope import record_size
+from streams.ports import TP, Content, Outgoing, Record, Sendable, Store
+
+
+class StagingArea:
+    """Staged rows, staged messages and their order, between one opening of a lane and the next. Everything
+    that changes a lane's state goes through `put`, and is in the store after its commit: see `apply`.
+
+    Attributes:
+        app, store: of the lane. Only `apply` writes to the store what is committed.
+        writes: turns changes into writes to the store.
+        counters: what the lane has handled, over all its openings.
+        refusals: messages that the broker refuses, over all its openings.
+        order: the entries that are not committed, and which of them may be.
+        unreadable: stored rows that cannot be read.
+        claimed: local keys of the inbox for messages that were taken and are not committed.
+    """
+
+    def __init__(
+        self, app: Application, store: Store, writes: Writes, counters: Counters, refusals: Refusals
+    ) -> None:
+        options = app.lane_options
+        self.app = app
+        self.store = store
+        self.writes = writes
+        self.counters = counters
+        self.refusals = refusals
+        ids_bytes = min(IDS_BYTES, options.max_message_bytes // 2)
+        self.order = CommitOrder(app.layout, ids_bytes, options.max_ahead)
+        self.unreadable = UnreadableRows()
+        self.claimed: set[bytes] = set()
+        self._bucket = "" if app.claims is None else app.claims.bucket
+        self._rows: dict[str, dict[bytes, Change]] = {}
+        #: The newest changes before those of a trial, while there is one: see `begin_trial`.
+        self._before: list[tuple[bytes, str, Change | None]] | None = None
+
+    # -- read -------------------------------------------------------------------------------------------
+
+    def get(self, table: str, local: bytes) -> Change | None:
+        """The newest staged change of a local key; one with value None is a deletion."""
+        rows = self._rows.get(table)
+        return None if rows is None else rows.get(local)
+
+    def value(self, table: str, local: bytes) -> bytes | None:
+        """The newest value of a local key, staged or committed; None: there is none."""
+        staged = self.get(table, local)
+        return self.store.get(table, local) if staged is None else staged.value
+
+    def changes(self, table: str) -> Iterator[tuple[bytes, Change]]:
+        """The newest staged changes of a table, each with its local key."""
+        return iter(self._rows.get(table, {}).items())
+
+    def __len__(self) -> int:
+        return len(self.claimed) + sum(map(len, self._rows.values()))
+
+    # -- stage ------------------------------------------------------------------------------------------
+
+    def show(self, local: bytes, change: Change) -> None:
+        """Let later reads see a change that no entry has yet."""
+        rows = self._rows.get(change.table)
+        if rows is None:
+            rows = self._rows[change.table] = {}
+        rows[local] = change
+
+    def put(self, entry: Entry, changes: Sequence[Change]) -> None:
+        """Add changes to an entry, and let later reads see them."""
+        prefix = entry.prefix
+        for change in changes:
+            local = change.local = prefix + change.key
+            if self._before is not None:
+                self._before.append((local, change.table, self.get(change.table, local)))
+            self.show(local, change)
+            entry.changes.append(change)
+
+    def append(
+        self,
+        partition: int,
+        changes: Sequence[Change],
+        sends: Sequence[tuple[TP, Sendable]] = (),
+        key: bytes | None = None,
+    ) -> Entry:
+        """Stage what no message has brought, in an entry of its own: behind all earlier entries of its key;
+        without a key behind all earlier entries, and before all later ones.
+        """
+        entry = Entry(partition, None, 0, 0, key)
+        self.put(entry, changes)
+        entry.sends.extend(sends)
+        entry.done = True
+        self.order.add(entry)
+        return entry
+
+    def refer(self, entry: Entry, record: Content, now: float) -> None:
+        """Keep the object that a record refers to, if it refers to one, for its retention from `now` on."""
+        self.put(entry, self.references(record, now))
+
+    def references(self, record: Content, now: float) -> Sequence[Change]:
+        """The changes by which `refer` does that."""
+        if not self._bucket or record.value:
+            return ()
+        change = reference_in(dict(record.headers), self._bucket, now)
+        return () if change is None else (change,)
+
+    def forward(self, entry: Entry, record: Record, home: int, now: float) -> None:
+        """Send a message that came in a wrong partition on to the one of its key. Never through the topic
+        that it came from: others read that (docs/adr/0076). Raises TooLarge.
+        """
+        size = record_size(record.key, record.value, record.headers)
+        if size > self.app.lane_options.max_message_bytes:  # it came compressed
+            raise TooLarge(f"it is to be sent on to partition {home}, and has {size} bytes uncompressed")
+        self.counters.misrouted += 1
+        tp = TP(self.app.layout.repartition(record.topic), home)
+        entry.sends.append((tp, Outgoing(record.key, record.value, with_origin(record))))
+        self.refer(entry, record, now)
+
+    # -- take back --------------------------------------------------------------------------------------
+
+    def begin_trial(self, entry: Entry) -> tuple[int, int]:
+        """Remember what is staged from now on. Returns what `take_back` needs."""
+        self._before = []
+        return len(entry.changes), len(entry.sends)
+
+    def end_trial(self) -> None:
+        """Keep what was staged since `begin_trial`."""
+        self._before = None
+
+    def take_back(self, entry: Entry, mark: tuple[int, int]) -> None:
+        """Drop what was staged for an entry since `begin_trial`."""
+        assert self._before is not None
+        for local, table, change in reversed(self._before):
+            if change is not None:
+                self._rows[table][local] = change
+            else:
+                del self._rows[table][local]
+        self._before = None
+        del entry.changes[mark[0] :], entry.sends[mark[1] :]
+
+    # -- commit -----------------------------------------------------------------------------------------
+
+    def apply(self, staged: Staged, ends: Mapping[TP, int], began: float) -> None:
+        """Write a transaction to the store that is committed. `ends` are the ends of what it has written to,
+        `began` is when it began, in epoch seconds.
+        """
+        # The lane that can commit was the only writer until then: the changelogs have no changes of others.
+        # Current as of the beginning, not of now: the process may have been frozen since, for days.
+        self.store.apply(
+            writes_of(staged, self.writes),
+            {tp: end for tp, end in ends.items() if tp.topic in self.app.changelogs},
+            current_at=began if ends else None,
+        )
+
+    def forget(self, staged: Staged) -> None:
+        """Drop the staged rows of a transaction that the store has now, where no newer change has come."""
+        for prefix, pairs in staged.ids.items():
+            for key, _ in pairs:
+                self.claimed.discard(prefix + key)
+        for table, changes in staged.changes.items():
+            rows = self._rows.get(table, {})  # source positions are staged, but never read back
+            for key, change in changes.items():
+                if rows.get(key) is change:
+                    del rows[key]

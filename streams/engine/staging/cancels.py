@@ -1,0 +1,76 @@
+"""Warns when a handler cancels a timer that it has never set. Timers belong to handlers: nothing happens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from streams.engine.staging.area import StagingArea
+from streams.engine.staging.arrival import Arrival
+from streams.engine.staging.changes import TIMERS
+from streams.engine.staging.keys import TIMER
+from streams.engine.staging.timers import timer_name
+from streams.model.layout import LANE
+
+log = structlog.get_logger(__name__)
+
+#: Names of timers that are remembered for a handler. One with more makes them from data, and is left alone.
+MOST_NAMES = 1000
+
+
+class Cancels:
+    """Warns once for each handler. Names that the handler has set since the worker started are
+    remembered, under any key: a timer that has rung is gone, and may be cancelled.
+    """
+
+    def __init__(self, staging: StagingArea) -> None:
+        self._staging = staging
+        self._app = staging.app
+        #: By handler; None: nothing is said of it any more.
+        self._names: dict[str, set[str] | None] = staging.app.timer_names
+
+    def note_set(self, handler: str, name: str) -> None:
+        """A handler sets a timer."""
+        names = self._names.setdefault(handler, set())
+        if names is not None:
+            names.add(name)
+            if len(names) > MOST_NAMES:
+                self._names[handler] = None
+
+    def look(self, arrival: Arrival, handler: str, cancelled: Mapping[str, bytes]) -> None:
+        """A handler cancels timers: by their names, how the lane calls them."""
+        for name, timer in cancelled.items():
+            names = self._names.setdefault(handler, set())
+            if names is None:
+                return
+            if name in names:
+                continue
+            if self._is_set(arrival, timer):
+                self.note_set(handler, name)
+                continue
+            self._names[handler] = None
+            owner = self._owner(arrival, name)
+            whose = f"{owner} has set one, and only it can cancel that" if owner else "no handler has set one"
+            log.warning(
+                "timer_unknown",
+                handler=handler,
+                timer=name,
+                key=arrival.key.decode("utf-8", "backslashreplace"),
+                action=f"nothing was cancelled, for this handler has set no timer of that name under this"
+                f" key: {whose}. A timer belongs to the handler that sets it (docs/add-a-service.md, Timers)",
+            )
+
+    def _owner(self, arrival: Arrival, name: str) -> str:
+        """Another handler that has a timer of this name under the key."""
+        for other in self._app.handlers.values():
+            if self._is_set(arrival, timer_name(other.name_bytes, arrival.key, name)):
+                return other.name
+        return ""
+
+    def _is_set(self, arrival: Arrival, timer: bytes) -> bool:
+        prefix = arrival.entry.prefix
+        staged = self._staging.get(LANE, prefix + TIMER + timer)
+        if staged is not None:
+            return staged.value is not None
+        return self._staging.store.get(TIMERS, prefix + timer) is not None

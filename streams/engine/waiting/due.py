@@ -1,0 +1,225 @@
+"""Start the heads of queues that are due, within the lane's bounds (docs/adr/0009).
+
+Handlers come first in turn, and none takes all of the room while others have due messages.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Generator
+from contextlib import closing
+
+import structlog
+
+from streams.engine.staging.arrival import Arrival
+from streams.engine.staging.entry import Entry
+from streams.engine.staging.keys import name_in, prefix_in, split_store_key
+from streams.engine.staging.payloads import refers, unpacked
+from streams.engine.waiting.gate import HandlerGate
+from streams.engine.waiting.queue import Reason, WaitingQueue, handler_of, index_prefix
+from streams.engine.waiting.waiting import Waiting
+from streams.errors import MessageExpired, PermanentError, RowUnreadable, UnknownSchema
+from streams.model.bound import BoundHandler
+from streams.model.envelope import Envelope
+
+#: Heads of queues that start in one step, before new messages and other lanes have their turn.
+RETRIES_AT_ONCE = 200
+#: Reasons for which a head runs as soon as the message before it has left the queue.
+ITS_TURN = (Reason.NEXT, Reason.REPLAY)
+
+log = structlog.get_logger(__name__)
+
+
+class DueHeads:
+    """Starts due heads of one lane. A head that was started has its entry in the commit order, and must run.
+
+    Attributes:
+        started: how many heads were started since the last call of `due`.
+        reserved: places in flight that new messages leave free, because a due head found none.
+    """
+
+    def __init__(self, waiting: Waiting, in_flight: dict[bytes, deque[Arrival]], partitions: int) -> None:
+        """`in_flight` has the keys whose handlers run in the background, each with its later messages.
+        `partitions` is the number of partitions of the lane.
+        """
+        self.started = 0
+        self.reserved = 0
+        self._app = waiting.staging.app
+        self._waiting = waiting
+        self._queues = waiting.queues
+        self._gates = waiting.gates
+        self._staging = waiting.staging
+        self.in_flight = in_flight
+        self._partitions = partitions
+        self._most = 0
+        self._turn = 0
+
+    def due(self, room: Callable[[], int], now: float) -> Generator[Arrival, None, None]:
+        """Start the heads that are due at `now` (epoch seconds). `room` bounds them and the messages that
+        follow them. Dispatch each before the next one is requested.
+        """
+        self.started = self.reserved = 0
+        names = [name for name, gate in self._gates.items() if gate.queues or gate.succeeded]
+        if not names:
+            return
+        self._most = min(room(), RETRIES_AT_ONCE)
+        self._turn += 1
+        first = self._turn % len(names)
+        for name in (*names[first:], *names[:first]):
+            gate = self._gates[name]
+            gate.update_breaker(now)
+            if gate.queues and gate.breaker.allowed_from <= now:
+                yield from self._announced(gate, self._app.handlers[name], now)
+                yield from self._due(gate, self._app.handlers[name], now)
+
+    def after(self, arrival: Arrival, now: float) -> Arrival | None:
+        """Start the message behind the head of a queue, if it may run now."""
+        if self.started >= self._most or self._is_full:
+            return None
+        local = arrival.queue
+        handler = self._app.handlers[handler_of(name_in(local)).decode()]
+        queue = self._queues.get(local)
+        if (
+            queue is None
+            or queue.reason not in ITS_TURN
+            or prefix_in(local) in self._gates[handler.name].shut
+        ):
+            return None
+        if arrival.record.key not in self.in_flight and self._lacks_place(handler, local, queue):
+            return None
+        return self._start(handler, local, queue, now)
+
+    def drop_stale(self, now: float) -> None:
+        """Remove stale entries of the due index, also of handlers for which no message waits."""
+        for gate in self._gates.values():
+            for _ in self._queues.due(self._parts_of(gate), now):
+                pass
+
+    def _parts_of(self, gate: HandlerGate) -> dict[bytes, Collection[bytes]]:
+        """The parts of the due index in which a handler has heads that may run, each with the partitions to
+        leave out. Empty when the handler is paused in the whole lane.
+        """
+        name = gate.handler.encode()
+        found: dict[bytes, Collection[bytes]] = {}
+        if len(gate.shut) < self._partitions:
+            found[index_prefix(name)] = gate.shut
+            if gate.unread.used:
+                found[index_prefix(name, Reason.SCHEMA)] = gate.shut
+        if len(gate.pauses) < self._partitions:
+            found[index_prefix(name, Reason.PAUSED)] = gate.pauses
+        return found
+
+    def _announced(
+        self, gate: HandlerGate, handler: BoundHandler, now: float
+    ) -> Generator[Arrival, None, None]:
+        """Start the heads whose schema has been announced meanwhile."""
+        for local in gate.unread.ready(self._app.routes, now):
+            if self._is_full or self.started >= self._most:
+                return
+            if local in gate.running or prefix_in(local) in gate.shut:
+                gate.unread.later(local)
+                continue
+            queue = self._queues.get(local)
+            behind = queue.behind[0] if queue is not None and queue.behind is not None else None
+            if queue is None or Reason.SCHEMA not in (queue.reason, behind) or local in gate.unroutable:
+                gate.unread.forget(local)
+            elif queue.reason is not Reason.SCHEMA:  # replays come before it
+                gate.unread.later(local)
+            elif self._lacks_place(handler, local, queue):
+                self._reserve()
+                return
+            elif (arrival := self._start(handler, local, queue, now)) is not None:
+                gate.unread.later(local)  # until it has left, or waits for another reason
+                yield arrival
+            elif gate.breaker.allowed_from > now:
+                return
+
+    def _due(self, gate: HandlerGate, handler: BoundHandler, now: float) -> Generator[Arrival, None, None]:
+        share = self.started + max(1, (self._most - self.started) // 2)
+        with closing(self._queues.due(self._parts_of(gate), now)) as heads:
+            for local, queue in heads:
+                if self._is_full or self.started >= min(share, self._most):
+                    return
+                if local in gate.running or local in gate.unroutable:
+                    continue
+                if self._lacks_place(handler, local, queue):
+                    self._reserve()
+                    return
+                arrival = self._start(handler, local, queue, now)
+                if arrival is not None:
+                    yield arrival
+                elif gate.breaker.allowed_from > now:
+                    return
+
+    def _reserve(self) -> None:
+        """Keep places in flight free of new messages: a due head found none."""
+        self.reserved = max(1, self._app.lane_options.max_in_flight // 4)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._staging.order.uncommitted_bytes >= self._app.lane_options.max_backlog_bytes
+
+    def _lacks_place(self, handler: BoundHandler, local: bytes, queue: WaitingQueue) -> bool:
+        """Whether a head needs a place in flight, for an async handler or a payload, and there is none."""
+        if len(self.in_flight) < self._app.lane_options.max_in_flight:
+            return False
+        if handler.is_async:
+            return True
+        try:
+            return refers(self._queues.head(local, queue))
+        except RowUnreadable:
+            return False  # its queue becomes unroutable
+
+    def _start(self, handler: BoundHandler, local: bytes, queue: WaitingQueue, now: float) -> Arrival | None:
+        """Start the head of a queue: give it an entry and a permit. None: it cannot run now."""
+        gate = self._gates[handler.name]
+        try:
+            waiting = self._queues.head(local, queue)
+        except RowUnreadable:
+            gate.unroutable.add(local)  # what is behind it waits: the order is that of its key
+            return None
+        route = self._app.routes.get(waiting.topic)
+        if route is None or handler not in route.handlers:
+            log.warning("waiting_for_no_handler", handler=handler.name, topic=waiting.topic)
+            gate.unroutable.add(local)  # until a version that knows what to do with it
+            return None
+        entry = Entry(split_store_key(local)[0], None, 0, waiting.size, waiting.key or b"")
+        entry.head = (local, queue.head)
+        arrival = Arrival(entry, route, waiting, Envelope(waiting), None, min(waiting.waits_since, now))
+        arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts
+        arrival.is_replay = waiting.letter
+        arrival.handlers = ((handler, None),)
+        try:
+            if self._staging.refusals.found and (refused := self._staging.refusals.of(entry)) is not None:
+                raise refused
+            arrival.message = unpacked(route, waiting, arrival.envelope)
+            if not waiting.letter:  # an operator who replays a letter wants it done all the same
+                _check_deadline(arrival, queue, now)
+        except UnknownSchema as error:
+            self._waiting.log_unknown(error)
+            arrival.error = error  # it waits on, or is given up, in its turn
+        except PermanentError as error:
+            arrival.error = error  # given up in its turn: what came before it is not staged yet
+        else:
+            permit = gate.breaker.acquire(now)
+            if permit is None:
+                return None
+            arrival.permit = permit
+        self.started += 1
+        gate.running.add(local)
+        self._staging.order.add(entry)
+        return arrival
+
+
+def _check_deadline(arrival: Arrival, queue: WaitingQueue, now: float) -> None:
+    """Raises MessageExpired for one that is of no use any more. Of one whose time runs since it was taken, a
+    try that was planned within that time is made also when the lane itself is late, and so is the first one
+    of what could not be read.
+    """
+    deadline = arrival.deadline
+    own_time = arrival.envelope.deadline is None
+    if deadline is None or (own_time and queue.reason is Reason.SCHEMA):
+        return
+    planned = own_time and queue.reason is Reason.RETRY
+    if deadline < (min(now, queue.due_ms / 1000 - 0.001) if planned else now):
+        raise MessageExpired(f"its deadline was {now - deadline:.1f} s ago when its turn came")

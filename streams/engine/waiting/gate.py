@@ -1,0 +1,244 @@
+"""Whether a handler's messages run now: nothing waits before them, its circuit breaker is closed, and no
+operator has it paused.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+import structlog
+
+from streams.engine.staging.arrival import Arrival
+from streams.engine.staging.entry import Entry
+from streams.engine.staging.measures import HandlerMeasures
+from streams.engine.waiting.queue import WaitingQueue, error_text
+from streams.engine.waiting.unread import Unread
+from streams.errors import text_of
+from streams.model.operations import HandlerPause, PauseState
+from streams.policy.breaker import NO_PERMIT, Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
+
+log: Final = structlog.get_logger(__name__)
+
+#: Failed attempts that are remembered.
+MOST_FAILURES: Final = 10
+
+
+class Failure(NamedTuple):
+    """A failed attempt: when, in epoch seconds; of which key; why; and what followed."""
+
+    at: float
+    key: bytes
+    error: str
+    decision: str
+
+
+#: Where a record is: topic, partition, offset.
+Place = tuple[str, int, int]
+
+
+class Unavailable(NamedTuple):
+    """Why the object store does not give or take a payload: the same for many messages, and for this one."""
+
+    cause: str
+    error: str
+
+
+class LongQueue(NamedTuple):
+    """A long queue.
+
+    Attributes:
+        handler, key: whose messages wait, and the key that they have in common.
+        queue: its state now.
+        most: its bound, in bytes.
+        since: from when on the lane has read no more for it, epoch seconds; 0: it reads.
+    """
+
+    handler: str
+    key: bytes
+    queue: WaitingQueue
+    most: int
+    since: float
+
+
+class HandlerGate:
+    """The gate of one handler in one lane.
+
+    Attributes:
+        clear: nothing waits for the handler, its breaker is closed, and it is paused nowhere: messages go
+            straight through.
+        succeeded: how many of those did since the breaker was last updated.
+        away: the breaker has opened, and no attempt has succeeded since: the outside is to blame.
+        last_success: when an attempt has succeeded last, epoch seconds; 0: none since the lane opened.
+        queues: the handler's queues by their local keys.
+        running: those of which the head is under way.
+        unroutable: those of which the head is of a topic that the handler no longer takes.
+        pauses: the partitions, by their prefix in local keys, in which new messages of the handler wait.
+        shut: those of them in which nothing of it is tried.
+        drains: those of them that drain, each with the entry of the operation that began it; None: that
+            was committed before the lane opened.
+        under_way: attempts that take their time.
+        unread: queues of which the head waits for its schema.
+        not_yet: queues of which the head is for another version of the application, with why; known from
+            when the lane has tried them.
+        unavailable: messages whose payload cannot be read or written now, by their places in topics.
+        long_queues: its queues that are long, by their local keys.
+        measures: where its attempts are counted; None where nothing is measured.
+        failures: its last failed attempts here, the newest last.
+    """
+
+    __slots__ = (
+        "away",
+        "breaker",
+        "clear",
+        "drains",
+        "failures",
+        "handler",
+        "last_success",
+        "long_queues",
+        "measures",
+        "not_yet",
+        "pauses",
+        "queues",
+        "running",
+        "shut",
+        "succeeded",
+        "unavailable",
+        "under_way",
+        "unread",
+        "unroutable",
+    )
+
+    def __init__(self, handler: str, policy: BreakerPolicy, measures: HandlerMeasures | None = None) -> None:
+        self.handler = handler
+        self.measures = measures
+        self.breaker = Breaker(policy, self._changed)
+        self.clear = True
+        self.succeeded = 0
+        self.away = False
+        self.last_success = 0.0
+        self.queues: set[bytes] = set()
+        self.running: set[bytes] = set()
+        self.unroutable: set[bytes] = set()
+        self.pauses: dict[bytes, HandlerPause] = {}
+        self.shut: set[bytes] = set()
+        self.drains: dict[bytes, Entry | None] = {}
+        self.under_way = 0
+        self.unread = Unread()
+        self.long_queues: dict[bytes, LongQueue] = {}
+        self.not_yet: dict[bytes, str] = {}
+        self.unavailable: dict[Place, Unavailable] = {}
+        self.failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
+
+    def handled(self, permit: Permit, seconds: float, now: float) -> None:
+        """Count an attempt that has succeeded, and how long it took. The breaker counts an attempt without
+        a permit when it is updated next.
+        """
+        if self.measures is not None:
+            self.measures.succeeded.add(seconds)
+        if permit == NO_PERMIT:
+            self.succeeded += 1
+        else:
+            self.record(permit, ok=True, now=now)
+            self.last_success = now
+
+    def record(self, permit: Permit, *, ok: bool, now: float) -> None:
+        """Count how an attempt has ended: `ok` unless it may well be the outside's fault."""
+        self.update_breaker(now)
+        if ok:
+            self.away = False
+        if permit != NO_PERMIT:
+            self.breaker.record(permit, ok=ok, now=now)
+        elif self.breaker.state is BreakerState.CLOSED:  # else it says nothing of the state that came after
+            self.breaker.record(self.breaker.acquire(now) or permit, ok=ok, now=now)
+
+    def give_back(self, permit: Permit, *, now: float) -> None:
+        """An attempt has ended that says nothing of the outside: it counts for nothing."""
+        self.update_breaker(now)
+        if permit != NO_PERMIT:
+            self.breaker.give_back(permit)
+
+    def update_breaker(self, now: float) -> None:
+        """Pass on to the breaker what time it is and how many have succeeded."""
+        count, self.succeeded = self.succeeded, 0
+        if count:
+            self.last_success = now
+        self.breaker.succeeded(count, now=now)
+
+    def failed(
+        self, arrival: Arrival, error: BaseException, kind: str, decision: str, delay: float, now: float
+    ) -> None:
+        """Log and count an attempt that has failed, for people and metrics. `decision` is what follows, after
+        a delay in seconds.
+        """
+        text = f"{type(error).__name__}: {text_of(error)}"
+        key = arrival.key
+        self.failures.append(Failure(now, key, error_text(error), decision))
+        if self.measures is not None:
+            self.measures.failures[kind, decision] += 1
+        if arrival.span is not None:
+            arrival.span.failed(error)
+            arrival.span.attributes["steadfaust.failure"] = kind
+            arrival.span.attributes["steadfaust.decision"] = decision
+        log.warning(
+            "handler_failed",
+            handler=self.handler,
+            error=text,
+            kind=kind,
+            attempt=arrival.attempts,
+            decision=decision,
+            delay=delay,
+            topic=arrival.record.topic,
+            partition=arrival.record.partition,
+            offset=arrival.record.offset,
+            **arrival.log_ids(),
+        )
+
+    def retried(self, tier: int) -> None:
+        """Count a retry, for the metrics alone; tier 0 is at once, in the lane."""
+        if self.measures is not None:
+            self.measures.retries[tier] += 1
+
+    def add(self, queue: bytes) -> None:
+        """A queue has begun."""
+        self.queues.add(queue)
+        self.clear = False
+
+    def remove(self, queue: bytes) -> None:
+        """A queue has ended."""
+        self.queues.discard(queue)
+        self.long_queues.pop(queue, None)
+        self.not_yet.pop(queue, None)
+        self.unread.forget(queue)
+        self._clear()
+
+    def set_pause(self, partition: bytes, pause: HandlerPause | None, asked: Entry | None = None) -> None:
+        """Pause the handler in a partition, by its prefix in local keys; None: it runs. `asked` is the entry
+        of the operation, if that is not committed yet.
+        """
+        self.pauses.pop(partition, None)
+        self.shut.discard(partition)
+        self.drains.pop(partition, None)
+        if pause is not None:
+            self.pauses[partition] = pause
+            if pause.holds:
+                self.shut.add(partition)
+            if pause.state is PauseState.DRAINING:
+                self.drains[partition] = asked
+        self._clear()
+
+    def _clear(self) -> None:
+        self.clear = not self.queues and self.breaker.state is BreakerState.CLOSED and not self.pauses
+
+    def _changed(self, transition: BreakerTransition) -> None:
+        self._clear()
+        if transition.before is BreakerState.CLOSED:
+            self.away = True
+        log.warning(
+            "breaker_changed",
+            handler=self.handler,
+            before=str(transition.before),
+            after=str(transition.after),
+            calls=transition.calls,
+            failures=transition.failures,
+        )

@@ -1,0 +1,139 @@
+"""Operators' messages to a lane, read and checked against the inbox: what they ask for is on its way then.
+
+An operation is taken in the order of the letter's key like a message of that key, so nothing of the key is
+under way while it is carried out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from streams.engine.staging.arrival import Arrival, PendingOperation
+from streams.engine.staging.entry import Entry, size_of
+from streams.engine.staging.inbox import Inbox
+from streams.engine.staging.keys import store_key
+from streams.engine.waiting.dead_letters.row import capped, parse_id
+from streams.engine.waiting.dead_letters.table import DeadLetters
+from streams.engine.waiting.operations.operations import Operations
+from streams.errors import PermanentError
+from streams.model.codecs import NO_JSON
+from streams.model.envelope import SOURCE, TYPE, Envelope
+from streams.model.operations import (
+    HANDLER_OPERATION,
+    KEY_OPERATION,
+    ROW_OPERATION,
+    Command,
+    HandlerOperation,
+    Operation,
+    decode_handler_operation,
+    decode_key_operation,
+    decode_operation,
+    decode_row_operation,
+)
+from streams.ports import Batch, Record
+
+log = structlog.get_logger(__name__)
+
+#: In the inbox in the place of a handler's name.
+OPERATIONS = b"operations"
+Some = TypeVar("Some", bound=Command)
+#: Of each text that operators give, so many bytes are kept.
+MAX_TEXT = 512
+
+
+class OperationAdmission:
+    """Admits operations to a lane."""
+
+    def __init__(self, operations: Operations, letters: DeadLetters, inbox: Inbox) -> None:
+        app = letters.staging.app
+        self._operations = operations
+        self._staging = letters.staging
+        self._letters = letters
+        self._inbox = inbox
+        self._layout = app.layout
+        #: No handler's: nothing follows from an operation but what it asks for.
+        any_route = next(iter(app.routes.values()))
+        self._nobody = replace(any_route, handlers=(), handlers_without_inbox=(), is_async=False)
+
+    def take(self, batch: Batch, record: Record, now: float) -> Arrival | None:
+        """Give an operation its place in the order; None: it is a duplicate, or cannot be read."""
+        is_last = record is batch.records[-1]
+        next_offset = batch.next_offset if is_last else record.offset + 1
+        entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record), None, record.offset)
+        self._staging.order.add(entry)
+        refused = self._staging.refusals.of(entry) if self._staging.refusals.found else None
+        if refused is not None:
+            at = {"partition": record.partition, "offset": record.offset}
+            log.warning("operation_refused", error=str(refused), action="passed over; ask again", **at)
+        arrival = None if refused is not None else self._read(entry, record, now)
+        if arrival is None:
+            entry.done = True
+        return arrival
+
+    def _read(self, entry: Entry, record: Record, now: float) -> Arrival | None:
+        try:
+            envelope = Envelope(record)
+            envelope.require_bounded()
+            operation = self._understood(record)
+        except (PermanentError, *NO_JSON, ValueError) as error:
+            at = {"partition": record.partition, "offset": record.offset}
+            log.warning("operation_unreadable", error=str(error), action="passed over", **at)
+            return None
+        source = envelope.headers.get(SOURCE) or b""
+        inbox_key = self._inbox.key(_inbox_name(operation), source, envelope.id_bytes)
+        if not self._inbox.take(self._staging, entry.prefix, [inbox_key], now)[0]:
+            self._staging.counters.duplicates += 1
+            return None
+        letter = None
+        if isinstance(operation, Operation):
+            letter = self._letters.get(store_key(*parse_id(operation.letter)))
+        arrival = Arrival(entry, self._nobody, letter.record if letter else record, envelope, None)
+        arrival.operation = PendingOperation(
+            operation, envelope.id_bytes, inbox_key, self._operations.perform
+        )
+        if not isinstance(operation, HandlerOperation):  # that is about all keys
+            entry.key = arrival.key
+        return arrival
+
+    def _understood(self, record: Record) -> Command:
+        """The operation that a message requests, bounded in size. Raises an error of NO_JSON, and ValueError
+        for a letter or row of another partition.
+        """
+        data = record.value or b""
+        if is_about_a_handler(record):
+            command = decode_handler_operation(data)
+            return _capped(command, "handler", "who", "why")
+        if (TYPE, ROW_OPERATION.encode()) in record.headers:
+            change = decode_row_operation(data)
+            if change.key != record.key or self._layout.partition_of(change.key) != record.partition:
+                raise ValueError(f"it is about the row {change.key!r}, and came under {record.key!r}")
+            return _capped(change, "table", "who", "why")
+        if (TYPE, KEY_OPERATION.encode()) in record.headers:  # in each partition: rows may be in a wrong one
+            about = decode_key_operation(data)
+            if about.key != record.key:
+                raise ValueError(f"it is about the key {about.key!r}, and came under {record.key!r}")
+            return _capped(about, "who", "why")
+        operation = decode_operation(data)
+        parse_id(operation.letter, within=record.partition)
+        return _capped(operation, "who", "why", "job")
+
+
+def is_about_a_handler(record: Record) -> bool:
+    """Whether an operation is about a handler, and not about a dead letter."""
+    return (TYPE, HANDLER_OPERATION.encode()) in record.headers
+
+
+def _inbox_name(operation: Command) -> bytes:
+    """The name in the inbox for a handler: people choose ids of commands, perhaps one for several."""
+    if not isinstance(operation, HandlerOperation):
+        return OPERATIONS
+    return OPERATIONS + f":{operation.kind}:{operation.handler}".encode()
+
+
+def _capped(operation: Some, *names: str) -> Some:
+    texts = {name: capped(getattr(operation, name), MAX_TEXT) for name in names}
+    return msgspec.structs.replace(operation, **texts)

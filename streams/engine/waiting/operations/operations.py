@@ -1,0 +1,270 @@
+"""Carry out operators' messages on a lane's dead letters, handlers, rows and keys.
+
+Row, queue, inbox entry and line in the log of operations are in one transaction.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from streams.engine.staging.area import StagingArea
+from streams.engine.staging.arrival import Arrival, PendingOperation
+from streams.engine.staging.changes import Change
+from streams.engine.staging.entry import Entry
+from streams.engine.staging.inbox import Inbox, inbox_entry
+from streams.engine.staging.keys import prefix_of, store_key
+from streams.engine.staging.payloads import checked, unpacked
+from streams.engine.waiting.dead_letters.row import Letter, parse_id
+from streams.engine.waiting.operations.decisions import (
+    Do,
+    LetterDecision,
+    OperationLimits,
+    decide_letter,
+    refused,
+)
+from streams.engine.waiting.operations.erasing import erase_key
+from streams.engine.waiting.operations.pauses import in_log, set_handler
+from streams.engine.waiting.operations.replays import release, replay
+from streams.engine.waiting.waiting import Waiting
+from streams.errors import PermanentError, Undecodable, UnknownSchema
+from streams.model.bound import BoundHandler, BoundRoute, BoundTable
+from streams.model.codecs import decode_row
+from streams.model.envelope import RECORD_OVERHEAD, SOURCE, Envelope, rfc3339
+from streams.model.operations import (
+    HandlerOperation,
+    KeyOperation,
+    Operation,
+    RowCommand,
+    RowDone,
+    RowOperation,
+)
+from streams.model.row_keys import row_key
+
+log = structlog.get_logger(__name__)
+
+
+class Operations:
+    """Carries out the operations of a lane, each when it is its key's turn. Times are epoch seconds."""
+
+    def __init__(self, waiting: Waiting, inbox: Inbox) -> None:
+        app = waiting.staging.app
+        self._app = app
+        self._staging = waiting.staging
+        self._letters = waiting.letters
+        self._waiting = waiting
+        self._inbox = inbox
+        self._limits = OperationLimits(app.lane_options.max_replays, app.lane_options.edit_dead_letters)
+
+    def perform(self, arrival: Arrival, now: float) -> None:
+        """Do what an arrival asks for, if it is an operation. When a message is to be taken anew, it goes on
+        as that message; it has no handlers otherwise.
+        """
+        if arrival.operation is None:
+            return
+        pending, arrival.operation = arrival.operation, None
+        operation, entry = pending.operation, arrival.entry
+        if isinstance(operation, HandlerOperation):
+            result = set_handler(self._waiting, entry, operation, pending.id_bytes, now)
+            self._mark_done(entry, pending, result, now)
+            return
+        if isinstance(operation, RowOperation):
+            result = mend_row(self._staging, entry, operation, pending.id_bytes, now)
+            self._mark_done(entry, pending, result, now)
+            return
+        if isinstance(operation, KeyOperation):
+            result = erase_key(self._waiting, entry, operation, pending.id_bytes, now)
+            self._mark_done(entry, pending, result, now)
+            return
+        letter = self._letters.get(store_key(*parse_id(operation.letter)))
+        decision = self._decided(arrival, letter, operation, pending.id_bytes, now)
+        self._mark_done(entry, pending, decision.result, now)
+        self._log_operation(entry, operation, pending.id_bytes, letter, decision, now)
+
+    def _decided(
+        self, arrival: Arrival, letter: Letter | None, operation: Operation, id_bytes: bytes, now: float
+    ) -> LetterDecision:
+        """The new state of a letter, staged but for its row."""
+        now_ms = int(now * 1000)
+        decision = decide_letter(
+            letter,
+            operation,
+            id_bytes=id_bytes,
+            now_ms=now_ms,
+            limits=self._limits,
+            gone=letter is not None and self._app.taker(letter.handler, letter.topic) is None,
+        )
+        if letter is None or decision.letter is None:
+            return decision
+        if decision.do is Do.RELEASE:
+            release(self._waiting, arrival.entry, letter, now)
+        elif decision.do is Do.REPLAY:
+            # What a failure finds before; and maybe another object, by an edit.
+            self._staging.put(arrival.entry, [self._letters.set(decision.letter)])
+            self._staging.refer(arrival.entry, decision.letter.record, now)
+            if why_not := self._replay(arrival, decision.letter, now):
+                return refused(letter, operation, now_ms, why_not)
+        return decision
+
+    def _mark_done(self, entry: Entry, pending: PendingOperation, result: str, now: float) -> None:
+        """The operation is settled, and never again."""
+        self._staging.counters.operations += 1
+        entry.ids.append(inbox_entry(pending.inbox_key, int(now * 1000), result.encode()[:200]))
+
+    def _log_operation(
+        self,
+        entry: Entry,
+        operation: Operation,
+        id_bytes: bytes,
+        letter: Letter | None,
+        decision: LetterDecision,
+        now: float,
+    ) -> None:
+        if letter is not None and decision.letter is not None:
+            if decision.do is not Do.REPLAY:
+                self._staging.put(entry, [self._letters.set(decision.letter)])
+            done = self._letters.done(decision.letter, operation, id_bytes, now, decision.result)
+            entry.sends.append(done)
+        log.info(
+            "operation",
+            operation=str(operation.kind),
+            letter=operation.letter,
+            who=operation.who,
+            why=operation.why,
+            result=decision.result,
+        )
+
+    def _replay(self, arrival: Arrival, letter: Letter, now: float) -> str:
+        """Stage a replay. Returns why it cannot be; empty when it is staged."""
+        route = self._app.routes.get(letter.topic)
+        if route is None:
+            return f"nothing handles {letter.topic} any more"
+        handler = self._app.taker(letter.handler, letter.topic)
+        if handler is None:
+            return self._take_anew(arrival, route, letter, now)
+        try:
+            arrival.envelope = checked(letter.record)
+            arrival.message = unpacked(route, letter.record, arrival.envelope)
+        except (PermanentError, UnknownSchema) as error:
+            return f"it cannot be read: {error}"
+        arrival.record, arrival.key = letter.record, letter.record.key or b""
+        return replay(self._waiting, arrival, handler, letter, now)
+
+    def _take_anew(self, arrival: Arrival, route: BoundRoute, letter: Letter, now: float) -> str:
+        """A message that no handler has given up goes to all that have not done it, as if it came now."""
+        if letter.handler and (why := self._why_unknown(route, letter, now)):
+            return f"there is no handler {letter.handler}, and it is not known who has done it: {why}"
+        try:
+            envelope = checked(letter.record)
+            home = self._app.layout.partition_of(letter.key or b"")
+            if route.outside and home != arrival.entry.partition:
+                self._staging.forward(arrival.entry, letter.record, home, now)
+                handlers: list[tuple[BoundHandler, bytes | None]] = []
+            else:
+                arrival.message = unpacked(route, letter.record, envelope)
+                handlers = self._left(route, envelope, arrival.entry.partition, now)
+        except UnknownSchema as error:
+            return f"it cannot be read: {error}"
+        except PermanentError as error:
+            entry, record = arrival.entry, letter.record
+            self._letters.write(entry, route, record, error, letter.handler, now, holds=letter.queue)
+            return ""
+        release(self._waiting, arrival.entry, letter, now)
+        self._letters.succeeded(arrival.entry, letter.record, letter.handler, now)
+        arrival.route, arrival.record, arrival.envelope, arrival.handlers = (
+            route,
+            letter.record,
+            envelope,
+            tuple(handlers),
+        )
+        return ""
+
+    def _why_unknown(self, route: BoundRoute, letter: Letter, now: float) -> str:
+        """Why the inbox does not know which handlers have done a letter's message; empty when it does."""
+        if not route.inbox:
+            return f"{letter.topic} is not covered by the inbox"
+        if letter.edited:
+            return "it was edited, and has a new id"
+        age = now - min(letter.timestamp, letter.failed_at_ms) / 1000
+        return "it is older than what the inbox keeps" if age > self._app.lane_options.inbox_retention else ""
+
+    def _left(
+        self, route: BoundRoute, envelope: Envelope, partition: int, now: float
+    ) -> list[tuple[BoundHandler, bytes | None]]:
+        """The handlers that have not done a message, marked in the inbox as about to do it."""
+        if not route.inbox:
+            return list(route.handlers_without_inbox)
+        source = envelope.headers.get(SOURCE) or b""
+        keys = [self._inbox.key(each.name_bytes, source, envelope.id_bytes) for each in route.handlers]
+        new = self._inbox.take(self._staging, prefix_of(partition), keys, now)
+        marked = zip(route.handlers, keys, new, strict=True)
+        return [(handler, key) for handler, key, is_new in marked if is_new]
+
+
+def mend_row(staging: StagingArea, entry: Entry, operation: RowOperation, id_bytes: bytes, now: float) -> str:
+    """Replace or delete a row that cannot be read, at `now` in epoch seconds. Returns the result in words.
+
+    It runs in the row's lane, in the turn of its key, so no handler works on the row meanwhile. A row that
+    can be read is left alone: handlers change it.
+    """
+    result = _mended(staging, entry, operation)
+    key, subkey = (part.decode("utf-8", "replace") for part in (operation.key, operation.subkey))
+    done = RowDone(
+        operation=str(operation.kind),
+        id=id_bytes.decode("utf-8", "replace"),
+        table=operation.table,
+        key=key,
+        subkey=subkey,
+        partition=entry.partition,
+        who=operation.who,
+        why=operation.why,
+        asked_at=rfc3339(operation.at_ms / 1000),
+        at=rfc3339(now),
+        result=result,
+    )
+    entry.sends.append(in_log(staging, operation.table.encode(), done))
+    row = {"table": operation.table, "row_key": key, "subkey": subkey}
+    who = {"who": operation.who, "why": operation.why}
+    log.info("operation", operation=str(operation.kind), **row, **who, result=result)
+    return result
+
+
+def _mended(staging: StagingArea, entry: Entry, operation: RowOperation) -> str:
+    table = staging.app.tables.get(operation.table)
+    if table is None:
+        return f"refused: there is no table {operation.table}"
+    key = row_key(operation.key, operation.subkey)
+    local = entry.prefix + key
+    data = staging.value(table.name, local)
+    if data is None:
+        return "refused: there is no such row"
+    if _is_readable(table, data):
+        return "refused: the row can be read, so it is for handlers to change"
+    limit = staging.app.lane_options.max_message_bytes - RECORD_OVERHEAD
+    change, why_not = _change(table, key, operation, limit)
+    if change is None:
+        return f"refused: {why_not}"
+    staging.put(entry, [change])
+    staging.unreadable.forget(table.name, local)
+    return f"{operation.kind}d: it had {len(data)} bytes, which began with {data[:64].hex() or 'nothing'}"
+
+
+def _change(table: BoundTable, key: bytes, operation: RowOperation, limit: int) -> tuple[Change | None, str]:
+    """The new row, or why it cannot be."""
+    if operation.kind is RowCommand.DELETE:
+        return Change(table.name, key, None), ""
+    value = operation.value or b""
+    try:
+        row = decode_row(table.codec, value)
+    except (Undecodable, UnknownSchema) as error:
+        return None, f"what it is to be cannot be read either: {error}"
+    if (size := len(key) + len(value)) > limit:
+        return None, f"what it is to be has {size} bytes, the limit is {limit}"
+    return Change(table.name, key, value, row), ""
+
+
+def _is_readable(table: BoundTable, data: bytes) -> bool:
+    try:
+        decode_row(table.codec, data)
+    except (Undecodable, UnknownSchema):
+        return False
+    return True

@@ -1,0 +1,189 @@
+"""Handlers that an operator has paused or is draining, in one lane: their rows, and when a drain is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from streams.engine.staging.area import StagingArea
+from streams.engine.staging.changes import HANDLERS, Change
+from streams.engine.staging.entry import Entry
+from streams.engine.staging.keys import HANDLER, name_in, prefix_in
+from streams.engine.waiting.gate import HandlerGate
+from streams.engine.waiting.operations.decisions import decide_pause, drained
+from streams.engine.waiting.waiting import Waiting
+from streams.model.envelope import rfc3339
+from streams.model.layout import LANE
+from streams.model.operations import (
+    HandlerDone,
+    HandlerOperation,
+    HandlerPause,
+    KeyDone,
+    PauseState,
+    RowDone,
+    encode_done,
+)
+from streams.ports import TP, Outgoing
+
+log = structlog.get_logger(__name__)
+
+#: Queues looked at to see whether a drain is done: while more are left, it is not.
+MOST_LOOKED_AT = 200
+#: What the log says when a handler has come to a state.
+_EVENTS = {
+    None: "handler_resumed",
+    PauseState.PAUSED: "handler_paused",
+    PauseState.DRAINING: "handler_draining",
+    PauseState.DRAINED: "handler_drained",
+}
+
+
+def load_pauses(waiting: Waiting) -> None:
+    """Shut the gates of handlers that are paused, and write to the log which are."""
+    states: dict[str, dict[PauseState, int]] = {}
+    for local, data in waiting.staging.store.scan(HANDLERS):
+        handler, pause = name_in(local).decode("utf-8", "replace"), read_pause(data)
+        gate = waiting.gates.get(handler)
+        if gate is not None:
+            gate.set_pause(prefix_in(local), pause)
+        counts = states.setdefault(handler, {})
+        counts[pause.state] = counts.get(pause.state, 0) + 1
+    for handler, counts in states.items():
+        counts_by_state = {str(state): count for state, count in counts.items()}
+        log.warning(
+            "handler_is_paused", handler=handler, partitions=counts_by_state, action="steadfaust handler"
+        )
+
+
+def set_handler(
+    waiting: Waiting, entry: Entry, operation: HandlerOperation, id_bytes: bytes, now: float
+) -> str:
+    """Stage what an operation does to a handler in its partition, at `now` in epoch seconds. Returns that in
+    words.
+    """
+    gate = waiting.gates.get(operation.handler)
+    if gate is None:
+        result = f"refused: there is no handler {operation.handler}"
+        entry.sends.append(_record_of(waiting, entry, operation, id_bytes, now, result, ""))
+        log.info("operation", operation=str(operation.kind), handler=operation.handler, result=result)
+        return result
+    decided = decide_pause(gate.pauses.get(entry.prefix), operation, now_ms=int(now * 1000))
+    state = decided.pause.state if decided.pause is not None else None
+    if decided.changed:
+        waiting.staging.put(entry, [set_pause(operation.handler, decided.pause)])
+        gate.set_pause(entry.prefix, decided.pause, entry)
+    result, shown = decided.result, str(state or "running")
+    entry.sends.append(_record_of(waiting, entry, operation, id_bytes, now, result, shown))
+    log.info(
+        _EVENTS[state] if decided.changed else "operation",
+        operation=str(operation.kind),
+        handler=operation.handler,
+        partition=entry.partition,
+        who=operation.who,
+        why=operation.why,
+        result=result,
+    )
+    return result
+
+
+class Drains:
+    """A chore: ends the drains of handlers that have nothing left to do."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+
+    def step(self, now: float, room: Callable[[], int]) -> bool:
+        """Stage the end of drains at `now`, epoch seconds. True when there was any."""
+        del room  # it is what makes room
+        done = False
+        for _, gate in sorted(self._waiting.gates.items()):
+            if not gate.drains:
+                continue
+            for prefix in sorted(gate.drains.keys() - self._busy(gate)):
+                entry = gate.drains[prefix]
+                if entry is None or entry.in_commit:  # so is all that came before it
+                    self._end(gate, prefix, now)
+                    done = True
+        return done
+
+    def _busy(self, gate: HandlerGate) -> set[bytes]:
+        """The partitions in which a handler has something left to do. A message under way counts: its queue
+        is unchanged, or the message came before the operation.
+        """
+        due = self._waiting.queues.due_some_time(gate.handler, MOST_LOOKED_AT, gate.unroutable)
+        queues = list(due)
+        return set(gate.pauses) if len(queues) >= MOST_LOOKED_AT else {prefix_in(local) for local in queues}
+
+    def _end(self, gate: HandlerGate, prefix: bytes, now: float) -> None:
+        before, partition = gate.pauses[prefix], int.from_bytes(prefix, "big")
+        after = drained(before, int(now * 1000))
+        done = HandlerDone(
+            operation="drained",
+            id="",
+            handler=gate.handler,
+            partition=partition,
+            who=before.who,
+            why=before.why,
+            asked_at=rfc3339(before.since_ms / 1000),
+            at=rfc3339(now),
+            result=str(after.state),
+            state=str(after.state),
+        )
+        staging = self._waiting.staging
+        record = in_log(staging, done.handler.encode(), done)
+        staging.append(partition, [set_pause(gate.handler, after)], [record])
+        gate.set_pause(prefix, after)
+        log.info("handler_drained", handler=gate.handler, partition=partition, who=before.who, why=before.why)
+
+
+def _record_of(
+    waiting: Waiting,
+    entry: Entry,
+    operation: HandlerOperation,
+    id_bytes: bytes,
+    now: float,
+    result: str,
+    state: str,
+) -> tuple[TP, Outgoing]:
+    """The record of an operation in the log of operations."""
+    done = HandlerDone(
+        operation=str(operation.kind),
+        id=id_bytes.decode("utf-8", "replace"),
+        handler=operation.handler,
+        partition=entry.partition,
+        who=operation.who,
+        why=operation.why,
+        asked_at=rfc3339(operation.at_ms / 1000),
+        at=rfc3339(now),
+        result=result,
+        state=state,
+    )
+    return in_log(waiting.staging, done.handler.encode(), done)
+
+
+def in_log(
+    staging: StagingArea, key: bytes | None, done: HandlerDone | RowDone | KeyDone
+) -> tuple[TP, Outgoing]:
+    """The record of what was done, in the log of operations."""
+    return TP(staging.app.layout.operations_log, 0), Outgoing(key, encode_done(done), [])
+
+
+_encode_pause = msgspec.msgpack.Encoder().encode
+_decode_pause: Callable[[bytes], HandlerPause] = msgspec.msgpack.Decoder(HandlerPause).decode
+
+
+def set_pause(handler: str, pause: HandlerPause | None) -> Change:
+    """The change of a handler's row; None takes it away."""
+    return Change(LANE, HANDLER + handler.encode(), None if pause is None else _encode_pause(pause), pause)
+
+
+def read_pause(data: bytes) -> HandlerPause:
+    """A handler's row from its value; one that cannot be read holds the handler, as a pause does."""
+    try:
+        return _decode_pause(data)
+    except ValueError as error:
+        return HandlerPause(
+            PauseState.PAUSED, "lane", f"its row cannot be read ({error}): pause or resume it", 0
+        )

@@ -1,0 +1,363 @@
+"""Messages that wait for one handler, in the order in which they came: a queue for each ordering key
+(docs/adr/0009). A queue is a value: here are its encoding, and functions that return a changed one, together
+since each needs the other. `Waiting` stages it.
+
+The head of a queue is tried when it is due. Those behind it are held until it has succeeded or was given up.
+Queues and their messages are rows in the lane's changelog, staged with the cause of the wait, so a crash
+loses none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from enum import StrEnum
+from functools import cache
+from hashlib import blake2b
+
+import msgspec
+from msgspec.structs import replace
+
+from streams.engine.staging.arrival import Arrival
+from streams.engine.staging.changes import Change
+from streams.engine.staging.entry import size_of
+from streams.engine.staging.keys import (
+    PLACE,
+    QUEUE,
+    WAITING,
+    time_key,
+)
+from streams.engine.waiting.dead_letters.row import capped
+from streams.errors import text_of
+from streams.model.layout import LANE
+from streams.model.row_keys import row_key
+from streams.ports import Headers, Record
+
+#: Bytes of an error that are kept with a queue, for people.
+MAX_ERROR_BYTES = 200
+
+
+class Reason(StrEnum):
+    """Why the head of a queue waits."""
+
+    RETRY = "retry"  # its handler failed; it is tried again later
+    REPLAY = "replay"  # an operator has it tried again
+    BREAKER = "breaker"  # the handler's circuit breaker is open
+    PAUSED = "paused"  # it came while an operator had the handler paused
+    NEXT = "next"  # nothing but its turn
+    SCHEMA = "schema"  # its schema is not announced yet; due when that has taken too long
+    DEAD = "dead"  # it is a dead letter, and the handler's policy holds later messages back
+
+
+#: What is not tried by itself, though it may be due.
+APART = (Reason.PAUSED, Reason.SCHEMA)
+#: Added to the number of a replay.
+REPLAYED = 1 << 63
+
+
+class WaitingQueue(msgspec.Struct, array_like=True, frozen=True):
+    """The messages of one ordering key that wait for one handler: first those that an operator replays, in
+    the order of the replays, then those that came since, in theirs.
+
+    Attributes:
+        reason: why its head waits.
+        due_ms: when its head is tried, epoch milliseconds; 0: not before something else happens.
+        first: number of the first message that is no replay; messages are numbered as they come.
+        next: number of the message that comes next.
+        bytes: of all that wait.
+        attempts: how often the head was tried.
+        first_replay, next_replay: numbers of replays.
+        behind: reason, due_ms and attempts of message `first`, while replays come before it.
+        tried_ms: when its head was tried last, epoch milliseconds; 0: not since it is the head.
+        gaps: numbers of replays behind the first one that have been taken out of their order.
+        error: why the head failed last, of MAX_ERROR_BYTES at most; empty: not since it is the head.
+    """
+
+    reason: Reason
+    due_ms: int
+    first: int
+    next: int
+    bytes: int
+    attempts: int
+    first_replay: int = 0
+    next_replay: int = 0
+    behind: tuple[Reason, int, int] | None = None
+    tried_ms: int = 0
+    gaps: tuple[int, ...] = ()
+    error: str = ""
+
+    @property
+    def length(self) -> int:
+        """How many wait."""
+        return self.next - self.first + self.replays
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether its first message that is no replay is a dead letter, which holds the others back."""
+        return Reason.DEAD in (self.reason, *(self.behind or ())[:1])
+
+    @property
+    def waits(self) -> int:
+        """How many wait for the handler: a dead letter that holds the others does not."""
+        return self.length - self.holds_back
+
+    @property
+    def replays(self) -> int:
+        """How many of them are replays."""
+        return self.next_replay - self.first_replay - len(self.gaps)
+
+    @property
+    def head(self) -> int:
+        """The number of the message that is tried next; those of replays are numbers of their own."""
+        return REPLAYED | self.first_replay if self.replays else self.first
+
+    @property
+    def newest_replay(self) -> int:
+        """The number of the last replay; there is one."""
+        return REPLAYED | (self.next_replay - 1)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Numbers of the first message that is no replay, if there is one, and of all replays."""
+        gaps = frozenset(self.gaps)
+        replays = [REPLAYED | n for n in range(self.first_replay, self.next_replay) if n not in gaps]
+        return [self.first, *replays] if self.next > self.first else replays
+
+
+class WaitingMessage(msgspec.Struct, array_like=True, frozen=True):
+    """A message as it came in: see `ports.Record`. `letter` says that it has a row among the dead letters,
+    `since_ms` when it began to wait, epoch milliseconds; 0: an earlier version did not write it.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes
+    value: bytes
+    headers: list[tuple[str, bytes]]
+    letter: bool = False
+    since_ms: int = 0
+
+    @property
+    def waits_since(self) -> float:
+        """When it began to wait, epoch seconds; where that is not known, when it was written."""
+        return (self.since_ms or self.timestamp) / 1000
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        return size_of(self)
+
+
+# -- as rows --------------------------------------------------------------------------------------------
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_queue = msgspec.msgpack.Decoder(WaitingQueue).decode
+_decode_waiting = msgspec.msgpack.Decoder(WaitingMessage).decode
+
+
+def queue_name(handler: bytes, key: bytes, order: bytes = b"") -> bytes:
+    """The identity of a queue within its partition; `order` is what the handler orders by within a key."""
+    return handler + b"\0" + row_key(key, order)
+
+
+def handler_of(name: bytes) -> bytes:
+    """The handler of a queue, from its name."""
+    return name.partition(b"\0")[0]
+
+
+@cache
+def index_prefix(handler: bytes, apart: Reason | None = None) -> bytes:
+    """The prefix of a handler's keys in the due index: each handler's queues lie together in order of
+    time, so that those of one whose breaker is open cost nothing. Those that wait for a reason in APART lie
+    by themselves, so that a drain need not pass them.
+    """
+    return blake2b(handler, digest_size=8, person=b"" if apart is None else apart.encode()).digest()
+
+
+def due_until(now: float) -> bytes:
+    """Where the index of a handler ends for what is due at `now`, epoch seconds; after its prefix."""
+    return time_key(int(now * 1000) + 1)
+
+
+def message_of(record: Record, now_ms: int, *, letter: bool = False) -> WaitingMessage:
+    """A record as it is kept from now on, or was before. It has a key and a value, or it would be a dead
+    letter already.
+    """
+    headers: Headers = record.headers
+    # Not later than now: the clock was ahead with which it began to wait.
+    since_ms = min(record.since_ms, now_ms) if isinstance(record, WaitingMessage) else now_ms
+    return WaitingMessage(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.timestamp,
+        record.key or b"",
+        record.value or b"",
+        [(name, value or b"") for name, value in headers],
+        letter,
+        since_ms,
+    )
+
+
+def place_of(name: bytes, queue: WaitingQueue) -> bytes:
+    """The place of a queue in the due index: 16 bytes."""
+    apart = queue.reason if queue.reason in APART else None
+    return index_prefix(handler_of(name), apart) + time_key(queue.due_ms)
+
+
+def set_queue(name: bytes, queue: WaitingQueue | None) -> Change:
+    """The change of a queue; None takes it away. Its value begins with its place in the due index."""
+    if queue is None:
+        return Change(LANE, QUEUE + name, None)
+    return Change(LANE, QUEUE + name, place_of(name, queue) + _encode(queue), queue)
+
+
+def set_message(name: bytes, number: int, message: WaitingMessage | None) -> Change:
+    """The change of a message that waits; None takes it away."""
+    key = WAITING + name + number.to_bytes(8, "big")
+    return Change(LANE, key, None if message is None else encode_message(message), message)
+
+
+def read_queue(data: bytes) -> WaitingQueue:
+    """A queue from the value of its row."""
+    return _decode_queue(data[PLACE:])
+
+
+def read_message(data: bytes) -> WaitingMessage:
+    """A message from its bytes."""
+    return _decode_waiting(data)
+
+
+def encode_message(message: WaitingMessage) -> bytes:
+    """As it is kept."""
+    return _encode(message)
+
+
+# -- how it changes -------------------------------------------------------------------------------------
+
+
+def ms(seconds: float) -> int:
+    """Milliseconds, never early."""
+    return math.ceil(seconds * 1000)
+
+
+def error_text(error: BaseException | None) -> str:
+    """An error as it is kept with a queue; empty for None."""
+    return "" if error is None else capped(f"{type(error).__name__}: {text_of(error)}", MAX_ERROR_BYTES)
+
+
+def begin(
+    reason: Reason, *, due_ms: int, attempts: int, size: int, tried_ms: int = 0, error: str = ""
+) -> WaitingQueue:
+    """A queue of one message, of `size` bytes."""
+    return WaitingQueue(reason, due_ms, 0, 1, size, attempts, tried_ms=tried_ms, error=error)
+
+
+def append(queue: WaitingQueue, size: int) -> WaitingQueue:
+    """One more message waits behind the others."""
+    return replace(queue, next=queue.next + 1, bytes=queue.bytes + size)
+
+
+def postpone(
+    queue: WaitingQueue, reason: Reason, *, due_ms: int, attempts: int, tried_ms: int = 0, error: str = ""
+) -> WaitingQueue:
+    """The head is tried later, or not by itself."""
+    return replace(queue, reason=reason, due_ms=due_ms, attempts=attempts, tried_ms=tried_ms, error=error)
+
+
+def advance(queue: WaitingQueue, size: int, now_ms: int) -> WaitingQueue | None:
+    """The head, of `size` bytes, has gone: the next one's turn; None: none is left."""
+    if queue.length == 1:
+        return None
+    queue = replace(queue, bytes=_less(queue.bytes, size))
+    if not queue.replays:
+        return postpone(replace(queue, first=queue.first + 1), Reason.NEXT, due_ms=now_ms, attempts=0)
+    first = queue.first_replay + 1
+    while first in queue.gaps:
+        first += 1
+    gaps = tuple(number for number in queue.gaps if number > first)
+    queue = replace(queue, first_replay=first, gaps=gaps)
+    if queue.replays:
+        return postpone(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
+    reason, due_ms, attempts = queue.behind or (Reason.NEXT, now_ms, 0)
+    return postpone(replace(queue, behind=None), reason, due_ms=due_ms, attempts=attempts)
+
+
+def replayed(queue: WaitingQueue | None, size: int, now_ms: int) -> WaitingQueue:
+    """Insert a replay of `size` bytes before messages that are not replays, behind earlier replays."""
+    if queue is None:
+        return WaitingQueue(Reason.REPLAY, now_ms, 0, 0, size, 0, 0, 1)
+    more = replace(queue, next_replay=queue.next_replay + 1, bytes=queue.bytes + size)
+    if queue.replays:
+        return more
+    behind = (queue.reason, queue.due_ms, queue.attempts)
+    return postpone(replace(more, behind=behind), Reason.REPLAY, due_ms=now_ms, attempts=0)
+
+
+def woken(queue: WaitingQueue, number: int, grown: int, now_ms: int) -> WaitingQueue:
+    """A message that holds the queue, by its number, is tried again; it has grown by so many bytes."""
+    queue = replace(queue, bytes=queue.bytes + grown)
+    if number == queue.head:
+        return postpone(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
+    return replace(queue, behind=(Reason.REPLAY, now_ms, 0))
+
+
+def released(queue: WaitingQueue, number: int, size: int, now_ms: int) -> WaitingQueue | None:
+    """A replay, or the first message that is none, by its number, has gone; None: none is left."""
+    if number == queue.head:
+        return advance(queue, size, now_ms)
+    queue = replace(queue, bytes=_less(queue.bytes, size))
+    if number & REPLAYED:
+        return replace(queue, gaps=(*queue.gaps, number ^ REPLAYED))
+    behind = None if queue.next - queue.first == 1 else (Reason.NEXT, now_ms, 0)
+    return replace(queue, first=queue.first + 1, behind=behind)
+
+
+def _less(total: int, size: int) -> int:
+    return max(0, total - size)  # of what waited before headers were counted, the total has less
+
+
+def within_policy(queue: WaitingQueue, now_ms: int, longest_ms: Callable[[Reason], int]) -> WaitingQueue:
+    """A queue whose times no clock could have written that says `now_ms`, as that clock would have written
+    them; any other as it is. `longest_ms` is how long a head waits at most, by the reason.
+    """
+    longest = longest_ms(queue.reason)
+    if queue.tried_ms > now_ms:  # it was written then, by a clock that was ahead
+        longest = min(longest, max(0, queue.due_ms - queue.tried_ms))
+    behind = queue.behind
+    if behind is not None:
+        behind = (behind[0], min(behind[1], now_ms + longest_ms(behind[0])), behind[2])
+    due_ms, tried_ms = min(queue.due_ms, now_ms + longest), min(queue.tried_ms, now_ms)
+    return replace(queue, due_ms=due_ms, tried_ms=tried_ms, behind=behind)
+
+
+def put_in(
+    queue: WaitingQueue | None,
+    arrival: Arrival,
+    size: int,
+    reason: Reason,
+    due: float,
+    now: float,
+    *,
+    is_head: bool,
+    error: BaseException | None,
+) -> tuple[WaitingQueue, int]:
+    """Let a message of `size` bytes wait in a queue: as the head that it is, as the first of a queue that
+    begins, or behind all others; a replay before all that are none, as if its ordering key had been known
+    from the start. `reason` and `due` (epoch seconds) are those of a head, and `error` what its handler has
+    raised now. Returns the new queue, and the message's number in it.
+    """
+    tried_ms, text = 0 if error is None else ms(now), error_text(error)
+    due_ms, tries = ms(due), arrival.attempts
+    if queue is not None and is_head:
+        queue = postpone(queue, reason, due_ms=due_ms, attempts=tries, tried_ms=tried_ms, error=text)
+        return queue, queue.head
+    if queue is None:
+        queue = begin(reason, due_ms=due_ms, attempts=tries, size=size, tried_ms=tried_ms, error=text)
+        return queue, queue.first
+    if arrival.is_replay or reason is Reason.DEAD:
+        queue = replayed(queue, size, ms(now))
+        return queue, queue.newest_replay
+    return append(queue, size), queue.next

@@ -1,0 +1,220 @@
+"""Messages that wait for a handler: queues as rows, and the gates over them. Changes are staged here.
+
+Times are epoch seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from streams.engine.staging.arrival import Arrival
+from streams.engine.staging.changes import Change
+from streams.engine.staging.entry import Entry
+from streams.engine.staging.inbox import inbox_entry
+from streams.engine.staging.keys import name_in
+from streams.engine.staging.outcomes import Outcomes
+from streams.engine.waiting.dead_letters.table import DeadLetters
+from streams.engine.waiting.gate import HandlerGate
+from streams.engine.waiting.long_queues import LongQueues
+from streams.engine.waiting.queue import (
+    Reason,
+    WaitingMessage,
+    WaitingQueue,
+    advance,
+    handler_of,
+    message_of,
+    ms,
+    put_in,
+    set_message,
+    set_queue,
+)
+from streams.engine.waiting.queue_rows import Queues
+from streams.errors import NewerSchema, QueueFull, RowUnreadable, TooLarge, UnknownSchema
+from streams.model.bound import BoundHandler
+from streams.model.envelope import FINGERPRINT, RECORD_OVERHEAD
+from streams.policy.breaker import BreakerState
+from streams.ports import Record
+
+log: Final = structlog.get_logger(__name__)
+
+#: Unknown schemas that the log names, each once: anybody can make up fingerprints.
+MOST_LOGGED: Final = 100
+
+
+class Waiting:
+    """The queues of one lane and the gates of its handlers. Nothing else changes either.
+
+    Attributes:
+        gates: whether messages run now, by handler.
+        queues: those of all handlers.
+        letters, outcomes: stage the end of a message that waits no longer.
+        long_queues: the queues that are long.
+    """
+
+    def __init__(self, outcomes: Outcomes, letters: DeadLetters, gates: Mapping[str, HandlerGate]) -> None:
+        app = outcomes.staging.app
+        self.staging = outcomes.staging
+        self.options = app.lane_options
+        self.gates = gates
+        self.queues = Queues(outcomes.staging)
+        self.outcomes = outcomes
+        self.letters = letters
+        self.long_queues = LongQueues(app, gates)
+        self._limit = app.lane_options.max_message_bytes - RECORD_OVERHEAD
+        self._logged: set[str] = set()
+
+    def load(self, now: float) -> None:
+        """Read the committed queues. A handler whose messages wait for its breaker begins with probes."""
+        unknown_handlers: set[str] = set()
+        for local, queue in self.queues.committed():
+            name = handler_of(name_in(local)).decode("utf-8", "replace")
+            gate = self.gates.get(name)
+            if gate is None:
+                unknown_handlers.add(name)
+                continue
+            gate.add(local)
+            if queue is None:  # unreadable: later messages of its key must not overtake it
+                continue
+            self.long_queues.note(gate, local, queue, now)
+            self.await_schema(gate, local, queue)
+            if Reason.BREAKER in reasons(queue) and gate.breaker.state is BreakerState.CLOSED:
+                gate.breaker.start_half_open(now)
+        for name in sorted(unknown_handlers):
+            log.warning("waiting_for_no_handler", handler=name, action="was it renamed? they wait on")
+
+    def await_schema(self, gate: HandlerGate, local: bytes, queue: WaitingQueue) -> None:
+        """Watch for the schema that the head of a queue, or the first message behind its replays, needs."""
+        if Reason.SCHEMA in reasons(queue):
+            number = queue.head if queue.reason is Reason.SCHEMA else queue.first
+            try:
+                message = self.queues.message(local, number)
+            except RowUnreadable:
+                gate.unroutable.add(local)
+                return
+            fingerprint = dict(message.headers).get(FINGERPRINT, b"")
+            gate.unread.add(local, message.topic, fingerprint, message.waits_since)
+
+    def log_unknown(self, unknown: UnknownSchema) -> None:
+        """Name a schema that messages wait for in the log, once."""
+        event = "schema_newer" if isinstance(unknown, NewerSchema) else "schema_unknown"
+        if unknown.fingerprint not in self._logged and len(self._logged) < MOST_LOGGED:
+            self._logged.add(unknown.fingerprint)
+            log.warning(event, fingerprint=unknown.fingerprint, action=str(unknown))
+
+    def wait(
+        self,
+        arrival: Arrival,
+        local: bytes,
+        reason: Reason,
+        due: float,
+        now: float,
+        error: BaseException | None = None,
+    ) -> RowUnreadable | QueueFull | TooLarge | None:
+        """Let a message wait until it is due: as the head of its queue, as the first of one that begins, or
+        behind others. `local` is the local key of the queue. `error` is what its handler has raised now, if
+        it was tried. Returns why it cannot wait; nothing is staged then.
+        """
+        gate, is_head = self.gates[arrival.handler.name], arrival.queue == local
+        queue = self.queues.get(local)
+        assert queue is not None or not is_head
+        if queue is None and local in gate.queues:
+            return RowUnreadable(f"it is to wait in the queue {name_in(local)!r}, which cannot be read")
+        is_dead = reason is Reason.DEAD
+        message = message_of(arrival.record, ms(now), letter=arrival.is_replay or is_dead)
+        size = message.size
+        after, number = put_in(queue, arrival, size, reason, due, now, is_head=is_head, error=error)
+        changes = [set_queue(name_in(local), after)]
+        if not is_head or is_dead or _since(arrival.record) > message.since_ms:
+            changes.append(set_message(name_in(local), number, message))
+        why_not = self._full(arrival.handler, reason, queue, after) or self.too_large(changes)
+        if why_not is not None and not is_head:
+            return why_not
+        self.staging.put(arrival.entry, changes)
+        if arrival.inbox_key is not None and not is_dead:  # a dead letter has its own entry
+            arrival.entry.ids.append(inbox_entry(arrival.inbox_key, int(now * 1000), b"waits"))
+        gate.add(local)
+        if is_head:
+            gate.running.discard(local)
+            return None
+        if queue is not None:
+            self.long_queues.note(gate, local, after, now)
+            if arrival.is_replay:
+                gate.unroutable.discard(local)  # its head is another one now
+        if arrival.queue:
+            self.leave(arrival, now)
+        elif not is_dead:  # else it has been counted
+            self.staging.counters.waiting += 1
+        return None
+
+    def _full(
+        self, handler: BoundHandler, reason: Reason, queue: WaitingQueue | None, after: WaitingQueue
+    ) -> QueueFull | None:
+        """Why a message cannot wait behind others, with which the queue is `after`; None: it can. A dead
+        letter waits behind none.
+        """
+        fits = after.length <= self.options.max_waiting and after.bytes <= self.options.max_waiting_bytes
+        if queue is None or (fits and reason is not Reason.DEAD):
+            return None
+        return QueueFull(
+            f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait for"
+            f" {handler.name} already: it cannot wait behind them"
+        )
+
+    def too_large(self, changes: Sequence[Change]) -> TooLarge | None:
+        """Why a message cannot wait in these rows; None: it can."""
+        largest = max(len(change.key) + len(change.value or b"") for change in changes)
+        if largest <= self._limit:
+            return None
+        return TooLarge(f"it is to wait, in a row of {largest} bytes; the limit is {self._limit}")
+
+    def succeeded(self, arrival: Arrival, gate: HandlerGate, seconds: float, now: float) -> None:
+        """Count an attempt that has succeeded, and how long it took. A message that had waited leaves its
+        queue; of a replay, the dead letter goes. `gate` is that of its handler.
+        """
+        gate.handled(arrival.permit, seconds, now)
+        if gate.unavailable:
+            gate.unavailable.pop(arrival.place, None)
+        if arrival.queue:
+            self.leave(arrival, now)
+        if arrival.is_replay:
+            self.letters.succeeded(arrival.entry, arrival.record, gate.handler, now)
+
+    def leave(self, arrival: Arrival, now: float) -> None:
+        """Remove the head of a queue, if the message is one: the message behind it is next."""
+        local, gate = arrival.queue, self.gates[arrival.handler.name]
+        if not local:
+            return
+        queue = self.queues.get(local)
+        assert queue is not None
+        rest, name = advance(queue, arrival.entry.size, ms(now)), name_in(local)
+        self.staging.put(arrival.entry, [set_queue(name, rest), set_message(name, queue.head, None)])
+        gate.running.discard(local)
+        gate.not_yet.pop(local, None)
+        if rest is None:
+            gate.remove(local)
+        elif local in gate.long_queues:
+            self.long_queues.note(gate, local, rest, now)
+
+    def erase(self, entry: Entry, local: bytes, queue: WaitingQueue) -> None:
+        """Remove a queue with all that waits in it."""
+        name = name_in(local)
+        numbers = [*range(queue.first, queue.next), *queue.numbers]
+        gone = [set_message(name, number, None) for number in dict.fromkeys(numbers)]
+        self.staging.put(entry, [set_queue(name, None), *gone])
+        gate = self.gates.get(handler_of(name).decode())
+        if gate is not None:
+            gate.unroutable.discard(local)
+            gate.unavailable.clear()  # what is tried again is noted again
+            gate.remove(local)
+
+
+def _since(record: Record) -> int:
+    return record.since_ms if isinstance(record, WaitingMessage) else 0
+
+
+def reasons(queue: WaitingQueue) -> list[Reason]:
+    """Why the head of a queue waits, and why the first message behind replays does, if there are any."""
+    return [queue.reason, *(queue.behind or ())[:1]]

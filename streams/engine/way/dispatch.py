@@ -1,0 +1,142 @@
+"""Messages run in the order of their keys: at once, or in the background while other keys go on.
+
+A key with an async handler or a payload under way holds its later messages back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+from streams.engine.staging.arrival import Arrival
+from streams.engine.waiting.due import DueHeads
+from streams.engine.way.attempt import Attempts
+from streams.engine.way.loopback import Loopback
+from streams.errors import SteadfaustError
+from streams.escapes import Contained
+from streams.logs import handling
+
+
+class Dispatch:
+    """The order of keys, the tasks and the room of one lane."""
+
+    def __init__(
+        self,
+        attempts: Attempts,
+        loopback: Loopback | None,
+        due: DueHeads,
+        progress: Callable[[BaseException | None], None],
+    ) -> None:
+        """Without `loopback` all that the lane sends to itself is handled when it has read it. `progress` is
+        called when a task has come further or has ended, with its error if it failed.
+        """
+        self._attempts = attempts
+        self._loopback = loopback
+        self._due = due
+        self._progress = progress
+        #: Only this class changes it: each key in the background, with its later messages.
+        self._in_flight = due.in_flight
+        self.clock = attempts.clock
+        self._staging = attempts.waiting.staging
+        self._max_in_flight = self._staging.app.lane_options.max_in_flight
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def in_flight(self) -> int:
+        """Keys with an async handler or a payload under way."""
+        return len(self._in_flight)
+
+    @property
+    def tasks(self) -> int:
+        """Number of background tasks: one for each key in flight."""
+        return len(self._tasks)
+
+    @property
+    def room(self) -> int:
+        """How many keys more new messages may begin; a part is kept for due heads that found no place."""
+        return max(0, self._max_in_flight - self.in_flight - self._due.reserved)
+
+    async def close(self) -> None:
+        """Cancel what is under way. Its entry is not finished, so nothing of it is committed."""
+        self._attempts.closed = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def step(self, now: float, room: Callable[[], int]) -> bool:
+        """A chore: run heads of queues that are due, and what follows them, `room` messages at most."""
+        with closing(self._due.due(room, now)) as heads:
+            for arrival in heads:
+                self.dispatch(arrival, now)
+        return self._due.started > 0
+
+    def dispatch_all(self, arrivals: Sequence[Arrival], now: float) -> None:
+        """Run messages in their order, at `now` (epoch seconds), or let them wait for their keys. Raises
+        HandlerFailed.
+        """
+        for arrival in arrivals:
+            self._dispatch(arrival, now)
+        handling(None)
+
+    def dispatch(self, arrival: Arrival, now: float) -> None:
+        """The same of one message."""
+        self._dispatch(arrival, now)
+        handling(None)
+
+    def _dispatch(self, arrival: Arrival, now: float) -> None:
+        key = arrival.key
+        if key in self._in_flight:
+            self._in_flight[key].append(arrival)
+            return
+        while self._attempts.run_handlers(arrival, now):
+            if arrival.queue:  # another one may follow it
+                handling(None)
+            if (following := self._done(arrival)) is None:
+                return
+            arrival = following
+        # An attempt takes time: later messages of the key wait for it.
+        self._in_flight[key] = deque()
+        task: asyncio.Task[None] = asyncio.create_task(Contained(self._run_key(key, arrival)))
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    async def _run_key(self, key: bytes, arrival: Arrival) -> None:
+        """Go on with a message of which an attempt takes time, and with later ones of its key until none is
+        left.
+        """
+        later, done = self._in_flight[key], False
+        while True:
+            if not done:
+                async with self._attempts.payloads.room(arrival):
+                    await self._attempts.run_in_background(arrival)
+            if (following := self._done(arrival)) is not None:
+                later.append(following)
+            if not later:
+                break
+            self._progress(None)
+            arrival = later.popleft()
+            done = self._attempts.run_handlers(arrival, self.clock.now())
+            handling(None)
+        del self._in_flight[key]
+
+    def _done(self, arrival: Arrival) -> Arrival | None:
+        """A run of a message is over: it is done, waits as a row, or is given up. Its entry may be
+        committed now.
+
+        Returns the message behind it in its queue, if that may run now.
+        """
+        if self._loopback is not None:
+            self._loopback.complete(arrival)
+        self._staging.order.finished(arrival.entry)
+        if arrival.handlers:
+            self._staging.counters.handled += 1
+        return self._due.after(arrival, self.clock.now()) if arrival.queue else None
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            self._progress(task.exception())
+        elif not self._attempts.closed:  # its key would stand still
+            self._progress(SteadfaustError("a task of the lane was cancelled by nobody: it opens again"))
