@@ -11,7 +11,7 @@ from pathlib import Path
 
 from setuptools import setup
 
-COMPILING = Path(__file__).with_name("streams") / "runtime" / "compiling.py"
+COMPILING = Path(__file__).with_name("streams") / "host" / "compiling.py"
 
 
 def said(name: str) -> tuple[str, ...]:

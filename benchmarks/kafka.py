@@ -25,11 +25,12 @@ from benchmarks.peers.workload import (
     name_of,
 )
 from benchmarks.sections import NotMeasured
-from streams.engine.life.positions.declared import BY_BROKER, STAMPED, TopicSpec
+from streams.engine.life.positions.declared import BY_BROKER
+from streams.kafka.topics import KafkaTopics
 from streams.model.codecs import fingerprint_of
 from streams.model.envelope import FINGERPRINT, ID, SOURCE
 from streams.model.layout import partition_of
-from streams.runtime.kafka.topics import KafkaTopics
+from streams.ports import STAMPED, TopicSpec
 
 SAMPLE_INTERVAL = 0.02
 #: A topic that has all its events and has not grown for this long is complete, in seconds.

@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from benchmarks.growth.workload import WORKLOAD
+from streams.host.app import LaneApp
 from streams.model.application import Application
-from streams.runtime.faust.app import LaneApp
 from streams.settings import Settings
 
 

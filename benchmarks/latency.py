@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from benchmarks.sections import NotMeasured
+from streams.host.client import TopicReader
 from streams.ports import Record
-from streams.runtime.client import TopicReader
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from streams.host.compiling import CannotCompile, compile_into
 from streams.local.artifacts import KAFKA, java
-from streams.runtime.compiling import CannotCompile, compile_into
 
 _ADDITIONS = 10_000_000
 _PACKAGES = ("faust-streaming", "aiokafka", "rocksdict", "fastavro", "msgspec", "uvloop")

@@ -25,9 +25,9 @@ from demo.evidence import make_codec
 from demo.load import SOURCE, receive_stock
 from demo.purchases import Purchase, order
 from demo.workers import PROJECT
+from streams.host.client import Producer
 from streams.local import declared, local_stack
 from streams.ports import Record
-from streams.runtime.client import Producer
 
 _MODULE = "agents.worker"
 _WORKERS = 2

@@ -32,13 +32,13 @@ from demo.purchases import order, purchases
 from demo.workers import PROJECT
 from schemas import latest
 from streams.engine.waiting.dead_letters.row import encode_letter, key_of, new_letter
+from streams.host.client import Producer
+from streams.host.slots import addresses
 from streams.local import Stack, declared, local_stack
 from streams.model.codecs import AvroCodec, Schemas, encode_row
 from streams.model.envelope import ID, rfc3339
 from streams.model.layout import DEAD_LETTERS, Layout, murmur2
 from streams.model.row_keys import row_key
-from streams.runtime.client import Producer
-from streams.runtime.faust.slots import addresses
 from streams.testing.log import FakeRecord
 from tables.orders import ORDERS, HistoryEntry, TrackedOrder
 

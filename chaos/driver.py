@@ -35,9 +35,9 @@ from demo.load import receive_stock
 from demo.purchases import ROWS
 from demo.trouble import POISON_EVERY
 from demo.workers import PROJECT
+from streams.host.client import TopicReader
 from streams.local import Stack, declared, declared_buckets, declared_databases, local_stack
 from streams.model.layout import Layout
-from streams.runtime.client import TopicReader
 from streams.s3 import claim_checks
 
 LAYOUT = Layout("chaos", PARTITIONS, LANES)

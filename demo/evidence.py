@@ -56,12 +56,12 @@ from demo.purchases import ExpectedOutcome
 from schemas import latest
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import claim_in
+from streams.host.client import TopicReader, unhandled, waiting
 from streams.model.codecs import AvroCodec, Schemas, avro, decode_row
 from streams.model.envelope import ID, SOURCE
 from streams.model.message import Message, Row
 from streams.model.row_keys import split_row_key
 from streams.ports import Record
-from streams.runtime.client import TopicReader, unhandled, waiting
 from streams.saga.state import SagaRow
 from tables.sagas import ORDER_SAGAS
 from tables.stock import STOCK, StockLevel

@@ -14,9 +14,9 @@ from demo.trouble import POISON_SOURCE
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import DATAREF
 from streams.errors import PermanentError
+from streams.host.client import TopicReader
 from streams.model.envelope import SOURCE
 from streams.model.layout import dead_letter_topic, retry_topic
-from streams.runtime.client import TopicReader
 
 if TYPE_CHECKING:
     from streams.brokers import Bootstrap  # for its annotations alone: the checker is independent

@@ -16,7 +16,7 @@ from demo.purchases import Purchase, attachments, order, receipts
 from demo.trouble import poison, troubled_order
 from streams.brokers import Bootstrap
 from streams.claims.checks import ClaimChecks
-from streams.runtime.client import Producer
+from streams.host.client import Producer
 
 SOURCE = "demo"
 _SHELVED_WITHIN = 60.0

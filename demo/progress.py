@@ -18,7 +18,7 @@ from agents.messages import OrderCancelled, OrderConfirmed
 from demo.evidence import Settlement, settlement
 from demo.load import OrdersSeen
 from demo.purchases import ExpectedOutcome
-from streams.runtime.client import TopicReader
+from streams.host.client import TopicReader
 
 if TYPE_CHECKING:
     from streams.brokers import Bootstrap  # for its annotations alone: the checker is independent

@@ -15,12 +15,11 @@ from uuid import uuid4
 
 from streams import Envelope, Message, Settings
 from streams.brokers import Bootstrap
-from streams.engine.life.positions.declared import TopicSpec
+from streams.host.groups import GroupReader
+from streams.kafka.topics import KafkaTopics
 from streams.model.codecs import JsonCodec, json_without_schema
-from streams.ports import Record
+from streams.ports import Record, TopicSpec
 from streams.postgres import Connection, ConsumerInbox, Database, Outbox
-from streams.runtime.groups import GroupReader
-from streams.runtime.kafka.topics import KafkaTopics
 
 TABLES = """
 CREATE TABLE IF NOT EXISTS example_orders (id text PRIMARY KEY, cents bigint NOT NULL);

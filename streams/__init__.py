@@ -22,13 +22,13 @@ from streams.ports import Clock
 from streams.settings import Settings
 
 if TYPE_CHECKING:
-    from streams.runtime.faust.worker import Worker
+    from streams.worker.worker import Worker
 else:
 
     def __getattr__(name: str) -> Any:
         """Import Worker at its first use: handlers and their tests need neither Faust nor aiokafka."""
         if name == "Worker":
-            from streams.runtime.faust.worker import Worker
+            from streams.worker.worker import Worker
 
             return Worker
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -24,6 +24,11 @@ FIND = "auto"
 LEAST = 16
 
 
+#: Seconds for which a question is waited for, whoever is asked: Kafka, PostgreSQL, another worker, or a lane
+#: that opens. Then the answer is what is known, and why there is no more.
+READ = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Security:
     """How connections to brokers are encrypted, and who this client is. No text of it has a password.

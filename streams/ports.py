@@ -1,12 +1,11 @@
-"""Ports: the needs of a lane from the outside. The Kafka and RocksDB adapters are in `streams.runtime`, fakes
-in `streams.testing`; both pass the contract suite in `tests/contract`. One module has
-all that an adapter offers.
+"""Ports: what a lane needs from outside. The adapters are in `streams.kafka` and `streams.host.rocksdb`, the
+fakes in `streams.testing`; both pass the contract suite in `tests/contract`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 Headers = Sequence[tuple[str, bytes]]
@@ -16,6 +15,12 @@ NO_IDS: Mapping[str, str] = {}
 NO_OFFSETS: Mapping[TP, int] = {}
 #: The leader epoch of a partition that is not known.
 NO_EPOCH = -1
+
+
+#: The topic setting that says whose clock stamps records: retention deletes by these stamps.
+STAMPED = "message.timestamp.type"
+#: How old a client's stamp may be; brokers have it since Kafka 3.6.
+OLDEST = "message.timestamp.before.max.ms"
 
 
 class TP(NamedTuple):
@@ -441,3 +446,19 @@ class Ports:
     stores: Stores
     clock: Clock
     faults: Faults
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """A topic as the application needs it. `config` holds broker settings by their Kafka names; those in
+    `exact` may not be higher either. Of a topic from `outside` there may be more partitions: what is in them
+    goes on to the partitions of its keys. `made` holds settings that it is created with, and may be without.
+    """
+
+    name: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str] = field(default_factory=dict)
+    exact: frozenset[str] = frozenset()
+    outside: bool = False
+    made: Mapping[str, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from streams.records.batches import MAX_HEADERS
+from streams.kafka.records.batches import MAX_HEADERS
 from streams.testing.batches import CODECS, batch, framed, part, record, varint
 
 

@@ -11,8 +11,8 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.produce import ProduceRequest
 
+from streams.kafka.records.heads import HEADER, head_of, split
 from streams.ports import TP
-from streams.records.heads import HEADER, head_of, split
 from streams.testing.batches import batch, record
 from tests.waiting import BOUND
 

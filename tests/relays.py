@@ -6,16 +6,15 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from streams.engine.life.positions.declared import TopicSpec
+from streams.host.client import TopicReader
+from streams.kafka.topics import KafkaTopics
 from streams.model.codecs import Schemas, avro
 from streams.model.message import Message
 from streams.model.schema_versions import nothing_frozen
-from streams.ports import Record
+from streams.ports import Record, TopicSpec
 from streams.postgres import Connection, Database, Outbox
 from streams.postgres.outbox import OutboxRow
 from streams.postgres.relay import Publisher, Relay, RelayOptions
-from streams.runtime.client import TopicReader
-from streams.runtime.kafka.topics import KafkaTopics
 from tests.waiting import BOUND, eventually_async
 
 #: The topic of schemas.

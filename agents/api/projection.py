@@ -18,15 +18,15 @@ from agents.settings import OrderSettings
 from schemas import latest
 from streams import Envelope
 from streams.errors import ClusterUnavailable, PermanentError, TopicMismatch, TransientError, UnknownSchema
+from streams.host.announcements import learn_schemas
+from streams.host.dead_letter_writer import DeadLetterWriter, Unreadable
+from streams.host.groups import GroupReader
+from streams.kafka.clients import KafkaOptions
 from streams.model.codecs import Schemas, avro
 from streams.model.envelope import MAX_ID_BYTES
 from streams.ports import Damaged, Record
 from streams.postgres import Connection, ConsumerInbox, Database, InboxEvent, InboxMetrics
 from streams.postgres.advice import curable_told
-from streams.runtime.announcements import learn_schemas
-from streams.runtime.groups import GroupReader
-from streams.runtime.kafka.clients import KafkaOptions
-from streams.runtime.kafka.dead_letter_writer import DeadLetterWriter, Unreadable
 
 log = structlog.get_logger(__name__)
 

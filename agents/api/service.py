@@ -20,14 +20,14 @@ from agents.api.routes import create_api, order_exists
 from agents.settings import OrderSettings
 from schemas import latest
 from streams.errors import TransientError
+from streams.host.access import check_access
 from streams.http import Check, Health, HttpServer, RateLimit, Requests, Traced
+from streams.kafka.throttles import throttles
 from streams.model.codecs import Schemas, avro
 from streams.postgres import Database, InboxMetrics, Outbox
 from streams.postgres.advice import curable_told
 from streams.postgres.cleanup import DatabaseCleanup, Retention
 from streams.postgres.watch import DatabaseWatch
-from streams.runtime.kafka.access import check_access
-from streams.runtime.kafka.throttles import throttles
 from streams.web.metrics.throttled import ThrottledSeconds
 
 log = structlog.get_logger(__name__)

@@ -14,9 +14,9 @@ from agents.messages import StockReceived
 from agents.settings import OrderSettings
 from schemas import latest
 from streams.errors import SteadfaustError
+from streams.host.client import Producer
 from streams.model.codecs import Schemas, avro
-from streams.runtime.client import Producer
-from streams.runtime.tables import TableReader
+from streams.worker.tables import TableReader
 from tables.stock import STOCK, StockLevel
 from tables.values import MAX_UNITS
 

@@ -16,13 +16,13 @@ from benchmarks.sections import NotMeasured
 from benchmarks.worker_process import BenchmarkWorker
 from streams.engine.staging.changes import Writes, pack_ids
 from streams.engine.staging.inbox import Inbox, bucket_length, inbox_entry
+from streams.host.topics import ensure_topics
+from streams.kafka.cluster import KafkaCluster
 from streams.model.codecs import encode_row
 from streams.model.envelope import ID, SOURCE
 from streams.model.layout import INBOX, murmur2
 from streams.model.row_keys import row_key
 from streams.ports import TP
-from streams.runtime.cluster import KafkaCluster
-from streams.runtime.kafka.topics import ensure_topics
 from streams.settings import Settings
 from streams.testing.store import MemoryStores
 

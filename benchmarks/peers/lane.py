@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from benchmarks.peers.workload import COUNT, COUNTED, MADE, PARTITIONS, Format, run_from_environment
+from streams.host.app import LaneApp
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import MakeCodec, Schemas, avro, json_without_schema
@@ -14,7 +15,6 @@ from streams.model.handlers import Service
 from streams.model.message import Message, Row
 from streams.model.outcome import Outcome, outcome
 from streams.model.table import Table
-from streams.runtime.faust.app import LaneApp
 from streams.settings import Settings
 
 RUN = run_from_environment()

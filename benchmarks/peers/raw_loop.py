@@ -23,8 +23,8 @@ from benchmarks.peers.workload import (
     encoder,
     run_from_environment,
 )
+from streams.host.loop import tune_process
 from streams.model.layout import partition_of
-from streams.runtime.faust.loop import tune_process
 
 #: A transaction takes what comes in this time, in seconds.
 TRANSACTION = 0.1

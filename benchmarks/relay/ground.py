@@ -16,15 +16,15 @@ import psutil
 from benchmarks.kafka import create
 from benchmarks.peers.workload import PARTITIONS
 from benchmarks.sections import NotMeasured
-from streams.engine.life.positions.declared import TopicSpec
+from streams.kafka.topics import KafkaTopics
 from streams.local import Stack
 from streams.model.codecs import Schemas, avro
 from streams.model.layout import Layout
 from streams.model.message import Message
 from streams.model.schema_versions import nothing_frozen
+from streams.ports import TopicSpec
 from streams.postgres import Connection, Outbox, migrate
 from streams.postgres.database import connect
-from streams.runtime.kafka.topics import KafkaTopics
 
 AGGREGATES = 5000
 BOUND = 900.0

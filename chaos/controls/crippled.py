@@ -13,14 +13,14 @@ from agents import worker
 from agents.settings import OrderSettings
 from chaos.controls.hasty import CONTROL, Control, HastyLane
 from streams.engine.life import host as lane_host
+from streams.host import app as runtime
+from streams.host import membership
+from streams.kafka import cluster
+from streams.kafka.cluster import KafkaCluster
+from streams.kafka.transactions.producer import TransactionalProducer
 from streams.model.choreography import choreography
 from streams.model.layout import dead_letter_topic
 from streams.ports import TP, Sendable, Transactions
-from streams.runtime import cluster
-from streams.runtime.cluster import KafkaCluster
-from streams.runtime.faust import app as runtime
-from streams.runtime.faust import membership
-from streams.runtime.transactions.producer import TransactionalProducer
 from streams.testing.faults import faults_from_environment
 
 

@@ -26,9 +26,9 @@ from demo.load import SOURCE
 from demo.purchases import Purchase, orchestrated, order, purchases, receipts
 from demo.trouble import poison
 from demo.workers import PROJECT
+from streams.host.client import Producer, TopicReader
 from streams.local import Stack, declared, declared_databases, local_stack
 from streams.model.message import Message
-from streams.runtime.client import Producer, TopicReader
 from streams.testing.faults import LOG, SCRIPT
 
 APP = "controls"

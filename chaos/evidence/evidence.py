@@ -36,8 +36,8 @@ from chaos.rig.records import (
 )
 from demo import evidence as books
 from streams.errors import StoreBroken
+from streams.host.client import TopicReader
 from streams.ports import TP
-from streams.runtime.client import TopicReader
 
 if TYPE_CHECKING:
     from streams.ports import Record

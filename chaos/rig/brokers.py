@@ -14,12 +14,12 @@ from aiokafka.client import AIOKafkaClient, CoordinationType
 from aiokafka.protocol.metadata import MetadataRequest
 
 from chaos.rig.waiting import ChaosFailed, until_answered
+from streams.host.client import partitions_of
+from streams.kafka.cluster import KafkaCluster
 from streams.local import Stack
 from streams.local.loopback import HOST
 from streams.model.layout import Layout
 from streams.ports import TP
-from streams.runtime.client import partitions_of
-from streams.runtime.cluster import KafkaCluster
 
 _REQUEST_TIMEOUT_MS = 3000
 _LOOKUP_WITHIN = 20.0

@@ -11,10 +11,10 @@ from aiokafka.errors import KafkaError
 
 from chaos.rig.records import CommitTimes
 from streams.errors import PositionLost, SteadfaustError
+from streams.kafka.clients import KafkaOptions
+from streams.kafka.cluster import KafkaCluster
 from streams.model.layout import LANE, Layout
 from streams.ports import TP, Batch, Reader
-from streams.runtime.cluster import KafkaCluster
-from streams.runtime.kafka.clients import KafkaOptions
 
 log = structlog.get_logger(__name__)
 

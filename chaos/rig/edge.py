@@ -23,9 +23,9 @@ from chaos.rig.processes import ChildProcess
 from chaos.rig.records import ProcessEnd, Way
 from chaos.rig.waiting import ChaosFailed, until, until_answered
 from demo.edge import make_tables
+from streams.host.client import unhandled
 from streams.local.loopback import HOST, reserve
 from streams.postgres.database import connect
-from streams.runtime.client import unhandled
 
 RELAYS = 2
 WAYS: tuple[Way, ...] = ("placed", "submitted")

@@ -12,7 +12,7 @@ from chaos.rig.log_pipe import LogPipe
 from chaos.rig.records import ProcessEnd
 from demo.worker_log import WorkerLog
 from demo.workers import PROJECT
-from streams.runtime.faust.process import EXIT_HUNG
+from streams.host.process import EXIT_HUNG
 
 #: Seconds from SIGTERM until a process must have ended; a worker's own watchdog has the same bound.
 ENDS_WITHIN = 30.0

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from streams.errors import TransientError
+from streams.kafka.transactions import producer
 from streams.model.choreography import AnyHandler, Choreography, Route
 from streams.ports import Faults
-from streams.runtime.transactions import producer
 from streams.system import NoFaults
 from streams.testing.faults import LOG, SCRIPT, faults_from_environment
 

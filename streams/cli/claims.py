@@ -119,7 +119,7 @@ async def referenced(settings: Settings) -> AsyncIterator[str]:
     Raises SettingsError when the outbox may forget a message that no lane has read yet, or no worker of the
     application has run with an object store.
     """
-    from streams.runtime.client import TopicReader
+    from streams.host.client import TopicReader
 
     for name in await _in_outbox(settings):
         yield name

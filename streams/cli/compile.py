@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from streams.cli.options import say
-from streams.runtime.compiling import HOT, compile_into
+from streams.host.compiling import HOT, compile_into
 
 
 def compile_hot_path(

@@ -70,8 +70,8 @@ async def _erase(
     messages: list[str], key: str, kind: KeyCommand, *, who: str, why: str, timeout: float
 ) -> ErasureReport:
     from streams.engine.life.positions.review import require_partitions
-    from streams.runtime.cluster import KafkaCluster  # takes a second to load
-    from streams.runtime.erasing import ask_lanes, left_in_topics
+    from streams.host.erasing import ask_lanes, left_in_topics
+    from streams.kafka.cluster import KafkaCluster  # takes a second to load
 
     settings, dry_run = Settings.read(), kind is KeyCommand.FIND
     layout, brokers = settings.layout(), settings.brokers()

@@ -126,7 +126,7 @@ def log_(letters: Letters, log: Log = LOG, *, as_json: Json = False) -> None:
 
 
 def _redrive(letters: str, log: str, where: list[str] | None, **given: Any) -> Any:
-    from streams.runtime.redrive import Redrive, RedrivePlan  # takes a second to load
+    from streams.host.redrive import Redrive, RedrivePlan  # takes a second to load
 
     pairs = dict(one.partition("=")[::2] for one in where or [])
     if unknown := sorted(pairs.keys() - FILTERS.keys()):

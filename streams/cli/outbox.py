@@ -61,8 +61,8 @@ def relay(
 
 
 async def _relay(settings: Settings, port: int, host: str) -> None:
-    from streams.runtime.kafka.access import check_access
-    from streams.runtime.relay import RelayService
+    from streams.host.access import check_access
+    from streams.postgres.relay_service import RelayService
 
     await check_access(settings)
     service = RelayService(settings, port=port, host=host, faults=faults_from_environment())

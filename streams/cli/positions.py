@@ -82,7 +82,7 @@ def _at(text: str) -> At | int:
 
 
 def _run(work: Callable[[Layout, Cluster], Awaitable[T]]) -> T:
-    from streams.runtime.cluster import KafkaCluster  # takes a second to load
+    from streams.kafka.cluster import KafkaCluster  # takes a second to load
 
     settings = Settings.read()
 

@@ -37,7 +37,7 @@ def reshard(
     found = wired(of)
     sources = sorted({topic for wiring in found for topic in wiring.routes})
     messages = sorted({topic for wiring in found for topic in wiring.messages()})
-    from streams.runtime.resharding import Resharding  # takes a second to load
+    from streams.host.resharding import Resharding  # takes a second to load
 
     settings = Settings.read()
     layout = settings.layout()

@@ -13,12 +13,12 @@ import msgspec
 
 from streams.cli.options import say
 from streams.errors import SteadfaustError
-from streams.runtime.faust.slots import addresses
+from streams.host.slots import addresses
 from streams.settings import Settings
+from streams.system.loopback import loopback_origin
 from streams.web.base.access import Access
 from streams.web.base.asking import PASSING
 from streams.web.base.asking import PATIENCE as ASK_AGAIN
-from streams.web.base.loopback import loopback_origin
 
 #: Seconds for an answer; the worker may have to ask another one first.
 TIMEOUT = 30.0

@@ -12,6 +12,7 @@ from typing import Any
 
 from streams.claims.checks import ClaimChecks
 from streams.errors import WiringError
+from streams.kafka.records.writing import header_bytes
 from streams.model.bound import BoundHandler, BoundMessage, BoundRoute, BoundTable
 from streams.model.choreography import AnyHandler, Choreography
 from streams.model.codecs import JsonCodec, MakeCodec, Schemas, row_prefix, version_of
@@ -22,7 +23,6 @@ from streams.model.message import Message
 from streams.policy.breaker import BreakerPolicy
 from streams.policy.retry import MAX_TIERS, RetryPolicy
 from streams.ports import TP
-from streams.records.writing import header_bytes
 from streams.units import DAY, MIB
 
 #: Tables of the lane itself.

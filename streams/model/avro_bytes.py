@@ -16,8 +16,8 @@ import msgspec
 from librt.strings import BytesWriter, read_f64_le, write_f64_be, write_f64_le, write_i64_be
 from mypy_extensions import i64, u8
 
+from streams.kafka.records.writing import write_sized, write_unsigned
 from streams.model.avro_source import ARRAY, BYTES, MAP, TEXT, Source, write_head
-from streams.records.writing import write_sized, write_unsigned
 
 #: Bits of a number, besides its sign, of which the zigzag form is a positive `i64`.
 _SHORT: Final = 62

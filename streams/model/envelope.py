@@ -11,8 +11,8 @@ import uuid_utils
 from librt.strings import BytesWriter
 
 from streams.errors import HeaderTooLong, MissingHeader, PermanentError, Unreadable
+from streams.kafka.records.writing import header_bytes, sized, sized_length, write_sized, zigzag_length
 from streams.ports import Damaged, Headers, Record
-from streams.records.writing import header_bytes, sized, sized_length, write_sized, zigzag_length
 
 ID: Final = "ce_id"
 TYPE: Final = "ce_type"

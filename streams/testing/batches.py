@@ -8,7 +8,7 @@ from typing import Any
 
 import cramjam
 
-from streams.records.heads import CHECKED_FROM, HEADER, Head
+from streams.kafka.records.heads import CHECKED_FROM, HEADER, Head
 
 
 def _xerial(data: bytes) -> bytes:

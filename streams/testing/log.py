@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from streams.kafka.records.batches import damaged_batch, read_batch
+from streams.kafka.records.heads import HEADER, head_of
 from streams.ports import TP, Headers, Note, OwnRecord, Record
-from streams.records.batches import damaged_batch, read_batch
-from streams.records.heads import HEADER, head_of
 from streams.testing.batches import is_whole
 
 

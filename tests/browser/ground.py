@@ -10,8 +10,8 @@ import msgspec
 
 from agents.commands import OrderSubmitted
 from agents.messages import Order, OrderPlaced
+from streams.host.slots import addresses
 from streams.local import Stack, declared, declared_buckets, local_stack
-from streams.runtime.faust.slots import addresses
 from tests.scenarios.steady import SteadyLoad
 from tests.scenarios.world import APP, Worker, World, order
 

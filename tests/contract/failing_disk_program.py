@@ -17,8 +17,8 @@ from pathlib import Path
 
 from chaos.rig.failing_disk import FOREVER, Call, FailingDisk
 from streams.errors import StoreFailed, StoreUnavailable
+from streams.host.rocksdb.store import RocksStore, RocksStores
 from streams.ports import TP
-from streams.runtime.rocksdb.store import RocksStore, RocksStores
 
 CLOG = TP("app-orders-changelog", 0)
 TABLES = ("a", "b", "c")

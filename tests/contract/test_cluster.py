@@ -15,7 +15,6 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.protocol.transaction import EndTxnRequest
 
-from streams.engine.life.positions.declared import TopicSpec
 from streams.errors import (
     ClockWrong,
     ClusterUnavailable,
@@ -27,11 +26,11 @@ from streams.errors import (
     TooLarge,
     TopicMismatch,
 )
+from streams.kafka.clients import KafkaOptions, Producer
+from streams.kafka.cluster import KafkaCluster
+from streams.kafka.topics import KafkaTopics
 from streams.model.envelope import record_size
-from streams.ports import TP, Damaged, HeldUp, Outgoing, OwnRecord, Reader, Record, Transactions
-from streams.runtime.cluster import KafkaCluster
-from streams.runtime.kafka.clients import KafkaOptions, Producer
-from streams.runtime.kafka.topics import KafkaTopics
+from streams.ports import TP, Damaged, HeldUp, Outgoing, OwnRecord, Reader, Record, TopicSpec, Transactions
 from streams.testing.batches import CODECS, batch, record
 from streams.testing.cluster import FakeCluster
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
@@ -123,7 +122,7 @@ class KafkaWorld:
     async def be_ahead(self, topic: str, seconds: float, patch: pytest.MonkeyPatch) -> None:
         """The producers' clock is; an older broker bears that until its topic does not."""
         ahead = SimpleNamespace(time=lambda: time.time() + seconds)
-        patch.setattr("streams.runtime.transactions.producer.time", ahead)
+        patch.setattr("streams.kafka.transactions.producer.time", ahead)
         async with administering(self.bootstrap) as admin:
             limit = {"message.timestamp.after.max.ms": "3600000"}
             await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, limit)])

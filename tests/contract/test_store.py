@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from streams.errors import StoreBroken, StoreBusy
+from streams.host.rocksdb.store import RocksStores
 from streams.ports import TP, Store, Stores, Write
-from streams.runtime.rocksdb.store import RocksStores
 from streams.testing.store import MemoryStores
 
 LANE = 3
@@ -203,7 +203,7 @@ def test_a_broken_store_says_so_and_can_be_destroyed(kind: str, stores: Stores, 
 APPLIES = """
 import sys
 from streams.ports import TP
-from streams.runtime.rocksdb.store import RocksStores
+from streams.host.rocksdb.store import RocksStores
 store = RocksStores(sys.argv[1], cache_bytes=4 << 20, write_buffer_bytes=64 << 10).open(0)
 i = store.position(TP("clog", 0))
 while True:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from streams.errors import StoreBroken, StoreBusy, StoreUnavailable
+from streams.host.rocksdb import store as rocks
+from streams.host.rocksdb.store import RocksStores
+from streams.host.rocksdb.store_errors import store_error
 from streams.ports import TP, Store, Stores
-from streams.runtime.rocksdb import store as rocks
-from streams.runtime.rocksdb.store import RocksStores
-from streams.runtime.rocksdb.store_errors import store_error
 from streams.testing.store import FAILING, MemoryStores
 
 CLOG = TP("app-orders-changelog", 0)

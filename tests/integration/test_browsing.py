@@ -9,20 +9,19 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from streams.engine.life.positions.declared import TopicSpec
 from streams.errors import TopicMismatch
+from streams.kafka.clients import KafkaOptions
+from streams.kafka.cluster import KafkaCluster
+from streams.kafka.topics import KafkaTopics
 from streams.local import Stack
 from streams.model.row_keys import row_key
-from streams.ports import TP, Damaged, Outgoing
-from streams.runtime.cluster import KafkaCluster
-from streams.runtime.kafka import browsing
-from streams.runtime.kafka.browsing import browse, logs
-from streams.runtime.kafka.clients import KafkaOptions
-from streams.runtime.kafka.timeline import scan
-from streams.runtime.kafka.topics import KafkaTopics
+from streams.ports import TP, Damaged, Outgoing, TopicSpec
 from streams.testing.batches import CODECS, batch, record
 from streams.web.base.scans import Question
 from streams.web.base.windows import ReadPage, Window
+from streams.worker import browsing
+from streams.worker.browsing import browse, logs
+from streams.worker.timeline import scan
 from tests.hostile import DAMAGED, three
 from tests.kafka_admin import truncate
 from tests.raw_kafka import in_the_log, produced

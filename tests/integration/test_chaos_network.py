@@ -12,9 +12,9 @@ from aiokafka import AIOKafkaProducer
 from agents.gateway import cards
 from agents.gateway.client import HttpGateway
 from chaos.rig.network import ClientNetwork
-from streams.engine.life.positions.declared import TopicSpec
+from streams.kafka.topics import KafkaTopics
 from streams.local import Stack, declared, local_stack
-from streams.runtime.kafka.topics import KafkaTopics
+from streams.ports import TopicSpec
 from tests.waiting import eventually_async
 
 NAME = "worker-1"

@@ -13,17 +13,17 @@ from streams.claims.claim import PREFIX, with_claim
 from streams.claims.sweep import Sweepable, sweep
 from streams.cli import erase
 from streams.cli.claims import referenced
-from streams.engine.life.positions.declared import TopicSpec
 from streams.errors import BlobAltered, BlobMissing, BlobsUnavailable, SettingsError
+from streams.host.client import Producer
+from streams.kafka.topics import KafkaTopics
 from streams.local import Stack
 from streams.model.codecs import Schemas, avro
 from streams.model.layout import CLAIMS
 from streams.model.operations import KeyCommand
 from streams.model.schema_versions import nothing_frozen
+from streams.ports import TopicSpec
 from streams.postgres import Connection, Database, Outbox
-from streams.runtime.client import Producer
-from streams.runtime.kafka.topics import KafkaTopics
-from streams.runtime.outbox_publisher import KafkaPublisher
+from streams.postgres.relay.outbox_publisher import KafkaPublisher
 from streams.s3 import S3Blobs
 from streams.settings import LOCAL_BUCKET, LOCAL_KEYS, Settings
 from streams.units import DAY, MIB

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from streams.runtime import compiling
-from streams.runtime.compiling import HOT, CannotCompile, compile_into
+from streams.host import compiling
+from streams.host.compiling import HOT, CannotCompile, compile_into
 
 PROJECT = Path(__file__).parents[2]
 #: Deliveries, duplicates, dead letters, retries, timers, claim checks, operators, sagas; and what holds under
@@ -144,7 +144,7 @@ def test_without_a_compiler_it_says_what_is_needed(tmp_path: Path, monkeypatch: 
 def test_the_command_prints_the_environment(tmp_path: Path) -> None:
     (tmp_path / "made").mkdir()
     code = (
-        "import streams.runtime.compiling as c; c._compile = lambda target: None;"
+        "import streams.host.compiling as c; c._compile = lambda target: None;"
         "from streams.cli.main import main; main()"
     )
     ran = python(dict(os.environ), "-c", code, "compile", "--into", str(tmp_path / "made"), "--json")

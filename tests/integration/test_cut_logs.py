@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from streams.engine.life.positions.declared import TopicSpec
 from streams.errors import LogCut
+from streams.kafka.clients import KafkaOptions
+from streams.kafka.cluster import KafkaCluster
+from streams.kafka.topics import KafkaTopics
 from streams.local import Stack, local_stack
-from streams.ports import TP, Note, Reader
-from streams.runtime.cluster import KafkaCluster
-from streams.runtime.kafka.clients import KafkaOptions
-from streams.runtime.kafka.topics import KafkaTopics
+from streams.ports import TP, Note, Reader, TopicSpec
 from tests.raw_kafka import cut_off
 from tests.waiting import eventually, eventually_async
 

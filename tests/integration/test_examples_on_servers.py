@@ -13,7 +13,7 @@ from aiokafka.admin import NewTopic
 
 from examples.outbox_to_inbox import OrderSold, run
 from streams.postgres import Database
-from streams.runtime.outbox_publisher import KafkaPublisher
+from streams.postgres.relay.outbox_publisher import KafkaPublisher
 from tests.integration.mixed_worker import ParcelSent, app
 from tests.integration.worker_process import ROOT, environment_of, page, until_ready, working
 from tests.kafka_admin import administering

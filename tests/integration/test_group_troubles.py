@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streams.engine.life.positions.declared import TopicSpec
+from streams.kafka.topics import KafkaTopics
 from streams.local import Stack, declared, local_stack
-from streams.runtime.kafka.topics import KafkaTopics
+from streams.ports import TopicSpec
 from tests.integration.test_web import end
 from tests.integration.worker_process import ROOT, address_of, ask, environment_of, start
 from tests.waiting import BOUND, eventually

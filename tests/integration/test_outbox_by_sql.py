@@ -14,7 +14,7 @@ from streams.local import Stack
 from streams.model.codecs import JsonCodec
 from streams.postgres import Connection, Database
 from streams.postgres.relay import Relay
-from streams.runtime.outbox_publisher import KafkaPublisher
+from streams.postgres.relay.outbox_publisher import KafkaPublisher
 from tests.integration.worker_process import environment_of, page, until_ready, working
 from tests.relays import ANNOUNCEMENTS, QUICK, Stuck, drained, relayed, relaying
 from tests.waiting import BOUND, eventually_async

@@ -12,12 +12,12 @@ from agents.api.projection import END_EVENTS, Projection
 from agents.messages import OrderConfirmed
 from agents.settings import OrderSettings
 from streams.errors import ClusterUnavailable
+from streams.kafka.clients import KafkaOptions
+from streams.kafka.records.batches import Plain
+from streams.kafka.topics import KafkaTopics
 from streams.model.layout import dead_letter_topic
 from streams.ports import Record
 from streams.postgres import Database
-from streams.records.batches import Plain
-from streams.runtime.kafka.clients import KafkaOptions
-from streams.runtime.kafka.topics import KafkaTopics
 from streams.units import DAY
 from tests.integration.told_orders import confirmed
 from tests.postgres import until

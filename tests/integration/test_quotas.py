@@ -12,9 +12,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import for_code
 
+from streams.kafka.wire import CLASSIC, ResponseReader, VersionedRequest
 from streams.local import Stack
 from streams.model.envelope import new_headers
-from streams.runtime.kafka.wire import CLASSIC, ResponseReader, VersionedRequest
 from tests.integration.test_group_troubles import Post
 from tests.integration.worker_process import ask
 from tests.waiting import eventually

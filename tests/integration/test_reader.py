@@ -8,13 +8,12 @@ from math import inf
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from streams.engine.life.positions.declared import TopicSpec
+from streams.kafka.cluster import KafkaCluster
+from streams.kafka.fetch_sessions import FetchSession
+from streams.kafka.reader import KafkaReader
+from streams.kafka.topics import KafkaTopics
 from streams.local import Stack
-from streams.ports import TP
-from streams.runtime.cluster import KafkaCluster
-from streams.runtime.kafka.fetch_sessions import FetchSession
-from streams.runtime.kafka.reader import KafkaReader
-from streams.runtime.kafka.topics import KafkaTopics
+from streams.ports import TP, TopicSpec
 
 PARTITIONS = 12
 _numbers = count(time.time_ns())

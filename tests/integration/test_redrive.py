@@ -13,11 +13,10 @@ from uuid import uuid4
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from streams.engine.life.positions.declared import TopicSpec
+from streams.host.client import TopicReader
+from streams.kafka.topics import KafkaTopics
 from streams.local import Stack
-from streams.ports import Record
-from streams.runtime.client import TopicReader
-from streams.runtime.kafka.topics import KafkaTopics
+from streams.ports import Record, TopicSpec
 from tests.integration.stacks import steadfaust
 from tests.unit.streams.test_foreign_letters import CONNECT, COPIED, OWN, SPRING, STREAMS
 from tests.waiting import BOUND

@@ -16,9 +16,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from streams.kafka.clients import KafkaOptions
 from streams.postgres import Connection, Database
-from streams.runtime.kafka.clients import KafkaOptions
-from streams.runtime.outbox_publisher import KafkaPublisher
+from streams.postgres.relay.outbox_publisher import KafkaPublisher
 from tests.relays import (
     ANNOUNCEMENTS,
     Billed,

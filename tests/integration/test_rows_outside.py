@@ -12,7 +12,7 @@ import pytest
 
 from examples.first_handler import POINTS, OrderPaid, Points, wiring
 from streams import Settings, Worker
-from streams.runtime.tables import NotNow
+from streams.worker.tables import NotNow
 from tests.integration.worker_process import environment_of, start
 from tests.waiting import BOUND
 

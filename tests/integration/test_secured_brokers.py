@@ -18,15 +18,15 @@ from confluent_kafka.admin import (
 
 from streams import Message
 from streams.brokers import Brokers, Security
-from streams.engine.life.positions.declared import TopicSpec
 from streams.errors import AccessRefused
+from streams.host.client import Producer, TopicReader
+from streams.host.groups import GroupReader
+from streams.kafka.topics import KafkaTopics
 from streams.local import Stack, declared, local_stack
 from streams.model.codecs import json_without_schema
+from streams.ports import TopicSpec
 from streams.postgres.outbox import OutboxRow
-from streams.runtime.client import Producer, TopicReader
-from streams.runtime.groups import GroupReader
-from streams.runtime.kafka.topics import KafkaTopics
-from streams.runtime.outbox_publisher import KafkaPublisher
+from streams.postgres.relay.outbox_publisher import KafkaPublisher
 from tests.certificates import Authority
 from tests.integration.mixed_worker import app
 from tests.integration.test_examples_on_servers import run_both

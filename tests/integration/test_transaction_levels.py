@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from streams.engine.life.positions.declared import TopicSpec
 from streams.errors import Fenced
+from streams.kafka.clients import KafkaOptions, Producer
+from streams.kafka.cluster import KafkaCluster
+from streams.kafka.topics import KafkaTopics
+from streams.kafka.transactions.batches import pack
+from streams.kafka.transactions.requests import V1, V2, TransactionProtocol, produce
 from streams.local import Stack, artifacts, local_stack
 from streams.local.kafka import BrokerNode, ClusterFiles, Jvm
 from streams.local.state import VarDir
-from streams.ports import TP, Outgoing
-from streams.runtime.cluster import KafkaCluster
-from streams.runtime.kafka.clients import KafkaOptions, Producer
-from streams.runtime.kafka.topics import KafkaTopics
-from streams.runtime.transactions.batches import pack
-from streams.runtime.transactions.requests import V1, V2, TransactionProtocol, produce
+from streams.ports import TP, Outgoing, TopicSpec
 
 pytestmark = pytest.mark.stack
 

@@ -10,8 +10,13 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streams.engine.life.positions.declared import BY_BROKER, STAMPED, TopicSpec
+from streams.engine.life.positions.declared import BY_BROKER
 from streams.errors import PermanentError, TopicMismatch
+from streams.host.dead_letter_writer import DeadLetterWriter
+from streams.host.resharding import Resharding
+from streams.host.topics import ensure_topics
+from streams.kafka.records.batches import Plain
+from streams.kafka.topics import KafkaTopics
 from streams.local import Stack
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import choreography, on
@@ -20,10 +25,7 @@ from streams.model.handlers import Service
 from streams.model.layout import Layout
 from streams.model.message import Message
 from streams.model.outcome import Outcome, outcome
-from streams.records.batches import Plain
-from streams.runtime.kafka.dead_letter_writer import DeadLetterWriter
-from streams.runtime.kafka.topics import KafkaTopics, ensure_topics
-from streams.runtime.resharding import Resharding
+from streams.ports import STAMPED, TopicSpec
 from tests.relays import relayed
 
 _numbers = count(time.time_ns())

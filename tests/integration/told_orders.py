@@ -5,9 +5,9 @@ from typing import Any
 from agents.message_bases import OrderEvent
 from agents.messages import OrderCancelled, OrderConfirmed
 from schemas import latest
+from streams.kafka.records.batches import Plain
 from streams.model.codecs import Schemas, avro
 from streams.model.envelope import new_headers
-from streams.records.batches import Plain
 from tables.values import Order, OrderLine
 
 MAKE = avro(latest, Schemas())

@@ -14,12 +14,12 @@ from confluent_kafka.admin import AdminClient
 from lane_worlds import Post, World
 
 from streams.engine.life.positions.declared import DEAD_LETTER_ROOM, declare
+from streams.host.rocksdb.store import RocksStores
+from streams.host.topics import ensure_topics
+from streams.kafka.clients import KafkaOptions
+from streams.kafka.cluster import KafkaCluster
 from streams.model.application import Application
 from streams.ports import TP
-from streams.runtime.cluster import KafkaCluster
-from streams.runtime.kafka.clients import KafkaOptions
-from streams.runtime.kafka.topics import ensure_topics
-from streams.runtime.rocksdb.store import RocksStores
 from streams.system import SystemClock
 from tests.kafka_admin import add_partitions, delete_topic, recreate_topic
 from tests.raw_kafka import in_the_log, overwrite, spoiled

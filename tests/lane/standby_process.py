@@ -11,13 +11,13 @@ from pathlib import Path
 from lane_workloads import reminding
 
 from streams.engine.life.standby import Standby
+from streams.host.rocksdb.store import RocksStore, RocksStores
+from streams.kafka.clients import KafkaOptions
+from streams.kafka.cluster import KafkaCluster
 from streams.model.application import Application, LaneOptions
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
 from streams.ports import Ports
-from streams.runtime.cluster import KafkaCluster
-from streams.runtime.kafka.clients import KafkaOptions
-from streams.runtime.rocksdb.store import RocksStore, RocksStores
 from streams.system import SystemClock
 from streams.testing.faults import NoFaults
 

@@ -8,9 +8,9 @@ from lane_worlds import Post, World
 from structlog.testing import capture_logs
 
 from streams.errors import ClusterUnavailable, LayoutMismatch, UnknownSchema
+from streams.host.announcements import Announcements
+from streams.host.ended_sessions import EndedSessions
 from streams.model.codecs import Schemas, fingerprint_of
-from streams.runtime.announcements import Announcements
-from streams.web.base.sessions import EndedSessions
 
 NEWER = fingerprint_of(MADE_NEWER)
 UNHEARD = b'{"type": "record", "name": "A", "fields": [{"name": "x", "type": "Unheard"}]}'

@@ -16,9 +16,9 @@ from test_lane_timers import asking_for
 
 from streams.engine.staging.changes import TIMERS
 from streams.engine.staging.keys import TIMER
+from streams.host.rocksdb.store import RocksStores
 from streams.local import local_stack
 from streams.model.layout import LANE
-from streams.runtime.rocksdb.store import RocksStores
 
 RETENTION = 8.0
 #: How long compaction may take: the broker looks for work now and then, and a deletion needs two rounds.

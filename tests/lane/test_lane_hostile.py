@@ -15,9 +15,9 @@ from structlog.testing import capture_logs
 
 from streams.engine.life.recovery import open_store
 from streams.engine.life.standby import Standby
+from streams.kafka.records.batches import BATCH, RECORD, REST
 from streams.model.operations import HANDLER_OPERATION, LetterCommand
 from streams.ports import TP, Ports
-from streams.records.batches import BATCH, RECORD, REST
 from streams.testing.batches import CODECS, batch, record
 from streams.testing.faults import NoFaults
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED

@@ -18,6 +18,7 @@ from test_lane_upgrading import KEYS, rolled
 
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import claim_of, with_claim
+from streams.host.announcements import Announcements
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import MakeCodec, Schemas, avro, decode_row, json_without_schema
@@ -27,7 +28,6 @@ from streams.model.outcome import Outcome, outcome
 from streams.model.row_keys import split_row_key
 from streams.model.schema_versions import nothing_frozen
 from streams.model.table import Table
-from streams.runtime.announcements import Announcements
 from streams.testing.blobs import MemoryBlobs
 from streams.web.handlers.awaited_schemas import awaited, warning
 

@@ -10,13 +10,14 @@ from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
 from streams.engine.life.cluster_checks import ASK_INTERVAL
-from streams.engine.life.positions.declared import TopicSpec, differences
+from streams.engine.life.positions.declared import differences
 from streams.engine.life.positions.review import At, accept, standings
 from streams.errors import PositionLost, TopicGone, TopicMismatch, TopicRecreated
+from streams.host.topics import ensure_topics
+from streams.kafka.topics import KafkaTopics
 from streams.model.layout import LANE, Layout
 from streams.model.operations import LetterCommand
-from streams.ports import TP
-from streams.runtime.kafka.topics import KafkaTopics, ensure_topics
+from streams.ports import TP, TopicSpec
 
 
 async def handled_five(world: World, **options: Any) -> tuple[Any, Running]:

@@ -23,13 +23,13 @@ from agents.messages import OrderCancelled, OrderConfirmed, OrderPlaced, StockRe
 from agents.order_saga import orchestrated
 from schemas import latest as schema
 from streams.engine.way import attempt
+from streams.host.loop import GC_THRESHOLD
 from streams.local import Stack, local_stack
 from streams.model.choreography import Choreography, choreography
 from streams.model.codecs import Schemas, avro, decode_row
 from streams.model.envelope import new_headers
 from streams.model.message import Message
 from streams.model.row_keys import split_row_key
-from streams.runtime.faust.loop import GC_THRESHOLD
 from tables.orders import ORDERS, TrackedOrder
 from tables.reservations import RESERVATION_TALLIES, Tally
 from tables.stock import STOCK, StockLevel

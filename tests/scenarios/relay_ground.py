@@ -15,16 +15,15 @@ from uuid import uuid4
 
 import aiohttp
 
-from streams.engine.life.positions.declared import TopicSpec
+from streams.host.client import TopicReader
+from streams.kafka.topics import KafkaTopics
 from streams.local import Stack
 from streams.model.layout import Layout
-from streams.ports import Record
+from streams.ports import Record, TopicSpec
 from streams.postgres import Connection, Database
 from streams.postgres.cdc import RelayKind
 from streams.postgres.database import connect
 from streams.postgres.errors import DatabaseUnavailable
-from streams.runtime.client import TopicReader
-from streams.runtime.kafka.topics import KafkaTopics
 from tests.relays import Step, drained, first_time, new_outbox, publish, until
 from tests.waiting import BOUND
 

@@ -12,9 +12,9 @@ from typing import Self
 from agents.commands import OrderSubmitted
 from agents.messages import OrderPlaced
 from schemas import latest
+from streams.host.client import Producer
 from streams.model.codecs import avro
 from streams.model.layout import LANE
-from streams.runtime.client import Producer
 from tests import effort
 from tests.scenarios.world import APP, LANES, World, order
 

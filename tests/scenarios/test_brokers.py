@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from streams.kafka.topics import KafkaTopics
 from streams.local import Stack, declared, local_stack
-from streams.runtime.kafka.topics import KafkaTopics
 from tests.kafka_admin import administering
 from tests.scenarios.steady import SteadyLoad, check_stalls, last_commits
 from tests.scenarios.world import APP, LANES, World

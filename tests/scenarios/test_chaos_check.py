@@ -33,11 +33,11 @@ from demo.load import place_orders, receive_stock
 from demo.purchases import Purchase, orchestrated, order, purchases
 from demo.trouble import POISON_EVERY
 from demo.workers import PROJECT
+from streams.host.client import TopicReader
+from streams.kafka.cluster import KafkaCluster
 from streams.local import declared, declared_databases, local_stack
 from streams.model.layout import dead_letter_topic
 from streams.ports import TP, Outgoing
-from streams.runtime.client import TopicReader
-from streams.runtime.cluster import KafkaCluster
 from tests.kafka_admin import truncate
 from tests.scenarios.world import APP, LANES, PARTITIONS, SESSION_TIMEOUT, World
 

@@ -24,12 +24,12 @@ from agents.choreographies import stock_first
 from agents.messages import OrderCancelled, OrderConfirmed, StockReceived
 from agents.order_saga import orchestrated
 from streams.engine.staging.repartition import ORIGIN
+from streams.host.client import TopicReader, waiting
+from streams.kafka.cluster import KafkaCluster
 from streams.local import declared, declared_buckets, local_stack
 from streams.local.s3 import ACCESS_KEY, SECRET_KEY
 from streams.model.layout import dead_letter_topic
 from streams.ports import TP
-from streams.runtime.client import TopicReader, waiting
-from streams.runtime.cluster import KafkaCluster
 from streams.s3 import S3Blobs, S3Options
 from tests import effort
 from tests.scenarios import hostile_bad, hostile_good  # noqa: F401 - they declare the kinds

@@ -10,6 +10,7 @@ import pytest
 
 from agents.api.projection import Projection
 from agents.settings import OrderSettings
+from streams.kafka.clients import KafkaOptions
 from streams.local import Stack
 from streams.postgres import (
     LIBRARY,
@@ -23,8 +24,7 @@ from streams.postgres import (
 from streams.postgres import primary as primaries
 from streams.postgres.database import connect
 from streams.postgres.errors import DatabaseUnavailable
-from streams.runtime.kafka.clients import KafkaOptions
-from streams.runtime.outbox_publisher import KafkaPublisher
+from streams.postgres.relay.outbox_publisher import KafkaPublisher
 from tests.failover import Address, Pair, Server, a_pair
 from tests.integration.told_orders import confirmed
 from tests.orders_shop import MIGRATIONS, Shop, shop_on

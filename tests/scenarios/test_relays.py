@@ -9,18 +9,17 @@ import asyncpg
 import pytest
 
 from streams.claims.checks import ClaimChecks
-from streams.engine.life.positions.declared import TopicSpec
+from streams.host.client import Producer, TopicReader
+from streams.kafka.topics import KafkaTopics
 from streams.local import Stack
 from streams.model.codecs import Schemas, avro
 from streams.model.layout import Layout
 from streams.model.schema_versions import nothing_frozen
-from streams.ports import Record
+from streams.ports import Record, TopicSpec
 from streams.postgres import Connection, Database
 from streams.postgres.cdc import RelayKind
 from streams.postgres.database import connect
 from streams.postgres.replication_slot import drop_slot
-from streams.runtime.client import Producer, TopicReader
-from streams.runtime.kafka.topics import KafkaTopics
 from streams.testing.blobs import MemoryBlobs
 from tests.postgres import in_a_loop, of_database
 from tests.relays import Step, first_time, new_outbox, publish, unpublished, until

@@ -10,7 +10,7 @@ import pytest
 
 from agents.choreographies import stock_first
 from agents.order_saga import orchestrated
-from streams.runtime.client import unhandled
+from streams.host.client import unhandled
 from tests.scenarios import world as scenario
 from tests.scenarios.committed import Committed
 from tests.scenarios.world import World

@@ -9,10 +9,10 @@ from collections import Counter
 import pytest
 
 from chaos.load.notes import NOTES, NOTES_EACH, VERSION, Notes, note, note_id, schema, with_notes
+from streams.host.client import Producer
 from streams.model.codecs import AvroCodec, Schemas, avro, decode_row
 from streams.model.layout import DEAD_LETTERS, Layout
 from streams.model.row_keys import split_row_key
-from streams.runtime.client import Producer
 from tests.scenarios import two_versions
 from tests.scenarios.steady import SteadyLoad, check_stalls
 from tests.scenarios.world import APP, LANES, PARTITIONS, Worker, World

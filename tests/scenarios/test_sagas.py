@@ -9,8 +9,8 @@ import pytest
 
 from agents.commands import OrderSagaReply, OrderSagaTransition
 from agents.order_saga import OrderSaga
+from streams.kafka.cluster import KafkaCluster
 from streams.ports import TP
-from streams.runtime.cluster import KafkaCluster
 from tests.scenarios.world import APP, PARTITIONS, Worker, World
 from tests.waiting import BOUND, eventually
 

@@ -24,11 +24,11 @@ from agents.commands import OrderSubmitted
 from agents.gateway import cards
 from agents.messages import Order, OrderCancelled, OrderConfirmed, OrderLine, OrderPlaced, StockReceived
 from schemas import latest
+from streams.host.slots import addresses
 from streams.model.codecs import AvroCodec, Schemas, decode_row
 from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.message import Message
 from streams.model.row_keys import split_row_key
-from streams.runtime.faust.slots import addresses
 from tables.stock import STOCK
 from tests.scenarios.committed import Committed
 from tests.waiting import BOUND, eventually

@@ -35,7 +35,7 @@ def without(extras: tuple[str, ...], code: str) -> subprocess.CompletedProcess[s
 
 
 def test_services_and_their_tests_need_no_extra() -> None:
-    code = "import streams, streams.saga, streams.testing, streams.runtime.client; streams.Worker"
+    code = "import streams, streams.saga, streams.testing, streams.host.client; streams.Worker"
     done = without(tuple(PACKAGES), code)
     assert done.returncode == 0, done.stderr
 
@@ -44,7 +44,7 @@ def test_services_and_their_tests_need_no_extra() -> None:
     ("extra", "code"),
     [
         ("web", "import streams.http"),
-        ("web", "from streams.runtime.faust.app import LaneApp; LaneApp._new_web(None)"),
+        ("web", "from streams.worker.worker import Worker; Worker._new_web(None)"),
         ("postgres", "from streams.postgres import Outbox"),
         ("postgres", "from streams.testing import MemoryOutbox"),
         ("s3", "from streams.s3 import S3Blobs"),

@@ -7,8 +7,8 @@ from typing import Final
 from streams.engine.staging.changes import Change, Pair
 from streams.engine.staging.keys import prefix_of
 from streams.engine.staging.loops import Sent
+from streams.kafka.records.writing import PackedRecord
 from streams.ports import TP, Content, Sendable
-from streams.records.writing import PackedRecord
 
 #: Bytes of Python's objects beside those of the data in them, about: of an entry, of a change in it, and of
 #: what it sends. A worker's resident memory by its backlog says so (docs/adr/0008-bounded-memory.md).

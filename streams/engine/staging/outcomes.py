@@ -20,6 +20,7 @@ from streams.engine.staging.loops import Loops, Sent
 from streams.engine.staging.payloads import NeedsUpload, Prepared, Upload, Uploads, reference
 from streams.engine.staging.timers import remove_timer, set_timer, timer_name
 from streams.errors import TooLarge, Unencodable, WiringError, text_of
+from streams.kafka.records.writing import PackedRecord, sized, write_sized, write_unsigned
 from streams.model.bound import BoundHandler, BoundMessage, BoundTable
 from streams.model.envelope import (
     EXPIRY,
@@ -38,7 +39,6 @@ from streams.model.message import Message
 from streams.model.outcome import Outcome, Timer
 from streams.model.times import require_span, require_time
 from streams.ports import TP, Outgoing, Sendable
-from streams.records.writing import PackedRecord, sized, write_sized, write_unsigned
 
 log: Final = structlog.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Protocol
 
 from streams.claims.checks import ClaimChecks
-from streams.engine.life.positions.declared import DEAD_LETTER_ROOM, STAMPED, declare
+from streams.engine.life.positions.declared import DEAD_LETTER_ROOM, declare
 from streams.engine.life.positions.review import Standing
 from streams.engine.staging.keys import store_key
 from streams.engine.waiting.dead_letters.row import letter_id
@@ -21,7 +21,7 @@ from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.layout import Layout
 from streams.model.message import Message
 from streams.model.operations import LetterCommand, Operation, encode_operation
-from streams.ports import TP
+from streams.ports import STAMPED, TP
 from streams.testing.broker import Fault
 from streams.testing.cluster import FakeCluster
 from streams.testing.loop import LoopClock, SimulatedLoop

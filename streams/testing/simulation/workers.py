@@ -47,7 +47,7 @@ class Points:
         await asyncio.sleep(0)  # a process that was killed there ends here
 
 
-#: As `streams.runtime` has them: seconds between looks whether a worker is fit, and until one asks for
+#: As `streams.host` has them: seconds between looks whether a worker is fit, and until one asks for
 #: another decision; how often its identity is taken, within how many seconds, until it ends.
 FIT_LOOK, REJOIN_AFTER = 5.0, 3.0
 TAKEN, WITHIN = 3, 120.0
@@ -123,7 +123,7 @@ class SimulatedWorker:
         )
 
     async def look_and_join(self) -> None:
-        """Join when the newest number of lanes is known, as `streams.runtime.faust.app` does."""
+        """Join when the newest number of lanes is known, as `streams.host.app` does."""
         while True:
             try:
                 await self._cuts.look()
@@ -164,7 +164,7 @@ class SimulatedWorker:
         return True
 
     async def _hand_over(self) -> None:
-        """Give lanes away while the machine is unfit for them, as `streams.runtime.faust.handover` does."""
+        """Give lanes away while the machine is unfit for them, as `streams.host.handover` does."""
         fitness, clock, loop = Fitness(), self.machine.clock, asyncio.get_running_loop()
         while True:
             await clock.sleep(FIT_LOOK)

@@ -13,12 +13,12 @@ from hmac import compare_digest
 from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
-from streams.web.base.loopback import is_loopback, names_loopback
+from streams.host.ended_sessions import EndedSessions
+from streams.system.loopback import is_loopback, names_loopback
 from streams.web.base.sessions import (
     KNOWN_LASTS,
     LASTS,
     SESSION,
-    EndedSessions,
     LoginSession,
     browser_of,
     known_browser,

@@ -20,9 +20,6 @@ PASSING = frozenset(
 )
 #: A caller that waits itself, and tells what for, names how long we are to wait: 0.
 PATIENCE = "Steadfaust-Patience"
-#: Seconds for which a read is waited for, whatever it reads: Kafka, PostgreSQL, another worker, or a
-#: lane that opens. Then the answer is what is known, and why there is no more.
-READ = 1.0
 #: Between two tries, in seconds.
 PAUSE = 0.25
 

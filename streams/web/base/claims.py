@@ -8,11 +8,11 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from streams.brokers import READ
 from streams.claims.claim import Claim
 from streams.errors import BlobsUnavailable, DataError
 from streams.model.application import Application
 from streams.model.envelope import rfc3339
-from streams.web.base.asking import READ
 
 #: Objects of one page that are looked up in the object store.
 MOST_LOOKED_UP = 20

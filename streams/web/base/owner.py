@@ -9,10 +9,10 @@ from urllib.parse import quote
 import msgspec
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
+from streams.brokers import READ
+from streams.system.loopback import peer_origin
 from streams.units import MIB
 from streams.web.base.answers import FoundAnswer
-from streams.web.base.asking import READ
-from streams.web.base.loopback import peer_origin
 from streams.web.base.view import ErrorAnswer, Problem
 
 A = TypeVar("A", bound=msgspec.Struct)

@@ -30,26 +30,6 @@ class LoginSession(NamedTuple):
     until: float
 
 
-class EndedSessions:
-    """Sessions that were ended before their time; of others nothing is kept.
-
-    Attributes:
-        is_complete: all that other workers have ended is known. Until then no session is believed.
-    """
-
-    def __init__(self, *, is_complete: bool = True) -> None:
-        self.is_complete = is_complete
-        self._until: dict[str, float] = {}
-
-    def add(self, ident: str, until: float, now: float) -> None:
-        """Refuse a session from now on, and forget those that are over anyhow."""
-        self._until[ident] = until
-        self._until = {each: end for each, end in self._until.items() if end > now}
-
-    def __contains__(self, ident: object) -> bool:
-        return ident in self._until
-
-
 def new_session(role: str, until: float) -> LoginSession:
     """A session of a login that has just been."""
     return LoginSession(secrets.token_urlsafe(12), role, float(int(until)))

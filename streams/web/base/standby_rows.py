@@ -7,10 +7,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from streams.brokers import READ
 from streams.errors import SteadfaustError
 from streams.ports import Store
 from streams.web.base.answers import StaleAnswer
-from streams.web.base.asking import PASSING, READ
+from streams.web.base.asking import PASSING
 from streams.web.base.view import Problem, StandbyView, WorkerView
 
 A = TypeVar("A")

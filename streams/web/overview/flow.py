@@ -8,10 +8,10 @@ from itertools import zip_longest
 
 from msgspec.structs import replace
 
+from streams.brokers import READ
 from streams.engine.staging.measures import DURATIONS
 from streams.model.application import Application
 from streams.model.envelope import rfc3339
-from streams.web.base.asking import READ
 from streams.web.base.lane_rows import Query
 from streams.web.base.view import Problem, WorkerView
 from streams.web.overview.flow_answers import (

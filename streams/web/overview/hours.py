@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from streams.brokers import READ
 from streams.model.envelope import rfc3339
-from streams.web.base.asking import READ
 from streams.web.base.lane_rows import Query
 from streams.web.base.view import Problem, WorkerView
 

@@ -11,6 +11,7 @@ from streams.logs import detached
 from streams.model.application import Application
 from streams.model.envelope import rfc3339
 from streams.model.operations import HandlerPause
+from streams.system.loopback import loopback_origin
 from streams.web.base.answers import (
     HealthAnswer,
     LaneAnswer,
@@ -20,7 +21,6 @@ from streams.web.base.answers import (
     StandbyAnswer,
     WorkerAnswer,
 )
-from streams.web.base.loopback import loopback_origin
 from streams.web.base.view import LaneView, Problem, WorkerView
 from streams.web.handlers.awaited_schemas import awaited, warning
 from streams.web.handlers.handlers import paused_here

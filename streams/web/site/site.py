@@ -18,11 +18,12 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
+from streams.brokers import READ
 from streams.errors import ClusterUnavailable, SteadfaustError
 from streams.units import KIB, MIB
 from streams.web.base.access import LOGIN, LOGOUT, Access, Incoming, Visitor
 from streams.web.base.asked import IN_QUERY
-from streams.web.base.asking import READ, patience_of, patiently
+from streams.web.base.asking import patience_of, patiently
 from streams.web.base.lane_rows import Query
 from streams.web.base.owner import ASKED_BY, ask_json
 from streams.web.base.sessions import KNOWN

@@ -12,9 +12,9 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 from aiohttp import ClientSession
 
+from streams.system.loopback import loopback_origin
 from streams.web.base.access import Access, Visitor
 from streams.web.base.lane_rows import Query
-from streams.web.base.loopback import loopback_origin
 from streams.web.base.owner import ASKED_BY, ask_json
 from streams.web.base.standby_rows import STANDBY
 from streams.web.base.view import Kept, Problem, WorkerView

@@ -9,7 +9,7 @@ from benchmarks.peers import workload
 from benchmarks.peers.catalog import Peer
 from benchmarks.peers.workload import COUNTED, KEYS, Format, PeerRun, count_of, decoder, encoder
 from benchmarks.sections import NotMeasured
-from streams.runtime.faust import loop
+from streams.host import loop
 
 PEERS = [
     Peer("lane", "the lane", "", []),

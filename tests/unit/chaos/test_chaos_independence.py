@@ -24,7 +24,7 @@ OF_CHAOS = """
 MODULES = {f"agents.{name}" for name in OF_AGENTS.split()} | {f"chaos.{name}" for name in OF_CHAOS.split()}
 #: All that its own modules take from the library: names of errors, a pair of topic and partition, and the
 #: reader of topics, whose counts another client's must equal.
-OF_THE_LIBRARY = {"streams.errors", "streams.ports", "streams.runtime.client"}
+OF_THE_LIBRARY = {"streams.errors", "streams.ports", "streams.host.client"}
 #: What the demo's check takes beside, of which the checker has the orders, the ledger and the settlements.
 OF_THE_DEMO = OF_THE_LIBRARY | {
     "streams.claims.checks", "streams.claims.claim", "streams.model.codecs", "streams.model.envelope",

@@ -18,9 +18,9 @@ from streams.engine.staging.changes import Change, Writes
 from streams.engine.staging.inbox import DAY, inbox_entry
 from streams.engine.staging.timers import remove_timer, set_timer
 from streams.errors import StoreBroken, StoreBusy
+from streams.host.rocksdb.store import RocksStores
 from streams.model.row_keys import row_key
 from streams.ports import TP, Outgoing, Store, Write
-from streams.runtime.rocksdb.store import RocksStores
 
 pytestmark = pytest.mark.slow("a second of stores")
 
@@ -154,7 +154,7 @@ def test_reading_changes_nothing(lane: Lane) -> None:
 HOLDS = """
 import sys
 from pathlib import Path
-from streams.runtime.rocksdb.store import RocksStores
+from streams.host.rocksdb.store import RocksStores
 store = RocksStores(Path(sys.argv[1]).parent).open(1)
 print("open", flush=True)
 sys.stdin.read()

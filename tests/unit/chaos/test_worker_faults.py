@@ -27,11 +27,11 @@ from chaos.rig.worker_faults import (
 )
 from demo.findings import Finding
 from streams.errors import OutcomeUnknown
+from streams.kafka.transactions import producer
 from streams.model.choreography import choreography, on
 from streams.model.handlers import Service
 from streams.model.message import Message
 from streams.model.outcome import Outcome, nothing
-from streams.runtime.transactions import producer
 
 service = Service("svc")
 done: list[str] = []

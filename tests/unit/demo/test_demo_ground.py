@@ -21,8 +21,8 @@ from demo.postgres import judge_postgres
 from demo.purchases import outcome, purchases
 from demo.worker_log import WorkerLog
 from demo.workers import environment, free_ports, held_slots
+from streams.host.slots import take_slot
 from streams.local.loopback import HOST
-from streams.runtime.faust.slots import take_slot
 
 
 def silent(_line: str) -> None:

@@ -14,6 +14,7 @@ from litestar.params import JSONBody, QueryParameter
 from structlog.testing import capture_logs
 
 from streams.errors import TransientError
+from streams.host.slots import take_port
 from streams.http import (
     Check,
     Health,
@@ -25,7 +26,6 @@ from streams.http import (
     problem_handlers,
     traceparent,
 )
-from streams.runtime.faust.slots import take_port
 from streams.system.listening import CannotListen
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from streams.errors import ClusterUnavailable, TransientError
+from streams.postgres import relay_service as relay
 from streams.postgres.errors import DatabaseUnavailable, StatementRefused
 from streams.postgres.relay import RelayCounts
-from streams.runtime import relay
 
 
 class Connector:

@@ -10,13 +10,13 @@ from aiokafka.errors import MessageSizeTooLargeError
 from streams.claims.checks import ClaimChecks
 from streams.claims.claim import DATAREF
 from streams.errors import BlobsUnavailable, TooLarge
+from streams.host import client
 from streams.model.choreography import choreography
 from streams.model.codecs import json_without_schema
 from streams.model.message import Message
-from streams.runtime import client
-from streams.runtime.faust.worker import Worker
 from streams.settings import Settings
 from streams.testing.blobs import MemoryBlobs
+from streams.worker.worker import Worker
 
 
 class Note(Message, frozen=True):
@@ -87,7 +87,7 @@ def worker(
             None if blobs is None else ClaimChecks(blobs, bucket="bucket", threshold=settings.claim_threshold)
         )
 
-    monkeypatch.setattr("streams.runtime.faust.worker.claim_checks", named)
+    monkeypatch.setattr("streams.worker.worker.claim_checks", named)
     read = Settings(var=tmp_path, bootstrap="nowhere:1", app_id="notes", **settings)
     return Worker(choreography(), settings=read, codecs=lambda _: json_without_schema)
 

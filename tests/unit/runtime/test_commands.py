@@ -14,8 +14,8 @@ import pytest
 from agents.worker import CHOREOGRAPHIES
 from agents.worker import app as orders
 from streams.errors import SettingsError
-from streams.runtime.faust import commands
-from streams.runtime.faust.commands import name_of
+from streams.host import commands
+from streams.host.commands import name_of
 from streams.settings import Settings
 from tests.waiting import BOUND
 

@@ -11,8 +11,8 @@ import uvloop
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.metadata import MetadataRequest
 
-from streams.runtime.kafka import connections
-from streams.runtime.kafka.connections import ProbedConnection, connect
+from streams.kafka import connections
+from streams.kafka.connections import ProbedConnection, connect
 from tests.waiting import eventually_async
 
 API_VERSIONS, METADATA = 18, 3

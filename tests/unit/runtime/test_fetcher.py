@@ -23,12 +23,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.errors import LogCut
+from streams.kafka import fetch_sources, fetcher
+from streams.kafka.fetch_sessions import OUT_OF_RANGE, Bounds, FetchSession
+from streams.kafka.fetcher import Fetcher
+from streams.kafka.partition_records import Isolation
+from streams.kafka.wire import CLASSIC, FLEXIBLE, ResponseReader
 from streams.ports import TP
-from streams.runtime.kafka import fetch_sources, fetcher
-from streams.runtime.kafka.fetch_sessions import OUT_OF_RANGE, Bounds, FetchSession
-from streams.runtime.kafka.fetcher import Fetcher
-from streams.runtime.kafka.partition_records import Isolation
-from streams.runtime.kafka.wire import CLASSIC, FLEXIBLE, ResponseReader
 from streams.testing.batches import batch, record
 from streams.testing.loop import SimulatedLoop
 from tests.effort import examples

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from streams.runtime.compiling import HOT, PACKAGE
+from streams.host.compiling import HOT, PACKAGE
 
 
 def names_of(node: ast.stmt) -> list[str]:

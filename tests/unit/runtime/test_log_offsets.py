@@ -9,8 +9,8 @@ import pytest
 from aiokafka.errors import LeaderNotAvailableError, NotLeaderForPartitionError
 from aiokafka.protocol.offset import OffsetRequest_v2, OffsetResponse_v2
 
+from streams.kafka.log_offsets import STABLE_END, offsets_at
 from streams.ports import TP
-from streams.runtime.kafka.log_offsets import STABLE_END, offsets_at
 
 FIRST, SECOND, THIRD = TP("t", 0), TP("t", 1), TP("u", 0)
 TIMES = {FIRST: 1_700_000_000_000, SECOND: STABLE_END, THIRD: 5}

@@ -11,11 +11,11 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import IllegalGenerationError, NoError, RequestTimedOutError, UnknownMemberIdError
 from aiokafka.protocol.group import HeartbeatRequest
 
+from streams.host import membership
+from streams.host.assignor import LaneAssignor
+from streams.host.membership import Heartbeats, Membership, static_member_id
 from streams.model.layout import Layout
 from streams.policy.assignment import Assignment
-from streams.runtime.faust import membership
-from streams.runtime.faust.assignor import LaneAssignor
-from streams.runtime.faust.membership import Heartbeats, Membership, static_member_id
 
 
 async def test_a_member_lets_its_lanes_open_before_it_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:

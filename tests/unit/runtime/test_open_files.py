@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from streams.runtime.faust import loop
+from streams.host import loop
 
 SHOWS = """
 import resource
-from streams.runtime.faust.loop import tune_process
+from streams.host.loop import tune_process
 tune_process()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """

@@ -14,10 +14,10 @@ from aiokafka.errors import CorruptRecordException
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.kafka.fetch_sources import Place
+from streams.kafka.partition_records import FetchedRecords, IsolatingRecords, Isolation
+from streams.kafka.records.batches import MAX_HEADERS, Plain, read_batch
 from streams.ports import TP, Damaged
-from streams.records.batches import MAX_HEADERS, Plain, read_batch
-from streams.runtime.kafka.fetch_sources import Place
-from streams.runtime.kafka.partition_records import FetchedRecords, IsolatingRecords, Isolation
 from streams.testing.batches import CODECS, batch, checked, record
 
 HERE = TP("orders", 3)

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from streams.runtime.faust.process import EXIT_HUNG
+from streams.host.process import EXIT_HUNG
 
 pytestmark = pytest.mark.stack
 
 HANGS = """
 import asyncio
 from streams.logs import configure_logs
-from streams.runtime.faust import process
+from streams.host import process
 
 async def never_ends():
     await asyncio.Event().wait()

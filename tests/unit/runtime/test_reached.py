@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 
 from streams.brokers import Brokers, Peers
 from streams.errors import SettingsError
+from streams.host import slots
+from streams.host.membership import static_member_id
+from streams.host.slots import reached_at, take_port, take_slot, url_of
 from streams.model.layout import Layout
-from streams.runtime.faust import slots
-from streams.runtime.faust.membership import static_member_id
-from streams.runtime.faust.slots import reached_at, take_port, take_slot, url_of
 from streams.settings import Settings
 
 TOKEN = "a-token-of-this-application"

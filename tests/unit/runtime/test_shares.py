@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.runtime.shares import share_of
+from streams.system.shares import share_of
 from streams.units import MIB
 
 

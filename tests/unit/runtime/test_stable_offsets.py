@@ -7,10 +7,10 @@ import pytest
 from aiokafka.errors import NotCoordinatorForGroupError
 
 from streams.errors import ClusterUnavailable
+from streams.kafka.clients import KafkaOptions
+from streams.kafka.metadata import Metadata
+from streams.kafka.protocol import UNSTABLE, StableOffsets, positions_in
 from streams.ports import TP, Commit
-from streams.runtime.kafka.clients import KafkaOptions
-from streams.runtime.kafka.metadata import Metadata
-from streams.runtime.kafka.protocol import UNSTABLE, StableOffsets, positions_in
 
 VERSIONS = {9: (1, 10)}  # of Kafka 4
 NOT_COORDINATOR = 16

@@ -11,18 +11,18 @@ import pytest
 from aiokafka.protocol.metadata import MetadataRequest_v1, MetadataRequest_v5
 from structlog.testing import capture_logs
 
+from streams.kafka import connections, throttles
+from streams.kafka.connections import ProbedConnection
+from streams.kafka.fetch_sessions import Bounds, FetchSession, fetch
+from streams.kafka.throttles import Client, Throttles, client_of
+from streams.kafka.transactions import requests
+from streams.kafka.transactions.requests import V1, V2, Owner
+from streams.kafka.wire import CLASSIC, VersionedRequest
 from streams.policy.throttling import BEGINS, WINDOW, HeldBack, is_said
 from streams.ports import TP
-from streams.runtime.faust.web import _View
-from streams.runtime.kafka import connections, throttles
-from streams.runtime.kafka.connections import ProbedConnection
-from streams.runtime.kafka.fetch_sessions import Bounds, FetchSession, fetch
-from streams.runtime.kafka.throttles import Client, Throttles, client_of
-from streams.runtime.kafka.wire import CLASSIC, VersionedRequest
-from streams.runtime.relay import RelayService
-from streams.runtime.transactions import requests
-from streams.runtime.transactions.requests import V1, V2, Owner
+from streams.postgres.relay_service import RelayService
 from streams.settings import Settings
+from streams.worker.web import _View
 from tests.waiting import eventually_async
 
 OWNER, TPS = Owner("lane-0", 7, 0), {TP("a", 0): bytearray(b"batch")}
@@ -98,8 +98,8 @@ def test_each_answer_says_for_how_long_it_holds_back(request_: VersionedRequest,
 def counted(monkeypatch: pytest.MonkeyPatch) -> Throttles:
     found = Throttles()
     monkeypatch.setattr(connections, "throttles", found)
-    monkeypatch.setattr("streams.runtime.faust.web.throttles", found)
-    monkeypatch.setattr("streams.runtime.relay.throttles", found)
+    monkeypatch.setattr("streams.worker.web.throttles", found)
+    monkeypatch.setattr("streams.postgres.relay_service.throttles", found)
     return found
 
 

@@ -25,11 +25,11 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
+from streams.kafka.topic_ids import TopicIdsRequest, identity_in
+from streams.kafka.transactions import requests
+from streams.kafka.transactions.requests import V1, V2, Owner, TransactionAnswer, WrittenBatch
+from streams.kafka.wire import CLASSIC, FLEXIBLE, ResponseReader, VersionedRequest
 from streams.ports import TP, Identity, Note
-from streams.runtime.kafka.topic_ids import TopicIdsRequest, identity_in
-from streams.runtime.kafka.wire import CLASSIC, FLEXIBLE, ResponseReader, VersionedRequest
-from streams.runtime.transactions import requests
-from streams.runtime.transactions.requests import V1, V2, Owner, TransactionAnswer, WrittenBatch
 
 OWNER = Owner("lane-é", 2**40, 32_000)
 A0, A7, B3 = TP("a", 0), TP("a", 7), TP("b" * 200, 3)

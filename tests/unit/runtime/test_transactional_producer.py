@@ -11,15 +11,14 @@ import pytest
 from aiokafka.errors import KafkaConnectionError, UnknownError
 
 from streams.errors import ClockWrong, Fenced, OutcomeUnknown, RecordRefused, Refused
-from streams.ports import TP, Outgoing
-from streams.runtime.kafka.clients import KafkaOptions
-from streams.runtime.transactions.batches import ProducerSequences
-from streams.runtime.transactions.codes import error_of, passes, pause
-from streams.runtime.transactions.limits import BatchLimits
-from streams.runtime.transactions.link import BrokerLink
-from streams.runtime.transactions.producer import TransactionalProducer
-from streams.runtime.transactions.questions import Started
-from streams.runtime.transactions.requests import (
+from streams.kafka.clients import KafkaOptions
+from streams.kafka.transactions.batches import ProducerSequences
+from streams.kafka.transactions.codes import error_of, passes, pause
+from streams.kafka.transactions.limits import BatchLimits
+from streams.kafka.transactions.link import BrokerLink
+from streams.kafka.transactions.producer import TransactionalProducer
+from streams.kafka.transactions.questions import Started
+from streams.kafka.transactions.requests import (
     V1,
     V2,
     Codes,
@@ -28,6 +27,7 @@ from streams.runtime.transactions.requests import (
     TransactionProtocol,
     WrittenBatch,
 )
+from streams.ports import TP, Outgoing
 
 PRODUCE, VERSIONS, INIT, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS = 0, 18, 22, 24, 25, 26, 28
 NOT_LEADER, NOT_COORDINATOR, CONCURRENT, NOT_ENOUGH = 6, 16, 51, 19

@@ -13,11 +13,12 @@ from aiokafka.producer import sender
 from structlog.testing import capture_logs
 
 from streams.errors import ClusterUnavailable
-from streams.runtime.faust.web import _View
-from streams.runtime.kafka import access, clients, connections
-from streams.runtime.kafka.access import until_brokers_answer
-from streams.runtime.kafka.clients import KafkaOptions, close_within
-from streams.runtime.kafka.topics import KafkaTopics
+from streams.host import access
+from streams.host.access import until_brokers_answer
+from streams.kafka import clients, connections
+from streams.kafka.clients import KafkaOptions, close_within
+from streams.kafka.topics import KafkaTopics
+from streams.worker.web import _View
 from tests.waiting import BOUND
 
 

@@ -9,16 +9,16 @@ from typing import Any, cast
 import pytest
 from faust.worker import Worker as FaustWorker
 
+from streams.brokers import READ
 from streams.errors import ClusterUnavailable
+from streams.host import process
+from streams.kafka.cluster import KafkaCluster
 from streams.ports import TP
-from streams.runtime.cluster import KafkaCluster
-from streams.runtime.faust import process
-from streams.runtime.faust.web import _View
 from streams.settings import Settings
-from streams.web.base.asking import READ
 from streams.web.base.scans import Question
 from streams.web.base.windows import Window
 from streams.web.overview.overview import why_not_ready
+from streams.worker.web import _View
 from tests.waiting import BOUND
 
 

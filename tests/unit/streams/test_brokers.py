@@ -9,10 +9,10 @@ from pydantic import SecretStr
 
 from streams.brokers import Brokers, Security, secret
 from streams.errors import SettingsError
+from streams.host.agents_app import credentials
+from streams.kafka.clients import KafkaOptions
+from streams.kafka.security import refusal, tls_context
 from streams.postgres.cdc.connector import worker_properties
-from streams.runtime.faust.agents_app import credentials
-from streams.runtime.kafka.clients import KafkaOptions
-from streams.runtime.kafka.security import refusal, tls_context
 from streams.settings import Settings
 from tests.certificates import Authority
 

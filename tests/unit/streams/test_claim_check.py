@@ -23,8 +23,8 @@ from streams.claims.claim import (
 )
 from streams.engine.staging.payloads import refers
 from streams.errors import BlobAltered, PermanentError
+from streams.kafka.records.batches import Plain
 from streams.model.envelope import ID
-from streams.records.batches import Plain
 
 DIGEST = sha256(b"a gift").hexdigest()
 CLAIM = claim_of("event-payloads", "orders.order.placed.v1", "o-1", b"a gift")

@@ -40,7 +40,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made.recreate_topic("orders")
     for n in range(3):
         made.produce(ORDERS, None, b"%d" % n)
-    monkeypatch.setattr("streams.runtime.cluster.KafkaCluster", lambda *_: made)
+    monkeypatch.setattr("streams.kafka.cluster.KafkaCluster", lambda *_: made)
     given = {"APP_ID": "shop", "PARTITIONS": "1", "LANES": "1", "BOOTSTRAP": "nowhere:9092"}
     for name, value in given.items():
         monkeypatch.setenv(f"STEADFAUST_{name}", value)

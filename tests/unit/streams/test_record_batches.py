@@ -8,10 +8,10 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.kafka.records.batches import BATCH, RECORD, REST, read_batch
+from streams.kafka.records.decompression import CannotOpen, decompressed
+from streams.kafka.records.heads import end_of, head_of, split
 from streams.ports import TP, Damaged, Record
-from streams.records.batches import BATCH, RECORD, REST, read_batch
-from streams.records.decompression import CannotOpen, decompressed
-from streams.records.heads import end_of, head_of, split
 from streams.testing.batches import CODECS, batch, checked, framed, part, record, varint
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
 

@@ -6,12 +6,12 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.kafka.clients import KafkaOptions
+from streams.kafka.records.batches import Plain, read_batch
+from streams.kafka.records.writing import PackedRecord, record_bytes
+from streams.kafka.transactions.batches import pack
+from streams.kafka.transactions.requests import Owner
 from streams.ports import TP, Outgoing
-from streams.records.batches import Plain, read_batch
-from streams.records.writing import PackedRecord, record_bytes
-from streams.runtime.kafka.clients import KafkaOptions
-from streams.runtime.transactions.batches import pack
-from streams.runtime.transactions.requests import Owner
 
 HERE, NOW = TP("topic", 3), 1_764_000_000_000
 DATA = st.none() | st.binary(max_size=80) | st.integers(0, 9000).map(bytes)

@@ -15,14 +15,15 @@ from pydantic import ValidationError
 
 from streams.brokers import Brokers
 from streams.claims.checks import ClaimChecks
-from streams.engine.life.positions.declared import TopicSpec, declare, differences
+from streams.engine.life.positions.declared import declare, differences
 from streams.errors import SettingsError, SteadfaustError
+from streams.host import slots
+from streams.host.slots import addresses, take_slot
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
-from streams.runtime.faust import slots
-from streams.runtime.faust.slots import addresses, take_slot
+from streams.ports import TopicSpec
 from streams.settings import Settings
 from streams.testing.blobs import MemoryBlobs
 from tests.waiting import BOUND
@@ -30,7 +31,7 @@ from tests.waiting import BOUND
 TAKE_AND_WAIT = """
 import sys
 from pathlib import Path
-from streams.runtime.faust.slots import take_slot
+from streams.host.slots import take_slot
 slot = take_slot(Path(sys.argv[1]))
 print(slot.number, slot.directory, flush=True)
 sys.stdin.read()

@@ -15,7 +15,7 @@ from streams.cli import outbox
 from streams.cli.main import app
 from streams.environment import OF_TOOLS, PREFIX
 from streams.errors import SettingsError
-from streams.runtime.kafka.access import broker_urls
+from streams.host.access import broker_urls
 from streams.settings import Settings
 
 ROOT = Path(__file__).parents[3]

@@ -11,14 +11,15 @@ from test_web_row_changes import version
 from web_workers import NOW, Browser, FakeWorker, bearer
 
 from agents.worker import CHOREOGRAPHIES
+from streams.host.ended_sessions import EndedSessions
 from streams.model.application import Application
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
 from streams.model.personal import masked, personal_fields
+from streams.system.loopback import peer_origin
 from streams.web.base import access as access_module
 from streams.web.base.access import AT_ONCE, EVERY, Access, Incoming, LoginThrottle, Role
-from streams.web.base.loopback import peer_origin
-from streams.web.base.sessions import LASTS, SESSION, EndedSessions, opened
+from streams.web.base.sessions import LASTS, SESSION, opened
 from streams.web.base.view import Problem
 from streams.web.site import writing as writing_module
 

@@ -12,12 +12,12 @@ from streams.engine.staging.changes import POSITIONS
 from streams.engine.staging.keys import position_key
 from streams.engine.staging.position import encode_position
 from streams.errors import RowsUnavailable, Undecodable
+from streams.host.client import Place
 from streams.policy.assignment import Assignment
 from streams.ports import TP
-from streams.runtime import tables
-from streams.runtime.client import Place
-from streams.runtime.tables import Aged, TableReader
 from streams.settings import Settings
+from streams.worker import tables
+from streams.worker.tables import Aged, TableReader
 
 GONE = "http://127.0.0.1:1"
 

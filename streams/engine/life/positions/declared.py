@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from streams.engine.staging.inbox import BUCKETS
 from streams.engine.waiting.dead_letters.record import ROOM
@@ -11,6 +10,7 @@ from streams.engine.way.topics import is_from_outside
 from streams.model.application import Application, LaneOptions
 from streams.model.envelope import RECORD_OVERHEAD
 from streams.model.layout import DEAD_LETTERS, INBOX
+from streams.ports import OLDEST, STAMPED, TopicSpec
 from streams.units import DAY
 
 #: Room in dead letter topics for what is added to a message of the largest size, its batch's frame included.
@@ -18,28 +18,9 @@ DEAD_LETTER_ROOM = ROOM + RECORD_OVERHEAD
 #: Settings of which -1 means without end.
 _ENDLESS = ("retention.ms", "retention.bytes")
 _UNBOUNDED = 1 << 63
-#: Whose clock stamps records: retention deletes by these stamps.
-STAMPED, BY_BROKER = "message.timestamp.type", "LogAppendTime"
-#: How old a client's stamp may be; brokers have it since Kafka 3.6.
-OLDEST = "message.timestamp.before.max.ms"
+BY_BROKER = "LogAppendTime"
 #: How long it is known who did what about dead letters, in seconds.
 AUDIT_RETENTION = 365 * DAY
-
-
-@dataclass(frozen=True)
-class TopicSpec:
-    """A topic as the application needs it. `config` holds broker settings by their Kafka names; those in
-    `exact` may not be higher either. Of a topic from `outside` there may be more partitions: what is in them
-    goes on to the partitions of its keys. `made` holds settings that it is created with, and may be without.
-    """
-
-    name: str
-    partitions: int
-    replication: int
-    config: Mapping[str, str] = field(default_factory=dict)
-    exact: frozenset[str] = frozenset()
-    outside: bool = False
-    made: Mapping[str, str] = field(default_factory=dict)
 
 
 def declare(app: Application, *, replication: int) -> list[TopicSpec]:

@@ -1,0 +1,1 @@
+"""What lanes run in: Faust's app, group membership and process, RocksDB, and clients of the topics."""

@@ -1,0 +1,255 @@
+"""Replay dead letters of other programs: back to the topic that they came from, each once.
+
+A letter and its entry in the log of replays are one transaction, and the log is read before anything is
+replayed. So the next replay continues one that was killed, whatever that had done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import msgspec
+
+from streams.brokers import Brokers
+from streams.engine.waiting.dead_letters.foreign import ForeignLetter, headers_to_replay, matches, read_letter
+from streams.errors import TopicMismatch
+from streams.host.client import TopicReader
+from streams.kafka.clients import KafkaOptions
+from streams.kafka.cluster import KafkaCluster
+from streams.kafka.topics import KafkaTopics
+from streams.model.envelope import ID, record_size, rfc3339
+from streams.model.layout import partition_of
+from streams.ports import TP, Damaged, Outgoing, Record, TopicSpec, Transactions
+from streams.units import MIB
+
+#: Letters and bytes of one transaction at most.
+_LETTERS, _BYTES = 500, 4 * MIB
+#: A header that replays have: the topic, partition and offset of the dead letter.
+REDRIVEN = "redriven-from"
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of the log of replays: which letter went where, by whom, why and when."""
+
+    letters: str
+    partition: int
+    offset: int
+    timestamp: int
+    topic: str
+    to_partition: int
+    who: str
+    why: str
+    at: str
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Replayed).decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedrivePlan:
+    """A choice of records to replay.
+
+    Attributes:
+        letters: the topic of dead letters.
+        log: the topic with the log of replays; made where it is missing.
+        where: filters, all of which hold (`foreign.FILTERS`).
+        to: a topic for all letters; empty: each goes where it came from.
+        most: letters at most; 0: all.
+        rate: letters in a second at most; 0: as fast as it goes.
+        drop: names of headers that replays do not have, `*` for any end.
+        who, why: for the log.
+    """
+
+    letters: str
+    log: str
+    where: Mapping[str, str] = field(default_factory=dict)
+    to: str = ""
+    most: int = 0
+    rate: float = 0.0
+    drop: Sequence[str] = ()
+    who: str = ""
+    why: str = ""
+
+
+@dataclass(slots=True)
+class RedriveProgress:
+    """Letters that were looked at, that match, that had been replayed before, and that were replayed now;
+    `homeless` match and do not say where they came from. `dropped` counts the headers that replays do not
+    have, by name, and `with_id` the replays that have a `ce_id`.
+    """
+
+    looked: int = 0
+    matched: int = 0
+    before: int = 0
+    replayed: int = 0
+    homeless: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    with_id: int = 0
+
+
+class Redrive:
+    """Reads one topic of dead letters, and replays what is in it. Raises TopicMismatch for a topic that the
+    cluster does not have, and ClusterUnavailable.
+    """
+
+    def __init__(self, brokers: Brokers, plan: RedrivePlan, *, max_record: int = 0) -> None:
+        """`max_record`: bytes of a record at most; 0: as clients have it."""
+        self._brokers = brokers
+        self._plan = plan
+        self._options = KafkaOptions(max_batch=max_record) if max_record else KafkaOptions()
+        self._partitions: dict[str, int] = {}
+        self.progress = RedriveProgress()
+
+    async def log(self) -> list[Replayed]:
+        """The log of replays of this topic, in its order. What is no entry of it is passed over."""
+        found: list[Replayed] = []
+        if self._plan.log not in await self._describe(self._plan.log):
+            return found
+        async with TopicReader(self._brokers, [self._plan.log]) as reader:
+            async for record in reader.to_end():
+                try:
+                    entry = _decode(record.value or b"")
+                except msgspec.DecodeError:
+                    continue
+                if entry.letters == self._plan.letters:
+                    found.append(entry)
+        return found
+
+    async def letters(self) -> AsyncGenerator[tuple[ForeignLetter, Record, bool], None]:
+        """The letters that match, with their records, and whether each was replayed before."""
+        done = {(entry.partition, entry.offset): entry.timestamp for entry in await self.log()}
+        await self._require(self._plan.letters)
+        async with TopicReader(self._brokers, [self._plan.letters]) as reader:
+            async for record in reader.to_end():
+                self.progress.looked += 1
+                if isinstance(record, Damaged) or not matches(
+                    letter := read_letter(record), self._plan.where
+                ):
+                    continue
+                # A topic that was made again has the same offsets, and other times.
+                yield letter, record, done.get((record.partition, record.offset)) == record.timestamp
+
+    def headers_of(self, record: Record) -> list[tuple[str, bytes]]:
+        """The headers of a letter's replay; counts them."""
+        kept, dropped = headers_to_replay(record.headers, self._plan.drop, time.time())
+        self.progress.dropped.update(dropped)
+        self.progress.with_id += any(name == ID for name, _ in kept)
+        return kept
+
+    async def replay(self, report: Callable[[RedriveProgress], None] = lambda _: None) -> RedriveProgress:
+        """Replay what matches and was not replayed before; `report` is called after each transaction. Raises
+        OutcomeUnknown or Fenced where the next replay has to go on: the latter when another one has begun.
+        """
+        await self._make_log()
+        cluster = KafkaCluster(self._brokers, self._options)
+        transactions = cluster.transactions(f"steadfaust-redrive-{self._plan.letters}")
+        try:
+            # First: the transaction of a replay that was killed is over then, and the log complete.
+            await transactions.start()
+            await self._replay(transactions, report)
+        finally:
+            await transactions.discard()
+            await cluster.close()
+        return self.progress
+
+    async def _replay(self, transactions: Transactions, report: Callable[[RedriveProgress], None]) -> None:
+        batch: dict[TP, list[Outgoing]] = {}
+        count, size, begun = 0, 0, time.monotonic()
+        plan, progress = self._plan, self.progress
+        at_once = min(_LETTERS, max(1, int(plan.rate))) if plan.rate else _LETTERS
+        async with aclosing(self._wanted()) as wanted:
+            async for letter, record in wanted:
+                to = await self._target(letter, record)
+                place = f"{plan.letters}/{record.partition}/{record.offset}"
+                headers = [*self.headers_of(record), (REDRIVEN, place.encode())]
+                batch.setdefault(to, []).append(Outgoing(record.key, record.value, headers))
+                entry = Outgoing(place.encode(), _encode(self._entry(record, to)), [])
+                batch.setdefault(TP(plan.log, 0), []).append(entry)
+                count, size = count + 1, size + record_size(record.key, record.value, headers)
+                if count == at_once or size >= _BYTES:
+                    await self._commit(transactions, batch, count)
+                    report(progress)
+                    batch, count, size = {}, 0, 0
+                    if plan.rate:
+                        await asyncio.sleep(begun + progress.replayed / plan.rate - time.monotonic())
+        if count:
+            await self._commit(transactions, batch, count)
+            report(progress)
+
+    async def _commit(
+        self, transactions: Transactions, batch: Mapping[TP, list[Outgoing]], count: int
+    ) -> None:
+        await transactions.begin()
+        await transactions.send(batch)
+        await transactions.commit()
+        self.progress.replayed += count
+
+    async def _wanted(self) -> AsyncGenerator[tuple[ForeignLetter, Record], None]:
+        """The letters to replay now."""
+        plan, progress, left = self._plan, self.progress, self._plan.most
+        async with aclosing(self.letters()) as letters:
+            async for letter, record, replayed in letters:
+                progress.matched += 1
+                if replayed:
+                    progress.before += 1
+                elif not (plan.to or letter.topic):
+                    progress.homeless += 1
+                else:
+                    yield letter, record
+                    left -= 1
+                    if plan.most and not left:
+                        return
+
+    async def _target(self, letter: ForeignLetter, record: Record) -> TP:
+        """Where a letter goes: the partition that it came from, if the topic has it, or that of its key."""
+        topic = self._plan.to or letter.topic
+        if topic == self._plan.letters:
+            raise TopicMismatch(f"{topic} is the topic of dead letters itself: name another one with --to")
+        if topic not in self._partitions:
+            self._partitions[topic] = await self._require(topic)
+        number = self._partitions[topic]
+        if not self._plan.to and 0 <= letter.topic_partition < number:
+            return TP(topic, letter.topic_partition)
+        if record.key is None:
+            return TP(topic, record.offset % number)
+        return TP(topic, partition_of(record.key, number))
+
+    def _entry(self, record: Record, to: TP) -> Replayed:
+        return Replayed(
+            letters=self._plan.letters,
+            partition=record.partition,
+            offset=record.offset,
+            timestamp=record.timestamp,
+            topic=to.topic,
+            to_partition=to.partition,
+            who=self._plan.who,
+            why=self._plan.why,
+            at=rfc3339(time.time()),
+        )
+
+    # -- topics -------------------------------------------------------------------------------------------
+
+    async def _describe(self, topic: str) -> Mapping[str, int]:
+        async with KafkaTopics(self._brokers) as topics:
+            return {name: each.partitions for name, each in (await topics.describe([topic])).items()}
+
+    async def _require(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        found = await self._describe(topic)
+        if topic not in found:
+            raise TopicMismatch(f"the cluster has no topic {topic}: look at its name, or name one with --to")
+        return found[topic]
+
+    async def _make_log(self) -> None:
+        async with KafkaTopics(self._brokers) as topics:
+            if self._plan.log in await topics.describe([self._plan.log]):
+                return
+            copies = min(3, await topics.brokers())
+            config = {"cleanup.policy": "compact", "min.insync.replicas": str(max(1, copies - 1))}
+            await topics.create([TopicSpec(self._plan.log, 1, copies, config)])

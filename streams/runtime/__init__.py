@@ -1,1 +1,0 @@
-"""The Faust, aiokafka and RocksDB side: everything that imports them, and nothing else."""

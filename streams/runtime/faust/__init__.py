@@ -1,1 +1,0 @@
-"""A worker under Faust: its app, group membership, web server and process."""

@@ -1,0 +1,1 @@
+"""The start-up of a worker: puts the engine, Kafka, Faust, RocksDB and the pages together."""

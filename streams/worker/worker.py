@@ -1,0 +1,189 @@
+"""The worker of a service: what a wiring, settings and resources are made into, under Faust's command.
+
+    app = Worker(choreography(on(OrderPaid, earn)))
+
+`faust -A yourmodule worker` runs it; several of them share the lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from streams.errors import MissingExtra, WiringError
+from streams.host import commands as commands
+from streams.host.access import broker_urls
+from streams.host.agents_app import AgentsApp
+from streams.host.app import LaneApp
+from streams.host.client import Producer
+from streams.model.application import Application
+from streams.model.choreography import Choreography
+from streams.model.codecs import JsonCodec, MakeCodec, Schemas, avro, check_types
+from streams.model.message import Row
+from streams.model.schema_versions import ClassAndSchemaDiffer, nothing_frozen
+from streams.model.table import Table as LaneTable
+from streams.ports import Faults
+from streams.s3 import claim_checks
+from streams.saga.views import ChoreographedSaga, check_tables
+from streams.settings import Settings
+from streams.system import SystemClock
+from streams.web.sagas.indexes import followed_tables
+from streams.worker.tables import TableReader
+
+R = TypeVar("R", bound=Row)
+
+#: The resource that each worker has.
+CLOCK = "clock"
+#: Beside the service's own resources; no parameter of a handler has such a name.
+_CLAIMS = "claim checks"
+
+
+def _declared(name: str) -> Any:
+    """The option of Faust's own app under this name."""
+    return property(lambda self: getattr(self.agents_app, name), doc=f"Faust's own `{name}` (docs/faust.md).")
+
+
+def _refused(name: str) -> Any:
+    """Options of Faust's app that a worker does not have: its pages are complete, and for operators alone."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        """Raises WiringError: a worker serves its own pages and no others."""
+        raise WiringError(
+            f"@app.{name}: a worker serves its own pages and no others. Serve yours by an ASGI application"
+            " beside it, as `agents/api` does, or by an app of Faust's own with a web server (docs/faust.md)"
+        )
+
+    return staticmethod(refuse)
+
+
+class Worker(LaneApp):
+    """A worker of a service. It reads its settings now, and asks for a broker when it is started.
+
+    Arguments:
+        wiring: which handlers take which message.
+        settings: None: those of the environment (`STEADFAUST_*`); a mistake in them ends the process.
+        schemas: the frozen Avro schema of a topic's messages or a table's rows, as text; where it raises
+            LookupError, and without it, the one that is derived from the class.
+        codecs: in place of Avro, given where writers' schemas are learnt; JSON by `json_without_schema`.
+        resources: what handlers name as keyword-only parameters. An async context manager is entered when the
+            worker starts, in its event loop, and left when it stops. A `clock` is there already.
+        choreographed: sagas that no saga definition conducts, for operators to see.
+        faults: what happens at the points of the commit protocol, for tests.
+        faust: options of Faust's own app, as `faust.App` takes them, for plain agents.
+
+    What Faust declares on an app (`agent`, `topic`, `Table`, `timer` and so on) is declared on `agents_app`,
+    an app of Faust's own, which runs beside the lanes if there is anything for it (docs/faust.md).
+
+    Large payloads go to the object store that the settings name, if they name one.
+    """
+
+    def __init__(
+        self,
+        wiring: Choreography,
+        *,
+        settings: Settings | None = None,
+        schemas: Callable[[str], str] = nothing_frozen,
+        codecs: Callable[[Schemas], MakeCodec] | None = None,
+        resources: Mapping[str, Any] | None = None,
+        choreographed: Sequence[ChoreographedSaga] = (),
+        faults: Faults | None = None,
+        faust: Mapping[str, Any] | None = None,
+    ) -> None:
+        settings = settings or Settings.read_or_exit()
+        self.wiring = wiring
+        self.choreographed = tuple(choreographed)
+        self._codecs = codecs or partial(avro, schemas)
+        wiring.check_resources({CLOCK, *(resources or {})})
+        self._check_types()
+        super().__init__(
+            settings,
+            self._bind,
+            resources={**(resources or {}), _CLAIMS: claim_checks(settings)},
+            faults=faults,
+        )
+        self.agents_app = AgentsApp(settings, broker_urls(settings), faust or {})
+        self.agents = self.agents_app.agents
+        # Lanes have no such signals: what is connected to them gets those of the agents' group.
+        self.on_rebalance_complete = self.agents_app.on_rebalance_complete
+        self.on_partitions_assigned = self.agents_app.on_partitions_assigned
+        self.on_partitions_revoked = self.agents_app.on_partitions_revoked
+
+    agent = _declared("agent")
+    channel = _declared("channel")
+    crontab = _declared("crontab")
+    service = _declared("service")
+    stream = _declared("stream")
+    task = _declared("task")
+    timer = _declared("timer")
+    topic = _declared("topic")
+    Table = _declared("Table")
+    GlobalTable = _declared("GlobalTable")
+    SetTable = _declared("SetTable")
+    SetGlobalTable = _declared("SetGlobalTable")
+    tables = _declared("tables")
+    page = _refused("page")
+    table_route = _refused("table_route")
+
+    async def on_joining(self) -> None:
+        """Start Faust's own app, if there is anything for it."""
+        if self.agents_app.wanted:
+            self.agents_app.conf.canonical_url = self.conf.canonical_url
+            self.agents_app.follow_cut(self.steadfaust.partitions)
+            await self.add_runtime_dependency(self.agents_app)
+
+    def client(self, source: str) -> Producer:
+        """A producer of this application's messages, for a script or another service: use it `async with`.
+        Ids are unique within its `source`. As lanes do, it sends large and binary payloads by reference where
+        settings name an object store. Raises SettingsError when nothing names a broker.
+        """
+        settings = self.steadfaust
+        return Producer(
+            settings.brokers(),
+            self._codecs(self.schemas),
+            source=source,
+            claims=claim_checks(settings),
+            limit=settings.max_message_bytes,
+        )
+
+    def table(self, table: LaneTable[R], *, timeout: float = 60.0) -> TableReader[R]:
+        """Read rows of a table from outside, in any process with these settings: `await
+        app.table(POINTS).get("ada")`. `timeout` is in seconds: for so long the owner of a key is looked for.
+        """
+        return TableReader(table, self.steadfaust, timeout=timeout)
+
+    def _check_types(self) -> None:
+        """Raises WiringError for a message or row that cannot be written, now, in place of at the start."""
+        make = self._codecs(Schemas())
+        rows = {name: table.row for name, table in self.wiring.tables().items()}
+        for subject, kind in {**self.wiring.messages(), **rows}.items():
+            try:
+                codec = make(kind, subject)
+            except ClassAndSchemaDiffer:
+                continue  # logged at the start: the command that freezes schemas imports this
+            if isinstance(codec, JsonCodec):
+                check_types(kind)
+
+    def _bind(self, opened: dict[str, Any], known: Schemas) -> Application:
+        own = {name: resource for name, resource in opened.items() if name != _CLAIMS}
+        app = Application(
+            self.steadfaust.layout(),
+            self.wiring,
+            self._codecs(known),
+            resources={CLOCK: SystemClock(), **own},
+            lane_options=self.steadfaust.lane_options(),
+            claims=opened[_CLAIMS],
+        )
+        app.follow_versions(known)
+        check_tables(self.choreographed, app.tables)
+        if self.steadfaust.metrics:
+            app.followed = followed_tables(app, self.choreographed)
+        return app
+
+    def _new_web(self) -> Any:
+        try:
+            from streams.worker.web import LaneWeb  # wiring does without the packages of its pages
+        except MissingExtra as error:
+            raise SystemExit(f"error: {error}") from error
+
+        return LaneWeb(self)
