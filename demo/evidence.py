@@ -54,9 +54,9 @@ from agents.messages import (
 from demo.failures import DeadLetter, Reference, Retry, dead_letters, poison_sent, retries
 from demo.purchases import ExpectedOutcome
 from schemas import latest
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import claim_in
 from streams.host.client import TopicReader, unhandled, waiting
+from streams.model.claim import claim_in
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import AvroCodec, Schemas, avro, decode_row
 from streams.model.envelope import ID, SOURCE
 from streams.model.message import Message, Row

@@ -11,10 +11,10 @@ from agents.commands import OrderSubmitted
 from agents.messages import DocumentsPacked, OrderDocumented, OrderPlaced
 from demo.purchases import Purchase, orchestrated
 from demo.trouble import POISON_SOURCE
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import DATAREF
 from streams.errors import PermanentError
 from streams.host.client import TopicReader
+from streams.model.claim import DATAREF
+from streams.model.claim_checks import ClaimChecks
 from streams.model.envelope import SOURCE
 from streams.model.layout import dead_letter_topic, retry_topic
 

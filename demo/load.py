@@ -15,8 +15,8 @@ from demo.ground import DemoFailed
 from demo.purchases import Purchase, attachments, order, receipts
 from demo.trouble import poison, troubled_order
 from streams.brokers import Bootstrap
-from streams.claims.checks import ClaimChecks
 from streams.host.client import Producer
+from streams.model.claim_checks import ClaimChecks
 
 SOURCE = "demo"
 _SHELVED_WITHIN = 60.0

@@ -15,9 +15,9 @@ from streams.model.envelope import Envelope
 from streams.model.handlers import Service
 from streams.model.message import Message, Personal, Row
 from streams.model.outcome import Outcome, Timer, nothing, outcome
+from streams.model.policy.breaker import BreakerPolicy
+from streams.model.policy.retry import RetryPolicy
 from streams.model.table import Rows, Table
-from streams.policy.breaker import BreakerPolicy
-from streams.policy.retry import RetryPolicy
 from streams.ports import Clock
 from streams.settings import Settings
 

@@ -16,13 +16,13 @@ from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_va
 from pydantic_settings import SettingsConfigDict
 
 from streams.brokers import Brokers, BrokerSettings, PeerSettings, secret
-from streams.claims.claim import DEFAULT_THRESHOLD
 from streams.engine.staging.inbox import check_retention
 from streams.environment import PREFIX, check_names, check_value, what_is_wrong, without_empty
 from streams.errors import SettingsError
 from streams.model.application import LaneOptions
+from streams.model.claim import DEFAULT_THRESHOLD
 from streams.model.layout import Layout
-from streams.policy.retry import RetryPolicy, longest_path
+from streams.model.policy.retry import RetryPolicy, longest_path
 from streams.tracing.settings import TraceSettings
 from streams.units import DAY, MIB
 

@@ -28,9 +28,9 @@ from chaos.rig.waiting import ChaosFailed
 from demo.load import SOURCE
 from demo.purchases import Purchase, attachments, draw, orchestrated, order, purchases, receipts
 from demo.trouble import poison
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import VALUE, Claim, with_claim
 from streams.errors import BlobsUnavailable
+from streams.model.claim import VALUE, Claim, with_claim
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import Codec, Schemas, avro
 from streams.model.envelope import FINGERPRINT, RECORD_OVERHEAD, headers_size, new_headers
 from streams.model.message import Message

@@ -13,10 +13,10 @@ from typing import Annotated
 
 import typer
 
-from streams.claims.sweep import Sweepable, SweepReport, sweep
 from streams.cli.options import json_line, say
 from streams.errors import SettingsError, SteadfaustError, TopicMismatch
 from streams.model.layout import CLAIMS
+from streams.s3.sweep import Sweepable, SweepReport, sweep
 from streams.settings import Settings
 from streams.units import DAY
 

@@ -10,7 +10,7 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, Cons
 from faust.assignor import PartitionAssignor
 
 from streams.model.application import Application
-from streams.policy.assignment import Assignment, Member, assign
+from streams.model.policy.assignment import Assignment, Member, assign
 
 _encode = msgspec.json.Encoder().encode
 
@@ -25,7 +25,7 @@ class LaneAssignor(PartitionAssignor):
         #: asks for these before others, as a standby does.
         self.kept: tuple[int, ...] = ()
         self._generation = -1
-        #: Whether this worker cannot commit, and wants no lanes; see `streams.policy.fitness`.
+        #: Whether this worker cannot commit, and wants no lanes; see `streams.model.policy.fitness`.
         self.unfit = False
         self._lanes: Application = app.lane_application
         self._standbys: int = app.standbys

@@ -22,8 +22,6 @@ from aiokafka.errors import (
 )
 
 from streams.brokers import Bootstrap
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import VALUE, with_claim
 from streams.engine.staging.keys import QUEUE, split_lane_key
 from streams.engine.waiting.queue import WaitingQueue, handler_of, read_queue
 from streams.engine.way.topics import unhandled_in
@@ -31,6 +29,8 @@ from streams.errors import ChangelogDamaged, ClusterUnavailable, SteadfaustError
 from streams.kafka.clients import KafkaOptions, deliver_within
 from streams.kafka.cluster import KafkaCluster
 from streams.kafka.topics import KafkaTopics
+from streams.model.claim import VALUE, with_claim
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import Codec, MakeCodec
 from streams.model.envelope import (
     FINGERPRINT,

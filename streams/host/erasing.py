@@ -11,15 +11,15 @@ import msgspec
 import uuid_utils
 
 from streams.brokers import Brokers
-from streams.claims.claim import BadReference, claim_in
 from streams.host.client import TopicReader
 from streams.kafka.clients import KafkaOptions
 from streams.kafka.operations import OperationsProducer
 from streams.kafka.topics import KafkaTopics
+from streams.model.claim import BadReference, claim_in
 from streams.model.envelope import new_headers, rfc3339
 from streams.model.layout import Layout, dead_letter_topic, retry_topic
 from streams.model.operations import KEY_OPERATION, KeyCommand, KeyDone, KeyOperation, encode_operation
-from streams.policy.retry import MAX_TIERS
+from streams.model.policy.retry import MAX_TIERS
 from streams.ports import TP, Headers, Outgoing
 
 _decode = msgspec.json.Decoder(KeyDone).decode

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 
 from streams.engine.life.host import LaneHost
-from streams.policy.fitness import Fitness
+from streams.model.policy.fitness import Fitness
 
 log = structlog.get_logger(__name__)
 

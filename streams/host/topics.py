@@ -11,7 +11,7 @@ from streams.kafka.clients import KafkaOptions
 from streams.kafka.topics import Description, KafkaTopics
 from streams.model.application import Application
 from streams.model.layout import LANE, dead_letter_topic, retry_topic
-from streams.policy.retry import MAX_TIERS
+from streams.model.policy.retry import MAX_TIERS
 from streams.ports import TopicSpec
 
 

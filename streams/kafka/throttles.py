@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from streams.policy.throttling import HeldBack, is_said
+from streams.kafka.throttling import HeldBack, is_said
 
 log = structlog.get_logger(__name__)
 

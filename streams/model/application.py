@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from streams.claims.checks import ClaimChecks
 from streams.errors import WiringError
 from streams.kafka.records.writing import header_bytes
 from streams.model.bound import BoundHandler, BoundMessage, BoundRoute, BoundTable
 from streams.model.choreography import AnyHandler, Choreography
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import JsonCodec, MakeCodec, Schemas, row_prefix, version_of
 from streams.model.envelope import FINGERPRINT, SOURCE, TYPE
 from streams.model.handlers import CONSUMED
 from streams.model.layout import BUILT_IN, CLAIMS, Layout, dead_letter_topic, retry_topic
 from streams.model.message import Message
-from streams.policy.breaker import BreakerPolicy
-from streams.policy.retry import MAX_TIERS, RetryPolicy
+from streams.model.policy.breaker import BreakerPolicy
+from streams.model.policy.retry import MAX_TIERS, RetryPolicy
 from streams.ports import TP
 from streams.units import DAY, MIB
 
@@ -45,7 +45,7 @@ class LaneOptions:
         max_ahead: how far above a position messages are committed while one of another key holds it up, in
             offsets; with 0 all of its partition number wait.
         max_in_flight: keys with an async handler under way at most, for each lane.
-        linger: how long a commit waits for more messages at least; see `streams.policy.pacing`.
+        linger: how long a commit waits for more messages at least; see `streams.model.policy.pacing`.
         max_message_bytes: the broker's limit for a record, rows included.
         inbox_retention: how long an id is remembered at least.
         dead_letter_retention: how long a dead letter is kept.

@@ -12,8 +12,8 @@ from streams.errors import WiringError
 from streams.model.codecs import Codec
 from streams.model.message import Message
 from streams.model.outcome import Outcome
-from streams.policy.breaker import BreakerPolicy
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.breaker import BreakerPolicy
+from streams.model.policy.retry import RetryPolicy
 from streams.ports import TP
 
 

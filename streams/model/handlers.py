@@ -15,9 +15,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, Union, cast, get_args, get_
 from streams.errors import WiringError
 from streams.model.message import Message
 from streams.model.outcome import Outcome, outcome
+from streams.model.policy.breaker import BreakerPolicy
+from streams.model.policy.retry import RetryPolicy
 from streams.model.table import RowOf, Table
-from streams.policy.breaker import BreakerPolicy
-from streams.policy.retry import RetryPolicy
 
 P = ParamSpec("P")
 T = TypeVar("T")

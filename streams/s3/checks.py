@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from streams.claims.checks import ClaimChecks
+from streams.model.claim_checks import ClaimChecks
 from streams.settings import Settings
 
 if TYPE_CHECKING:

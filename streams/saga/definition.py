@@ -28,7 +28,7 @@ from msgspec.structs import FieldInfo
 from streams.errors import WiringError
 from streams.model.codecs import NO_JSON, check_types, encode_json
 from streams.model.message import Message
-from streams.policy.bounds import not_seconds
+from streams.model.policy.bounds import not_seconds
 from streams.saga.facts import Facts, filled, lacking, listed
 from streams.saga.messages import Command, Reply
 from streams.saga.outline import Outline, outline

@@ -40,8 +40,8 @@ from streams.model.codecs import encode_json
 from streams.model.handlers import ENVELOPE, Handler, Service
 from streams.model.message import Message
 from streams.model.outcome import Outcome, Timer, nothing, outcome
+from streams.model.policy.retry import RetryPolicy
 from streams.model.table import RowOf, Table
-from streams.policy.retry import RetryPolicy
 from streams.ports import Clock
 from streams.saga.messages import TEXT_BOUND, Command, ReplyOutcome, saga_id
 from streams.saga.participation import Participation, Work

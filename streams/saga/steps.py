@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 import msgspec
 
 from streams.errors import WiringError
-from streams.policy.bounds import LONGEST, not_a_count, not_seconds
+from streams.model.policy.bounds import LONGEST, not_a_count, not_seconds
 from streams.saga.facts import Facts, Made, filled
 from streams.saga.messages import Command
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
-from streams.claims.checks import ClaimChecks
 from streams.errors import ClusterUnavailable
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import MakeCodec, json_without_schema
 from streams.model.message import Message
 from streams.ports import Outgoing

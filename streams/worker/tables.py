@@ -26,8 +26,8 @@ from streams.host.client import Place
 from streams.kafka.clients import KafkaOptions, ask, close_within
 from streams.model.layout import Layout
 from streams.model.message import Row
+from streams.model.policy.assignment import Assignment
 from streams.model.table import Table
-from streams.policy.assignment import Assignment
 from streams.settings import Settings
 from streams.system.loopback import loopback_origin
 from streams.web.base.answers import BrowseAnswer, FoundAnswer, RowAnswer

@@ -29,7 +29,7 @@ from streams.kafka.operations import OperationsProducer
 from streams.kafka.throttles import throttles
 from streams.kafka.topics import Description, KafkaTopics
 from streams.model.application import Application
-from streams.policy.assignment import Assignment
+from streams.model.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
 from streams.saga.views import ChoreographedSaga
 from streams.settings import Settings

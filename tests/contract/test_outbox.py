@@ -5,9 +5,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 
 import pytest
 
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import VALUE, with_claim
 from streams.errors import BlobsUnavailable, TooLarge, Unencodable
+from streams.model.claim import VALUE, with_claim
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import Schemas, avro
 from streams.model.message import Message
 from streams.model.schema_versions import nothing_frozen

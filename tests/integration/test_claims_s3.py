@@ -8,15 +8,14 @@ from uuid import uuid4
 
 import pytest
 
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import PREFIX, with_claim
-from streams.claims.sweep import Sweepable, sweep
 from streams.cli import erase
 from streams.cli.claims import referenced
 from streams.errors import BlobAltered, BlobMissing, BlobsUnavailable, SettingsError
 from streams.host.client import Producer
 from streams.kafka.topics import KafkaTopics
 from streams.local import Stack
+from streams.model.claim import PREFIX, with_claim
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import Schemas, avro
 from streams.model.layout import CLAIMS
 from streams.model.operations import KeyCommand
@@ -25,6 +24,7 @@ from streams.ports import TopicSpec
 from streams.postgres import Connection, Database, Outbox
 from streams.postgres.relay.outbox_publisher import KafkaPublisher
 from streams.s3 import S3Blobs
+from streams.s3.sweep import Sweepable, sweep
 from streams.settings import LOCAL_BUCKET, LOCAL_KEYS, Settings
 from streams.units import DAY, MIB
 from tests.relays import ANNOUNCEMENTS, Step, drained, relayed, relaying, with_topics

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import pytest
 
-from streams.claims.checks import ClaimChecks
+from streams.model.claim_checks import ClaimChecks
 from streams.postgres import Connection, Database, Outbox
 from streams.postgres.outbox import OutboxRow
 from streams.postgres.outbox.operations import cleanup, referenced

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from streams.cli.main import app
 from streams.http import HttpServer
 from streams.model.application import Application
-from streams.policy.assignment import Assignment
+from streams.model.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
 from streams.web.site.routes import site
 

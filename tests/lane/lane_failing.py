@@ -8,8 +8,8 @@ from lane_workloads import Workload
 from lane_worlds import FakeWorld, Post, World
 
 from streams.model.envelope import rfc3339
-from streams.policy.breaker import BreakerPolicy
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.breaker import BreakerPolicy
+from streams.model.policy.retry import RetryPolicy
 
 #: Two tries more at once, three later.
 QUICK = RetryPolicy(delays=(0.3, 0.5, 0.7))

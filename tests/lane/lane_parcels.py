@@ -10,8 +10,8 @@ from lane_failing import PATIENT, QUICK, nothing_waits, waiting
 from lane_workloads import Workload, chained
 from lane_worlds import Post, World
 
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import PREFIX, claim_in, claim_of, with_claim
+from streams.model.claim import PREFIX, claim_in, claim_of, with_claim
+from streams.model.claim_checks import ClaimChecks
 from streams.model.envelope import new_headers
 from streams.model.layout import CLAIMS
 from streams.model.row_keys import split_row_key

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import Any, NamedTuple, cast
 
-from streams.claims.checks import ClaimChecks
 from streams.engine.life.lane import Lane
 from streams.engine.life.positions.declared import DEAD_LETTER_ROOM, declare
 from streams.engine.life.session import shared_by
 from streams.model.application import Application, LaneOptions
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import MakeCodec, json_without_schema
 from streams.model.envelope import new_headers
 from streams.model.layout import Layout

@@ -14,11 +14,11 @@ from lane_scenes import POINTS
 from lane_workloads import Workload, carrying
 from lane_worlds import FakeWorld, Post, World
 
-from streams.claims.claim import DATAREF, SHA256, Claim, claim_in, with_claim
 from streams.errors import UnknownSchema
+from streams.model.claim import DATAREF, SHA256, Claim, claim_in, with_claim
 from streams.model.layout import retry_topic
-from streams.policy.breaker import BreakerPolicy
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.breaker import BreakerPolicy
+from streams.model.policy.retry import RetryPolicy
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.faults import LaneKilled
 

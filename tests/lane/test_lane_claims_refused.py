@@ -7,7 +7,7 @@ from lane_parcels import THRESHOLD
 from lane_worlds import FakeWorld, Running
 from test_lane_desk_claims import begun, given_up, replayed
 
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 from streams.web.overview.health import unavailable_payloads
 
 LARGE = 2 * THRESHOLD

@@ -12,8 +12,8 @@ from test_lane_desk_claims import begun
 
 from streams.errors import TransientError
 from streams.model.operations import HandlerCommand
-from streams.policy.breaker import BreakerPolicy
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.breaker import BreakerPolicy
+from streams.model.policy.retry import RetryPolicy
 
 LARGE = 2 * THRESHOLD
 

@@ -19,7 +19,7 @@ from streams.engine.staging.keys import time_in
 from streams.errors import NotYet, TransientError
 from streams.model.codecs import Schemas
 from streams.model.operations import HandlerCommand
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 
 #: How far a clock is ahead, in seconds.
 AHEAD = 59 * 60.0

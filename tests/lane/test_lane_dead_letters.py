@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from streams.engine.waiting.dead_letters.bursts import MANY, TOLD_FOR, WITHIN, Bursts
 from streams.errors import PermanentError
-from streams.policy.assignment import Assignment
+from streams.model.policy.assignment import Assignment
 from streams.web.overview.overview import readiness
 
 Spoil = Callable[[Post], Post]

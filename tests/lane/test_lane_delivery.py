@@ -10,7 +10,7 @@ from lane_workloads import counting
 from lane_worlds import FakeWorld, World
 
 from streams.errors import PermanentError, TransientError
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 from streams.testing import ManualClock, ScriptedFaults
 
 

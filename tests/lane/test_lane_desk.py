@@ -33,7 +33,7 @@ from streams.engine.waiting.dead_letters.row import LetterState, decode_letter
 from streams.errors import TransientError
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import HandlerCommand, LetterCommand
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 
 EXPIRING = {"dead_letter_retention": 100.0, "inbox_retention": 1e6}
 REPLAY = LetterCommand.REPLAY

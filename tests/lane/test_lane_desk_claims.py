@@ -13,10 +13,10 @@ from lane_worlds import World
 from test_lane_claims import post
 from test_lane_desk import REPLAY, quiet
 
-from streams.claims.claim import SIZE, claim_in
 from streams.errors import TransientError
+from streams.model.claim import SIZE, claim_in
 from streams.model.operations import LetterCommand
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 
 LARGE = 2 * THRESHOLD
 

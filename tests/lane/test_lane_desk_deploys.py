@@ -17,7 +17,7 @@ from streams.engine.waiting.dead_letters.row import LetterState
 from streams.engine.waiting.queue import WaitingMessage
 from streams.errors import PermanentError, TransientError
 from streams.model.operations import HandlerCommand, LetterCommand
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 
 NOT_HOLDING = RetryPolicy(immediate=0, delays=())
 

@@ -16,7 +16,7 @@ from streams.engine.waiting.dead_letters.row import LetterState
 from streams.model.application import Application
 from streams.model.codecs import Schemas
 from streams.model.operations import HandlerCommand, LetterCommand
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 
 NOT_HOLDING = RetryPolicy(immediate=0, delays=())
 #: Of the event that waits behind the replays.

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from streams.engine.life.recovery import let_go
 from streams.errors import StoreBroken
 from streams.host.rocksdb.store import RocksStores
-from streams.policy.fitness import GIVE_AWAY_AFTER
+from streams.model.policy.fitness import GIVE_AWAY_AFTER
 from streams.testing.store import FAILING
 
 FULL = "the disk is full"

@@ -14,7 +14,7 @@ from lane_worlds import FakeWorld, Post, World
 from streams.engine.waiting.operations import pauses
 from streams.errors import OutcomeUnknown, PermanentError, TransientError
 from streams.model.operations import HandlerCommand, PauseState
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 
 
 async def drained(world: World, lane: Any, partitions: int = 2) -> None:

@@ -16,12 +16,12 @@ from test_lane_dead_letters import handled
 from test_lane_host import Fatal
 from test_lane_timers import asking_for
 
-import streams.policy.reopening
+import streams.model.policy.reopening
 from streams.engine.life.watchdog import STUCK_AFTER
 from streams.errors import ClusterUnavailable, OutcomeUnknown, PermanentError, Undecodable
 from streams.model.codecs import MakeCodec, Schemas, json_without_schema
 from streams.model.outcome import Timer, outcome
-from streams.policy.breaker import BreakerPolicy, BreakerState
+from streams.model.policy.breaker import BreakerPolicy, BreakerState
 from streams.ports import TP
 from tests.keyed import Keyed
 
@@ -45,8 +45,8 @@ class Outage:
 async def test_a_lane_that_cannot_commit_is_quarantined_alone(
     world: World, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams.policy.reopening, "DELAY", 0.001)
-    monkeypatch.setattr(streams.policy.reopening, "QUARANTINE", 5.0)
+    monkeypatch.setattr(streams.model.policy.reopening, "DELAY", 0.001)
+    monkeypatch.setattr(streams.model.policy.reopening, "QUARANTINE", 5.0)
     await world.start(work := counting(world.name), partitions=2, lanes=2)
     events = some(world, work, range(3))
     ours, others = of_lane(world, events, 0), of_lane(world, events, 1)

@@ -16,7 +16,7 @@ from streams.cli import handler as commands
 from streams.errors import TransientError
 from streams.model.codecs import Schemas, fingerprint_of
 from streams.model.operations import PauseState
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 
 UNKNOWN, UNFINISHED = 2, 4
 

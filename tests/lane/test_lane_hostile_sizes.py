@@ -22,7 +22,7 @@ from streams.host.client import waiting
 from streams.local import Stack, local_stack
 from streams.local.s3 import ACCESS_KEY, SECRET_KEY
 from streams.model.envelope import MAX_ID_BYTES, record_size
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 from streams.s3 import S3Blobs, S3Options
 from tests.effort import examples
 

@@ -16,8 +16,8 @@ from streams.engine.way.loopback import MOST
 from streams.errors import PermanentError, TransientError
 from streams.model.envelope import ID, LOOPBACK
 from streams.model.layout import LANE
+from streams.model.policy.retry import RetryPolicy
 from streams.model.row_keys import split_row_key
-from streams.policy.retry import RetryPolicy
 from streams.ports import TP
 
 KEYS = "abc"

@@ -16,11 +16,11 @@ from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 from test_lane_upgrading import KEYS, rolled
 
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import claim_of, with_claim
 from streams.host.announcements import Announcements
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
+from streams.model.claim import claim_of, with_claim
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import MakeCodec, Schemas, avro, decode_row, json_without_schema
 from streams.model.handlers import Service
 from streams.model.message import Message, Row

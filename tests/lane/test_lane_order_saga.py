@@ -15,7 +15,7 @@ from agents.messages import Order, OrderLine, StockReceived
 from agents.order_saga import orchestrated
 from agents.payments.gateway import Charge
 from streams.model.choreography import choreography
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 from tables.orders import ORDERS
 from tables.sagas import ORDER_SAGAS
 from tables.stock import STOCK

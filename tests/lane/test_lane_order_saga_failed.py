@@ -15,10 +15,10 @@ from agents.gateway.cards import DECLINED
 from agents.gateway.testing import FakeGateway
 from agents.messages import StockReceived
 from agents.order_saga import orchestrated
-from streams.claims.claim import DATAREF
 from streams.cli import saga as commands
 from streams.engine.staging.outcomes import Outcomes
 from streams.model.choreography import choreography
+from streams.model.claim import DATAREF
 from streams.ports import Outgoing
 from streams.saga.definition import Backoff
 from tables.orders import ORDERS

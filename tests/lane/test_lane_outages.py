@@ -13,8 +13,8 @@ from lane_worlds import FakeWorld, Post, World
 from streams.engine.waiting.dead_letters.row import LetterState
 from streams.errors import PermanentError
 from streams.model.operations import LetterCommand
-from streams.policy.breaker import BreakerPolicy
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.breaker import BreakerPolicy
+from streams.model.policy.retry import RetryPolicy
 
 DAY = 86400.0
 MINUTE = 60.0

@@ -13,7 +13,7 @@ from lane_worlds import FakeWorld, Post, Running
 
 from streams.errors import TransientError
 from streams.model.operations import HandlerCommand, LetterCommand
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 
 
 async def pausing(fake: FakeWorld, lane: Running) -> None:

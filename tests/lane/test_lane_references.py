@@ -13,18 +13,18 @@ from lane_scenes import Outage, opened, operated_on, stopped
 from lane_workloads import carrying, messages_of
 from lane_worlds import FakeWorld, Running, World
 
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import AVRO, PREFIX, claim_in
-from streams.claims.sweep import Sweepable, sweep
 from streams.engine.way.references import PAUSE
 from streams.errors import TransientError, UnknownSchema
 from streams.model.choreography import choreography, on
+from streams.model.claim import AVRO, PREFIX, claim_in
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import JsonCodec
 from streams.model.handlers import Service
 from streams.model.layout import CLAIMS
 from streams.model.operations import LetterCommand
 from streams.model.outcome import Outcome, Timer, outcome
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
+from streams.s3.sweep import Sweepable, sweep
 from streams.testing.blobs import MemoryBlobs
 
 DAY = 86400.0

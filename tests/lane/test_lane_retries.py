@@ -31,8 +31,8 @@ from examples.retries_and_dead_letter import LABELS, ParcelReady, ParcelService,
 from streams.engine.waiting.long_queues import longest
 from streams.errors import NotYet, PermanentError, TransientError
 from streams.model.layout import retry_topic
-from streams.policy.breaker import BreakerPolicy
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.breaker import BreakerPolicy
+from streams.model.policy.retry import RetryPolicy
 from streams.web.overview.health import long_queues
 
 

@@ -23,8 +23,8 @@ from lane_worlds import FakeWorld, World
 
 from streams.errors import PermanentError, TransientError
 from streams.model.layout import retry_topic
-from streams.policy.breaker import BreakerPolicy
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.breaker import BreakerPolicy
+from streams.model.policy.retry import RetryPolicy
 
 # -- order, while an async handler is under way -----------------------------------------------------------
 

@@ -14,8 +14,8 @@ from lane_worlds import FakeWorld, Running, World
 from streams.engine.life.housekeeping import HOUSEKEEPING
 from streams.engine.staging.changes import QUEUES_BY_DUE
 from streams.errors import TransientError
-from streams.policy.breaker import BreakerPolicy
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.breaker import BreakerPolicy
+from streams.model.policy.retry import RetryPolicy
 
 #: Opens soon, and tries again each second.
 QUICK_BREAKER = BreakerPolicy(minimum=5, open_for=1.0, max_open_for=1.0, probes=2)

@@ -17,9 +17,9 @@ from streams.model.handlers import Service
 from streams.model.message import Message, Row
 from streams.model.operations import HandlerCommand
 from streams.model.outcome import Outcome, nothing, outcome
+from streams.model.policy.breaker import BreakerPolicy
+from streams.model.policy.retry import RetryPolicy
 from streams.model.table import Table
-from streams.policy.breaker import BreakerPolicy
-from streams.policy.retry import RetryPolicy
 from streams.saga.definition import saga
 from streams.saga.engine import orchestrate
 from streams.saga.messages import Command, Reply, SagaTransition

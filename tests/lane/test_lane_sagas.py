@@ -14,7 +14,7 @@ from lane_worlds import FakeWorld, World
 import streams.engine.waiting.decisions
 from streams.model.layout import dead_letter_topic
 from streams.model.operations import HandlerCommand
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 from streams.ports import Record
 from streams.saga.definition import Saga, saga
 from streams.saga.state import SagaRow

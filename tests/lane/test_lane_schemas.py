@@ -18,7 +18,7 @@ from streams.engine.waiting.waiting import MOST_LOGGED
 from streams.errors import TransientError
 from streams.model.codecs import JsonCodec, Schemas, fingerprint_of
 from streams.model.operations import HandlerCommand, LetterCommand
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 from streams.ports import TP
 
 

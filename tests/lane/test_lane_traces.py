@@ -23,7 +23,7 @@ from test_lane_sagas import ended, post
 
 from streams.errors import PermanentError
 from streams.model.operations import LetterCommand
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 from streams.testing.broker import Fault
 from streams.tracing.export import SpanExport
 from streams.tracing.tracer import Tracer

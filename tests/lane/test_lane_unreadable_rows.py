@@ -19,8 +19,8 @@ from streams.cli.workers import NoAnswer
 from streams.model.codecs import AvroCodec, Schemas, decode_row
 from streams.model.envelope import new_headers
 from streams.model.operations import ROW_OPERATION, RowCommand, RowOperation, encode_operation
+from streams.model.policy.assignment import Assignment
 from streams.model.row_keys import row_key
-from streams.policy.assignment import Assignment
 from streams.web.overview.overview import warnings
 
 #: Values of a row that nobody can read, with what is said of them.

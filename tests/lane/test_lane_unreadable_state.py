@@ -15,7 +15,7 @@ from streams.engine.waiting.queue import Reason, begin, queue_name, set_queue
 from streams.errors import ChangelogDamaged, PositionLost, TransientError
 from streams.model.layout import DEAD_LETTERS, INBOX, LANE
 from streams.model.operations import LetterCommand
-from streams.policy.retry import RetryPolicy
+from streams.model.policy.retry import RetryPolicy
 
 COUNT = b"bench.count"
 #: Bytes that are nothing which a lane keeps.

@@ -13,9 +13,9 @@ from lane_sagas import TRIPS, TripWanted, trips
 from lane_scenes import post
 from lane_worlds import FakeWorld
 
-from streams.claims.checks import ClaimChecks
 from streams.engine.staging.changes import COPY_OF, LOG_MARKS, POSITIONS, QUEUES, TIMERS
 from streams.engine.waiting.dead_letters.row import LetterState, decode_letter
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import decode_row
 from streams.model.layout import CLAIMS, DEAD_LETTERS
 from streams.ports import TP, Store

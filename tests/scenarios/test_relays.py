@@ -8,10 +8,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from streams.claims.checks import ClaimChecks
 from streams.host.client import Producer, TopicReader
 from streams.kafka.topics import KafkaTopics
 from streams.local import Stack
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import Schemas, avro
 from streams.model.layout import Layout
 from streams.model.schema_versions import nothing_frozen

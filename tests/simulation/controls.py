@@ -36,7 +36,7 @@ from streams.engine.way.changelog_ends import ChangelogEnds
 from streams.errors import Lost, PositionLost, PositionsDisagree
 from streams.model import codecs
 from streams.model.envelope import LOOPBACK
-from streams.policy import reopening
+from streams.model.policy import reopening
 from streams.ports import TP, Note, Outgoing, Record, Store, Stores, Transactions
 from streams.saga import participant
 from streams.saga.steps import Step as SagaStep

@@ -12,8 +12,6 @@ from random import Random
 from typing import Any, ClassVar
 
 from streams import Outcome, RetryPolicy, Row, Rows, Service, Table, choreography, on, outcome
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import PREFIX, claim_in, claim_of, with_claim
 from streams.engine.staging.changes import HANDLERS
 from streams.engine.staging.keys import HANDLER, prefix_of, split_lane_key
 from streams.engine.waiting.operations.pauses import read_pause
@@ -21,6 +19,8 @@ from streams.errors import PermanentError, TransientError, UnknownSchema
 from streams.logs import HANDLED
 from streams.model.avro_types import derived_schema
 from streams.model.choreography import Choreography
+from streams.model.claim import PREFIX, claim_in, claim_of, with_claim
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import AvroCodec, JsonCodec, Schemas
 from streams.model.envelope import EXPIRY, FINGERPRINT, new_headers, rfc3339
 from streams.model.handlers import Handler

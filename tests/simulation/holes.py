@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from streams.claims import checks
 from streams.engine.life import cluster_checks, opening
 from streams.engine.staging.area import StagingArea
 from streams.engine.staging.changelog import Staged
@@ -25,11 +24,12 @@ from streams.engine.way.held_up import HeldUpPartitions
 from streams.engine.way.intake import Intake
 from streams.engine.way.loopback import Loopback
 from streams.errors import StoreBroken
+from streams.model import claim_checks as checks
 from streams.model.codecs import AvroCodec
 from streams.model.envelope import Envelope
 from streams.model.outcome import Timer, nothing
-from streams.policy import assignment
-from streams.policy.fitness import Fitness
+from streams.model.policy import assignment
+from streams.model.policy.fitness import Fitness
 from streams.ports import TP, Batch, OwnRecord, Record
 from streams.saga import engine, participant
 from streams.saga.participant import _Taking

@@ -8,9 +8,9 @@ from streams.model.choreography import Route, on
 from streams.model.handlers import Service
 from streams.model.message import Message, Row
 from streams.model.outcome import Outcome, Timer, outcome
+from streams.model.policy.breaker import BreakerPolicy
+from streams.model.policy.retry import RetryPolicy
 from streams.model.table import Table
-from streams.policy.breaker import BreakerPolicy
-from streams.policy.retry import RetryPolicy
 from streams.testing.simulation.machines import Outside
 from tests.keyed import Keyed
 

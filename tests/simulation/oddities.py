@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
 
-from streams.claims.claim import DATAREF
 from streams.model.choreography import Route, on
+from streams.model.claim import DATAREF
 from streams.model.envelope import FINGERPRINT, ID, MAX_ID_BYTES, new_headers
 from streams.model.handlers import Service
 from streams.model.message import Row

@@ -17,8 +17,8 @@ from streams.engine.staging.keys import name_in, prefix_in
 from streams.engine.staging.position import decode_position
 from streams.engine.waiting.gate import HandlerGate
 from streams.engine.waiting.queue import Reason, WaitingQueue, handler_of, read_queue
-from streams.policy.breaker import BreakerState
-from streams.policy.fitness import GIVE_AWAY_AFTER
+from streams.model.policy.breaker import BreakerState
+from streams.model.policy.fitness import GIVE_AWAY_AFTER
 from streams.ports import TP, Store
 from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run

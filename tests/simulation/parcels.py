@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import VALUE, Claim, claim_in, claim_of, with_claim
-from streams.claims.sweep import sweep
 from streams.errors import BlobsUnavailable
 from streams.model.choreography import Route, on
+from streams.model.claim import VALUE, Claim, claim_in, claim_of, with_claim
+from streams.model.claim_checks import ClaimChecks
 from streams.model.envelope import CORRELATION, FINGERPRINT, ID, new_headers
 from streams.model.handlers import Service
 from streams.model.layout import CLAIMS
@@ -21,6 +20,7 @@ from streams.model.message import Row
 from streams.model.outcome import Outcome, Timer, outcome
 from streams.model.table import Table
 from streams.ports import TP
+from streams.s3.sweep import sweep
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.simulation.judge import letters_in, rows
 from streams.testing.simulation.machines import running

@@ -21,7 +21,7 @@ from streams.engine.waiting.queue import Reason, WaitingQueue, ms, set_message, 
 from streams.engine.waiting.timers import Timers
 from streams.engine.waiting.waiting import Waiting
 from streams.errors import RowUnreadable
-from streams.policy.retry import longest_wait
+from streams.model.policy.retry import longest_wait
 
 log = structlog.get_logger(__name__)
 

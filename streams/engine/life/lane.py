@@ -41,7 +41,7 @@ from streams.errors import (
 )
 from streams.escapes import contain_tasks
 from streams.model.application import Application
-from streams.policy.reopening import Quarantine, Reopening, is_expected, is_of_the_machine, waited_out
+from streams.model.policy.reopening import Quarantine, Reopening, is_expected, is_of_the_machine, waited_out
 from streams.ports import TP, Ports, Reader, Store, Transactions
 
 log = structlog.get_logger(__name__)
@@ -65,7 +65,7 @@ class Lane:
         self.fenced = self.reopened = self.commits = self.recovered = 0
         self.last_progress = ports.clock.now()
         self.error: Exception | None = None
-        #: What it waits out, in words for people, while it does; see `streams.policy.reopening.waited_out`.
+        #: What it waits out, in words for people, while it does; see `policy.reopening.waited_out`.
         self.trouble = ""
         self.store: Store | None = None
         self._app = app

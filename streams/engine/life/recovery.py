@@ -29,7 +29,7 @@ from streams.errors import (
 )
 from streams.model.application import Application
 from streams.model.layout import INBOX
-from streams.policy.freshness import Freshness, is_too_old
+from streams.model.policy.freshness import Freshness, is_too_old
 from streams.ports import TP, Batch, Clock, Cluster, Damaged, Ports, Reader, Store, Stores, Write
 
 log = structlog.get_logger(__name__)

@@ -29,7 +29,7 @@ from streams.errors import (
     TopicRecreated,
 )
 from streams.model.application import Application
-from streams.policy.freshness import Freshness
+from streams.model.policy.freshness import Freshness
 from streams.ports import TP, Ports, Reader, Store
 
 log = structlog.get_logger(__name__)

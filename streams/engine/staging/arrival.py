@@ -11,8 +11,8 @@ from streams.errors import PermanentError, UnknownSchema, ends_process
 from streams.model.bound import BoundHandler, BoundRoute
 from streams.model.envelope import Envelope
 from streams.model.operations import Command
+from streams.model.policy.breaker import NO_PERMIT
 from streams.model.row_keys import row_key
-from streams.policy.breaker import NO_PERMIT
 from streams.ports import Record
 from streams.tracing.attempts import MessageTrace
 from streams.tracing.span import Span

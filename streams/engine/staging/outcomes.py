@@ -8,7 +8,6 @@ from typing import Any, Final
 import structlog
 from librt.strings import BytesWriter
 
-from streams.claims.claim import VALUE, with_claim
 from streams.engine.staging.area import StagingArea
 from streams.engine.staging.arrival import Arrival
 from streams.engine.staging.cancels import Cancels
@@ -22,6 +21,7 @@ from streams.engine.staging.timers import remove_timer, set_timer, timer_name
 from streams.errors import TooLarge, Unencodable, WiringError, text_of
 from streams.kafka.records.writing import PackedRecord, sized, write_sized, write_unsigned
 from streams.model.bound import BoundHandler, BoundMessage, BoundTable
+from streams.model.claim import VALUE, with_claim
 from streams.model.envelope import (
     EXPIRY,
     ID,

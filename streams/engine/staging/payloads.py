@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, NamedTuple
 
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import DATAREF, PREFIX, BadReference, Claim, claim_in
 from streams.engine.staging.arrival import Arrival
 from streams.engine.staging.changes import Change, Pair
 from streams.errors import BlobsUnavailable, KeyMismatch, MissingHeader, TooLarge, ends_process, shown
 from streams.model.bound import BoundRoute
+from streams.model.claim import DATAREF, PREFIX, BadReference, Claim, claim_in
+from streams.model.claim_checks import ClaimChecks
 from streams.model.envelope import Envelope
 from streams.model.layout import CLAIMS
 from streams.model.message import Message

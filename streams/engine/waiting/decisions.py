@@ -34,8 +34,8 @@ from streams.errors import (
 from streams.escapes import ordinary
 from streams.model.bound import BoundHandler
 from streams.model.envelope import rfc3339
-from streams.policy.breaker import BreakerState
-from streams.policy.retry import (
+from streams.model.policy.breaker import BreakerState
+from streams.model.policy.retry import (
     Decision,
     Expired,
     FailureKind,

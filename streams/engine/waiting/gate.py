@@ -16,7 +16,14 @@ from streams.engine.waiting.queue import WaitingQueue, error_text
 from streams.engine.waiting.unread import Unread
 from streams.errors import text_of
 from streams.model.operations import HandlerPause, PauseState
-from streams.policy.breaker import NO_PERMIT, Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
+from streams.model.policy.breaker import (
+    NO_PERMIT,
+    Breaker,
+    BreakerPolicy,
+    BreakerState,
+    BreakerTransition,
+    Permit,
+)
 
 log: Final = structlog.get_logger(__name__)
 

@@ -14,8 +14,8 @@ from streams.engine.staging.keys import name_in, prefix_in
 from streams.engine.waiting.gate import HandlerGate, LongQueue
 from streams.engine.waiting.queue import WaitingQueue
 from streams.model.application import Application, LaneOptions
+from streams.model.policy.jumps import jump
 from streams.model.row_keys import split_row_key
-from streams.policy.jumps import jump
 from streams.ports import TP
 
 log = structlog.get_logger(__name__)

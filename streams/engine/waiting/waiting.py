@@ -35,7 +35,7 @@ from streams.engine.waiting.queue_rows import Queues
 from streams.errors import NewerSchema, QueueFull, RowUnreadable, TooLarge, UnknownSchema
 from streams.model.bound import BoundHandler
 from streams.model.envelope import FINGERPRINT, RECORD_OVERHEAD
-from streams.policy.breaker import BreakerState
+from streams.model.policy.breaker import BreakerState
 from streams.ports import Record
 
 log: Final = structlog.get_logger(__name__)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streams.claims.claim import DATAREF
 from streams.engine.staging.arrival import Arrival
 from streams.engine.staging.entry import Entry, size_of
 from streams.engine.staging.inbox import Inbox
@@ -15,6 +14,7 @@ from streams.engine.staging.repartition import original
 from streams.engine.waiting.waiting import Waiting
 from streams.errors import PermanentError, UnknownSchema, Unreadable
 from streams.model.bound import BoundHandler, BoundRoute
+from streams.model.claim import DATAREF
 from streams.model.envelope import SOURCE
 from streams.ports import Batch, Damaged, Record
 

@@ -21,7 +21,7 @@ from streams.engine.way.spans import LaneSpans
 from streams.errors import OutcomeUnknown, RecordRefused, Refused, TooLarge
 from streams.model.envelope import record_size
 from streams.model.layout import LANE
-from streams.policy.pacing import rest
+from streams.model.policy.pacing import rest
 from streams.ports import TP, Faults, Note, Ports, Transactions
 
 #: Rows of its table that a lane writes for itself: no message makes them larger.

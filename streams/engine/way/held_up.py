@@ -9,7 +9,7 @@ from typing import NamedTuple
 import structlog
 
 from streams.errors import ClusterUnavailable, TopicMismatch
-from streams.policy.jumps import jump
+from streams.model.policy.jumps import jump
 from streams.ports import TP, Clock, Cluster, HeldUp, OpenTransaction
 
 log = structlog.get_logger(__name__)

@@ -18,7 +18,7 @@ from streams.engine.way.attempt import Attempts
 from streams.errors import PermanentError, UnknownSchema
 from streams.logs import handling
 from streams.model.envelope import LOOPBACK, Envelope
-from streams.policy.breaker import NO_PERMIT
+from streams.model.policy.breaker import NO_PERMIT
 from streams.ports import TP, Headers, Outgoing, Sendable
 from streams.tracing.span import Span
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from streams.engine.staging.arrival import Counters
 from streams.engine.staging.refusals import Refusals
 from streams.engine.way.measures import LaneMeasures
-from streams.policy.reopening import Reopening
+from streams.model.policy.reopening import Reopening
 
 
 class Signals:

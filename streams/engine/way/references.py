@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 
-from streams.claims.claim import DATAREF
 from streams.engine.staging.changes import DEAD_LETTERS_BY_AGE, MESSAGES, Change
 from streams.engine.staging.keys import after_time, prefix_in, split_store_key, time_in, time_key
 from streams.engine.staging.payloads import reference_in
 from streams.engine.waiting.dead_letters.table import DeadLetters
 from streams.engine.waiting.queue import read_message
+from streams.model.claim import DATAREF
 from streams.model.layout import CLAIMS
 from streams.ports import Headers
 from streams.units import MIB

@@ -7,7 +7,7 @@ connector's configuration names them, and Connect keeps it in a topic. `ops/` ha
 from __future__ import annotations
 
 from streams.brokers import Security
-from streams.claims.claim import CONTENT_TYPE, DATAREF, SHA256, SIZE
+from streams.model.claim import CONTENT_TYPE, DATAREF, SHA256, SIZE
 from streams.model.envelope import (
     CAUSATION,
     CORRELATION,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple, TypeAlias
 
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import CONTENT_TYPE, DATAREF, SHA256, SIZE, VALUE, Claim, with_claim
 from streams.errors import TooLarge
+from streams.model.claim import CONTENT_TYPE, DATAREF, SHA256, SIZE, VALUE, Claim, with_claim
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import Codec
 from streams.model.envelope import (
     CAUSATION,

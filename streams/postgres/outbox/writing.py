@@ -8,7 +8,7 @@ from typing import Any
 
 from asyncpg import UniqueViolationError
 
-from streams.claims.checks import ClaimChecks
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import Codec, MakeCodec
 from streams.model.message import Message
 from streams.postgres.database import Connection

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from streams.errors import SettingsError
-from streams.policy.bounds import not_a_count, not_seconds
+from streams.model.policy.bounds import not_a_count, not_seconds
 
 
 @dataclass(frozen=True, slots=True)

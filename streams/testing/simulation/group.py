@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from streams.policy.assignment import Assignment, Member, assign
+from streams.model.policy.assignment import Assignment, Member, assign
 
 #: Silence after which the group does without a member, in seconds.
 SESSION = 10.0

@@ -8,7 +8,6 @@ from contextvars import Context
 from random import Random
 from typing import Any, Protocol
 
-from streams.claims.checks import ClaimChecks
 from streams.engine.life.positions.declared import DEAD_LETTER_ROOM, declare
 from streams.engine.life.positions.review import Standing
 from streams.engine.staging.keys import store_key
@@ -16,6 +15,7 @@ from streams.engine.waiting.dead_letters.row import letter_id
 from streams.errors import LayoutMismatch, MembershipLost
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import Choreography, Route, choreography
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import MakeCodec, json_without_schema
 from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.layout import Layout

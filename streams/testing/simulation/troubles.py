@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from streams.errors import OutcomeUnknown
-from streams.policy.assignment import Assignment, Member
+from streams.model.policy.assignment import Assignment, Member
 from streams.testing.broker import Fault
 from streams.testing.simulation.faults import POINTS
 from streams.testing.simulation.machines import Machine

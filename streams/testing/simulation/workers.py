@@ -12,8 +12,8 @@ from streams.engine.life.positions.cuts import Cuts
 from streams.engine.life.session import shared_by
 from streams.errors import ClusterUnavailable, LayoutMismatch, MembershipLost
 from streams.model.application import Application
-from streams.policy.assignment import Assignment, Member
-from streams.policy.fitness import Fitness
+from streams.model.policy.assignment import Assignment, Member
+from streams.model.policy.fitness import Fitness
 from streams.ports import Ports
 from streams.testing.cluster import FakeCluster
 from streams.testing.simulation.group import Group

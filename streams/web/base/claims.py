@@ -9,9 +9,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from streams.brokers import READ
-from streams.claims.claim import Claim
 from streams.errors import BlobsUnavailable, DataError
 from streams.model.application import Application
+from streams.model.claim import Claim
 from streams.model.envelope import rfc3339
 
 #: Objects of one page that are looked up in the object store.

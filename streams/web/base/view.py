@@ -15,7 +15,7 @@ from streams.engine.waiting.gate import HandlerGate
 from streams.engine.way.measures import LaneMeasures
 from streams.errors import PositionLost, TopicMismatch
 from streams.model.application import Application
-from streams.policy.assignment import Assignment
+from streams.model.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store
 from streams.saga.views import ChoreographedSaga
 from streams.web.base.database_answers import DatabaseAnswer, OutboxRows

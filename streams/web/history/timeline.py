@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from streams.claims.claim import claim_in
 from streams.errors import PermanentError, UnknownSchema
 from streams.model.application import Application
+from streams.model.claim import claim_in
 from streams.model.envelope import (
     CAUSATION,
     CORRELATION,

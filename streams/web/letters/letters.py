@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from streams.claims.claim import claim_in
 from streams.engine.staging.keys import store_key
 from streams.engine.waiting.dead_letters.row import (
     Letter,
@@ -20,6 +19,7 @@ from streams.engine.waiting.dead_letters.row import (
 )
 from streams.errors import PermanentError, UnknownSchema
 from streams.model.application import Application
+from streams.model.claim import claim_in
 from streams.model.codecs import describe
 from streams.model.envelope import FINGERPRINT, rfc3339
 from streams.model.layout import DEAD_LETTERS

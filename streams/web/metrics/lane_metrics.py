@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from streams.engine.life.state import LaneState
 from streams.engine.staging.measures import Distribution
-from streams.policy.breaker import BreakerState
+from streams.model.policy.breaker import BreakerState
 from streams.saga.engine import IGNORED_FOR, SagaHandler
 from streams.web.base.view import READABLE, LaneView, WorkerView
 

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from streams.claims.checks import ClaimChecks
 from streams.logs import detached
+from streams.model.claim_checks import ClaimChecks
 from streams.web.base.view import Problem, WorkerView
 from streams.web.metrics.lane_metrics import counter, gauge, handler_metrics, lane_metrics
 from streams.web.metrics.throttled import ThrottledSeconds

@@ -12,7 +12,7 @@ from streams.engine.waiting.dead_letters.row import LetterState
 from streams.engine.waiting.gate import HandlerGate
 from streams.errors import ClusterUnavailable
 from streams.model.envelope import rfc3339
-from streams.policy.breaker import BreakerState
+from streams.model.policy.breaker import BreakerState
 from streams.web.base.view import LaneView, StandbyView, WorkerView
 from streams.web.overview.flow_answers import (
     FlowProgress,

@@ -11,8 +11,8 @@ from streams.engine.waiting.gate import HandlerGate, LongQueue
 from streams.engine.waiting.long_queues import longest
 from streams.engine.way.held_up import Held
 from streams.engine.way.measures import OFTEN, OFTEN_WITHIN
-from streams.policy.assignment import Assignment
-from streams.policy.breaker import BreakerState
+from streams.model.policy.assignment import Assignment
+from streams.model.policy.breaker import BreakerState
 from streams.ports import TP
 from streams.web.base.view import LaneView, StandbyView
 

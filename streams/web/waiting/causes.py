@@ -16,7 +16,7 @@ from streams.errors import BlobsUnavailable
 from streams.model.application import Application
 from streams.model.envelope import FINGERPRINT, rfc3339
 from streams.model.operations import HandlerPause
-from streams.policy.breaker import BreakerState
+from streams.model.policy.breaker import BreakerState
 
 #: Reasons for which a message would be tried, if its handler could run.
 _RUNS = (Reason.RETRY, Reason.REPLAY, Reason.BREAKER, Reason.PAUSED, Reason.NEXT)

@@ -34,10 +34,10 @@ from demo.purchases import (
     units_by_sku,
 )
 from demo.trouble import POISON_EVERY, poison
-from streams.claims.claim import claim_of, with_claim
 from streams.engine.staging.changes import Change, pack_ids
 from streams.engine.waiting.dead_letters.record import dead_letter
 from streams.engine.waiting.dead_letters.row import encode_letter, key_of, new_letter
+from streams.model.claim import claim_of, with_claim
 from streams.model.layout import INBOX, partition_of
 from tables.stock import StockLevel
 

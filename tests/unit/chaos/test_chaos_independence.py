@@ -27,7 +27,7 @@ MODULES = {f"agents.{name}" for name in OF_AGENTS.split()} | {f"chaos.{name}" fo
 OF_THE_LIBRARY = {"streams.errors", "streams.ports", "streams.host.client"}
 #: What the demo's check takes beside, of which the checker has the orders, the ledger and the settlements.
 OF_THE_DEMO = OF_THE_LIBRARY | {
-    "streams.claims.checks", "streams.claims.claim", "streams.model.codecs", "streams.model.envelope",
+    "streams.model.claim_checks", "streams.model.claim", "streams.model.codecs", "streams.model.envelope",
     "streams.model.layout", "streams.model.message", "streams.model.row_keys", "streams.saga.state",
 }  # fmt: skip
 
@@ -115,9 +115,8 @@ def test_its_own_statements_are_those_of_the_library() -> None:
     from chaos.evidence import decoding, in_postgres, objects
     from chaos.evidence.decoding import partition_of, split_key
     from chaos.judges import sagas
-    from streams.claims import claim
     from streams.engine.staging.changes import TIMERS
-    from streams.model import envelope, layout
+    from streams.model import claim, envelope, layout
     from streams.model.row_keys import row_key
     from streams.settings import LOCAL_BUCKET, LOCAL_KEYS
     from tables.orders import ORDERS

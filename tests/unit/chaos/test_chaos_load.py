@@ -18,8 +18,8 @@ from chaos.load.load import Load
 from chaos.rig.records import LARGEST
 from demo.purchases import attached_bytes, orchestrated, purchases
 from demo.trouble import poison
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import DATAREF, claim_in
+from streams.model.claim import DATAREF, claim_in
+from streams.model.claim_checks import ClaimChecks
 from streams.testing.blobs import MemoryBlobs
 from tests.waiting import eventually_async
 

@@ -5,10 +5,10 @@ import pytest
 from demo.failures import DeadLetter, LetterSource, Reference, dead_letter, followed
 from demo.purchases import purchases
 from demo.trouble import PoisonKind, spoiled
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import with_claim
 from streams.engine.waiting.dead_letters import record as dead_letters
 from streams.errors import BlobsUnavailable, Undecodable
+from streams.model.claim import with_claim
+from streams.model.claim_checks import ClaimChecks
 from streams.ports import Headers
 from streams.testing.blobs import MemoryBlobs
 

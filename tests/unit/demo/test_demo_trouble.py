@@ -17,8 +17,8 @@ from streams.model.application import Application
 from streams.model.choreography import Choreography
 from streams.model.codecs import Schemas, avro
 from streams.model.layout import Layout
-from streams.policy.retry import FailureKind as ErrorKind
-from streams.policy.retry import GiveUp, Later, RetryPolicy, decide
+from streams.model.policy.retry import FailureKind as ErrorKind
+from streams.model.policy.retry import GiveUp, Later, RetryPolicy, decide
 from streams.ports import Headers
 
 ALL = purchases()

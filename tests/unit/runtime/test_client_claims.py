@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import pytest
 from aiokafka.errors import MessageSizeTooLargeError
 
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import DATAREF
 from streams.errors import BlobsUnavailable, TooLarge
 from streams.host import client
 from streams.model.choreography import choreography
+from streams.model.claim import DATAREF
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import json_without_schema
 from streams.model.message import Message
 from streams.settings import Settings

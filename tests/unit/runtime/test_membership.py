@@ -15,7 +15,7 @@ from streams.host import membership
 from streams.host.assignor import LaneAssignor
 from streams.host.membership import Heartbeats, Membership, static_member_id
 from streams.model.layout import Layout
-from streams.policy.assignment import Assignment
+from streams.model.policy.assignment import Assignment
 
 
 async def test_a_member_lets_its_lanes_open_before_it_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:

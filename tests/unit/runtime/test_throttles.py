@@ -15,10 +15,10 @@ from streams.kafka import connections, throttles
 from streams.kafka.connections import ProbedConnection
 from streams.kafka.fetch_sessions import Bounds, FetchSession, fetch
 from streams.kafka.throttles import Client, Throttles, client_of
+from streams.kafka.throttling import BEGINS, WINDOW, HeldBack, is_said
 from streams.kafka.transactions import requests
 from streams.kafka.transactions.requests import V1, V2, Owner
 from streams.kafka.wire import CLASSIC, VersionedRequest
-from streams.policy.throttling import BEGINS, WINDOW, HeldBack, is_said
 from streams.ports import TP
 from streams.postgres.relay_service import RelayService
 from streams.settings import Settings

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.policy.assignment import Assignment, Member, assign
+from streams.model.policy.assignment import Assignment, Member, assign
 
 NAMES = st.lists(st.sampled_from([f"w{n}" for n in range(8)]), min_size=1, max_size=8, unique=True)
 

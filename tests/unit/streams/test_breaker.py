@@ -5,7 +5,7 @@ import math
 import pytest
 
 from streams.errors import SettingsError
-from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
+from streams.model.policy.breaker import Breaker, BreakerPolicy, BreakerState, BreakerTransition, Permit
 
 NOW = 1_700_000_010.0  # where a bucket begins
 POLICY = BreakerPolicy(

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streams.claims.checks import OVERHEAD, BytesCache, BytesInFlight
+from streams.model.claim_checks import OVERHEAD, BytesCache, BytesInFlight
 from tests.effort import examples
 
 LIMIT = 10

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streams.claims.claim import (
+from streams.engine.staging.payloads import refers
+from streams.errors import BlobAltered, PermanentError
+from streams.kafka.records.batches import Plain
+from streams.model.claim import (
     DATAREF,
     DEFAULT_THRESHOLD,
     SHA256,
@@ -21,9 +24,6 @@ from streams.claims.claim import (
     with_claim,
     without_claim,
 )
-from streams.engine.staging.payloads import refers
-from streams.errors import BlobAltered, PermanentError
-from streams.kafka.records.batches import Plain
 from streams.model.envelope import ID
 
 DIGEST = sha256(b"a gift").hexdigest()

@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streams.claims.checks import OVERHEAD, ClaimChecks
-from streams.claims.claim import BadReference, Claim, claim_of, with_claim
 from streams.errors import BlobAltered, BlobMissing, BlobsUnavailable, PermanentError, TransientError
+from streams.model.claim import BadReference, Claim, claim_of, with_claim
+from streams.model.claim_checks import OVERHEAD, ClaimChecks
 from streams.testing.blobs import MemoryBlobs
 from tests.effort import examples
 

@@ -10,11 +10,11 @@ import pytest
 from botocore.stub import Stubber
 from typer.testing import CliRunner
 
-from streams.claims.claim import PREFIX, object_name
 from streams.cli import claims
 from streams.cli.main import app
 from streams.errors import ClusterUnavailable, SettingsError
 from streams.local import s3
+from streams.model.claim import PREFIX, object_name
 from streams.s3 import S3Options
 from streams.settings import LOCAL_KEYS, Bucket, Settings
 from streams.testing.blobs import MemoryBlobs

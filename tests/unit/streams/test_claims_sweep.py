@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.claims.claim import object_name
-from streams.claims.sweep import NameFilter, ObjectTotals, Sweepable, SweepReport, judge, sweep
 from streams.errors import BlobsUnavailable
+from streams.model.claim import object_name
 from streams.ports import Blob
+from streams.s3.sweep import NameFilter, ObjectTotals, Sweepable, SweepReport, judge, sweep
 from streams.testing.blobs import MemoryBlobs
 
 NOW, GRACE = 1_000_000.0, 3600.0

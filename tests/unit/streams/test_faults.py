@@ -12,7 +12,7 @@ import pytest
 
 from streams.engine.life.recovery import touch
 from streams.errors import Fenced, OutcomeUnknown, SettingsError, SteadfaustError, StoreTooOld, text_of
-from streams.policy.freshness import Freshness, is_too_old
+from streams.model.policy.freshness import Freshness, is_too_old
 from streams.ports import TP
 from streams.system import NoFaults
 from streams.testing.clock import ManualClock

@@ -3,9 +3,9 @@
 import pytest
 
 from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, Refused, StoreUnavailable
-from streams.policy.fitness import GIVE_AWAY_AFTER, PAUSE, PAUSE_CAP, Fitness
-from streams.policy.pacing import LONGEST_REST, rest
-from streams.policy.reopening import QUARANTINE_AFTER, Quarantine, Reopen, Reopening
+from streams.model.policy.fitness import GIVE_AWAY_AFTER, PAUSE, PAUSE_CAP, Fitness
+from streams.model.policy.pacing import LONGEST_REST, rest
+from streams.model.policy.reopening import QUARANTINE_AFTER, Quarantine, Reopen, Reopening
 
 
 class Worker:

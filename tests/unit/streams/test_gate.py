@@ -13,7 +13,7 @@ from streams.engine.waiting.gate import HandlerGate
 from streams.errors import PermanentError
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import HandlerPause, PauseState
-from streams.policy.breaker import NO_PERMIT, BreakerPolicy, BreakerState
+from streams.model.policy.breaker import NO_PERMIT, BreakerPolicy, BreakerState
 from streams.testing.log import FakeRecord
 
 POLICY = BreakerPolicy(window=10.0, minimum=4, failure_rate=0.5, open_for=5.0, max_open_for=5.0, probes=2)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from streams.claims.claim import claim_in, claim_of, with_claim
 from streams.engine.waiting.dead_letters.record import ROOM_FOR_HEADERS, dead_letter, place_of
 from streams.engine.waiting.dead_letters.row import (
     Letter,
@@ -26,6 +25,7 @@ from streams.engine.waiting.dead_letters.row import (
 )
 from streams.engine.waiting.operations.decisions import Do, OperationLimits, decide_letter
 from streams.errors import PermanentError
+from streams.model.claim import claim_in, claim_of, with_claim
 from streams.model.envelope import headers_size, record_size
 from streams.model.operations import LetterCommand, Operation, decode_operation, encode_operation
 from streams.testing.log import FakeRecord

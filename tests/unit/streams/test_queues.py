@@ -18,7 +18,7 @@ from streams.engine.waiting.queue_rows import Queues
 from streams.engine.waiting.waiting import Waiting
 from streams.engine.way.attempt import Turns
 from streams.model.envelope import RECORD_OVERHEAD
-from streams.policy.breaker import NO_PERMIT, BreakerPolicy
+from streams.model.policy.breaker import NO_PERMIT, BreakerPolicy
 from streams.ports import Store
 from streams.testing.store import MemoryStores
 

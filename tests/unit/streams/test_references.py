@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from letters_kept import Kept
 
-from streams.claims.claim import claim_of, with_claim
 from streams.engine.staging.arrival import Arrival, Counters
 from streams.engine.staging.changes import Change, Writes
 from streams.engine.staging.commit_order import CommitOrder
@@ -18,8 +17,9 @@ from streams.engine.waiting.gate import HandlerGate
 from streams.engine.way.attempt import Attempts
 from streams.engine.way.references import LETTERS_BYTES, PAUSE, STEP, References
 from streams.errors import PermanentError
+from streams.model.claim import claim_of, with_claim
 from streams.model.layout import CLAIMS, Layout
-from streams.policy.breaker import BreakerPolicy
+from streams.model.policy.breaker import BreakerPolicy
 from streams.testing.clock import ManualClock
 from streams.testing.log import FakeRecord
 

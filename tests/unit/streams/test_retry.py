@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import PermanentError, SettingsError, TooLarge, TransientError, Undecodable
-from streams.policy.retry import (
+from streams.model.policy.retry import (
     MAX_TIERS,
     Decision,
     Expired,

@@ -14,13 +14,13 @@ from placing import Placed, pay
 from pydantic import ValidationError
 
 from streams.brokers import Brokers
-from streams.claims.checks import ClaimChecks
 from streams.engine.life.positions.declared import declare, differences
 from streams.errors import SettingsError, SteadfaustError
 from streams.host import slots
 from streams.host.slots import addresses, take_slot
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
 from streams.ports import TopicSpec

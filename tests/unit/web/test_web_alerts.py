@@ -19,7 +19,7 @@ from agents.worker import CHOREOGRAPHIES
 from streams.engine.life.state import LaneState
 from streams.engine.waiting.queue import Reason
 from streams.engine.way.held_up import Held, HeldUpPartitions
-from streams.policy.breaker import Breaker, BreakerPolicy, BreakerState
+from streams.model.policy.breaker import Breaker, BreakerPolicy, BreakerState
 from streams.ports import TP, HeldUp
 from streams.saga.views import ChoreographedSaga, SagaView
 from streams.units import DAY

@@ -15,7 +15,7 @@ from streams.engine.waiting.gate import Failure
 from streams.errors import ClusterUnavailable
 from streams.model.envelope import rfc3339
 from streams.model.operations import HandlerPause, PauseState
-from streams.policy.breaker import NO_PERMIT
+from streams.model.policy.breaker import NO_PERMIT
 from streams.web.base.view import Problem
 from streams.web.overview import flow
 from streams.web.overview.flow import merge, overview_of, shown

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from web_workers import NOW, Browser, FakeWorker, ParcelSeen, make_application
 
 from agents.messages import StockReserved
-from streams.claims.claim import claim_of, with_claim
 from streams.cli.main import app as steadfaust
 from streams.engine.waiting.dead_letters.row import LetterState
+from streams.model.claim import claim_of, with_claim
 from streams.model.operations import LetterCommand
 from streams.web.letters import jobs as jobs_module
 from streams.web.letters import letters as letters_module

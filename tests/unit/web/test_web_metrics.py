@@ -9,12 +9,12 @@ from scrapes import Value, on_the_page, told, values
 from test_web_sagas import VisitReply, VisitWanted, visit
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, ParcelSeen, note
 
-from streams.claims.checks import ClaimChecks
 from streams.engine.life.state import LaneState
 from streams.engine.staging.measures import HandlerMeasures
 from streams.engine.waiting.queue import Reason
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import json_without_schema
 from streams.model.envelope import rfc3339
 from streams.model.layout import Layout

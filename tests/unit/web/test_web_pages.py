@@ -20,7 +20,7 @@ from streams.engine.staging.timers import set_timer, timer_name
 from streams.engine.way.held_up import Held, HeldUpPartitions
 from streams.errors import OutcomeUnknown, RecordRefused, TopicGone
 from streams.model.envelope import epoch_seconds
-from streams.policy.assignment import Assignment
+from streams.model.policy.assignment import Assignment
 from streams.ports import TP, HeldUp, OpenTransaction, Outgoing
 from streams.web.base.database_answers import DatabaseAnswer, OutboxAnswer, QueueAnswer, WaitingRow
 from streams.web.base.formatting import ago, previewed, with_times

@@ -9,10 +9,10 @@ from test_web_timeline import record as message
 from typer.testing import CliRunner
 from web_workers import Browser, FakeWorker, Parcel, ParcelSeen, make_application
 
-from streams.claims.checks import ClaimChecks
-from streams.claims.claim import VALUE, claim_of, with_claim
 from streams.cli.main import app as steadfaust
 from streams.model.application import Application
+from streams.model.claim import VALUE, claim_of, with_claim
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import encode_row, json_without_schema
 from streams.model.personal import MASK, masked
 from streams.model.row_keys import row_key

@@ -13,7 +13,7 @@ from streams.engine.staging.keys import position_key
 from streams.engine.staging.position import encode_position
 from streams.errors import RowsUnavailable, Undecodable
 from streams.host.client import Place
-from streams.policy.assignment import Assignment
+from streams.model.policy.assignment import Assignment
 from streams.ports import TP
 from streams.settings import Settings
 from streams.worker import tables

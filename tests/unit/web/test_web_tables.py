@@ -11,7 +11,7 @@ from web_workers import NOW, Browser, FakeStandby, FakeWorker, in_vain, owner_of
 
 from streams.engine.life.state import LaneState
 from streams.errors import StoreBroken
-from streams.policy.assignment import Assignment
+from streams.model.policy.assignment import Assignment
 from streams.web.base import standby_rows
 from streams.web.base.answers import BrowseAnswer, TablesAnswer
 from streams.web.base.standby_rows import or_standby

@@ -10,7 +10,7 @@ from test_web_sagas import VisitTransition, VisitWanted, make_application
 from web_workers import NOW, Browser, FakeWorker, ParcelSeen
 
 import streams.web
-from streams.claims.claim import VALUE, claim_of, with_claim
+from streams.model.claim import VALUE, claim_of, with_claim
 from streams.model.codecs import AvroCodec, Schemas
 from streams.model.envelope import CAUSATION, CORRELATION, FINGERPRINT, ID, SOURCE, TYPE
 from streams.ports import TP, Damaged

@@ -20,7 +20,7 @@ from streams.engine.waiting.queue import (
 )
 from streams.model.envelope import FINGERPRINT, rfc3339
 from streams.model.operations import HandlerPause, PauseState
-from streams.policy.breaker import BreakerPolicy
+from streams.model.policy.breaker import BreakerPolicy
 from streams.testing.log import FakeRecord
 from streams.web.waiting import waiting as waiting_module
 

@@ -45,10 +45,10 @@ from streams.model.layout import Layout
 from streams.model.message import Message, Row
 from streams.model.operations import Operation, decode_operation
 from streams.model.outcome import nothing
+from streams.model.policy.assignment import Assignment
+from streams.model.policy.breaker import BreakerPolicy
 from streams.model.row_keys import row_key
 from streams.model.table import Table
-from streams.policy.assignment import Assignment
-from streams.policy.breaker import BreakerPolicy
 from streams.ports import TP, Outgoing, Store
 from streams.saga.views import ChoreographedSaga
 from streams.testing.log import FakeRecord

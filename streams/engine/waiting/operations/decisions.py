@@ -10,8 +10,8 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from streams.claims.claim import without_claim
 from streams.engine.waiting.dead_letters.row import Event, Letter, LetterState, capped, remember
+from streams.model.claim import without_claim
 from streams.model.envelope import CAUSATION, CORRELATION, FINGERPRINT, ID, derived_id
 from streams.model.operations import (
     HandlerCommand,

@@ -13,7 +13,6 @@ from itertools import islice
 
 import structlog
 
-from streams.claims.claim import BadReference, claim_in
 from streams.engine.staging.area import StagingArea
 from streams.engine.staging.changes import TIMERS, Change
 from streams.engine.staging.entry import Entry
@@ -23,6 +22,7 @@ from streams.engine.waiting.dead_letters.row import letters_of
 from streams.engine.waiting.operations.pauses import in_log
 from streams.engine.waiting.waiting import Waiting
 from streams.errors import RowUnreadable
+from streams.model.claim import BadReference, claim_in
 from streams.model.envelope import rfc3339
 from streams.model.layout import DEAD_LETTERS, LANE
 from streams.model.operations import KeyCommand, KeyDone, KeyOperation

@@ -24,7 +24,7 @@ from travel import (
 )
 
 from streams.errors import WiringError
-from streams.policy.bounds import LONGEST
+from streams.model.policy.bounds import LONGEST
 from streams.saga.definition import Backoff, saga, step
 from streams.saga.messages import Command, Reply
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
 
-from streams.claims.claim import PREFIX
+from streams.model.claim import PREFIX
 from streams.ports import Blob, Blobs
 from streams.units import MIB
 

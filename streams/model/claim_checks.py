@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from cachetools import LRUCache
 
-from streams.claims.claim import (
+from streams.model.claim import (
     AVRO,
     DATAREF,
     DEFAULT_THRESHOLD,

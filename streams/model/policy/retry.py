@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Literal
 
 from streams.errors import PermanentError, SettingsError, TransientError
-from streams.policy.bounds import not_a_count, not_classes, not_seconds
+from streams.model.policy.bounds import not_a_count, not_classes, not_seconds
 
 #: There are the retry topics `.retry-1`, `.retry-2` and `.retry-3`, and no more.
 MAX_TIERS = 3

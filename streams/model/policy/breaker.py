@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import NewType
 
 from streams.errors import SettingsError
-from streams.policy.bounds import not_a_count, not_seconds
+from streams.model.policy.bounds import not_a_count, not_seconds
 
 #: What `acquire` hands out for one call, and `record` takes back.
 Permit = NewType("Permit", int)

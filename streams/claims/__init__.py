@@ -1,1 +1,0 @@
-"""Payloads by reference: the claim check, how payloads are checked in and out, and the sweeper."""
