@@ -35,6 +35,7 @@ from streams.host.ended_sessions import EndedSessions
 from streams.host.handover import hand_over
 from streams.host.loop import shortage, tune_process
 from streams.host.membership import Membership, MembershipTransport, static_member_id
+from streams.host.no_web import NoWeb
 from streams.host.process import EXIT_FAILED, WorkerProcess
 from streams.host.rocksdb.store import RocksStores
 from streams.host.slots import LOOPBACK, Slot, reached_at, take_port, take_slot, url_of
@@ -195,6 +196,9 @@ class LaneApp(faust.App):
         tune_process()
 
     # -- life ------------------------------------------------------------------------------------------
+
+    def _new_web(self) -> Any:
+        return NoWeb(self)
 
     def _new_transport(self) -> Any:
         return MembershipTransport(self.conf.broker_consumer, self)

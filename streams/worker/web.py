@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Protocol, TypeVar
 
-from faust.web.drivers.aiohttp import Web
-
 from streams.brokers import READ, Peers
 from streams.engine.life.host import LaneHost
 from streams.engine.life.lane import Lane
@@ -19,6 +17,7 @@ from streams.engine.staging.measures import Measures
 from streams.errors import ClusterUnavailable, MissingExtra, SettingsError
 from streams.host.announcements import Announcements
 from streams.host.ended_sessions import EndedSessions
+from streams.host.no_web import NoWeb
 from streams.host.process import WorkerProcess
 from streams.host.slots import Slot
 from streams.http import HttpServer
@@ -99,8 +98,8 @@ def access_of(peers: Peers, ended: EndedSessions) -> Access:
     )
 
 
-class LaneWeb(Web):
-    """Faust starts and stops it with the worker; of Faust's own server and pages nothing is used."""
+class LaneWeb(NoWeb):
+    """Our pages in place of Faust's: they start and end with the worker."""
 
     def __init__(self, app: ShownApp, **options: Any) -> None:
         super().__init__(app, **options)
@@ -118,9 +117,6 @@ class LaneWeb(Web):
         """Answer what is under way, then end."""
         self._site.end_live()
         await self._served.aclose()
-
-    def init_server(self) -> None:
-        """Mount nothing: the pages are complete, and Faust's index is at / whatever its settings say."""
 
 
 class _View:

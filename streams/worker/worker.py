@@ -8,8 +8,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import Any, TypeVar
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streams.errors import MissingExtra, WiringError
 from streams.host import commands as commands
@@ -19,17 +21,18 @@ from streams.host.app import LaneApp
 from streams.host.client import Producer
 from streams.model.application import Application
 from streams.model.choreography import Choreography
+from streams.model.claim_checks import ClaimChecks
 from streams.model.codecs import JsonCodec, MakeCodec, Schemas, avro, check_types
 from streams.model.message import Row
 from streams.model.schema_versions import ClassAndSchemaDiffer, nothing_frozen
 from streams.model.table import Table as LaneTable
 from streams.ports import Faults
-from streams.s3 import claim_checks
-from streams.saga.views import ChoreographedSaga, check_tables
 from streams.settings import Settings
 from streams.system import SystemClock
-from streams.web.sagas.indexes import followed_tables
-from streams.worker.tables import TableReader
+
+if TYPE_CHECKING:
+    from streams.saga.views import ChoreographedSaga
+    from streams.worker.tables import TableReader
 
 R = TypeVar("R", bound=Row)
 
@@ -37,6 +40,20 @@ R = TypeVar("R", bound=Row)
 CLOCK = "clock"
 #: Beside the service's own resources; no parameter of a handler has such a name.
 _CLAIMS = "claim checks"
+
+
+def has_room(name: str) -> bool:
+    """Whether this copy of the library has a room that can be left out."""
+    return find_spec(f"streams.{name}") is not None
+
+
+def _claims(settings: Settings) -> AbstractAsyncContextManager[ClaimChecks | None]:
+    """The claim checks that settings ask for, if they name an object store. Raises MissingExtra."""
+    if settings.bucket() is None:
+        return nullcontext()
+    from streams.s3 import claim_checks
+
+    return claim_checks(settings)
 
 
 def _declared(name: str) -> Any:
@@ -99,7 +116,7 @@ class Worker(LaneApp):
         super().__init__(
             settings,
             self._bind,
-            resources={**(resources or {}), _CLAIMS: claim_checks(settings)},
+            resources={**(resources or {}), _CLAIMS: _claims(settings)},
             faults=faults,
         )
         self.agents_app = AgentsApp(settings, broker_urls(settings), faust or {})
@@ -142,7 +159,7 @@ class Worker(LaneApp):
             settings.brokers(),
             self._codecs(self.schemas),
             source=source,
-            claims=claim_checks(settings),
+            claims=_claims(settings),
             limit=settings.max_message_bytes,
         )
 
@@ -150,6 +167,8 @@ class Worker(LaneApp):
         """Read rows of a table from outside, in any process with these settings: `await
         app.table(POINTS).get("ada")`. `timeout` is in seconds: for so long the owner of a key is looked for.
         """
+        from streams.worker.tables import TableReader
+
         return TableReader(table, self.steadfaust, timeout=timeout)
 
     def _check_types(self) -> None:
@@ -175,12 +194,19 @@ class Worker(LaneApp):
             claims=opened[_CLAIMS],
         )
         app.follow_versions(known)
-        check_tables(self.choreographed, app.tables)
-        if self.steadfaust.metrics:
+        if self.choreographed:
+            from streams.saga.views import check_tables
+
+            check_tables(self.choreographed, app.tables)
+        if self.steadfaust.metrics and has_room("web"):
+            from streams.web.sagas.indexes import followed_tables
+
             app.followed = followed_tables(app, self.choreographed)
         return app
 
     def _new_web(self) -> Any:
+        if not has_room("web"):
+            return super()._new_web()
         try:
             from streams.worker.web import LaneWeb  # wiring does without the packages of its pages
         except MissingExtra as error:
