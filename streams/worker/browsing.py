@@ -11,10 +11,10 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
-from typing import Protocol
 
 from streams.brokers import READ
 from streams.errors import ClusterUnavailable, PositionLost
+from streams.kafka.cluster import KafkaCluster
 from streams.kafka.reader import KafkaReader
 from streams.ports import TP, Record
 from streams.web.base.windows import (
@@ -40,19 +40,6 @@ _FIRST_PIECE = 5_000
 _RECENT = 60_000
 
 
-class BrowsedCluster(Protocol):
-    """Where readers and offsets come from."""
-
-    async def page_reader(self, wanted: tuple[bytes, ...]) -> KafkaReader:
-        """A connected reader of its own. Raises ClusterUnavailable."""
-
-    async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
-        """The first offset still in each log."""
-
-    async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
-        """The high watermark of each log."""
-
-
 @dataclass(slots=True)
 class _Budget:
     """The room that is left on one page."""
@@ -73,7 +60,7 @@ class _Budget:
         return bool(self.stopped)
 
 
-async def logs(cluster: BrowsedCluster, tps: Iterable[TP]) -> dict[TP, LogRange]:
+async def logs(cluster: KafkaCluster, tps: Iterable[TP]) -> dict[TP, LogRange]:
     """Where logs begin and end. Raises ClusterUnavailable or TopicMismatch."""
     reader = await cluster.page_reader(())
     try:
@@ -82,7 +69,7 @@ async def logs(cluster: BrowsedCluster, tps: Iterable[TP]) -> dict[TP, LogRange]
         await reader.close()
 
 
-async def browse(cluster: BrowsedCluster, window: Window) -> ReadPage:
+async def browse(cluster: KafkaCluster, window: Window) -> ReadPage:
     """Read a page. Raises ClusterUnavailable, TopicMismatch, or PositionLost when the log's beginning keeps
     moving over what is read.
     """
@@ -97,7 +84,7 @@ async def browse(cluster: BrowsedCluster, window: Window) -> ReadPage:
         await reader.close()
 
 
-async def _browse(cluster: BrowsedCluster, reader: KafkaReader, window: Window, budget: _Budget) -> ReadPage:
+async def _browse(cluster: KafkaCluster, reader: KafkaReader, window: Window, budget: _Budget) -> ReadPage:
     found = await _logs(cluster, reader, window.partitions)
     begins = {}
     for tp, log in found.items():
@@ -119,7 +106,7 @@ async def _browse(cluster: BrowsedCluster, reader: KafkaReader, window: Window, 
     return ReadPage(records, spans, found, looked, budget.stopped)
 
 
-async def _logs(cluster: BrowsedCluster, reader: KafkaReader, tps: Iterable[TP]) -> dict[TP, LogRange]:
+async def _logs(cluster: KafkaCluster, reader: KafkaReader, tps: Iterable[TP]) -> dict[TP, LogRange]:
     wanted = list(tps)
     if not wanted:
         return {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from time import monotonic
-from typing import Protocol
 
+from streams.kafka.cluster import KafkaCluster
 from streams.kafka.reader import KafkaReader
 from streams.kafka.sieve import Sieve
 from streams.ports import TP, Record
@@ -18,19 +18,12 @@ _AT_ONCE = 500
 _WAIT = 0.25
 
 
-class Readers(Protocol):
-    """Where a reader comes from."""
-
-    async def sieving_reader(self, wanted: tuple[bytes, ...]) -> tuple[KafkaReader, Sieve]:
-        """A connected reader of its own. Raises ClusterUnavailable."""
-
-
-async def scan(readers: Readers, question: Question) -> Scan:
+async def scan(cluster: KafkaCluster, question: Question) -> Scan:
     """Answer a question. Raises ClusterUnavailable, TopicMismatch, or PositionLost when what is read
     expires meanwhile.
     """
     until = monotonic() + question.seconds
-    reader, sieve = await readers.sieving_reader(question.wanted)
+    reader, sieve = await cluster.sieving_reader(question.wanted)
     try:
         ranges = await reader.ranges_since(question.partitions, question.since_ms)
         await reader.assign({tp: first for tp, (first, _) in ranges.items()})
