@@ -45,7 +45,7 @@ class LaneOptions:
         max_ahead: how far above a position messages are committed while one of another key holds it up, in
             offsets; with 0 all of its partition number wait.
         max_in_flight: keys with an async handler under way at most, for each lane.
-        linger: how long a commit waits for more messages at least; see `streams.model.policy.pacing`.
+        linger: how long a commit waits for more messages at least; see `engine.way.commit.rest`.
         max_message_bytes: the broker's limit for a record, rows included.
         inbox_retention: how long an id is remembered at least.
         dead_letter_retention: how long a dead letter is kept.

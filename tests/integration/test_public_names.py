@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry
 
 from streams.postgres import Connection, ConsumerInbox, Database, Queue, QueueOptions
 from streams.postgres.inbox.inbox import CLEANUP_BATCH
+from streams.postgres.queue.kinds import Kind, StatusCode
 from streams.postgres.relay import After, RelayMetrics, RelayOptions
 from streams.postgres.watch import DatabaseWatch
-from streams.saga.kinds import Kind, StatusCode
 from streams.saga.messages import Command, Reply
 from tests.queue_world import ParcelPacked
 from tests.relays import new_outbox, publish

@@ -21,7 +21,6 @@ from streams.engine.way.spans import LaneSpans
 from streams.errors import OutcomeUnknown, RecordRefused, Refused, TooLarge
 from streams.model.envelope import record_size
 from streams.model.layout import LANE
-from streams.model.policy.pacing import rest
 from streams.ports import TP, Faults, Note, Ports, Transactions
 
 #: Rows of its table that a lane writes for itself: no message makes them larger.
@@ -33,6 +32,23 @@ IDLE_COMMIT = 30.0
 LOOPED_COMMIT = 0.5
 #: How long a lane waits for messages before it records alone where partitions begin that are new to it.
 FIRST_COMMIT = 5.0
+#: A lane rests so many times as long as its last transaction took, but no longer than that, in seconds.
+REST_TIMES, LONGEST_REST = 3.0, 0.1
+
+
+def rest(spent: float, since: float, linger: float) -> float:
+    """Seconds until the next transaction begins; 0 or less: at once.
+
+    What is left of the machine shows in what a transaction takes: a few milliseconds while it is idle, a
+    hundred and more where every lane commits as fast as it can. The price of a transaction is mostly that of
+    its partitions, whatever is in them, so those that take long are better fewer and larger.
+
+    Args:
+        spent: what the last transaction took.
+        since: how long ago it ended; more than the rest where a lane was idle, so that it does not wait.
+        linger: what is waited in any case.
+    """
+    return max(linger, min(max(spent, 0.0) * REST_TIMES, LONGEST_REST) - max(since, 0.0))
 
 
 async def commit(

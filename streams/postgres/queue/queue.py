@@ -13,8 +13,8 @@ from streams.model.envelope import CAUSATION, FINGERPRINT, TRACEPARENT, new_head
 from streams.model.message import Message
 from streams.postgres.database import Connection
 from streams.postgres.queue.job import Job, stored_headers
+from streams.postgres.queue.kinds import Kind, kind_of, reply_topic_of, saga_of, status_of
 from streams.postgres.statements import statements
-from streams.saga.kinds import Kind, kind_of, reply_topic_of, saga_of, status_of
 
 SQL = statements(Path(__file__).with_name("queue.sql"))
 #: The action of a queue with one handler, where a job names none.

@@ -2,9 +2,9 @@
 
 import pytest
 
+from streams.engine.way.commit import LONGEST_REST, rest
 from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, Refused, StoreUnavailable
 from streams.model.policy.fitness import GIVE_AWAY_AFTER, PAUSE, PAUSE_CAP, Fitness
-from streams.model.policy.pacing import LONGEST_REST, rest
 from streams.model.policy.reopening import QUARANTINE_AFTER, Quarantine, Reopen, Reopening
 
 
