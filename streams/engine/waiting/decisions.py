@@ -1,9 +1,8 @@
-"""Decide before an attempt whether the handler sees the message, and after one that failed what follows.
+"""What becomes of a message that does not go straight through (docs/adr/0009, docs/adr/0016).
 
-The message is tried again at once, waits as a row, or is given up (docs/adr/0009, docs/adr/0016). It is one
-page on purpose: every message that does not go straight through passes here.
-`policy.retry` decides on failures; here one `match` has all ends. `Waiting` carries them out. Times are epoch
-seconds.
+`settle_failed` has every end of an attempt that failed, and comes first. Below it are what each end does, how
+`model.policy.retry` comes to decide on one, and, last, the check before an attempt: whether the handler may see the
+message now. `Waiting` stages the rows. Times are epoch seconds.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ import structlog
 
 from streams.engine.staging.arrival import Arrival
 from streams.engine.staging.keys import name_in
-from streams.engine.waiting.gate import HandlerGate, Unavailable
+from streams.engine.waiting.gate import HandlerGate
 from streams.engine.waiting.queue import Reason, ms, queue_name
-from streams.engine.waiting.waiting import Waiting
+from streams.engine.waiting.waiting import NoRoom, Waiting
 from streams.errors import (
-    BlobsUnavailable,
     DataError,
     MessageExpired,
     NewerSchema,
@@ -55,18 +53,11 @@ MAX_ORDER_BYTES: Final = 64
 NOT_YET_PAUSE: Final = 30.0
 
 
-class Wait(NamedTuple):
-    """A message waits until it is due; `local` is the local key of the queue, where that is not its own."""
-
-    reason: Reason
-    due: float
-    local: bytes = b""
-
-
 class WaitForVersion(NamedTuple):
     """A decision: another version of the application can handle the message. `soon`: after a moment."""
 
     delay: float
+    due: float
     soon: bool
 
 
@@ -77,7 +68,199 @@ class ProbeFailed(NamedTuple):
 #: Names of decisions in logs and metrics; others have those of their classes.
 _NAMES: Final[dict[type, str]] = {WaitForVersion: "NotYet", ProbeFailed: "probe failed"}
 
+# -- after an attempt that failed -----------------------------------------------------------------------
+
+
+def settle_failed(waiting: Waiting, arrival: Arrival, error: BaseException, now: float) -> bool:
+    """Decide what follows a failed attempt, and do it. True: the handler tries again at once, with a new
+    permit; else the message waits, or has ended.
+    """
+    decision, error = _decided(waiting, arrival, error, now)
+    match decision:
+        case TryAgain():
+            return _try_again_now(waiting, arrival, error, now)
+        case Later():
+            _wait_for_retry(waiting, arrival, decision, error, now)
+        case PutOff():
+            _wait_uncounted(waiting, arrival, Reason.RETRY, decision.due, error, now)
+        case ProbeFailed():
+            _wait_uncounted(waiting, arrival, Reason.BREAKER, now, error, now)
+        case WaitForVersion():
+            _wait_for_version(waiting, arrival, decision, error, now)
+        case GiveUp() | Expired():
+            _give_up(waiting, arrival, error, now)
+    return False
+
+
+def _give_up(
+    waiting: Waiting, arrival: Arrival, error: BaseException, now: float, *, may_hold: bool = True
+) -> None:
+    """End a message: by an answer of its handler, or as a dead letter, which may hold others back."""
+    waiting.gates[arrival.handler.name].unavailable.pop(arrival.place, None)
+    if not _answer_as_failed(waiting, arrival, error, now):
+        _dead_letter(waiting, arrival, error, now, may_hold=may_hold)
+
+
+def _try_again_now(waiting: Waiting, arrival: Arrival, error: BaseException, now: float) -> bool:
+    """Give the attempt a new permit. False: the gate gives none any more, so the message waits for it."""
+    gate = waiting.gates[arrival.handler.name]
+    is_shut = arrival.entry.prefix in gate.shut
+    permit = None if is_shut else gate.breaker.acquire(now)
+    if permit is None:
+        _wait_until(waiting, arrival, Reason.PAUSED if is_shut else Reason.BREAKER, now, error, now)
+        return False
+    arrival.permit = permit
+    gate.retried(0)
+    return True
+
+
+def _wait_for_retry(
+    waiting: Waiting, arrival: Arrival, decision: Later, error: BaseException, now: float
+) -> None:
+    """Wait for the next try, with a copy in a retry topic."""
+    if _wait_until(waiting, arrival, Reason.RETRY, decision.due, error, now):
+        waiting.staging.counters.retries += 1
+        waiting.gates[arrival.handler.name].retried(decision.tier)
+        waiting.letters.mirror(arrival, error, decision.tier, decision.due)
+
+
+def _wait_uncounted(
+    waiting: Waiting, arrival: Arrival, reason: Reason, due: float, error: BaseException, now: float
+) -> bytes:
+    """Wait as if the attempt had not been made: the message is not to blame."""
+    arrival.attempts -= 1
+    return _wait_until(waiting, arrival, reason, due, error, now)
+
+
+def _wait_for_version(
+    waiting: Waiting, arrival: Arrival, decision: WaitForVersion, error: BaseException, now: float
+) -> None:
+    """The same, for a version of the application that can handle the message; for long, if not `soon`."""
+    local = _wait_uncounted(waiting, arrival, Reason.RETRY, decision.due, error, now)
+    if local and not decision.soon:
+        waiting.gates[arrival.handler.name].not_yet[local] = str(error)
+
+
+def _wait_until(
+    waiting: Waiting, arrival: Arrival, reason: Reason, due: float, error: BaseException, now: float
+) -> bytes:
+    """Wait until a message is due, as the head of its queue or of a new one. Returns the local key of that;
+    empty: the message had no room to wait, and has ended.
+    """
+    local = arrival.queue or queues_of(arrival, arrival.handler)[1]
+    waits = waiting.wait(arrival, local, reason, due, now, error)
+    if not isinstance(waits, NoRoom):
+        return waits.queue
+    _end_without_room(waiting, arrival, waits, error, now)
+    return b""
+
+
+def _end_without_room(
+    waiting: Waiting, arrival: Arrival, found: NoRoom, error: BaseException | None, now: float
+) -> None:
+    """End a message that cannot wait, for the error of its handler, if it was tried. It holds back none."""
+    if isinstance(found.error, RowUnreadable):
+        waiting.gates[arrival.handler.name].unavailable.pop(arrival.place, None)
+        _dead_letter(waiting, arrival, found.error, now, may_hold=False)
+    else:
+        _give_up(waiting, arrival, error or found.error, now, may_hold=False)
+
+
+def _answer_as_failed(waiting: Waiting, arrival: Arrival, error: BaseException, now: float) -> bool:
+    """Let the handler reply that a message failed. False: it has no reply, and none for a replay, which an
+    operator has requested, or for a message whose payload was not fetched.
+    """
+    handler = arrival.handler
+    if handler.on_give_up is None or arrival.message is None or arrival.is_replay:
+        return False
+    try:
+        reply = handler.on_give_up(arrival.message, ordinary(error))
+        waiting.outcomes.stage(arrival, handler, reply, arrival.inbox_key, now)
+    except BaseException as raised:
+        if ends_process(raised):
+            raise
+        log.exception("reply_on_give_up_failed", handler=handler.name, action="it is a dead letter")
+        return False
+    waiting.leave(arrival, now)
+    return True
+
+
+def _dead_letter(
+    waiting: Waiting, arrival: Arrival, error: BaseException, now: float, *, may_hold: bool = True
+) -> None:
+    """The next message of the ordering key has its turn; where the handler's policy holds it back, only once
+    an operator has settled the letter.
+    """
+    holds = b""
+    if may_hold and arrival.handler.retry.hold_while_dead:
+        local = arrival.queue or queues_of(arrival, arrival.handler)[1]
+        waits = waiting.wait(arrival, local, Reason.DEAD, 0.0, now)
+        holds = b"" if isinstance(waits, NoRoom) else name_in(waits.queue)
+    if not holds:
+        waiting.leave(arrival, now)
+    waiting.letters.give_up(arrival, error, now, holds=holds)
+
+
+def _decided(
+    waiting: Waiting, arrival: Arrival, error: BaseException, now: float
+) -> tuple[Decision | WaitForVersion | ProbeFailed, BaseException]:
+    """Decide after a failure: the decision, and the error for it. The breaker counts the failure."""
+    policy = arrival.handler.retry
+    gate, patience = waiting.gates[arrival.handler.name], waiting.options.schema_patience
+    waited = now - arrival.since if arrival.queue else 0.0
+    if isinstance(error, RowSchemaUnknown) and waited >= patience:
+        error = RowUnreadable(f"{error}. It was waited for over {patience:g} s")
+    elif isinstance(error, UnknownSchema) and waited >= patience:  # its payload came by reference
+        error = _never_read(error, patience, arrival.since)
+    gate.update_breaker(now)
+    away = _away(waiting, arrival, gate, now)
+    kind = classify(error, policy)
+    decision: Decision | WaitForVersion | ProbeFailed
+    if isinstance(error, NotYet | UnknownSchema):  # the outside is not to blame
+        # Schemas are announced before rows are written with them: the row can be read in a moment.
+        soon = isinstance(error, RowSchemaUnknown)
+        pause = min(max(1.0, waited), NOT_YET_PAUSE) if soon else NOT_YET_PAUSE
+        gate.record(arrival.permit, ok=True, now=now)
+        decision = WaitForVersion(pause, now + pause, soon)
+    else:
+        gate.not_yet.pop(arrival.queue, None)
+        if isinstance(error, DataError) and kind is FailureKind.PERMANENT:
+            gate.give_back(arrival.permit, now=now)
+        else:
+            gate.record(arrival.permit, ok=kind is FailureKind.PERMANENT, now=now)
+        if gate.away and arrival.queue and kind is not FailureKind.PERMANENT:
+            decision = ProbeFailed()  # nothing shows that the outside is back
+        else:
+            deadline = None if arrival.is_replay else arrival.deadline
+            decision = decide(kind, arrival.attempts, policy=policy, now=now, deadline=deadline, away=away)
+    name, delay = _NAMES.get(type(decision)) or type(decision).__name__, getattr(decision, "delay", 0.0)
+    gate.failed(arrival, error, str(kind), name, delay, now)
+    return decision, error
+
+
+def _away(waiting: Waiting, arrival: Arrival, gate: HandlerGate, now: float) -> float | None:
+    """Pause before the next try of a message while no message of its handler has succeeded since its last
+    try, in seconds; None: one has, this is its first try, or it has waited for too long already.
+    """
+    if arrival.is_replay:
+        return None  # a replay must fail visibly: its letter cannot be settled meanwhile
+    if not arrival.queue or now > arrival.since + waiting.options.outage_patience:
+        return None
+    queue = waiting.queues.get(arrival.queue)
+    if queue is None or not queue.tried_ms or ms(gate.last_success) > queue.tried_ms:
+        return None
+    return gate.breaker.policy.max_open_for
+
+
 # -- before an attempt ----------------------------------------------------------------------------------
+
+
+class Wait(NamedTuple):
+    """A message waits for its turn, until it is due; `local` is the local key of the queue."""
+
+    reason: Reason
+    due: float
+    local: bytes
 
 
 def queues_of(arrival: Arrival, handler: BoundHandler) -> tuple[bytes, bytes]:
@@ -116,14 +299,27 @@ def may_run(waiting: Waiting, arrival: Arrival, now: float) -> bool:
         found = _admit_new(waiting, arrival, by_key, by_order, now)
     if isinstance(found, bool):
         return found
-    local = _end_or_wait(waiting, arrival, found, now)
-    for_schema = isinstance(found, Wait) and found.reason is Reason.SCHEMA
-    if local and for_schema and isinstance(arrival.error, UnknownSchema):
-        since = arrival.since if arrival.queue else now
-        unread, error = waiting.gates[arrival.handler.name].unread, arrival.error
-        is_newer = isinstance(error, NewerSchema)
-        unread.add(local, arrival.record.topic, error.fingerprint.encode(), since, newer=is_newer)
+    if isinstance(found, Wait):
+        _wait_untried(waiting, arrival, found, now)
+    else:
+        _give_up(waiting, arrival, found, now)
     return False
+
+
+def _wait_untried(waiting: Waiting, arrival: Arrival, wait: Wait, now: float) -> None:
+    """Let a message wait that its handler has not seen now."""
+    waits = waiting.wait(arrival, wait.local, wait.reason, wait.due, now)
+    if isinstance(waits, NoRoom):
+        _end_without_room(waiting, arrival, waits, None, now)
+    elif wait.reason is Reason.SCHEMA and isinstance(arrival.error, UnknownSchema):
+        since, error = arrival.since if arrival.queue else now, arrival.error
+        waiting.gates[arrival.handler.name].unread.add(
+            waits.queue,
+            arrival.record.topic,
+            error.fingerprint.encode(),
+            since,
+            newer=isinstance(error, NewerSchema),
+        )
 
 
 def is_overtaken(waiting: Waiting, arrival: Arrival) -> bool:
@@ -144,10 +340,14 @@ def may_go_on(waiting: Waiting, arrival: Arrival, now: float) -> bool:
     waits behind others of that, if there are any. One that waited may have expired while it was fetched.
     """
     behind = _behind_others(waiting, arrival, *queues_of(arrival, arrival.handler), now)
-    found = behind or _expired(waiting, arrival, now)
-    if found is not None:
-        _end_or_wait(waiting, arrival, found, now)
-    return found is None
+    if behind is not None:
+        _wait_untried(waiting, arrival, behind, now)
+        return False
+    expired = _expired(waiting, arrival, now)
+    if expired is None:
+        return True
+    _give_up(waiting, arrival, expired, now)
+    return False
 
 
 def _admit_new(waiting: Waiting, arrival: Arrival, by_key: bytes, by_order: bytes, now: float) -> bool | Wait:
@@ -164,11 +364,11 @@ def _admit_new(waiting: Waiting, arrival: Arrival, by_key: bytes, by_order: byte
     if local in gate.queues:
         return Wait(Reason.NEXT, now, local)
     if partition in gate.pauses:
-        return Wait(Reason.PAUSED, now)
+        return Wait(Reason.PAUSED, now, by_order)
     if gate.breaker.state is not BreakerState.CLOSED:
         permit = gate.breaker.acquire(now)
         if permit is None:
-            return Wait(Reason.BREAKER, now)
+            return Wait(Reason.BREAKER, now, by_order)
         arrival.permit = permit
     return True
 
@@ -217,9 +417,9 @@ def _await_schema(
         gate.unread.forget(arrival.queue)
         return over
     if not arrival.queue and arrival.entry.prefix in gate.pauses:
-        return Wait(Reason.PAUSED, now)
+        return Wait(Reason.PAUSED, now, by_key)
     due = since + patience if deadline is None else min(since + patience, deadline + 0.001)
-    return Wait(Reason.SCHEMA, due)
+    return Wait(Reason.SCHEMA, due, arrival.queue or by_key)
 
 
 def _never_read(unknown: UnknownSchema, patience: float, since: float) -> SchemaNeverAnnounced | Undecodable:
@@ -233,155 +433,3 @@ def _never_read(unknown: UnknownSchema, patience: float, since: float) -> Schema
         f"schema {unknown.fingerprint} was not announced {waited}: start a worker that has it, then replay"
         " this message"
     )
-
-
-# -- after an attempt that failed -----------------------------------------------------------------------
-
-
-def settle_failed(waiting: Waiting, arrival: Arrival, error: BaseException, now: float) -> bool:
-    """Decide what follows a failed attempt. True: the handler tries again at once, with a new permit; else
-    the message waits, or has ended.
-    """
-    gate = waiting.gates[arrival.handler.name]
-    decision, error = _decided(waiting, arrival, error, now)
-    if isinstance(error, BlobsUnavailable):
-        gate.unavailable[arrival.place] = Unavailable(error.cause, str(error))
-    else:
-        gate.unavailable.pop(arrival.place, None)
-    reason, due = Reason.RETRY, now
-    match decision:
-        case GiveUp() | Expired():
-            _end_or_wait(waiting, arrival, error, now)
-            return False
-        case TryAgain():
-            held = arrival.entry.prefix in gate.shut
-            permit = None if held else gate.breaker.acquire(now)
-            if permit is not None:
-                arrival.permit = permit
-                gate.retried(0)
-                return True
-            reason = Reason.PAUSED if held else Reason.BREAKER
-        case ProbeFailed():
-            reason = Reason.BREAKER
-        case WaitForVersion():
-            due = now + decision.delay
-        case PutOff() | Later():
-            due = decision.due
-    if isinstance(decision, WaitForVersion | ProbeFailed | PutOff):
-        arrival.attempts -= 1  # the message is not to blame
-    if not (local := _end_or_wait(waiting, arrival, Wait(reason, due), now, error)):
-        return False
-    if isinstance(decision, Later):
-        waiting.staging.counters.retries += 1
-        gate.retried(decision.tier)
-        waiting.letters.mirror(arrival, error, decision.tier, decision.due)
-    elif isinstance(decision, WaitForVersion) and not decision.soon:
-        gate.not_yet[local] = str(error)
-    return False
-
-
-def _decided(
-    waiting: Waiting, arrival: Arrival, error: BaseException, now: float
-) -> tuple[Decision | WaitForVersion | ProbeFailed, BaseException]:
-    """Decide after a failure: the decision, and the error for it. The breaker counts the failure."""
-    policy = arrival.handler.retry
-    gate, patience = waiting.gates[arrival.handler.name], waiting.options.schema_patience
-    waited = now - arrival.since if arrival.queue else 0.0
-    if isinstance(error, RowSchemaUnknown) and waited >= patience:
-        error = RowUnreadable(f"{error}. It was waited for over {patience:g} s")
-    elif isinstance(error, UnknownSchema) and waited >= patience:  # its payload came by reference
-        error = _never_read(error, patience, arrival.since)
-    gate.update_breaker(now)
-    away = _away(waiting, arrival, gate, now)
-    kind = classify(error, policy)
-    decision: Decision | WaitForVersion | ProbeFailed
-    if isinstance(error, NotYet | UnknownSchema):  # the outside is not to blame
-        # Schemas are announced before rows are written with them: the row can be read in a moment.
-        soon = isinstance(error, RowSchemaUnknown)
-        pause = min(max(1.0, waited), NOT_YET_PAUSE) if soon else NOT_YET_PAUSE
-        gate.record(arrival.permit, ok=True, now=now)
-        decision = WaitForVersion(pause, soon)
-    else:
-        gate.not_yet.pop(arrival.queue, None)
-        if isinstance(error, DataError) and kind is FailureKind.PERMANENT:
-            gate.give_back(arrival.permit, now=now)
-        else:
-            gate.record(arrival.permit, ok=kind is FailureKind.PERMANENT, now=now)
-        if gate.away and arrival.queue and kind is not FailureKind.PERMANENT:
-            decision = ProbeFailed()  # nothing shows that the outside is back
-        else:
-            deadline = None if arrival.is_replay else arrival.deadline
-            decision = decide(kind, arrival.attempts, policy=policy, now=now, deadline=deadline, away=away)
-    name, delay = _NAMES.get(type(decision)) or type(decision).__name__, getattr(decision, "delay", 0.0)
-    gate.failed(arrival, error, str(kind), name, delay, now)
-    return decision, error
-
-
-def _away(waiting: Waiting, arrival: Arrival, gate: HandlerGate, now: float) -> float | None:
-    """Pause before the next try of a message while no message of its handler has succeeded since its last
-    try, in seconds; None: one has, this is its first try, or it has waited for too long already.
-    """
-    if arrival.is_replay:
-        return None  # a replay must fail visibly: its letter cannot be settled meanwhile
-    if not arrival.queue or now > arrival.since + waiting.options.outage_patience:
-        return None
-    queue = waiting.queues.get(arrival.queue)
-    if queue is None or not queue.tried_ms or ms(gate.last_success) > queue.tried_ms:
-        return None
-    return gate.breaker.policy.max_open_for
-
-
-# -- what follows ---------------------------------------------------------------------------------------
-
-
-def _end_or_wait(
-    waiting: Waiting,
-    arrival: Arrival,
-    found: Wait | BaseException,
-    now: float,
-    error: BaseException | None = None,
-) -> bytes:
-    """Let a message wait, or give it up: because of the error found, or since it has no room to wait. `error`
-    is what its handler has raised now. Returns the local key of the queue in which it waits, if it does.
-
-    What is given up ends with a failure reply of its handler, or as a dead letter. The next of its ordering
-    key has its turn; where the handler's policy holds it back, after an operator has settled the letter. A
-    message that had no room to wait holds no queue.
-    """
-    handler = arrival.handler
-    local = arrival.queue or queues_of(arrival, handler)[1]
-    may_hold = may_reply = isinstance(found, BaseException)
-    if isinstance(found, Wait):
-        local = found.local or local
-        why_not = waiting.wait(arrival, local, found.reason, found.due, now, error)
-        if why_not is None:
-            return local
-        may_reply = not isinstance(why_not, RowUnreadable)
-        found = error or why_not if may_reply else why_not
-    waiting.gates[handler.name].unavailable.pop(arrival.place, None)
-    answered = may_reply and _is_answered(waiting, arrival, found, now)
-    holds = may_hold and handler.retry.hold_while_dead and not answered
-    holds = holds and waiting.wait(arrival, local, Reason.DEAD, 0.0, now) is None
-    if not holds:
-        waiting.leave(arrival, now)
-    if not answered:
-        waiting.letters.give_up(arrival, found, now, holds=name_in(local) if holds else b"")
-    return b""
-
-
-def _is_answered(waiting: Waiting, arrival: Arrival, error: BaseException, now: float) -> bool:
-    """Whether the handler replies that the message failed. It does not reply to a replay, which an operator
-    has requested, nor to a message whose payload was not fetched.
-    """
-    handler = arrival.handler
-    if handler.on_give_up is None or arrival.message is None or arrival.is_replay:
-        return False
-    try:
-        reply = handler.on_give_up(arrival.message, ordinary(error))
-        waiting.outcomes.stage(arrival, handler, reply, arrival.inbox_key, now)
-    except BaseException as raised:
-        if ends_process(raised):
-            raise
-        log.exception("reply_on_give_up_failed", handler=handler.name, action="it is a dead letter")
-        return False
-    return True

@@ -12,9 +12,10 @@ import structlog
 from streams.engine.staging.arrival import Arrival
 from streams.engine.staging.entry import Entry
 from streams.engine.staging.measures import HandlerMeasures
-from streams.engine.waiting.queue import WaitingQueue, error_text
+from streams.engine.waiting.dead_letters.row import capped
+from streams.engine.waiting.queue import MAX_ERROR_BYTES, WaitingQueue
 from streams.engine.waiting.unread import Unread
-from streams.errors import text_of
+from streams.errors import BlobsUnavailable, text_of
 from streams.model.operations import HandlerPause, PauseState
 from streams.model.policy.breaker import (
     NO_PERMIT,
@@ -180,9 +181,13 @@ class HandlerGate:
         """
         text = f"{type(error).__name__}: {text_of(error)}"
         key = arrival.key
-        self.failures.append(Failure(now, key, error_text(error), decision))
+        self.failures.append(Failure(now, key, capped(text, MAX_ERROR_BYTES), decision))
         if self.measures is not None:
             self.measures.failures[kind, decision] += 1
+        if isinstance(error, BlobsUnavailable):
+            self.unavailable[arrival.place] = Unavailable(error.cause, str(error))
+        else:
+            self.unavailable.pop(arrival.place, None)
         if arrival.span is not None:
             arrival.span.failed(error)
             arrival.span.attributes["steadfaust.failure"] = kind

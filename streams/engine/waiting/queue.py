@@ -14,6 +14,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import cache
 from hashlib import blake2b
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -333,31 +334,48 @@ def within_policy(queue: WaitingQueue, now_ms: int, longest_ms: Callable[[Reason
     return replace(queue, due_ms=due_ms, tried_ms=tried_ms, behind=behind)
 
 
+class Placed(NamedTuple):
+    """A message that was put in a queue: the queue with it, and the rows that change."""
+
+    queue: WaitingQueue
+    rows: list[Change]
+
+
 def put_in(
     queue: WaitingQueue | None,
+    name: bytes,
     arrival: Arrival,
-    size: int,
     reason: Reason,
     due: float,
     now: float,
     *,
     is_head: bool,
     error: BaseException | None,
-) -> tuple[WaitingQueue, int]:
-    """Let a message of `size` bytes wait in a queue: as the head that it is, as the first of a queue that
-    begins, or behind all others; a replay before all that are none, as if its ordering key had been known
-    from the start. `reason` and `due` (epoch seconds) are those of a head, and `error` what its handler has
-    raised now. Returns the new queue, and the message's number in it.
+) -> Placed:
+    """Let a message wait in the queue `name`: as the head that it is, as the first of a queue that begins, or
+    behind all others; a replay before all that are none, as if its ordering key had been known from the
+    start. `reason` and `due` (epoch seconds) are those of a head, `error` is what its handler has raised now.
     """
-    tried_ms, text = 0 if error is None else ms(now), error_text(error)
-    due_ms, tries = ms(due), arrival.attempts
+    is_dead, now_ms = reason is Reason.DEAD, ms(now)
+    message = message_of(arrival.record, now_ms, letter=arrival.is_replay or is_dead)
+    tried_ms, text = 0 if error is None else now_ms, error_text(error)
+    due_ms, tries, size = ms(due), arrival.attempts, message.size
     if queue is not None and is_head:
-        queue = postpone(queue, reason, due_ms=due_ms, attempts=tries, tried_ms=tried_ms, error=text)
-        return queue, queue.head
-    if queue is None:
-        queue = begin(reason, due_ms=due_ms, attempts=tries, size=size, tried_ms=tried_ms, error=text)
-        return queue, queue.first
-    if arrival.is_replay or reason is Reason.DEAD:
-        queue = replayed(queue, size, ms(now))
-        return queue, queue.newest_replay
-    return append(queue, size), queue.next
+        after = postpone(queue, reason, due_ms=due_ms, attempts=tries, tried_ms=tried_ms, error=text)
+        number = after.head
+    elif queue is None:
+        after = begin(reason, due_ms=due_ms, attempts=tries, size=size, tried_ms=tried_ms, error=text)
+        number = after.first
+    elif arrival.is_replay or is_dead:
+        after = replayed(queue, size, now_ms)
+        number = after.newest_replay
+    else:
+        after, number = append(queue, size), queue.next
+    rows = [set_queue(name, after)]
+    if not is_head or is_dead or _since(arrival.record) > message.since_ms:  # else its row is as it was
+        rows.append(set_message(name, number, message))
+    return Placed(after, rows)
+
+
+def _since(record: Record) -> int:
+    return record.since_ms if isinstance(record, WaitingMessage) else 0

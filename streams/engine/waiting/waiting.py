@@ -6,7 +6,7 @@ Times are epoch seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -21,11 +21,9 @@ from streams.engine.waiting.gate import HandlerGate
 from streams.engine.waiting.long_queues import LongQueues
 from streams.engine.waiting.queue import (
     Reason,
-    WaitingMessage,
     WaitingQueue,
     advance,
     handler_of,
-    message_of,
     ms,
     put_in,
     set_message,
@@ -36,12 +34,23 @@ from streams.errors import NewerSchema, QueueFull, RowUnreadable, TooLarge, Unkn
 from streams.model.bound import BoundHandler
 from streams.model.envelope import FINGERPRINT, RECORD_OVERHEAD
 from streams.model.policy.breaker import BreakerState
-from streams.ports import Record
 
 log: Final = structlog.get_logger(__name__)
 
 #: Unknown schemas that the log names, each once: anybody can make up fingerprints.
 MOST_LOGGED: Final = 100
+
+
+class Waits(NamedTuple):
+    """A message waits now, in the queue with this local key."""
+
+    queue: bytes
+
+
+class NoRoom(NamedTuple):
+    """A message cannot wait, for this error; nothing is staged."""
+
+    error: RowUnreadable | QueueFull | TooLarge
 
 
 class Waiting:
@@ -112,42 +121,39 @@ class Waiting:
         due: float,
         now: float,
         error: BaseException | None = None,
-    ) -> RowUnreadable | QueueFull | TooLarge | None:
+    ) -> Waits | NoRoom:
         """Let a message wait until it is due: as the head of its queue, as the first of one that begins, or
         behind others. `local` is the local key of the queue. `error` is what its handler has raised now, if
-        it was tried. Returns why it cannot wait; nothing is staged then.
+        it was tried.
         """
         gate, is_head = self.gates[arrival.handler.name], arrival.queue == local
         queue = self.queues.get(local)
         assert queue is not None or not is_head
         if queue is None and local in gate.queues:
-            return RowUnreadable(f"it is to wait in the queue {name_in(local)!r}, which cannot be read")
+            unreadable = f"it is to wait in the queue {name_in(local)!r}, which cannot be read"
+            return NoRoom(RowUnreadable(unreadable))
+        placed = put_in(queue, name_in(local), arrival, reason, due, now, is_head=is_head, error=error)
+        if not is_head:  # else it has its room already
+            full = self._full(arrival.handler, reason, queue, placed.queue)
+            if (why_not := full or self.too_large(placed.rows)) is not None:
+                return NoRoom(why_not)
         is_dead = reason is Reason.DEAD
-        message = message_of(arrival.record, ms(now), letter=arrival.is_replay or is_dead)
-        size = message.size
-        after, number = put_in(queue, arrival, size, reason, due, now, is_head=is_head, error=error)
-        changes = [set_queue(name_in(local), after)]
-        if not is_head or is_dead or _since(arrival.record) > message.since_ms:
-            changes.append(set_message(name_in(local), number, message))
-        why_not = self._full(arrival.handler, reason, queue, after) or self.too_large(changes)
-        if why_not is not None and not is_head:
-            return why_not
-        self.staging.put(arrival.entry, changes)
+        self.staging.put(arrival.entry, placed.rows)
         if arrival.inbox_key is not None and not is_dead:  # a dead letter has its own entry
             arrival.entry.ids.append(inbox_entry(arrival.inbox_key, int(now * 1000), b"waits"))
         gate.add(local)
         if is_head:
             gate.running.discard(local)
-            return None
+            return Waits(local)
         if queue is not None:
-            self.long_queues.note(gate, local, after, now)
+            self.long_queues.note(gate, local, placed.queue, now)
             if arrival.is_replay:
                 gate.unroutable.discard(local)  # its head is another one now
         if arrival.queue:
             self.leave(arrival, now)
         elif not is_dead:  # else it has been counted
             self.staging.counters.waiting += 1
-        return None
+        return Waits(local)
 
     def _full(
         self, handler: BoundHandler, reason: Reason, queue: WaitingQueue | None, after: WaitingQueue
@@ -209,10 +215,6 @@ class Waiting:
             gate.unroutable.discard(local)
             gate.unavailable.clear()  # what is tried again is noted again
             gate.remove(local)
-
-
-def _since(record: Record) -> int:
-    return record.since_ms if isinstance(record, WaitingMessage) else 0
 
 
 def reasons(queue: WaitingQueue) -> list[Reason]:
