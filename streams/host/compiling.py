@@ -26,6 +26,7 @@ HOT = (
     "engine.way.attempt",
     "engine.way.dispatch",
     "engine.way.loopback",
+    "engine.way.turns",
     "model.avro_bytes",
     "model.avro_source",
     "model.bound",

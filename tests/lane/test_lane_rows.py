@@ -10,7 +10,7 @@ from lane_scenes import stopped
 from lane_worlds import FakeWorld, World
 from structlog.testing import capture_logs
 
-from streams.engine.way import attempt, intake
+from streams.engine.way import attempt, intake, turns
 from streams.model.choreography import choreography, on
 from streams.model.codecs import decode_row, json_without_schema
 from streams.model.handlers import Service
@@ -95,7 +95,7 @@ class Timekeeper:
 @pytest.fixture
 def turn(monkeypatch: pytest.MonkeyPatch) -> Timekeeper:
     made = Timekeeper()
-    for module in (attempt, intake):
+    for module in (attempt, intake, turns):
         monkeypatch.setattr(module, "perf_counter", made)
     return made
 
@@ -153,13 +153,13 @@ async def handle(world: World, work: Work, keys: int) -> list[Any]:
 async def test_a_handler_that_holds_the_loop_is_told_of_once(
     fake: FakeWorld, turn: Timekeeper, kind: str, handler: str
 ) -> None:
-    (told,) = await handle(fake, holding(fake.name, turn, kind, 1.2 * attempt.HELD), 5)
-    assert (told["handler"], told["seconds"], told["key_bytes"]) == (handler, 1.2 * attempt.HELD, 2)
+    (told,) = await handle(fake, holding(fake.name, turn, kind, 1.2 * turns.HELD), 5)
+    assert (told["handler"], told["seconds"], told["key_bytes"]) == (handler, 1.2 * turns.HELD, 2)
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
 async def test_a_handler_that_is_quick_is_not_told_of(fake: FakeWorld, turn: Timekeeper, kind: str) -> None:
-    assert await handle(fake, holding(fake.name, turn, kind, 0.8 * attempt.HELD), 5) == []
+    assert await handle(fake, holding(fake.name, turn, kind, 0.8 * turns.HELD), 5) == []
 
 
 async def test_slow_messages_are_handled_a_few_at_a_time(fake: FakeWorld, turn: Timekeeper) -> None:

@@ -19,7 +19,6 @@ from streams.engine.staging.loops import Loops
 from streams.engine.staging.position import decode_position, encode_position
 from streams.engine.staging.unreadable import UnreadableRows
 from streams.engine.waiting import decisions, due
-from streams.engine.way import attempt
 from streams.engine.way.held_up import HeldUpPartitions
 from streams.engine.way.intake import Intake
 from streams.engine.way.loopback import Loopback
@@ -100,13 +99,13 @@ def _passed_over() -> Off:
 
 
 def _stored_rows() -> Off:
-    real = attempt._read
+    real = StagingArea._read
 
     def read(staging: StagingArea, *of: Any) -> Any:
         stored: Any = SimpleNamespace(get=lambda *_: None, store=staging.store, unreadable=staging.unreadable)
         return real(stored, *of)
 
-    return patch.object(attempt, "_read", read)
+    return patch.object(StagingArea, "_read", read)
 
 
 # -- holes ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from streams.engine.staging.arrival import Counters
 from streams.engine.staging.changelog import Staged, writes_of
@@ -13,8 +15,10 @@ from streams.engine.staging.payloads import reference_in
 from streams.engine.staging.refusals import Refusals
 from streams.engine.staging.repartition import with_origin
 from streams.engine.staging.unreadable import UnreadableRows
-from streams.errors import TooLarge
+from streams.errors import TooLarge, Undecodable, UnknownSchema
 from streams.model.application import Application
+from streams.model.bound import BoundHandler, BoundTable
+from streams.model.codecs import decode_row
 from streams.model.envelope import record_size
 from streams.ports import TP, Content, Outgoing, Record, Sendable, Store
 
@@ -62,6 +66,37 @@ class StagingArea:
         """The newest value of a local key, staged or committed; None: there is none."""
         staged = self.get(table, local)
         return self.store.get(table, local) if staged is None else staged.value
+
+    def rows_for(self, handler: BoundHandler, base: bytes, message: Any) -> list[Any]:
+        """The rows that a handler asks for, staged or committed. `base` begins the local keys of these rows.
+        Raises RowUnreadable or RowSchemaUnknown.
+        """
+        found: list[Any] = []
+        for _, table, subkey, any_row in handler.rows:
+            if any_row:
+                found.append(partial(self._read_sub, table, base))
+            else:
+                local = base if subkey is None else base + subkey(message).encode()
+                found.append(self._read(table, local))
+        return found
+
+    def _read_sub(self, table: BoundTable, base: bytes, subkey: str) -> Any:
+        return self._read(table, base + subkey.encode())
+
+    def _read(self, table: BoundTable, local: bytes) -> Any:
+        staged = self.get(table.name, local)
+        if staged is not None:
+            return staged.row
+        data = self.store.get(table.name, local)
+        if data is None:
+            return None
+        try:
+            row = decode_row(table.codec, data)
+        except (Undecodable, UnknownSchema) as error:
+            raise self.unreadable.row(table.name, local, error) from error
+        if self.unreadable.found:
+            self.unreadable.forget(table.name, local)
+        return row
 
     def changes(self, table: str) -> Iterator[tuple[bytes, Change]]:
         """The newest staged changes of a table, each with its local key."""

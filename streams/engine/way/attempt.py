@@ -12,40 +12,22 @@ retry waits as a row, which is committed and has the count.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
-from functools import partial
 from time import perf_counter
-from typing import Any, Final, TypeVar
-
-import structlog
+from typing import Any
 
 from streams.engine.staging.area import StagingArea
-from streams.engine.staging.arrival import Arrival, Counters
+from streams.engine.staging.arrival import Arrival
 from streams.engine.staging.payloads import NeedsUpload, Payloads
 from streams.engine.waiting.decisions import may_go_on, may_run, settle_failed
 from streams.engine.waiting.gate import HandlerGate
 from streams.engine.waiting.waiting import Waiting
 from streams.engine.way.spans import LaneSpans
-from streams.errors import (
-    HandlerFailed,
-    StoreFailed,
-    Undecodable,
-    UnknownSchema,
-    ends_process,
-)
-from streams.escapes import Escaped, calling, cancelled, original
+from streams.engine.way.turns import Timed, Turns
+from streams.errors import HandlerFailed, StoreFailed, ends_process
+from streams.escapes import calling, cancelled, original
 from streams.logs import handling
-from streams.model.bound import BoundHandler, BoundTable
-from streams.model.codecs import decode_row
+from streams.model.bound import BoundHandler
 from streams.ports import Clock
-
-log: Final = structlog.get_logger(__name__)
-T = TypeVar("T")
-
-#: The log names a turn that takes longer, in seconds. A worker is given up after some seconds of silence.
-HELD: Final = 0.5
-#: How long the log says nothing more of a handler that it has named, in seconds.
-QUIET: Final = 10.0
 
 
 class Attempts:
@@ -86,11 +68,11 @@ class Attempts:
                 return False
             gate = self._gates[handler.name]
             clear = gate.clear and arrival.error is None
-            again = clear or arrival.upload > 0 or may_run(self.waiting, arrival, now)
+            may_try = clear or arrival.upload > 0 or may_run(self.waiting, arrival, now)
+            if may_try and takes_time:
+                return False
             tried = began if clear else perf_counter()
-            while again:
-                if takes_time:
-                    return False
+            while may_try:
                 error = self.once(arrival, handler, inbox_key, now)
                 ended = perf_counter()
                 if isinstance(error, NeedsUpload):  # the attempt begins again
@@ -98,7 +80,7 @@ class Attempts:
                     return False
                 if error is not None or not clear:
                     now = self.clock.now()
-                again = self._settle(arrival, gate, error, ended - tried, now)
+                may_try = self._settle(arrival, gate, error, ended - tried, now)
                 # To settle an error is no part of the next attempt.
                 tried = ended if error is None else perf_counter()
             self.turns.ended(handler.name, arrival, began, tried)
@@ -225,95 +207,9 @@ def call(staging: StagingArea, arrival: Arrival, handler: BoundHandler) -> Any:
     """
     rows: list[Any] = []
     if handler.rows:
-        base = arrival.entry.prefix + arrival.row_key()
-        for _, table, subkey, any_row in handler.rows:
-            if any_row:
-                rows.append(partial(_read_sub, staging, table, base))
-            else:
-                local = base if subkey is None else base + subkey(arrival.message).encode()
-                rows.append(_read(staging, table, local))
+        rows = staging.rows_for(handler, arrival.entry.prefix + arrival.row_key(), arrival.message)
     if handler.wants_envelope:
         return handler.call(arrival.message, *rows, envelope=arrival.envelope)
     if len(rows) == 1:  # as most have: no arguments are put together
         return handler.call(arrival.message, rows[0])
     return handler.call(arrival.message, *rows)
-
-
-def _read_sub(staging: StagingArea, table: BoundTable, base: bytes, subkey: str) -> Any:
-    return _read(staging, table, base + subkey.encode())
-
-
-def _read(staging: StagingArea, table: BoundTable, local: bytes) -> Any:
-    staged = staging.get(table.name, local)
-    if staged is not None:
-        return staged.row
-    data = staging.store.get(table.name, local)
-    if data is None:
-        return None
-    try:
-        row = decode_row(table.codec, data)
-    except (Undecodable, UnknownSchema) as error:
-        raise staging.unreadable.row(table.name, local, error) from error
-    if staging.unreadable.found:
-        staging.unreadable.forget(table.name, local)
-    return row
-
-
-class Turns:
-    """Shows turns that were too long: in the log, throttled, and as `held_loop` in the lane's counters."""
-
-    def __init__(self, counters: Counters) -> None:
-        self._counters = counters
-        self._logged: dict[str, float] = {}
-
-    def ended(self, handler: str, arrival: Arrival, began: float, now: float) -> None:
-        """A turn of a handler has ended. Times as `perf_counter` has them."""
-        if now - began <= HELD:
-            return
-        self._counters.held_loop += 1
-        if now - self._logged.get(handler, -QUIET) >= QUIET:
-            self._logged[handler] = now
-            log.warning(
-                "handler_held_loop",
-                handler=handler,
-                seconds=round(now - began, 3),
-                key_bytes=len(arrival.key),
-                message_bytes=len(arrival.record.value or b""),
-                action="nothing else of the worker ran meanwhile: split its work over several messages",
-            )
-
-
-class Timed:
-    """An async handler's call to be awaited, of which each stretch between two waits is a turn."""
-
-    def __init__(self, call: Coroutine[Any, Any, T], turns: Turns, handler: str, arrival: Arrival) -> None:
-        self._call = call
-        self._turns = turns
-        self._handler = handler
-        self._arrival = arrival
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        """As the call itself is awaited."""
-        steps = self._call.__await__()
-        step, given = steps.send, None
-        while True:
-            began = perf_counter()
-            try:
-                waits_for = step(given)
-            except StopIteration as end:
-                return end.value
-            except (Exception, asyncio.CancelledError):
-                raise
-            except BaseException as error:
-                if ends_process(error):
-                    raise
-                raise Escaped(error) from error
-            finally:
-                self._turns.ended(self._handler, self._arrival, began, perf_counter())
-            try:
-                given, step = (yield waits_for), steps.send
-            except GeneratorExit:
-                steps.close()
-                raise
-            except BaseException as error:  # noqa: BLE001 - thrown into the call, as it would have been
-                given, step = error, steps.throw

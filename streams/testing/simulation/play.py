@@ -22,7 +22,13 @@ from streams.testing.simulation.topics import Topics
 from streams.testing.simulation.troubles import Troubles
 
 #: Modules that measure turns by the processor's time, which no seed decides.
-_TIMED = ("engine.way.intake", "engine.way.loopback", "engine.way.attempt", "engine.way.measures")
+_TIMED = (
+    "engine.way.intake",
+    "engine.way.loopback",
+    "engine.way.attempt",
+    "engine.way.turns",
+    "engine.way.measures",
+)
 
 #: Log events of lanes for which nothing that happens here is a reason.
 WRONG = frozenset(("lane_error", "lane_quarantined", "standby_error"))

@@ -16,7 +16,7 @@ from streams.engine.waiting.gate import HandlerGate
 from streams.engine.waiting.queue import Reason, WaitingQueue, begin, index_prefix, queue_name, set_queue
 from streams.engine.waiting.queue_rows import Queues
 from streams.engine.waiting.waiting import Waiting
-from streams.engine.way.attempt import Turns
+from streams.engine.way.turns import Turns
 from streams.model.envelope import RECORD_OVERHEAD
 from streams.model.policy.breaker import NO_PERMIT, BreakerPolicy
 from streams.ports import Store
