@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streams.engine.staging.area import StagingArea
-from streams.engine.staging.arrival import Arrival, Counters
+from streams.engine.staging.arrival import Counters, Fresh
 from streams.engine.staging.changes import Writes
 from streams.engine.staging.entry import Entry
 from streams.engine.staging.outcomes import Outcomes
@@ -43,7 +43,7 @@ class OutcomeChecks:
     def check(self, outcome: object, handler: AnyHandler, message: Message, envelope: Envelope) -> None:
         """Raises Unencodable, and WiringError for a name or a message that was not declared."""
         route, entry = self._app.routes[message.TOPIC], Entry(0, None, 0, 0, message.key.encode())
-        arrival = Arrival(entry, route, envelope.record, envelope, message)
+        arrival = Fresh(entry, route, envelope.record, envelope, message)
         mark = self._staging.begin_trial(entry)
         try:
             self._outcomes.stage(arrival, self._app.handlers[handler.name], outcome, None, 0.0, ())

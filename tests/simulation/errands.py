@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from streams import Outcome, RetryPolicy, Row, Rows, Service, Table, choreography, on, outcome
+from streams.engine.staging.arrival import Head
 from streams.engine.staging.changes import HANDLERS
 from streams.engine.staging.keys import HANDLER, prefix_of, split_lane_key
 from streams.engine.waiting.operations.pauses import read_pause
@@ -384,8 +385,8 @@ class ErrandsPart(HandlersPart):
     def _begins(self, handler: str, message: Any) -> None:
         """Its lane must not hold the handler. A payload is fetched after it was asked."""
         process, run, arrival = running(), self.run, HANDLED.get()
-        until = getattr(getattr(arrival, "envelope", None), "deadline", None)
-        if until is not None and arrival.queue and not arrival.is_replay and until < run.here.now():
+        until = arrival.envelope.deadline if isinstance(arrival, Head) and not arrival.is_replay else None
+        if until is not None and until < run.here.now():
             self._late.append(f"{handler} has {message!r}")
         if self._checks is not None:
             return

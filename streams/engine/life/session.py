@@ -7,7 +7,6 @@ are under way.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from streams.engine.life.positions.cuts import Cuts
 from streams.engine.life.positions.producers import OwnProducers
 from streams.engine.life.stopping import side_by_side
 from streams.engine.staging.area import StagingArea
-from streams.engine.staging.arrival import Arrival
+from streams.engine.staging.arrival import Later
 from streams.engine.staging.inbox import Inbox
 from streams.engine.staging.loops import Loops
 from streams.engine.staging.measures import Measures
@@ -115,7 +114,7 @@ class Session:
         self.waiting = waiting = Waiting(Outcomes(staging, loops), letters, gates)
         waiting.load(clock.now())
         load_pauses(waiting)
-        in_flight: dict[bytes, deque[Arrival]] = {}
+        in_flight: dict[bytes, Later] = {}
         due = DueHeads(waiting, in_flight, len(app.layout.partitions_of(memory.number)))
         attempts = Attempts(waiting, Payloads(app.claims), clock, spans)
         loopback = Loopback(attempts, loops, lambda: memory.reopening.limit) if loops is not None else None

@@ -1,7 +1,8 @@
-"""A message on its way through a lane, and the lane's counters."""
+"""A message or an operation on its way through a lane, and the lane's counters."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -37,44 +38,41 @@ class Counters:
     held_loop: int = 0
 
 
-class PendingOperation(NamedTuple):
-    """An operation before its key's turn.
+class Attempt:
+    """The attempt of one handler at a message: the one that is made now, or comes next."""
 
-    Attributes:
-        carry_out: does what it requests, with its arrival and the time, in epoch seconds.
-        id_bytes, inbox_key: the id of its message, and the key of that in the inbox.
-    """
+    __slots__ = ("permit", "span", "tries", "upload")
 
-    operation: Command
-    id_bytes: bytes
-    inbox_key: bytes
-    carry_out: Callable[[Arrival, float], None]
+    def __init__(self) -> None:
+        #: The breaker's, where its gate was asked.
+        self.permit = NO_PERMIT
+        #: How often the handler has tried the message before.
+        self.tries = 0
+        #: Bytes of a payload that it is to write; 0: none that is known of.
+        self.upload = 0
+        #: While it is made, if its trace is recorded.
+        self.span: Span | None = None
 
 
 class Arrival:
-    """A message with the handlers that are to see it, one after the other."""
+    """A message with the handlers that are to see it, one after the other. It is `Fresh`, or the `Head` of a
+    queue.
+    """
 
     __slots__ = (
         "_row_key",
         "at",
-        "attempts",
+        "attempt",
         "entry",
         "envelope",
         "error",
         "handlers",
-        "is_replay",
         "key",
         "message",
-        "number",
-        "operation",
-        "permit",
-        "queue",
         "record",
         "route",
         "since",
-        "span",
         "trace",
-        "upload",
     )
 
     def __init__(
@@ -95,27 +93,14 @@ class Arrival:
         self.message = message
         #: When a lane has taken it from its topic; of one that waits, when that began. Epoch seconds.
         self.since = since
-        #: The queue that it is the head of, by its local key, and its number there; empty: it has just
-        #: come in.
-        self.queue = b""
-        self.number = 0
-        #: Whether an operator has requested the run: the message is a dead letter.
-        self.is_replay = False
-        #: What an operator asks for instead of a message: carried out when it is its key's turn.
-        self.operation: PendingOperation | None = None
-        #: The attempt under way: which of `handlers` makes it, the breaker's permit for it, how often this
-        #: handler has tried the message before, and the bytes of a payload that it is to write.
+        #: With each handler its inbox key, when the topic is covered by the inbox; and which of them is next.
+        self.handlers: tuple[tuple[BoundHandler, bytes | None], ...] = route.handlers_without_inbox
         self.at = 0
-        self.permit = NO_PERMIT
-        self.attempts = 0
-        self.upload = 0
+        self.attempt = Attempt()
         #: Why no handler may see it: now, or ever.
         self.error: PermanentError | UnknownSchema | None = None
-        #: The trace that it belongs to, if that is recorded, and the span of the attempt that is under way.
+        #: The trace that it belongs to, if that is recorded.
         self.trace: MessageTrace | None = None
-        self.span: Span | None = None
-        #: With each handler its inbox key, when the topic is covered by the inbox.
-        self.handlers: tuple[tuple[BoundHandler, bytes | None], ...] = route.handlers_without_inbox
         self._row_key = b""
 
     @property
@@ -142,7 +127,8 @@ class Arrival:
     def next_handler(self) -> None:
         """The handler has decided: the next one sees the message, if there is one."""
         self.at += 1
-        self.permit, self.attempts, self.upload = NO_PERMIT, 0, 0
+        if self.at < len(self.handlers):
+            self.attempt = Attempt()
 
     @property
     def deadline(self) -> float | None:
@@ -158,8 +144,9 @@ class Arrival:
             "correlation_id": self.envelope.correlation_id,
             "key": key,
         }
-        if self.span is not None:
-            ids |= self.span.log_ids()
+        span = self.attempt.span
+        if span is not None:
+            ids |= span.log_ids()
         try:
             saga = getattr(self.message, "saga_id", None)
             return {**ids, "saga_id": str(saga)} if saga else ids
@@ -167,3 +154,62 @@ class Arrival:
             if ends_process(error):
                 raise
             return {**ids, "saga_id": f"({type(error).__name__})"}  # a property of the message's class
+
+
+class Fresh(Arrival):
+    """A message that was just read, that an operator has taken anew, or that its lane sends to itself."""
+
+    __slots__ = ()
+
+
+class Head(Arrival):
+    """The first message of a queue, which has its turn.
+
+    Attributes:
+        queue: its queue, by its local key.
+        number: its number there.
+        is_replay: an operator has requested the run: the message is a dead letter.
+    """
+
+    __slots__ = ("is_replay", "number", "queue")
+
+    def __init__(
+        self,
+        entry: Entry,
+        route: BoundRoute,
+        record: Record,
+        since: float,
+        handler: BoundHandler,
+        queue: bytes,
+        number: int,
+        *,
+        tries: int,
+        is_replay: bool,
+    ) -> None:
+        super().__init__(entry, route, record, Envelope(record), None, since)
+        self.handlers = ((handler, None),)
+        self.queue = queue
+        self.number = number
+        self.is_replay = is_replay
+        self.attempt.tries = tries
+
+
+class PendingOperation(NamedTuple):
+    """What an operator asks for, until it is its key's turn.
+
+    Attributes:
+        entry, key: its place in the order of commits, and whose turn it waits for.
+        id_bytes, inbox_key: the id of its message, and the key of that in the inbox.
+        carry_out: does what it requests, at a time in epoch seconds. Returns a message to be taken anew.
+    """
+
+    entry: Entry
+    key: bytes
+    operation: Command
+    id_bytes: bytes
+    inbox_key: bytes
+    carry_out: Callable[[PendingOperation, float], Fresh | None]
+
+
+#: What waits for a key that is under way, in its order.
+Later = deque[Arrival | PendingOperation]

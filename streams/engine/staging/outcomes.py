@@ -163,7 +163,7 @@ class Outcomes:
         uploads: Uploads,
     ) -> Uploads:
         """Add what is sent, and what timers change. Returns `uploads` with the payloads of what is sent."""
-        key, span, index = arrival.key, arrival.span, 0
+        key, span, index = arrival.key, arrival.attempt.span, 0
         caused = arrival.envelope.caused(None if span is None else span.header)
         for message in send:
             bound, to, sent, uploads = self._outgoing(handler, message, arrival, caused, index, uploads)

@@ -62,10 +62,10 @@ class Payloads:
 
     def room(self, arrival: Arrival) -> AbstractAsyncContextManager[object]:
         """Room for a payload while handlers are at it: the message's, or what they are to send."""
-        if self._claims is None or (arrival.message is not None and not arrival.upload):
+        if self._claims is None or (arrival.message is not None and not arrival.attempt.upload):
             return NO_ROOM_NEEDED
-        claim = None if arrival.upload else claim_in(arrival.envelope.headers)
-        return self._claims.held.of(arrival.upload if claim is None else claim.size)
+        claim = None if arrival.attempt.upload else claim_in(arrival.envelope.headers)
+        return self._claims.held.of(arrival.attempt.upload if claim is None else claim.size)
 
     async def fetch(self, arrival: Arrival) -> None:
         """Give a message its payload.

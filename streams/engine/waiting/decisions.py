@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from streams.engine.staging.arrival import Arrival
+from streams.engine.staging.arrival import Arrival, Head
 from streams.engine.staging.keys import name_in
 from streams.engine.waiting.gate import HandlerGate
 from streams.engine.waiting.queue import Reason, ms, queue_name
@@ -109,7 +109,7 @@ def _try_again_now(waiting: Waiting, arrival: Arrival, error: BaseException, now
     if permit is None:
         _wait_until(waiting, arrival, Reason.PAUSED if is_shut else Reason.BREAKER, now, error, now)
         return False
-    arrival.permit = permit
+    arrival.attempt.permit = permit
     gate.retried(0)
     return True
 
@@ -128,7 +128,7 @@ def _wait_uncounted(
     waiting: Waiting, arrival: Arrival, reason: Reason, due: float, error: BaseException, now: float
 ) -> bytes:
     """Wait as if the attempt had not been made: the message is not to blame."""
-    arrival.attempts -= 1
+    arrival.attempt.tries -= 1
     return _wait_until(waiting, arrival, reason, due, error, now)
 
 
@@ -147,8 +147,7 @@ def _wait_until(
     """Wait until a message is due, as the head of its queue or of a new one. Returns the local key of that;
     empty: the message had no room to wait, and has ended.
     """
-    local = arrival.queue or queues_of(arrival, arrival.handler)[1]
-    waits = waiting.wait(arrival, local, reason, due, now, error)
+    waits = waiting.wait(arrival, _queue_of(arrival), reason, due, now, error)
     if not isinstance(waits, NoRoom):
         return waits.queue
     _end_without_room(waiting, arrival, waits, error, now)
@@ -170,8 +169,8 @@ def _answer_as_failed(waiting: Waiting, arrival: Arrival, error: BaseException, 
     """Let the handler reply that a message failed. False: it has no reply, and none for a replay, which an
     operator has requested, or for a message whose payload was not fetched.
     """
-    handler = arrival.handler
-    if handler.on_give_up is None or arrival.message is None or arrival.is_replay:
+    handler, is_replay = arrival.handler, isinstance(arrival, Head) and arrival.is_replay
+    if handler.on_give_up is None or arrival.message is None or is_replay:
         return False
     try:
         reply = handler.on_give_up(arrival.message, ordinary(error))
@@ -181,7 +180,8 @@ def _answer_as_failed(waiting: Waiting, arrival: Arrival, error: BaseException, 
             raise
         log.exception("reply_on_give_up_failed", handler=handler.name, action="it is a dead letter")
         return False
-    waiting.leave(arrival, now)
+    if isinstance(arrival, Head):
+        waiting.leave(arrival, now)
     return True
 
 
@@ -193,10 +193,9 @@ def _dead_letter(
     """
     holds = b""
     if may_hold and arrival.handler.retry.hold_while_dead:
-        local = arrival.queue or queues_of(arrival, arrival.handler)[1]
-        waits = waiting.wait(arrival, local, Reason.DEAD, 0.0, now)
+        waits = waiting.wait(arrival, _queue_of(arrival), Reason.DEAD, 0.0, now)
         holds = b"" if isinstance(waits, NoRoom) else name_in(waits.queue)
-    if not holds:
+    if not holds and isinstance(arrival, Head):
         waiting.leave(arrival, now)
     waiting.letters.give_up(arrival, error, now, holds=holds)
 
@@ -207,46 +206,49 @@ def _decided(
     """Decide after a failure: the decision, and the error for it. The breaker counts the failure."""
     policy = arrival.handler.retry
     gate, patience = waiting.gates[arrival.handler.name], waiting.options.schema_patience
-    waited = now - arrival.since if arrival.queue else 0.0
+    head = arrival if isinstance(arrival, Head) else None
+    waited = 0.0 if head is None else now - head.since
     if isinstance(error, RowSchemaUnknown) and waited >= patience:
         error = RowUnreadable(f"{error}. It was waited for over {patience:g} s")
     elif isinstance(error, UnknownSchema) and waited >= patience:  # its payload came by reference
         error = _never_read(error, patience, arrival.since)
     gate.update_breaker(now)
-    away = _away(waiting, arrival, gate, now)
+    away = None if head is None else _away(waiting, head, gate, now)
     kind = classify(error, policy)
     decision: Decision | WaitForVersion | ProbeFailed
     if isinstance(error, NotYet | UnknownSchema):  # the outside is not to blame
         # Schemas are announced before rows are written with them: the row can be read in a moment.
         soon = isinstance(error, RowSchemaUnknown)
         pause = min(max(1.0, waited), NOT_YET_PAUSE) if soon else NOT_YET_PAUSE
-        gate.record(arrival.permit, ok=True, now=now)
+        gate.record(arrival.attempt.permit, ok=True, now=now)
         decision = WaitForVersion(pause, now + pause, soon)
     else:
-        gate.not_yet.pop(arrival.queue, None)
+        if head is not None:
+            gate.not_yet.pop(head.queue, None)
         if isinstance(error, DataError) and kind is FailureKind.PERMANENT:
-            gate.give_back(arrival.permit, now=now)
+            gate.give_back(arrival.attempt.permit, now=now)
         else:
-            gate.record(arrival.permit, ok=kind is FailureKind.PERMANENT, now=now)
-        if gate.away and arrival.queue and kind is not FailureKind.PERMANENT:
+            gate.record(arrival.attempt.permit, ok=kind is FailureKind.PERMANENT, now=now)
+        if gate.away and head is not None and kind is not FailureKind.PERMANENT:
             decision = ProbeFailed()  # nothing shows that the outside is back
         else:
-            deadline = None if arrival.is_replay else arrival.deadline
-            decision = decide(kind, arrival.attempts, policy=policy, now=now, deadline=deadline, away=away)
+            deadline = None if head is not None and head.is_replay else arrival.deadline
+            tries = arrival.attempt.tries
+            decision = decide(kind, tries, policy=policy, now=now, deadline=deadline, away=away)
     name, delay = _NAMES.get(type(decision)) or type(decision).__name__, getattr(decision, "delay", 0.0)
     gate.failed(arrival, error, str(kind), name, delay, now)
     return decision, error
 
 
-def _away(waiting: Waiting, arrival: Arrival, gate: HandlerGate, now: float) -> float | None:
+def _away(waiting: Waiting, head: Head, gate: HandlerGate, now: float) -> float | None:
     """Pause before the next try of a message while no message of its handler has succeeded since its last
     try, in seconds; None: one has, this is its first try, or it has waited for too long already.
     """
-    if arrival.is_replay:
+    if head.is_replay:
         return None  # a replay must fail visibly: its letter cannot be settled meanwhile
-    if not arrival.queue or now > arrival.since + waiting.options.outage_patience:
+    if now > head.since + waiting.options.outage_patience:
         return None
-    queue = waiting.queues.get(arrival.queue)
+    queue = waiting.queues.get(head.queue)
     if queue is None or not queue.tried_ms or ms(gate.last_success) > queue.tried_ms:
         return None
     return gate.breaker.policy.max_open_for
@@ -282,16 +284,21 @@ def queues_of(arrival: Arrival, handler: BoundHandler) -> tuple[bytes, bytes]:
     return by_key, by_key + order
 
 
+def _queue_of(arrival: Arrival) -> bytes:
+    """The local key of the queue in which a message waits, or would."""
+    return arrival.queue if isinstance(arrival, Head) else queues_of(arrival, arrival.handler)[1]
+
+
 def may_run(waiting: Waiting, arrival: Arrival, now: float) -> bool:
     """Whether a handler may see a message now, where something waits or the gate is shut. The attempt has its
     permit then. Else the message waits, or was given up.
     """
-    if arrival.queue and is_overtaken(waiting, arrival):
+    if isinstance(arrival, Head) and is_overtaken(waiting, arrival):
         return False
     by_key, by_order = queues_of(arrival, arrival.handler)
     if isinstance(arrival.error, UnknownSchema):
         found: bool | Wait | Exception = _await_schema(waiting, arrival, arrival.error, by_key, now)
-    elif arrival.queue:
+    elif isinstance(arrival, Head):
         # What is given up has its turn, too, among those of its ordering key.
         behind = _behind_others(waiting, arrival, by_key, by_order, now)
         found = behind or arrival.error or _expired(waiting, arrival, now) or True
@@ -312,7 +319,7 @@ def _wait_untried(waiting: Waiting, arrival: Arrival, wait: Wait, now: float) ->
     if isinstance(waits, NoRoom):
         _end_without_room(waiting, arrival, waits, None, now)
     elif wait.reason is Reason.SCHEMA and isinstance(arrival.error, UnknownSchema):
-        since, error = arrival.since if arrival.queue else now, arrival.error
+        since, error = arrival.since if isinstance(arrival, Head) else now, arrival.error
         waiting.gates[arrival.handler.name].unread.add(
             waits.queue,
             arrival.record.topic,
@@ -322,16 +329,16 @@ def _wait_untried(waiting: Waiting, arrival: Arrival, wait: Wait, now: float) ->
         )
 
 
-def is_overtaken(waiting: Waiting, arrival: Arrival) -> bool:
+def is_overtaken(waiting: Waiting, head: Head) -> bool:
     """Whether the head of a queue may not run after all: since it was dispatched, an operator has paused its
     handler, put a replay before it, or taken it out. It gives its permit back.
     """
-    gate, queue = waiting.gates[arrival.handler.name], waiting.queues.get(arrival.queue)
-    overtaken = queue is None or queue.head != arrival.number
-    if not overtaken and arrival.entry.prefix not in gate.shut:
+    gate, queue = waiting.gates[head.handler.name], waiting.queues.get(head.queue)
+    overtaken = queue is None or queue.head != head.number
+    if not overtaken and head.entry.prefix not in gate.shut:
         return False
-    gate.running.discard(arrival.queue)
-    gate.breaker.give_back(arrival.permit)
+    gate.running.discard(head.queue)
+    gate.breaker.give_back(head.attempt.permit)
     return True
 
 
@@ -343,7 +350,7 @@ def may_go_on(waiting: Waiting, arrival: Arrival, now: float) -> bool:
     if behind is not None:
         _wait_untried(waiting, arrival, behind, now)
         return False
-    expired = _expired(waiting, arrival, now)
+    expired = _expired(waiting, arrival, now) if isinstance(arrival, Head) else None
     if expired is None:
         return True
     _give_up(waiting, arrival, expired, now)
@@ -369,7 +376,7 @@ def _admit_new(waiting: Waiting, arrival: Arrival, by_key: bytes, by_order: byte
         permit = gate.breaker.acquire(now)
         if permit is None:
             return Wait(Reason.BREAKER, now, by_order)
-        arrival.permit = permit
+        arrival.attempt.permit = permit
     return True
 
 
@@ -380,20 +387,22 @@ def _behind_others(
     Until it has that, it holds back all of its message key. Its permit goes back: nothing was tried with it.
     """
     gate = waiting.gates[arrival.handler.name]
-    if by_order == by_key or by_order not in gate.queues or arrival.queue not in (b"", by_key):
+    if by_order == by_key or by_order not in gate.queues:
         return None
-    gate.breaker.give_back(arrival.permit)
+    if isinstance(arrival, Head) and arrival.queue != by_key:
+        return None
+    gate.breaker.give_back(arrival.attempt.permit)
     return Wait(Reason.NEXT, now, by_order)
 
 
-def _expired(waiting: Waiting, arrival: Arrival, now: float) -> MessageExpired | None:
+def _expired(waiting: Waiting, head: Head, now: float) -> MessageExpired | None:
     """The error of a waiting message that has expired after its turn came, while others of its key ran or its
     payload was fetched; its permit is given back. None: it may be tried.
     """
-    until = arrival.envelope.deadline
-    if not arrival.queue or arrival.is_replay or until is None or until >= now:
+    until = head.envelope.deadline
+    if head.is_replay or until is None or until >= now:
         return None
-    waiting.gates[arrival.handler.name].breaker.give_back(arrival.permit)
+    waiting.gates[head.handler.name].breaker.give_back(head.attempt.permit)
     return MessageExpired(f"its deadline was {now - until:.1f} s ago when its attempt was to begin")
 
 
@@ -404,22 +413,24 @@ def _await_schema(
     key is not known. An error: it has waited for too long, or has expired.
     """
     gate, patience = waiting.gates[arrival.handler.name], waiting.options.schema_patience
-    if not arrival.queue and by_key in gate.queues:
+    head = arrival if isinstance(arrival, Head) else None
+    if head is None and by_key in gate.queues:
         return Wait(Reason.NEXT, now, by_key)
-    since = arrival.since if arrival.queue else now
-    deadline = None if arrival.is_replay else arrival.envelope.deadline
+    since = now if head is None else head.since
+    deadline = None if head is not None and head.is_replay else arrival.envelope.deadline
     over: MessageExpired | SchemaNeverAnnounced | Undecodable | None = None
     if deadline is not None and deadline < now:
         over = MessageExpired(f"its deadline was {now - deadline:.1f} s ago, and it waits: {unknown}")
     elif since + patience <= now:
         over = _never_read(unknown, patience, since)
     if over is not None:
-        gate.unread.forget(arrival.queue)
+        if head is not None:
+            gate.unread.forget(head.queue)
         return over
-    if not arrival.queue and arrival.entry.prefix in gate.pauses:
+    if head is None and arrival.entry.prefix in gate.pauses:
         return Wait(Reason.PAUSED, now, by_key)
     due = since + patience if deadline is None else min(since + patience, deadline + 0.001)
-    return Wait(Reason.SCHEMA, due, arrival.queue or by_key)
+    return Wait(Reason.SCHEMA, due, by_key if head is None else head.queue)
 
 
 def _never_read(unknown: UnknownSchema, patience: float, since: float) -> SchemaNeverAnnounced | Undecodable:

@@ -5,13 +5,12 @@ Handlers come first in turn, and none takes all of the room while others have du
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Generator
 from contextlib import closing
 
 import structlog
 
-from streams.engine.staging.arrival import Arrival
+from streams.engine.staging.arrival import Head, Later
 from streams.engine.staging.entry import Entry
 from streams.engine.staging.keys import name_in, prefix_in, split_store_key
 from streams.engine.staging.payloads import refers, unpacked
@@ -20,7 +19,6 @@ from streams.engine.waiting.queue import Reason, WaitingQueue, handler_of, index
 from streams.engine.waiting.waiting import Waiting
 from streams.errors import MessageExpired, PermanentError, RowUnreadable, UnknownSchema
 from streams.model.bound import BoundHandler
-from streams.model.envelope import Envelope
 
 #: Heads of queues that start in one step, before new messages and other lanes have their turn.
 RETRIES_AT_ONCE = 200
@@ -38,7 +36,7 @@ class DueHeads:
         reserved: places in flight that new messages leave free, because a due head found none.
     """
 
-    def __init__(self, waiting: Waiting, in_flight: dict[bytes, deque[Arrival]], partitions: int) -> None:
+    def __init__(self, waiting: Waiting, in_flight: dict[bytes, Later], partitions: int) -> None:
         """`in_flight` has the keys whose handlers run in the background, each with its later messages.
         `partitions` is the number of partitions of the lane.
         """
@@ -54,7 +52,7 @@ class DueHeads:
         self._most = 0
         self._turn = 0
 
-    def due(self, room: Callable[[], int], now: float) -> Generator[Arrival, None, None]:
+    def due(self, room: Callable[[], int], now: float) -> Generator[Head, None, None]:
         """Start the heads that are due at `now` (epoch seconds). `room` bounds them and the messages that
         follow them. Dispatch each before the next one is requested.
         """
@@ -72,11 +70,11 @@ class DueHeads:
                 yield from self._announced(gate, self._app.handlers[name], now)
                 yield from self._due(gate, self._app.handlers[name], now)
 
-    def after(self, arrival: Arrival, now: float) -> Arrival | None:
-        """Start the message behind the head of a queue, if it may run now."""
+    def after(self, done: Head, now: float) -> Head | None:
+        """Start the message behind one that was the head of its queue, if it may run now."""
         if self.started >= self._most or self._is_full:
             return None
-        local = arrival.queue
+        local = done.queue
         handler = self._app.handlers[handler_of(name_in(local)).decode()]
         queue = self._queues.get(local)
         if (
@@ -85,7 +83,7 @@ class DueHeads:
             or prefix_in(local) in self._gates[handler.name].shut
         ):
             return None
-        if arrival.record.key not in self.in_flight and self._lacks_place(handler, local, queue):
+        if done.record.key not in self.in_flight and self._lacks_place(handler, local, queue):
             return None
         return self._start(handler, local, queue, now)
 
@@ -109,9 +107,7 @@ class DueHeads:
             found[index_prefix(name, Reason.PAUSED)] = gate.pauses
         return found
 
-    def _announced(
-        self, gate: HandlerGate, handler: BoundHandler, now: float
-    ) -> Generator[Arrival, None, None]:
+    def _announced(self, gate: HandlerGate, handler: BoundHandler, now: float) -> Generator[Head, None, None]:
         """Start the heads whose schema has been announced meanwhile."""
         for local in gate.unread.ready(self._app.routes, now):
             if self._is_full or self.started >= self._most:
@@ -128,13 +124,13 @@ class DueHeads:
             elif self._lacks_place(handler, local, queue):
                 self._reserve()
                 return
-            elif (arrival := self._start(handler, local, queue, now)) is not None:
+            elif (head := self._start(handler, local, queue, now)) is not None:
                 gate.unread.later(local)  # until it has left, or waits for another reason
-                yield arrival
+                yield head
             elif gate.breaker.allowed_from > now:
                 return
 
-    def _due(self, gate: HandlerGate, handler: BoundHandler, now: float) -> Generator[Arrival, None, None]:
+    def _due(self, gate: HandlerGate, handler: BoundHandler, now: float) -> Generator[Head, None, None]:
         share = self.started + max(1, (self._most - self.started) // 2)
         with closing(self._queues.due(self._parts_of(gate), now)) as heads:
             for local, queue in heads:
@@ -145,9 +141,9 @@ class DueHeads:
                 if self._lacks_place(handler, local, queue):
                     self._reserve()
                     return
-                arrival = self._start(handler, local, queue, now)
-                if arrival is not None:
-                    yield arrival
+                head = self._start(handler, local, queue, now)
+                if head is not None:
+                    yield head
                 elif gate.breaker.allowed_from > now:
                     return
 
@@ -170,7 +166,7 @@ class DueHeads:
         except RowUnreadable:
             return False  # its queue becomes unroutable
 
-    def _start(self, handler: BoundHandler, local: bytes, queue: WaitingQueue, now: float) -> Arrival | None:
+    def _start(self, handler: BoundHandler, local: bytes, queue: WaitingQueue, now: float) -> Head | None:
         """Start the head of a queue: give it an entry and a permit. None: it cannot run now."""
         gate = self._gates[handler.name]
         try:
@@ -185,39 +181,39 @@ class DueHeads:
             return None
         entry = Entry(split_store_key(local)[0], None, 0, waiting.size, waiting.key or b"")
         entry.head = (local, queue.head)
-        arrival = Arrival(entry, route, waiting, Envelope(waiting), None, min(waiting.waits_since, now))
-        arrival.queue, arrival.number, arrival.attempts = local, queue.head, queue.attempts
-        arrival.is_replay = waiting.letter
-        arrival.handlers = ((handler, None),)
+        since, tries = min(waiting.waits_since, now), queue.attempts
+        head = Head(
+            entry, route, waiting, since, handler, local, queue.head, tries=tries, is_replay=waiting.letter
+        )
         try:
             if self._staging.refusals.found and (refused := self._staging.refusals.of(entry)) is not None:
                 raise refused
-            arrival.message = unpacked(route, waiting, arrival.envelope)
+            head.message = unpacked(route, waiting, head.envelope)
             if not waiting.letter:  # an operator who replays a letter wants it done all the same
-                _check_deadline(arrival, queue, now)
+                _check_deadline(head, queue, now)
         except UnknownSchema as error:
             self._waiting.log_unknown(error)
-            arrival.error = error  # it waits on, or is given up, in its turn
+            head.error = error  # it waits on, or is given up, in its turn
         except PermanentError as error:
-            arrival.error = error  # given up in its turn: what came before it is not staged yet
+            head.error = error  # given up in its turn: what came before it is not staged yet
         else:
             permit = gate.breaker.acquire(now)
             if permit is None:
                 return None
-            arrival.permit = permit
+            head.attempt.permit = permit
         self.started += 1
         gate.running.add(local)
         self._staging.order.add(entry)
-        return arrival
+        return head
 
 
-def _check_deadline(arrival: Arrival, queue: WaitingQueue, now: float) -> None:
+def _check_deadline(head: Head, queue: WaitingQueue, now: float) -> None:
     """Raises MessageExpired for one that is of no use any more. Of one whose time runs since it was taken, a
     try that was planned within that time is made also when the lane itself is late, and so is the first one
     of what could not be read.
     """
-    deadline = arrival.deadline
-    own_time = arrival.envelope.deadline is None
+    deadline = head.deadline
+    own_time = head.envelope.deadline is None
     if deadline is None or (own_time and queue.reason is Reason.SCHEMA):
         return
     planned = own_time and queue.reason is Reason.RETRY

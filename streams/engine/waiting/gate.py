@@ -188,16 +188,17 @@ class HandlerGate:
             self.unavailable[arrival.place] = Unavailable(error.cause, str(error))
         else:
             self.unavailable.pop(arrival.place, None)
-        if arrival.span is not None:
-            arrival.span.failed(error)
-            arrival.span.attributes["steadfaust.failure"] = kind
-            arrival.span.attributes["steadfaust.decision"] = decision
+        span = arrival.attempt.span
+        if span is not None:
+            span.failed(error)
+            span.attributes["steadfaust.failure"] = kind
+            span.attributes["steadfaust.decision"] = decision
         log.warning(
             "handler_failed",
             handler=self.handler,
             error=text,
             kind=kind,
-            attempt=arrival.attempts,
+            attempt=arrival.attempt.tries,
             decision=decision,
             delay=delay,
             topic=arrival.record.topic,

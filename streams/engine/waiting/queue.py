@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from streams.engine.staging.arrival import Arrival
+from streams.engine.staging.arrival import Arrival, Head
 from streams.engine.staging.changes import Change
 from streams.engine.staging.entry import size_of
 from streams.engine.staging.keys import (
@@ -357,16 +357,17 @@ def put_in(
     start. `reason` and `due` (epoch seconds) are those of a head, `error` is what its handler has raised now.
     """
     is_dead, now_ms = reason is Reason.DEAD, ms(now)
-    message = message_of(arrival.record, now_ms, letter=arrival.is_replay or is_dead)
+    is_replay = isinstance(arrival, Head) and arrival.is_replay
+    message = message_of(arrival.record, now_ms, letter=is_replay or is_dead)
     tried_ms, text = 0 if error is None else now_ms, error_text(error)
-    due_ms, tries, size = ms(due), arrival.attempts, message.size
+    due_ms, tries, size = ms(due), arrival.attempt.tries, message.size
     if queue is not None and is_head:
         after = postpone(queue, reason, due_ms=due_ms, attempts=tries, tried_ms=tried_ms, error=text)
         number = after.head
     elif queue is None:
         after = begin(reason, due_ms=due_ms, attempts=tries, size=size, tried_ms=tried_ms, error=text)
         number = after.first
-    elif arrival.is_replay or is_dead:
+    elif is_replay or is_dead:
         after = replayed(queue, size, now_ms)
         number = after.newest_replay
     else:

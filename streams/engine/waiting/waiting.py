@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from streams.engine.staging.arrival import Arrival
+from streams.engine.staging.arrival import Arrival, Head
 from streams.engine.staging.changes import Change
 from streams.engine.staging.entry import Entry
 from streams.engine.staging.inbox import inbox_entry
@@ -126,7 +126,8 @@ class Waiting:
         behind others. `local` is the local key of the queue. `error` is what its handler has raised now, if
         it was tried.
         """
-        gate, is_head = self.gates[arrival.handler.name], arrival.queue == local
+        gate = self.gates[arrival.handler.name]
+        is_head = isinstance(arrival, Head) and arrival.queue == local
         queue = self.queues.get(local)
         assert queue is not None or not is_head
         if queue is None and local in gate.queues:
@@ -147,9 +148,9 @@ class Waiting:
             return Waits(local)
         if queue is not None:
             self.long_queues.note(gate, local, placed.queue, now)
-            if arrival.is_replay:
+            if isinstance(arrival, Head) and arrival.is_replay:
                 gate.unroutable.discard(local)  # its head is another one now
-        if arrival.queue:
+        if isinstance(arrival, Head):
             self.leave(arrival, now)
         elif not is_dead:  # else it has been counted
             self.staging.counters.waiting += 1
@@ -180,23 +181,21 @@ class Waiting:
         """Count an attempt that has succeeded, and how long it took. A message that had waited leaves its
         queue; of a replay, the dead letter goes. `gate` is that of its handler.
         """
-        gate.handled(arrival.permit, seconds, now)
+        gate.handled(arrival.attempt.permit, seconds, now)
         if gate.unavailable:
             gate.unavailable.pop(arrival.place, None)
-        if arrival.queue:
+        if isinstance(arrival, Head):
             self.leave(arrival, now)
-        if arrival.is_replay:
-            self.letters.succeeded(arrival.entry, arrival.record, gate.handler, now)
+            if arrival.is_replay:
+                self.letters.succeeded(arrival.entry, arrival.record, gate.handler, now)
 
-    def leave(self, arrival: Arrival, now: float) -> None:
-        """Remove the head of a queue, if the message is one: the message behind it is next."""
-        local, gate = arrival.queue, self.gates[arrival.handler.name]
-        if not local:
-            return
+    def leave(self, head: Head, now: float) -> None:
+        """Remove the head of a queue: the message behind it is next."""
+        local, gate = head.queue, self.gates[head.handler.name]
         queue = self.queues.get(local)
         assert queue is not None
-        rest, name = advance(queue, arrival.entry.size, ms(now)), name_in(local)
-        self.staging.put(arrival.entry, [set_queue(name, rest), set_message(name, queue.head, None)])
+        rest, name = advance(queue, head.entry.size, ms(now)), name_in(local)
+        self.staging.put(head.entry, [set_queue(name, rest), set_message(name, queue.head, None)])
         gate.running.discard(local)
         gate.not_yet.pop(local, None)
         if rest is None:

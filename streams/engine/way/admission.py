@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streams.engine.staging.arrival import Arrival
+from streams.engine.staging.arrival import Fresh
 from streams.engine.staging.entry import Entry, size_of
 from streams.engine.staging.inbox import Inbox
 from streams.engine.staging.keys import prefix_of
@@ -33,7 +33,7 @@ class MessageAdmission:
         #: Messages that may still be taken whose payload is fetched.
         self._free = 0
 
-    def take(self, batch: Batch, room: int, now: float) -> tuple[list[Arrival], int]:
+    def take(self, batch: Batch, room: int, now: float) -> tuple[list[Fresh], int]:
         """Take records in order, while there is room for those that run in the background. Returns what is
         to be dispatched, and how many records were taken. `now` in epoch seconds.
         """
@@ -44,7 +44,7 @@ class MessageAdmission:
         self._free = room
         most = min(len(records), room) if route.is_async else len(records)
         home = self._app.layout.home_of(partition)
-        arrivals: list[Arrival] = []
+        arrivals: list[Fresh] = []
         offsets: list[int] = [record.offset for record in records]
         offsets.append(end)
         for taken, record in enumerate(records):
@@ -64,7 +64,7 @@ class MessageAdmission:
         entry: Entry,
         route: BoundRoute,
         record: Record,
-        arrivals: list[Arrival],
+        arrivals: list[Fresh],
         now: float,
         *,
         added: bool,
@@ -99,14 +99,14 @@ class MessageAdmission:
                 require_reference(route, envelope)
                 self._free -= 1
                 self.staging.refer(entry, record, now)
-                arrivals.append(Arrival(entry, route, record, envelope, None, now))
+                arrivals.append(Fresh(entry, route, record, envelope, None, now))
             else:
                 message = decoded(route, record, envelope)
-                arrivals.append(Arrival(entry, route, record, envelope, message, now))
+                arrivals.append(Fresh(entry, route, record, envelope, message, now))
         except UnknownSchema as error:
             self.waiting.log_unknown(error)
             self.staging.refer(entry, record, now)
-            unread = Arrival(entry, route, record, envelope, None, now)
+            unread = Fresh(entry, route, record, envelope, None, now)
             unread.error = error
             arrivals.append(unread)
         except PermanentError as error:
@@ -117,9 +117,7 @@ class MessageAdmission:
         self.staging.order.add(entry)
         return True
 
-    def _check_inbox(
-        self, route: BoundRoute, partition: int, arrivals: Sequence[Arrival], now: float
-    ) -> None:
+    def _check_inbox(self, route: BoundRoute, partition: int, arrivals: Sequence[Fresh], now: float) -> None:
         """Drop handlers that have seen the message; claim its id for the others, in memory.
 
         The inbox record is committed with what a handler decides.

@@ -3,7 +3,7 @@
 `run_handlers` takes a message through its handlers. It stops at an attempt that takes time, because the
 handler is async or a payload is fetched or written: `run_in_background` makes that one and goes on.
 
-After an error the handler is called twice more at once, by default; `Arrival.attempts` counts in memory. If
+After an error the handler is called twice more at once, by default; `Attempt.tries` counts in memory. If
 it succeeds then, its outcome goes into the entry as if it were the first call. If the worker is killed before
 the commit, nothing of that is left: the lane reads the message again, and begins with its first call. A later
 retry waits as a row, which is committed and has the count.
@@ -57,18 +57,17 @@ class Attempts:
 
         Raises HandlerFailed or StoreFailed.
         """
-        if arrival.operation is not None:
-            arrival.operation.carry_out(arrival, now)
         handling(arrival)
         began = perf_counter()
         while arrival.at < len(arrival.handlers):
             handler, inbox_key = arrival.handlers[arrival.at]
-            takes_time = handler.is_async or arrival.message is None or arrival.upload > 0
+            uploads = arrival.attempt.upload > 0
+            takes_time = handler.is_async or arrival.message is None or uploads
             if takes_time and arrival.error is None and not in_background:
                 return False
             gate = self._gates[handler.name]
             clear = gate.clear and arrival.error is None
-            may_try = clear or arrival.upload > 0 or may_run(self.waiting, arrival, now)
+            may_try = clear or uploads or may_run(self.waiting, arrival, now)
             if may_try and takes_time:
                 return False
             tried = began if clear else perf_counter()
@@ -76,7 +75,7 @@ class Attempts:
                 error = self.once(arrival, handler, inbox_key, now)
                 ended = perf_counter()
                 if isinstance(error, NeedsUpload):  # the attempt begins again
-                    arrival.upload, arrival.span = error.size, None
+                    arrival.attempt.upload, arrival.attempt.span = error.size, None
                     return False
                 if error is not None or not clear:
                     now = self.clock.now()
@@ -127,15 +126,15 @@ class Attempts:
             if arrival.message is None:
                 await self.payloads.fetch(arrival)
                 if not may_go_on(self.waiting, arrival, self.clock.now()):
-                    arrival.span = None  # nothing was tried
+                    arrival.attempt.span = None  # nothing was tried
                     return False
             await self._call_and_stage(arrival, arrival.handler)
         except (HandlerFailed, StoreFailed):  # no message is to blame
             raise
         except (Exception, asyncio.CancelledError) as raised:
             if self.closed:
-                if arrival.span is not None:
-                    arrival.span.failed(raised)
+                if arrival.attempt.span is not None:
+                    arrival.attempt.span.failed(raised)
                 self._end_span(arrival, "cancelled")
                 raise
             error = raised
@@ -172,13 +171,15 @@ class Attempts:
 
     def _begin_span(self, arrival: Arrival, handler: BoundHandler) -> None:
         if self.spans is not None:
-            arrival.span = self.spans.begin_attempt(arrival, handler.name, arrival.attempts + 1)
+            attempt = arrival.attempt
+            attempt.span = self.spans.begin_attempt(arrival, handler.name, attempt.tries + 1)
 
     def _end_span(self, arrival: Arrival, outcome: str) -> None:
-        if arrival.span is not None:
-            arrival.span.attributes["steadfaust.outcome"] = outcome
-            arrival.span.end()
-            arrival.span = None
+        attempt = arrival.attempt
+        if attempt.span is not None:
+            attempt.span.attributes["steadfaust.outcome"] = outcome
+            attempt.span.end()
+            attempt.span = None
 
     def _settle(
         self, arrival: Arrival, gate: HandlerGate, error: BaseException | None, seconds: float, now: float
@@ -190,7 +191,7 @@ class Attempts:
             self.waiting.succeeded(arrival, gate, seconds, now)
             self._end_span(arrival, "succeeded")
             return False
-        arrival.attempts += 1
+        arrival.attempt.tries += 1
         if gate.measures is not None:
             gate.measures.failed.add(seconds)
         raised = original(error)

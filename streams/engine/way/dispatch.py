@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from streams.engine.staging.arrival import Arrival
+from streams.engine.staging.arrival import Arrival, Head, Later, PendingOperation
 from streams.engine.waiting.due import DueHeads
 from streams.engine.way.attempt import Attempts
 from streams.engine.way.loopback import Loopback
@@ -85,13 +85,20 @@ class Dispatch:
         self._dispatch(arrival, now)
         handling(None)
 
+    def dispatch_operation(self, operation: PendingOperation, now: float) -> None:
+        """Carry out what an operator asks for, at `now`, or let it wait for its key."""
+        if operation.key in self._in_flight:
+            self._in_flight[operation.key].append(operation)
+        elif (message := self._carry_out(operation, now)) is not None:
+            self.dispatch(message, now)
+
     def _dispatch(self, arrival: Arrival, now: float) -> None:
         key = arrival.key
         if key in self._in_flight:
             self._in_flight[key].append(arrival)
             return
         while self._attempts.run_handlers(arrival, now):
-            if arrival.queue:  # another one may follow it
+            if isinstance(arrival, Head):  # another one may follow it
                 handling(None)
             if (following := self._done(arrival)) is None:
                 return
@@ -106,20 +113,43 @@ class Dispatch:
         """Go on with a message of which an attempt takes time, and with later ones of its key until none is
         left.
         """
-        later, done = self._in_flight[key], False
+        later, slow = self._in_flight[key], arrival
         while True:
-            if not done:
-                async with self._attempts.payloads.room(arrival):
-                    await self._attempts.run_in_background(arrival)
-            if (following := self._done(arrival)) is not None:
+            async with self._attempts.payloads.room(slow):
+                await self._attempts.run_in_background(slow)
+            if (following := self._done(slow)) is not None:
                 later.append(following)
-            if not later:
+            if (next_one := self._run_later(later)) is None:
                 break
-            self._progress(None)
-            arrival = later.popleft()
-            done = self._attempts.run_handlers(arrival, self.clock.now())
-            handling(None)
+            slow = next_one
         del self._in_flight[key]
+
+    def _run_later(self, later: Later) -> Arrival | None:
+        """Run what has come for a key meanwhile. Returns the first message of which an attempt takes time;
+        None: nothing is left.
+        """
+        while later:
+            self._progress(None)
+            arrival, now = later.popleft(), self.clock.now()
+            message = self._carry_out(arrival, now) if isinstance(arrival, PendingOperation) else arrival
+            if message is None:
+                continue
+            done = self._attempts.run_handlers(message, now)
+            handling(None)
+            if not done:
+                return message
+            if (following := self._done(message)) is not None:
+                later.append(following)
+        return None
+
+    def _carry_out(self, operation: PendingOperation, now: float) -> Arrival | None:
+        """Do what an operator asks for. Returns the message that is to be taken anew, if there is one; else
+        the entry may be committed now.
+        """
+        message = operation.carry_out(operation, now)
+        if message is None:
+            self._staging.order.finished(operation.entry)
+        return message
 
     def _done(self, arrival: Arrival) -> Arrival | None:
         """A run of a message is over: it is done, waits as a row, or is given up. Its entry may be
@@ -132,7 +162,7 @@ class Dispatch:
         self._staging.order.finished(arrival.entry)
         if arrival.handlers:
             self._staging.counters.handled += 1
-        return self._due.after(arrival, self.clock.now()) if arrival.queue else None
+        return self._due.after(arrival, self.clock.now()) if isinstance(arrival, Head) else None
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

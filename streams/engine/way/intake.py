@@ -177,9 +177,9 @@ class Intake:
         for taken, record in enumerate(batch.records):
             if not self._dispatch.room and not is_about_a_handler(record):
                 return taken
-            arrival = self._operations.take(batch, record, now)
-            if arrival is not None:
-                self._dispatch.dispatch(arrival, now)
+            operation = self._operations.take(batch, record, now)
+            if operation is not None:
+                self._dispatch.dispatch_operation(operation, now)
         return len(batch.records)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
-from streams.engine.staging.arrival import Arrival
+from streams.engine.staging.arrival import Arrival, Fresh
 from streams.engine.staging.entry import Entry
 from streams.engine.staging.loops import Loops, Sent
 from streams.engine.staging.payloads import decoded
@@ -87,7 +87,7 @@ class Loopback:
             return False
         if all(self._gates[handler.name].clear for handler in route.handlers):
             record = LoopedRecord(tp, outgoing, now)
-            if self._run_handlers(Arrival(entry, route, record, Envelope(record), None, now), now):
+            if self._run_handlers(Fresh(entry, route, record, Envelope(record), None, now), now):
                 return True
         self._loops.add(tp.topic, key, sent.id)
         return False
@@ -106,7 +106,7 @@ class Loopback:
                     return False
                 ended = perf_counter()
                 self._attempts.turns.ended(handler.name, arrival, began, ended)
-                took.append((ended - began, arrival.span))
+                took.append((ended - began, arrival.attempt.span))
                 began = ended
         except (PermanentError, UnknownSchema):  # it fails again when it is read
             return False

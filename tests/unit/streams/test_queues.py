@@ -103,7 +103,7 @@ def test_a_head_that_waits_on_gives_its_probe_back() -> None:
     arrival: Any = SimpleNamespace(
         queue=QUEUE,
         number=0,
-        permit=permits[0],
+        attempt=SimpleNamespace(permit=permits[0]),
         entry=SimpleNamespace(prefix=b"\0\0"),
         handler=SimpleNamespace(name="bench.count"),
     )

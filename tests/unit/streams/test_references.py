@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from letters_kept import Kept
 
-from streams.engine.staging.arrival import Arrival, Counters
+from streams.engine.staging.arrival import Counters, Fresh
 from streams.engine.staging.changes import Change, Writes
 from streams.engine.staging.commit_order import CommitOrder
 from streams.engine.staging.entry import Entry
@@ -143,7 +143,7 @@ async def test_references_being_removed_are_written_behind_the_outcome() -> None
     nothing: Any = None
     attempts = Attempts(waiting, payloads, ManualClock())
     route: Any = SimpleNamespace(handlers_without_inbox=((handler, None),))
-    await attempts.run_in_background(Arrival(Entry(1, None, 0), route, a_letter().record, nothing, object()))
+    await attempts.run_in_background(Fresh(Entry(1, None, 0), route, a_letter().record, nothing, object()))
     assert behind == [(1, removed)]
 
 

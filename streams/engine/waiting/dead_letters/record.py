@@ -80,7 +80,7 @@ def retry_copy(arrival: Arrival, error: BaseException, due: float) -> Outgoing:
     added = [
         ("retry-service", handler.name.partition(".")[0].encode()),
         ("retry-handler", handler.name_bytes),
-        ("retry-attempt", b"%d" % arrival.attempts),
+        ("retry-attempt", b"%d" % arrival.attempt.tries),
         ("retry-due", rfc3339(due).encode()),
         ("retry-error-type", type(error).__name__.encode()),
         ("retry-error-message", message_bytes(error)),

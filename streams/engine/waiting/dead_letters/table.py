@@ -87,7 +87,7 @@ class DeadLetters:
         """Stage a message as a dead letter of one handler, and mark its id as handled. `holds` is the name of
         the queue that waits behind the letter.
         """
-        name, tries = arrival.handler.name, arrival.attempts
+        name, tries = arrival.handler.name, arrival.attempt.tries
         self.write(arrival.entry, arrival.route, arrival.record, error, name, now, tries, holds=holds)
         if arrival.inbox_key is not None:
             arrival.entry.ids.append(inbox_entry(arrival.inbox_key, int(now * 1000), b"dead letter"))

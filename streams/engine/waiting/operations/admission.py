@@ -6,13 +6,12 @@ under way while it is carried out.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
 import structlog
 
-from streams.engine.staging.arrival import Arrival, PendingOperation
+from streams.engine.staging.arrival import PendingOperation
 from streams.engine.staging.entry import Entry, size_of
 from streams.engine.staging.inbox import Inbox
 from streams.engine.staging.keys import store_key
@@ -55,11 +54,8 @@ class OperationAdmission:
         self._letters = letters
         self._inbox = inbox
         self._layout = app.layout
-        #: No handler's: nothing follows from an operation but what it asks for.
-        any_route = next(iter(app.routes.values()))
-        self._nobody = replace(any_route, handlers=(), handlers_without_inbox=(), is_async=False)
 
-    def take(self, batch: Batch, record: Record, now: float) -> Arrival | None:
+    def take(self, batch: Batch, record: Record, now: float) -> PendingOperation | None:
         """Give an operation its place in the order; None: it is a duplicate, or cannot be read."""
         is_last = record is batch.records[-1]
         next_offset = batch.next_offset if is_last else record.offset + 1
@@ -69,12 +65,12 @@ class OperationAdmission:
         if refused is not None:
             at = {"partition": record.partition, "offset": record.offset}
             log.warning("operation_refused", error=str(refused), action="passed over; ask again", **at)
-        arrival = None if refused is not None else self._read(entry, record, now)
-        if arrival is None:
+        operation = None if refused is not None else self._read(entry, record, now)
+        if operation is None:
             entry.done = True
-        return arrival
+        return operation
 
-    def _read(self, entry: Entry, record: Record, now: float) -> Arrival | None:
+    def _read(self, entry: Entry, record: Record, now: float) -> PendingOperation | None:
         try:
             envelope = Envelope(record)
             envelope.require_bounded()
@@ -91,13 +87,12 @@ class OperationAdmission:
         letter = None
         if isinstance(operation, Operation):
             letter = self._letters.get(store_key(*parse_id(operation.letter)))
-        arrival = Arrival(entry, self._nobody, letter.record if letter else record, envelope, None)
-        arrival.operation = PendingOperation(
-            operation, envelope.id_bytes, inbox_key, self._operations.perform
-        )
+        key = (letter.record if letter else record).key or b""
         if not isinstance(operation, HandlerOperation):  # that is about all keys
-            entry.key = arrival.key
-        return arrival
+            entry.key = key
+        return PendingOperation(
+            entry, key, operation, envelope.id_bytes, inbox_key, self._operations.carry_out
+        )
 
     def _understood(self, record: Record) -> Command:
         """The operation that a message requests, bounded in size. Raises an error of NO_JSON, and ValueError

@@ -8,7 +8,7 @@ from __future__ import annotations
 import structlog
 
 from streams.engine.staging.area import StagingArea
-from streams.engine.staging.arrival import Arrival, PendingOperation
+from streams.engine.staging.arrival import Fresh, PendingOperation
 from streams.engine.staging.changes import Change
 from streams.engine.staging.entry import Entry
 from streams.engine.staging.inbox import Inbox, inbox_entry
@@ -55,60 +55,54 @@ class Operations:
         self._inbox = inbox
         self._limits = OperationLimits(app.lane_options.max_replays, app.lane_options.edit_dead_letters)
 
-    def perform(self, arrival: Arrival, now: float) -> None:
-        """Do what an arrival asks for, if it is an operation. When a message is to be taken anew, it goes on
-        as that message; it has no handlers otherwise.
-        """
-        if arrival.operation is None:
-            return
-        pending, arrival.operation = arrival.operation, None
-        operation, entry = pending.operation, arrival.entry
+    def carry_out(self, pending: PendingOperation, now: float) -> Fresh | None:
+        """Do what an operation asks for. Returns the message of a dead letter that is to be taken anew."""
+        operation, entry, message = pending.operation, pending.entry, None
         if isinstance(operation, HandlerOperation):
             result = set_handler(self._waiting, entry, operation, pending.id_bytes, now)
-            self._mark_done(entry, pending, result, now)
-            return
-        if isinstance(operation, RowOperation):
+            self._mark_done(pending, result, now)
+        elif isinstance(operation, RowOperation):
             result = mend_row(self._staging, entry, operation, pending.id_bytes, now)
-            self._mark_done(entry, pending, result, now)
-            return
-        if isinstance(operation, KeyOperation):
+            self._mark_done(pending, result, now)
+        elif isinstance(operation, KeyOperation):
             result = erase_key(self._waiting, entry, operation, pending.id_bytes, now)
-            self._mark_done(entry, pending, result, now)
-            return
-        letter = self._letters.get(store_key(*parse_id(operation.letter)))
-        decision = self._decided(arrival, letter, operation, pending.id_bytes, now)
-        self._mark_done(entry, pending, decision.result, now)
-        self._log_operation(entry, operation, pending.id_bytes, letter, decision, now)
+            self._mark_done(pending, result, now)
+        else:
+            letter = self._letters.get(store_key(*parse_id(operation.letter)))
+            decision, message = self._settle(pending, letter, operation, now)
+            self._mark_done(pending, decision.result, now)
+            self._log_operation(entry, operation, pending.id_bytes, letter, decision, now)
+        return message
 
-    def _decided(
-        self, arrival: Arrival, letter: Letter | None, operation: Operation, id_bytes: bytes, now: float
-    ) -> LetterDecision:
-        """The new state of a letter, staged but for its row."""
-        now_ms = int(now * 1000)
+    def _settle(
+        self, pending: PendingOperation, letter: Letter | None, operation: Operation, now: float
+    ) -> tuple[LetterDecision, Fresh | None]:
+        """The new state of a letter, staged but for its row; and its message, if that is taken anew."""
+        now_ms, entry = int(now * 1000), pending.entry
         decision = decide_letter(
             letter,
             operation,
-            id_bytes=id_bytes,
+            id_bytes=pending.id_bytes,
             now_ms=now_ms,
             limits=self._limits,
             gone=letter is not None and self._app.taker(letter.handler, letter.topic) is None,
         )
         if letter is None or decision.letter is None:
-            return decision
+            return decision, None
         if decision.do is Do.RELEASE:
-            release(self._waiting, arrival.entry, letter, now)
+            release(self._waiting, entry, letter, now)
         elif decision.do is Do.REPLAY:
             # What a failure finds before; and maybe another object, by an edit.
-            self._staging.put(arrival.entry, [self._letters.set(decision.letter)])
-            self._staging.refer(arrival.entry, decision.letter.record, now)
-            if why_not := self._replay(arrival, decision.letter, now):
-                return refused(letter, operation, now_ms, why_not)
-        return decision
+            self._staging.put(entry, [self._letters.set(decision.letter)])
+            self._staging.refer(entry, decision.letter.record, now)
+            why_not, message = self._replay(entry, decision.letter, now)
+            return (refused(letter, operation, now_ms, why_not) if why_not else decision), message
+        return decision, None
 
-    def _mark_done(self, entry: Entry, pending: PendingOperation, result: str, now: float) -> None:
+    def _mark_done(self, pending: PendingOperation, result: str, now: float) -> None:
         """The operation is settled, and never again."""
         self._staging.counters.operations += 1
-        entry.ids.append(inbox_entry(pending.inbox_key, int(now * 1000), result.encode()[:200]))
+        pending.entry.ids.append(inbox_entry(pending.inbox_key, int(now * 1000), result.encode()[:200]))
 
     def _log_operation(
         self,
@@ -133,50 +127,48 @@ class Operations:
             result=decision.result,
         )
 
-    def _replay(self, arrival: Arrival, letter: Letter, now: float) -> str:
-        """Stage a replay. Returns why it cannot be; empty when it is staged."""
+    def _replay(self, entry: Entry, letter: Letter, now: float) -> tuple[str, Fresh | None]:
+        """Stage a replay. Returns why it cannot be, empty when it is staged; and its message, if that goes to
+        other handlers than the one that gave it up.
+        """
         route = self._app.routes.get(letter.topic)
         if route is None:
-            return f"nothing handles {letter.topic} any more"
+            return f"nothing handles {letter.topic} any more", None
         handler = self._app.taker(letter.handler, letter.topic)
         if handler is None:
-            return self._take_anew(arrival, route, letter, now)
+            return self._take_anew(entry, route, letter, now)
         try:
-            arrival.envelope = checked(letter.record)
-            arrival.message = unpacked(route, letter.record, arrival.envelope)
+            envelope = checked(letter.record)
+            message = unpacked(route, letter.record, envelope)
         except (PermanentError, UnknownSchema) as error:
-            return f"it cannot be read: {error}"
-        arrival.record, arrival.key = letter.record, letter.record.key or b""
-        return replay(self._waiting, arrival, handler, letter, now)
+            return f"it cannot be read: {error}", None
+        arrival = Fresh(entry, route, letter.record, envelope, message)
+        return replay(self._waiting, arrival, handler, letter, now), None
 
-    def _take_anew(self, arrival: Arrival, route: BoundRoute, letter: Letter, now: float) -> str:
+    def _take_anew(
+        self, entry: Entry, route: BoundRoute, letter: Letter, now: float
+    ) -> tuple[str, Fresh | None]:
         """A message that no handler has given up goes to all that have not done it, as if it came now."""
         if letter.handler and (why := self._why_unknown(route, letter, now)):
-            return f"there is no handler {letter.handler}, and it is not known who has done it: {why}"
+            return f"there is no handler {letter.handler}, and it is not known who has done it: {why}", None
+        arrival = None
         try:
             envelope = checked(letter.record)
             home = self._app.layout.partition_of(letter.key or b"")
-            if route.outside and home != arrival.entry.partition:
-                self._staging.forward(arrival.entry, letter.record, home, now)
-                handlers: list[tuple[BoundHandler, bytes | None]] = []
+            if route.outside and home != entry.partition:
+                self._staging.forward(entry, letter.record, home, now)
             else:
-                arrival.message = unpacked(route, letter.record, envelope)
-                handlers = self._left(route, envelope, arrival.entry.partition, now)
+                message = unpacked(route, letter.record, envelope)
+                arrival = Fresh(entry, route, letter.record, envelope, message)
+                arrival.handlers = tuple(self._left(route, envelope, entry.partition, now))
         except UnknownSchema as error:
-            return f"it cannot be read: {error}"
+            return f"it cannot be read: {error}", None
         except PermanentError as error:
-            entry, record = arrival.entry, letter.record
-            self._letters.write(entry, route, record, error, letter.handler, now, holds=letter.queue)
-            return ""
-        release(self._waiting, arrival.entry, letter, now)
-        self._letters.succeeded(arrival.entry, letter.record, letter.handler, now)
-        arrival.route, arrival.record, arrival.envelope, arrival.handlers = (
-            route,
-            letter.record,
-            envelope,
-            tuple(handlers),
-        )
-        return ""
+            self._letters.write(entry, route, letter.record, error, letter.handler, now, holds=letter.queue)
+            return "", None
+        release(self._waiting, entry, letter, now)
+        self._letters.succeeded(entry, letter.record, letter.handler, now)
+        return "", arrival
 
     def _why_unknown(self, route: BoundRoute, letter: Letter, now: float) -> str:
         """Why the inbox does not know which handlers have done a letter's message; empty when it does."""
