@@ -134,7 +134,12 @@ class StagingArea:
         """Stage what no message has brought, in an entry of its own: behind all earlier entries of its key;
         without a key behind all earlier entries, and before all later ones.
         """
-        entry = Entry(partition, None, 0, 0, key)
+        return self.append_entry(Entry(partition, None, 0, 0, key), changes, sends)
+
+    def append_entry(
+        self, entry: Entry, changes: Sequence[Change], sends: Sequence[tuple[TP, Sendable]] = ()
+    ) -> Entry:
+        """The same, in an entry that was made for it."""
         self.put(entry, changes)
         entry.sends.extend(sends)
         entry.done = True

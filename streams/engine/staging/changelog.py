@@ -43,8 +43,8 @@ class Staged:
     handled: int = 0
     last: Entry | None = None
 
-    def add(self, entry: Entry) -> None:
-        """Add what an entry decided."""
+    def add(self, entry: Entry, *, moves: bool = True) -> None:
+        """Add what an entry decided. It `moves` its topic's position, unless an earlier message stays."""
         records = self.records
         for change in entry.changes:
             changes = self.changes.get(change.table)
@@ -62,7 +62,7 @@ class Staged:
                 queue = records[tp] = []
             queue.append(outgoing)
         entry.in_commit = True
-        if entry.tp is not None and not entry.ahead:
+        if entry.tp is not None and moves:
             self.offsets[entry.tp] = entry.next_offset
         self.messages += 1
         self.handled += entry.messages

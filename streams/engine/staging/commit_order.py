@@ -71,6 +71,8 @@ class CommitOrder:
         #: What is handled above positions, where there is anything; and where the last of it ended that came.
         self._ahead: dict[TP, Ahead] = {}
         self._ahead_to: dict[TP, int] = {}
+        #: The newest messages that were committed so, by their offsets.
+        self._newest_ahead: dict[TP, int] = {}
         #: The offsets to which positions have moved over that, until the lane has taken the records before
         #: them. After opening, it has read those again, and may commit before it has taken them all.
         self._reached: dict[TP, int] = {}
@@ -127,7 +129,7 @@ class CommitOrder:
             return  # the position is there already
         if newest is not None and not newest.in_commit:
             newest.next_offset = offset
-        elif newest is not None and newest.ahead and self._is_held_up(tp):
+        elif newest is not None and newest.offset == self._newest_ahead.get(tp) and self._is_held_up(tp):
             self._ahead[tp].add(newest.next_offset, offset)
             newest.next_offset = self._ahead_to[tp] = offset
         else:
@@ -265,19 +267,20 @@ class CommitOrder:
                 self.backlog_bytes -= entry.counted
                 staged.add(entry)
             if queue and partition in self._finished_in:
-                free = self._free(staged, partition, limit, max_bytes)
-                for entry in free:
+                for entry, is_ahead in self._free(staged, partition, limit, max_bytes):
                     limit -= entry.messages
                     max_bytes -= entry.counted
                     self.backlog_bytes -= entry.counted
-                    staged.add(entry)
+                    staged.add(entry, moves=not is_ahead)
 
-    def _free(self, staged: Staged, partition: int, limit: int, max_bytes: int) -> list[Entry]:
-        """Take out what nothing of its key holds up, from behind what holds up the partition number."""
+    def _free(self, staged: Staged, partition: int, limit: int, max_bytes: int) -> list[tuple[Entry, bool]]:
+        """Take out what nothing of its key holds up, from behind what holds up the partition number; and of
+        each whether it is ahead of its topic's position.
+        """
         if limit <= 0 or max_bytes <= 0 or not self._has_free(partition):
             return []
         look = _Look(self._max_ahead, self._ahead)
-        free: list[Entry] = []
+        free: list[tuple[Entry, bool]] = []
         queue, rest = self._queues[partition], deque[Entry]()
         while queue:
             entry = queue.popleft()
@@ -285,8 +288,7 @@ class CommitOrder:
             if fits and look.may_go(entry):
                 limit -= entry.messages
                 max_bytes -= entry.counted
-                self._went_ahead(staged, entry, look)
-                free.append(entry)
+                free.append((entry, self._go_ahead(staged, entry, look)))
                 continue
             rest.append(entry)
             if not look.waits(entry):
@@ -295,18 +297,22 @@ class CommitOrder:
         self._queues[partition] = rest
         return free
 
-    def _went_ahead(self, staged: Staged, entry: Entry, look: _Look) -> None:
-        """An entry is committed before others: the position of its topic stays, and says so."""
+    def _go_ahead(self, staged: Staged, entry: Entry, look: _Look) -> bool:
+        """An entry is committed before others: the position of its topic stays, and says so. False: it is the
+        first of its topic.
+        """
         tp = entry.tp
         if tp is None or tp not in look.first:
-            return
-        entry.ahead = True
+            return False
+        if self._newest.get(tp) is entry:
+            self._newest_ahead[tp] = entry.offset
         ahead = self._ahead.setdefault(tp, Ahead())
         # Between two that came one after the other there is nothing but markers.
         follows = self._ahead_to.get(tp, -1)
         ahead.add(follows if look.last[tp] < follows <= entry.offset else entry.offset, entry.next_offset)
         self._ahead_to[tp] = entry.next_offset
         staged.offsets[tp] = look.first[tp]
+        return True
 
 
 def _fits(entry: Entry, limit: int, before: int) -> bool:

@@ -6,7 +6,6 @@ from typing import Final
 
 from streams.engine.staging.changes import Change, Pair
 from streams.engine.staging.keys import prefix_of
-from streams.engine.staging.loops import Sent
 from streams.kafka.records.writing import PackedRecord
 from streams.ports import TP, Content, Sendable
 
@@ -30,15 +29,12 @@ class Entry:
     """One message on its way, and later what it decided. `done` once its handlers have finished."""
 
     __slots__ = (
-        "ahead",
         "changes",
         "counted",
         "done",
-        "head",
         "ids",
         "in_commit",
         "key",
-        "looped",
         "messages",
         "next_offset",
         "offset",
@@ -46,7 +42,6 @@ class Entry:
         "prefix",
         "sends",
         "size",
-        "timer",
         "timestamp",
         "tp",
     )
@@ -65,12 +60,6 @@ class Entry:
         """
         self.key = key
         self.offset = offset
-        #: Of a message that has waited: its queue, by local key, and its number there.
-        self.head: tuple[bytes, int] | None = None
-        #: Of a timer: its name.
-        self.timer: bytes | None = None
-        #: Whether it was committed before another one of its topic that had come before it.
-        self.ahead = False
         self.partition = partition
         self.prefix = prefix_of(partition)
         self.tp = tp
@@ -78,23 +67,16 @@ class Entry:
         self.size = size
         #: When its message was written, epoch milliseconds; 0 of what is none.
         self.timestamp = 0
-        #: Bytes that its sequence counts for it.
+        #: Bytes that the commit order counts for it; kept here because every entry has them.
         self.counted = 0
         self.changes: list[Change] = []
         #: Its entries of the inbox: with each key the time, in milliseconds, and a note.
         self.ids: list[Pair] = []
         self.sends: list[tuple[TP, Sendable]] = []
-        #: Those of them that its lane may handle before it has read them, until it has tried.
-        self.looped: list[Sent] | None = None
-        #: What is handled in it: its own message, and those of them that were.
+        #: What is handled in it: its own message, and those of them that its lane has handled with it.
         self.messages = 1
         self.done = False
         self.in_commit = False
-
-    def take_looped(self) -> list[Sent]:
-        """Give the messages that its lane may handle now, and keep them no longer."""
-        looped, self.looped = self.looped, None
-        return looped or []
 
     @property
     def weight(self) -> int:
@@ -107,3 +89,24 @@ class Entry:
         for _, sent in self.sends:
             size += SEND_BYTES + (len(sent.data) if type(sent) is PackedRecord else size_of(sent))
         return size
+
+
+class HeadEntry(Entry):
+    """The entry of a message that has waited, with the local key of its queue and its number there."""
+
+    __slots__ = ("number", "queue")
+
+    def __init__(self, partition: int, size: int, key: bytes, queue: bytes, number: int) -> None:
+        super().__init__(partition, None, 0, size, key)
+        self.queue = queue
+        self.number = number
+
+
+class TimerEntry(Entry):
+    """The entry of a timer, with its name."""
+
+    __slots__ = ("timer",)
+
+    def __init__(self, partition: int, key: bytes, timer: bytes) -> None:
+        super().__init__(partition, None, 0, 0, key)
+        self.timer = timer

@@ -4,11 +4,12 @@ there is none of their key and topic that it has still to handle (docs/adr/0046-
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import structlog
 
+from streams.engine.staging.entry import Entry
 from streams.model.envelope import LOOPBACK
 from streams.ports import TP, OwnRecord, Record
 
@@ -55,6 +56,16 @@ class Loops:
         #: By topic and key, how many there are of each: by id while written, by offset once read. Ids are not
         #: enough: anybody may write a record with the id of another one.
         self._before: dict[tuple[str, bytes], dict[bytes | int, int]] = {}
+        #: What an entry sends to its own lane, until that has tried to handle it.
+        self._sent: dict[Entry, list[Sent]] = {}
+
+    def add_sent(self, entry: Entry, sent: Sequence[Sent]) -> None:
+        """An entry sends these, which its lane may handle before it has read them."""
+        self._sent.setdefault(entry, []).extend(sent)
+
+    def take_sent(self, entry: Entry) -> list[Sent]:
+        """What an entry sends to its lane; nothing the next time."""
+        return self._sent.pop(entry, [])
 
     def read_up_to(self, tp: TP, offset: int) -> None:
         """All below an offset was taken."""

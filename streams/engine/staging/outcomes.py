@@ -138,7 +138,7 @@ class Outcomes:
         if uploads:
             return Prepared(changes, ids, sends, uploads)
         if self._loops is not None and (own := self._own(sends, len(entry.sends))):
-            entry.looped = [*(entry.looped or ()), *own]
+            self._loops.add_sent(entry, own)
         self.staging.put(entry, changes)
         entry.ids = entry.ids + ids if entry.ids else ids
         entry.sends = entry.sends + sends if entry.sends else sends

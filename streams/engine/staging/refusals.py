@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from streams.engine.staging.entry import Entry
+from streams.engine.staging.entry import Entry, HeadEntry, TimerEntry
 from streams.errors import NotCommittable
 
 log = structlog.get_logger(__name__)
@@ -55,7 +55,7 @@ class Refusals:
         else:
             found.times += 1
             found.entry = None
-        if entry.timer is None:  # a timer is said when it is put off
+        if not isinstance(entry, TimerEntry):  # a timer is said when it is put off
             log.warning(
                 "message_refused", topic=entry.tp.topic if entry.tp else "", offset=entry.offset, error=why
             )
@@ -82,8 +82,8 @@ class Refusals:
 
 
 def _key_of(entry: Entry) -> object:
-    if entry.timer is not None:
+    if isinstance(entry, TimerEntry):
         return entry.timer
-    if entry.head is not None:
-        return entry.head
+    if isinstance(entry, HeadEntry):
+        return entry.queue, entry.number
     return None if entry.tp is None else (entry.tp, entry.offset)

@@ -11,7 +11,7 @@ from contextlib import closing
 import structlog
 
 from streams.engine.staging.arrival import Head, Later
-from streams.engine.staging.entry import Entry
+from streams.engine.staging.entry import HeadEntry
 from streams.engine.staging.keys import name_in, prefix_in, split_store_key
 from streams.engine.staging.payloads import refers, unpacked
 from streams.engine.waiting.gate import HandlerGate
@@ -179,8 +179,8 @@ class DueHeads:
             log.warning("waiting_for_no_handler", handler=handler.name, topic=waiting.topic)
             gate.unroutable.add(local)  # until a version that knows what to do with it
             return None
-        entry = Entry(split_store_key(local)[0], None, 0, waiting.size, waiting.key or b"")
-        entry.head = (local, queue.head)
+        partition, _ = split_store_key(local)
+        entry = HeadEntry(partition, waiting.size, waiting.key or b"", local, queue.head)
         since, tries = min(waiting.waits_since, now), queue.attempts
         head = Head(
             entry, route, waiting, since, handler, local, queue.head, tries=tries, is_replay=waiting.letter

@@ -11,7 +11,7 @@ import structlog
 from streams.engine.staging.area import StagingArea
 from streams.engine.staging.changelog import Staged
 from streams.engine.staging.changes import TIMERS, TIMERS_BY_DUE
-from streams.engine.staging.entry import Entry
+from streams.engine.staging.entry import Entry, TimerEntry
 from streams.engine.staging.keys import TIMER, local_lane_key, name_in, store_key, time_key
 from streams.engine.staging.loops import Loops
 from streams.engine.staging.timers import (
@@ -94,7 +94,7 @@ class Timers:
         to = TP(due.topic, staging.app.layout.partition_of(key))
         if loops is not None and due.topic in loops.topics:
             loops.add(due.topic, key, dict(headers)[ID])
-        staging.append(due.partition, changes, [(to, outgoing)], timer_key(due.name)).timer = due.name
+        staging.append_entry(_entry_of(due), changes, [(to, outgoing)])
         staging.counters.timers += 1
 
     def _postpone_if_refused(self, due: Due, now: float) -> bool:
@@ -132,9 +132,7 @@ class Timers:
     def _move(self, due: Due, until: float, headers: Headers) -> Entry:
         outgoing = Outgoing(due.outgoing.key, due.outgoing.value, headers)
         change = set_timer(due.name, until, due.topic, outgoing)
-        entry = self._staging.append(due.partition, [change], (), timer_key(due.name))
-        entry.timer = due.name
-        return entry
+        return self._staging.append_entry(_entry_of(due), [change])
 
     def bring_back(self, begin: bytes, most: int, now: float, slack: float) -> tuple[int, bytes]:
         """Move timers that a clock which was ahead has set too late: `most` of those that are due from an
@@ -167,6 +165,10 @@ class Timers:
     def _is_staged(self, timer: bytes) -> bool:
         """Whether a change of a timer, by its local name, is not committed yet."""
         return self._staging.get(LANE, local_lane_key(TIMER, timer)) is not None
+
+
+def _entry_of(due: Due) -> TimerEntry:
+    return TimerEntry(due.partition, timer_key(due.name), due.name)
 
 
 def _pause(due: Due, now: float) -> float:

@@ -65,9 +65,9 @@ class Loopback:
         if arrival.route.loops:
             self._loops.remove_read(arrival.record)
         entry = arrival.entry
-        if entry.looped is None:
+        if not (sent := self._loops.take_sent(entry)):
             return
-        sent, now = entry.take_looped(), self._clock.now()
+        now = self._clock.now()
         at, until, most = 0, perf_counter() + TURN, min(MOST, self._limit() - 1)
         while at < min(len(sent), most) and perf_counter() < until:
             tp, outgoing = entry.sends[sent[at].number]
@@ -75,7 +75,7 @@ class Loopback:
                 marked = Outgoing(outgoing.key, outgoing.value, [*outgoing.headers, self._mark])
                 entry.sends[sent[at].number] = (tp, marked)
                 entry.messages += 1
-                sent += entry.take_looped()
+                sent += self._loops.take_sent(entry)
             at += 1
 
     def _handle(self, entry: Entry, tp: TP, outgoing: Sendable, sent: Sent, now: float) -> bool:
@@ -124,7 +124,7 @@ class Loopback:
 
     def _take_back(self, entry: Entry, mark: tuple[int, int]) -> None:
         """Drop what was staged for a message, and what it sends to this lane."""
-        for number, message_id in entry.take_looped():
+        for number, message_id in self._loops.take_sent(entry):
             tp, outgoing = entry.sends[number]
             self._loops.remove(tp.topic, outgoing.key or b"", message_id)
         self._staging.take_back(entry, mark)
