@@ -1,7 +1,7 @@
 """What becomes of a message that does not go straight through (docs/adr/0009, docs/adr/0016).
 
 `settle_failed` has every end of an attempt that failed, and comes first. Below it are what each end does, how
-`model.policy.retry` comes to decide on one, and, last, the check before an attempt: whether the handler may see the
+`policy.retry` comes to decide on one, and, last, the check before an attempt: whether the handler may see the
 message now. `Waiting` stages the rows. Times are epoch seconds.
 """
 
