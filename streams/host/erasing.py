@@ -19,7 +19,7 @@ from streams.model.claim import BadReference, claim_in
 from streams.model.envelope import new_headers, rfc3339
 from streams.model.layout import Layout, dead_letter_topic, retry_topic
 from streams.model.operations import KEY_OPERATION, KeyCommand, KeyDone, KeyOperation, encode_operation
-from streams.model.policy.retry import MAX_TIERS
+from streams.model.policy.retry import RETRY_TOPICS
 from streams.ports import TP, Headers, Outgoing
 
 _decode = msgspec.json.Decoder(KeyDone).decode
@@ -100,7 +100,7 @@ async def left_in_topics(
             topic,
             layout.repartition(topic),
             dead_letter_topic(topic, app_id),
-            *(retry_topic(topic, tier + 1, app_id) for tier in range(MAX_TIERS)),
+            *(retry_topic(topic, tier + 1, app_id) for tier in range(RETRY_TOPICS)),
         )
     }
     async with KafkaTopics(brokers) as topics:

@@ -11,7 +11,7 @@ from streams.kafka.clients import KafkaOptions
 from streams.kafka.topics import Description, KafkaTopics
 from streams.model.application import Application
 from streams.model.layout import LANE, dead_letter_topic, retry_topic
-from streams.model.policy.retry import MAX_TIERS
+from streams.model.policy.retry import RETRY_TOPICS
 from streams.ports import TopicSpec
 
 
@@ -122,7 +122,7 @@ async def name_beside(app: Application, topics: KafkaTopics, replication: int) -
 
 def _names_beside(topic: str) -> list[str]:
     """The topics of retries and dead letters beside a topic of an application's own."""
-    return [dead_letter_topic(topic), *(retry_topic(topic, tier) for tier in range(1, MAX_TIERS + 1))]
+    return [dead_letter_topic(topic), *(retry_topic(topic, tier) for tier in range(1, RETRY_TOPICS + 1))]
 
 
 def _in_order(app: Application, specs: Iterable[TopicSpec]) -> list[list[TopicSpec]]:

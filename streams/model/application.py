@@ -21,7 +21,7 @@ from streams.model.handlers import CONSUMED
 from streams.model.layout import BUILT_IN, CLAIMS, Layout, dead_letter_topic, retry_topic
 from streams.model.message import Message
 from streams.model.policy.breaker import BreakerPolicy
-from streams.model.policy.retry import MAX_TIERS, RetryPolicy
+from streams.model.policy.retry import RETRY_TOPICS, RetryPolicy
 from streams.ports import TP
 from streams.units import DAY, MIB
 
@@ -195,7 +195,7 @@ class Application:
             any(handler.is_async for handler in handlers),
             topic in self.looped,
             dead_letter_topic(topic, beside),
-            tuple(retry_topic(topic, tier, beside) for tier in range(1, MAX_TIERS + 1)),
+            tuple(retry_topic(topic, tier, beside) for tier in range(1, RETRY_TOPICS + 1)),
         )
 
     def taker(self, handler: str, topic: str) -> BoundHandler | None:

@@ -32,7 +32,7 @@ from streams.engine.waiting.long_queues import longest
 from streams.errors import NotYet, PermanentError, TransientError
 from streams.model.layout import retry_topic
 from streams.model.policy.breaker import BreakerPolicy
-from streams.model.policy.retry import RetryPolicy
+from streams.model.policy.retry import RETRY_TOPICS, RetryPolicy
 from streams.web.overview.health import long_queues
 
 
@@ -95,6 +95,18 @@ async def test_after_the_last_try_it_is_a_dead_letter(world: World, error: Excep
     assert await counts(world) == {"a": 2}
     await nothing_waits(world)
     await check_store(world)
+
+
+async def test_the_first_three_of_any_number_of_delays_are_shown(fake: FakeWorld) -> None:
+    policy = RetryPolicy(immediate=0, delays=(0.3, 0.3, 0.3, 0.3, 0.3))
+    work, failing = await failing_counter(fake, {("a", 0): 5}, retry=policy)
+    event = fake.event(work, "a", 0)
+    lane = await opened(fake, event)
+    await finished(fake, work, lane, [event], lambda: len(failing.of("a", 0)) == 6)
+    shown = [len(await fake.records(retry_topic(work.source, tier))) for tier in range(1, RETRY_TOPICS + 1)]
+    assert shown == [1, 1, 1]
+    assert lane.lane.counters.retries == 5
+    await nothing_waits(fake)
 
 
 async def test_later_messages_of_the_key_wait_and_others_pass(world: World) -> None:

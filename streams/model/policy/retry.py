@@ -1,8 +1,8 @@
 """Decide on a message whose handler failed: a policy without I/O (docs/adr/0009).
 
 A message has a few immediate retries in its lane. Then it waits as a row of its lane's waiting table, once
-for each delay, and then it becomes a dead letter. The retry topics get a record of each wait, for others to
-read. A business refusal is an outcome, never an error, and does not come here.
+for each delay, and then it becomes a dead letter. The first three waits are shown in the retry topics, which
+are for people to read. A business refusal is an outcome, never an error, and does not come here.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Literal
 from streams.errors import PermanentError, SettingsError, TransientError
 from streams.model.policy.bounds import not_a_count, not_classes, not_seconds
 
-#: There are the retry topics `.retry-1`, `.retry-2` and `.retry-3`, and no more.
-MAX_TIERS = 3
+#: The topics `.retry-1`, `.retry-2` and `.retry-3` show the first three waits of a message. Further ones are in
+#: the waiting table alone.
+RETRY_TOPICS = 3
 
 
 class FailureKind(StrEnum):
@@ -34,7 +35,8 @@ class RetryPolicy:
 
     Attributes:
         immediate: retries at once, in the lane, after the first attempt.
-        delays: how long a message waits as a row before each further call; a later delay may be shorter.
+        delays: how long a message waits as a row before each further call, any number of them; a later delay
+            may be shorter.
         transient: exception classes that are transient for this handler, their subclasses included.
         permanent: exception classes that are permanent for this handler, their subclasses included.
         unknown_is_permanent: unclassified errors go to the dead letters at once.
@@ -53,13 +55,9 @@ class RetryPolicy:
             raise SettingsError(f"the number of immediate retries {wrong}; 0 is for none")
         if not isinstance(self.delays, tuple | list):
             raise SettingsError(f"the retry delays are {self.delays!r}: give a tuple of seconds")
-        if len(self.delays) > MAX_TIERS:
-            raise SettingsError(
-                f"{len(self.delays)} retry delays, but there are {MAX_TIERS} retry topics: leave some out"
-            )
         for tier, delay in enumerate(self.delays, start=1):
             if wrong := not_seconds(delay):
-                raise SettingsError(f"the delay of retry-{tier} {wrong}")
+                raise SettingsError(f"the delay of retry {tier} {wrong}")
         for name in ("transient", "permanent"):
             if wrong := not_classes(getattr(self, name)):
                 raise SettingsError(f"{name} {wrong}")
@@ -80,11 +78,11 @@ class TryAgain:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Wait as a row until it is due; a copy goes to a retry topic.
+    """Wait as a row until it is due.
 
     Attributes:
-        tier: which one, from 1 for `.retry-1`.
-        delay: seconds that it waits there.
+        tier: which wait it is, from 1; the first three have a copy in `.retry-1` and so on.
+        delay: seconds that it waits.
         due: epoch seconds before which it is not tried; round it up, never down.
     """
 

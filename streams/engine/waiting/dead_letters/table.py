@@ -94,9 +94,12 @@ class DeadLetters:
 
     @staticmethod
     def mirror(arrival: Arrival, error: BaseException, tier: int, due: float) -> None:
-        """Copy a message that waits for a retry to its retry topic, for people. `due` in epoch seconds."""
-        topic = arrival.route.retries[tier - 1]
-        arrival.entry.sends.append((TP(topic, 0), retry_copy(arrival, error, due)))
+        """Copy a message that waits for a retry to the retry topic of this wait, for people to read. Waits
+        after the last retry topic have none. `due` in epoch seconds.
+        """
+        topics = arrival.route.retries
+        if tier <= len(topics):
+            arrival.entry.sends.append((TP(topics[tier - 1], 0), retry_copy(arrival, error, due)))
 
     def write(
         self,
