@@ -111,7 +111,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
     )
     retry_delays: str = Field(
         default="10,60,300",
-        description="seconds that a failed message waits before each later try, three at most",
+        description="seconds that a failed message waits before each later try, as many as there are",
     )
     outage_patience: float = Field(
         default=_LANE.outage_patience,

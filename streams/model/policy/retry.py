@@ -14,8 +14,8 @@ from typing import Literal
 from streams.errors import PermanentError, SettingsError, TransientError
 from streams.model.policy.bounds import not_a_count, not_classes, not_seconds
 
-#: The topics `.retry-1`, `.retry-2` and `.retry-3` show the first three waits of a message. Further ones are in
-#: the waiting table alone.
+#: The topics `.retry-1`, `.retry-2` and `.retry-3` show the first three waits of a message; further ones are
+#: in the waiting table alone.
 RETRY_TOPICS = 3
 
 
