@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.web.overview import samples
+from streams.control.overview import samples
 
 samples.SHARE_BEHIND = 0.9
 

@@ -19,6 +19,7 @@ from agents.api.readiness import read_only, unready
 from agents.api.routes import create_api, order_exists
 from agents.settings import OrderSettings
 from schemas import latest
+from streams.control.metrics.throttled import ThrottledSeconds
 from streams.errors import TransientError
 from streams.host.access import check_access
 from streams.http import Check, Health, HttpServer, RateLimit, Requests, Traced
@@ -28,7 +29,6 @@ from streams.postgres import Database, InboxMetrics, Outbox
 from streams.postgres.advice import curable_told
 from streams.postgres.cleanup import DatabaseCleanup, Retention
 from streams.postgres.watch import DatabaseWatch
-from streams.web.metrics.throttled import ThrottledSeconds
 
 log = structlog.get_logger(__name__)
 

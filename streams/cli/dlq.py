@@ -33,8 +33,8 @@ from streams.cli.options import (
     takes,
 )
 from streams.cli.workers import WorkerAddress, find_worker
-from streams.web.letters.letter_answers import GroupAnswer, merged
-from streams.web.letters.letters import FILTERS
+from streams.control.letters.letter_answers import GroupAnswer, merged
+from streams.control.letters.letters import FILTERS
 
 app = typer.Typer(help="Dead letters: list, show, replay, discard.", no_args_is_help=True)
 app.add_typer(foreign.app, name="foreign")

@@ -13,9 +13,9 @@ import typer
 
 from streams.cli.options import OPTIONS, UNFINISHED, At, Json, by_whom, json_line, say, takes
 from streams.cli.workers import WorkerAddress, find_worker
+from streams.control.handlers.awaited_schemas import warning
+from streams.control.handlers.handler_answers import RUNNING, HandlerAnswer, HandlersAnswer
 from streams.model.operations import HandlerCommand, PauseState
-from streams.web.handlers.awaited_schemas import warning
-from streams.web.handlers.handler_answers import RUNNING, HandlerAnswer, HandlersAnswer
 
 app = typer.Typer(help="Handlers: list, status, pause, resume, drain.", no_args_is_help=True)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from streams.web.base.visible import visible
+from streams.control.base.visible import visible
 
 #: Exit statuses. Each group of commands says what it means by them.
 REFUSED, NOTHING, UNFINISHED = 1, 3, 4

@@ -27,8 +27,8 @@ from streams.cli.options import (
     takes,
 )
 from streams.cli.workers import NoAnswer, WorkerAddress, find_worker
+from streams.control.base.asked import EMPTY
 from streams.model.operations import RowCommand
-from streams.web.base.asked import EMPTY
 
 app = typer.Typer(
     help="Rows of tables: show, and replace or delete what cannot be read.", no_args_is_help=True

@@ -29,10 +29,10 @@ from streams.cli.options import (
 )
 from streams.cli.saga_check import check
 from streams.cli.workers import WorkerAddress, find_worker
+from streams.control.base.asked import address_of
+from streams.control.sagas.saga_answers import SagaShown
 from streams.saga.repairs import refusal
 from streams.units import DAY
-from streams.web.base.asked import address_of
-from streams.web.sagas.saga_answers import SagaShown
 
 app = typer.Typer(help="Sagas: list, show, retry, skip, done, cancel, check.", no_args_is_help=True)
 app.command("check")(check)

@@ -12,7 +12,7 @@ import typer
 
 from streams.cli.options import NOTHING, UNFINISHED, At, Json, json_line, say
 from streams.cli.workers import find_worker
-from streams.web.base.asked import as_asked
+from streams.control.base.asked import as_asked
 
 
 def trace(

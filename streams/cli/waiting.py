@@ -11,8 +11,8 @@ import typer
 
 from streams.cli.options import NOTHING, UNFINISHED, At, Json, Limit, echo_pages, say
 from streams.cli.workers import find_worker
-from streams.web.base.asked import EMPTY, as_asked
-from streams.web.waiting.waiting_answers import REASONS, WAITING_PATH
+from streams.control.base.asked import EMPTY, as_asked
+from streams.control.waiting.waiting_answers import REASONS, WAITING_PATH
 
 
 def waiting(

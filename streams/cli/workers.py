@@ -12,13 +12,13 @@ from urllib.request import ProxyHandler, Request, build_opener
 import msgspec
 
 from streams.cli.options import say
+from streams.control.base.access import Access
+from streams.control.base.asking import PASSING
+from streams.control.base.asking import PATIENCE as ASK_AGAIN
 from streams.errors import SteadfaustError
 from streams.host.slots import addresses
 from streams.settings import Settings
 from streams.system.loopback import loopback_origin
-from streams.web.base.access import Access
-from streams.web.base.asking import PASSING
-from streams.web.base.asking import PATIENCE as ASK_AGAIN
 
 #: Seconds for an answer; the worker may have to ask another one first.
 TIMEOUT = 30.0

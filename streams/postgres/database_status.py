@@ -11,6 +11,15 @@ from typing import TypeVar
 import asyncpg
 
 from streams.brokers import READ
+from streams.control.base.database_answers import (
+    DatabaseAnswer,
+    InboxAnswer,
+    OutboxAnswer,
+    OutboxRowAnswer,
+    OutboxRows,
+    QueueAnswer,
+    WaitingRow,
+)
 from streams.model.envelope import rfc3339
 from streams.postgres.advice import advice
 from streams.postgres.database import REFUSING, UNAVAILABLE, Connection, connect
@@ -21,15 +30,6 @@ from streams.postgres.outbox_owner import outbox_owner
 from streams.postgres.queue.operations import queue_standings
 from streams.postgres.replication_slot import slot_lag
 from streams.units import MIB
-from streams.web.base.database_answers import (
-    DatabaseAnswer,
-    InboxAnswer,
-    OutboxAnswer,
-    OutboxRowAnswer,
-    OutboxRows,
-    QueueAnswer,
-    WaitingRow,
-)
 
 T = TypeVar("T")
 

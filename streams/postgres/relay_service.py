@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, suppress
 from mode import Service
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from streams.control.metrics.throttled import ThrottledSeconds
 from streams.errors import ClusterUnavailable, TransientError
 from streams.http import Check, Health, HttpServer, operations_app
 from streams.kafka.clients import KafkaOptions
@@ -23,7 +24,6 @@ from streams.postgres.relay.outbox_publisher import KafkaPublisher
 from streams.postgres.replication_slot import WARN_AT_BYTES
 from streams.postgres.watch import DatabaseWatch
 from streams.settings import Settings
-from streams.web.metrics.throttled import ThrottledSeconds
 
 
 class RelayService(Service):

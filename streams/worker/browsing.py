@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from streams.brokers import READ
-from streams.errors import ClusterUnavailable, PositionLost
-from streams.kafka.cluster import KafkaCluster
-from streams.kafka.reader import KafkaReader
-from streams.ports import TP, Record
-from streams.web.base.windows import (
+from streams.control.base.windows import (
     MOST_BYTES,
     MOST_OFFSETS,
     MOST_SECONDS,
@@ -27,6 +23,10 @@ from streams.web.base.windows import (
     Window,
     page_of,
 )
+from streams.errors import ClusterUnavailable, PositionLost
+from streams.kafka.cluster import KafkaCluster
+from streams.kafka.reader import KafkaReader
+from streams.ports import TP, Record
 
 #: Records taken at once, between two turns of the event loop that lanes share.
 _AT_ONCE = 200

@@ -21,6 +21,9 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
+from streams.control.base.answers import BrowseAnswer, FoundAnswer, RowAnswer
+from streams.control.base.asking import PASSING, PATIENCE
+from streams.control.base.view import ErrorAnswer
 from streams.errors import ClusterUnavailable, RowsUnavailable, Undecodable
 from streams.host.client import Place
 from streams.kafka.clients import KafkaOptions, ask, close_within
@@ -30,9 +33,6 @@ from streams.model.policy.assignment import Assignment
 from streams.model.table import Table
 from streams.settings import Settings
 from streams.system.loopback import loopback_origin
-from streams.web.base.answers import BrowseAnswer, FoundAnswer, RowAnswer
-from streams.web.base.asking import PASSING, PATIENCE
-from streams.web.base.view import ErrorAnswer
 
 R = TypeVar("R", bound=Row)
 A = TypeVar("A", FoundAnswer, BrowseAnswer)

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from time import monotonic
 
+from streams.control.base.scans import MOST_FOUND, MOST_FOUND_BYTES, Question, Scan, size_of
 from streams.kafka.cluster import KafkaCluster
 from streams.kafka.reader import KafkaReader
 from streams.kafka.sieve import Sieve
 from streams.ports import TP, Record
-from streams.web.base.scans import MOST_FOUND, MOST_FOUND_BYTES, Question, Scan, size_of
 
 #: Records taken at once, between two turns of the event loop that lanes share.
 _AT_ONCE = 500

@@ -10,6 +10,11 @@ from contextlib import AsyncExitStack
 from typing import Any, Protocol, TypeVar
 
 from streams.brokers import READ, Peers
+from streams.console.routes import site
+from streams.control.base.access import Access
+from streams.control.base.database_answers import DatabaseAnswer, OutboxRows
+from streams.control.base.scans import Question, Scan
+from streams.control.base.windows import LogRange, ReadPage, TopicFacts, Window
 from streams.engine.life.host import LaneHost
 from streams.engine.life.lane import Lane
 from streams.engine.life.standby import Standby
@@ -32,11 +37,6 @@ from streams.model.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
 from streams.saga.views import ChoreographedSaga
 from streams.settings import Settings
-from streams.web.base.access import Access
-from streams.web.base.database_answers import DatabaseAnswer, OutboxRows
-from streams.web.base.scans import Question, Scan
-from streams.web.base.windows import LogRange, ReadPage, TopicFacts, Window
-from streams.web.site.routes import site
 from streams.worker.browsing import browse, logs
 from streams.worker.timeline import scan
 

@@ -198,14 +198,14 @@ class Worker(LaneApp):
             from streams.saga.views import check_tables
 
             check_tables(self.choreographed, app.tables)
-        if self.steadfaust.metrics and has_room("web"):
-            from streams.web.sagas.indexes import followed_tables
+        if self.steadfaust.metrics and has_room("control"):
+            from streams.control.sagas.indexes import followed_tables
 
             app.followed = followed_tables(app, self.choreographed)
         return app
 
     def _new_web(self) -> Any:
-        if not has_room("web"):
+        if not has_room("control"):
             return super()._new_web()
         try:
             from streams.worker.web import LaneWeb  # wiring does without the packages of its pages

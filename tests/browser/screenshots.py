@@ -24,7 +24,7 @@ from tests.browser.ground import PROJECT, Ground, ground_in
 from tests.browser.visitor import Scheme, Visitor, visiting
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-TEMPLATES = Path(__file__).parents[2] / "streams" / "web" / "templates"
+TEMPLATES = Path(__file__).parents[2] / "streams" / "console" / "templates"
 DIGESTS = IMAGES / "templates.json"
 WIDTH, HEIGHT = 1440, 900
 PHONE = 360, 780

@@ -9,8 +9,8 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from agents.messages import OrderPlaced
-from streams.web.site.routes import ROUTES
-from streams.web.site.web_request import Read
+from streams.console.routes import ROUTES
+from streams.console.web_request import Read
 from tests import effort
 from tests.browser.ground import HOSTILE, IMAGE, OPERATOR, SCRIPT, VIEWER, Ground
 from tests.browser.visitor import NARROW, WIDE, Visitor, visiting

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from streams.control.base.scans import Question
+from streams.control.base.windows import ReadPage, Window
 from streams.errors import TopicMismatch
 from streams.kafka.clients import KafkaOptions
 from streams.kafka.cluster import KafkaCluster
@@ -17,8 +19,6 @@ from streams.local import Stack
 from streams.model.row_keys import row_key
 from streams.ports import TP, Damaged, Outgoing, TopicSpec
 from streams.testing.batches import CODECS, batch, record
-from streams.web.base.scans import Question
-from streams.web.base.windows import ReadPage, Window
 from streams.worker import browsing
 from streams.worker.browsing import browse, logs
 from streams.worker.timeline import scan

@@ -91,7 +91,7 @@ def test_what_a_wheel_has_installed_is_compiled_without_being_told(tmp_path: Pat
     (wheel,) = tmp_path.glob("steadfaust-*.whl")
     installed = tmp_path / "installed"
     shutil.unpack_archive(wheel, installed, "zip")
-    assert list(installed.glob("streams/web/templates/*.html"))
+    assert list(installed.glob("streams/console/templates/*.html"))
     ran = where_modules_are({**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(installed)})
     assert [path for path in ran if not (path.startswith(str(installed)) and path.endswith(".so"))] == []
 

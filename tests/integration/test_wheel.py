@@ -14,7 +14,7 @@ def test_a_wheel_holds_the_library_alone_with_its_licence(wheel: Path) -> None:
     assert {name.split("/")[0].split("-")[0] for name in names} == {"streams", "steadfaust"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert "streams/py.typed" in names
-    assert any(name.startswith("streams/web/templates/") for name in names)
+    assert any(name.startswith("streams/console/templates/") for name in names)
 
 
 def test_the_smallest_handler_passes_mypy_with_the_wheel(wheel: Path, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from lane_worlds import FakeWorld, Post
 from typer.testing import CliRunner
 
 from streams.cli.main import app
+from streams.console.routes import site
 from streams.http import HttpServer
 from streams.model.application import Application
 from streams.model.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
-from streams.web.site.routes import site
 
 
 class Pages:

@@ -7,8 +7,8 @@ from lane_parcels import THRESHOLD
 from lane_worlds import FakeWorld, Running
 from test_lane_desk_claims import begun, given_up, replayed
 
+from streams.control.overview.health import unavailable_payloads
 from streams.model.policy.retry import RetryPolicy
-from streams.web.overview.health import unavailable_payloads
 
 LARGE = 2 * THRESHOLD
 RETRY = RetryPolicy(immediate=1, delays=(30.0, 60.0))

@@ -12,10 +12,10 @@ from lane_workloads import Workload, counting
 from lane_worlds import FakeWorld, Post, World
 from structlog.testing import capture_logs
 
+from streams.control.overview.overview import readiness
 from streams.engine.waiting.dead_letters.bursts import MANY, TOLD_FOR, WITHIN, Bursts
 from streams.errors import PermanentError
 from streams.model.policy.assignment import Assignment
-from streams.web.overview.overview import readiness
 
 Spoil = Callable[[Post], Post]
 

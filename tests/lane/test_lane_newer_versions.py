@@ -16,6 +16,7 @@ from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 from test_lane_upgrading import KEYS, rolled
 
+from streams.control.handlers.awaited_schemas import awaited, warning
 from streams.host.announcements import Announcements
 from streams.model.application import Application
 from streams.model.choreography import choreography, on
@@ -29,7 +30,6 @@ from streams.model.row_keys import split_row_key
 from streams.model.schema_versions import nothing_frozen
 from streams.model.table import Table
 from streams.testing.blobs import MemoryBlobs
-from streams.web.handlers.awaited_schemas import awaited, warning
 
 CODECS: dict[str, Callable[[Schemas], MakeCodec]] = {
     "avro": lambda schemas: avro(nothing_frozen, schemas),

@@ -11,8 +11,8 @@ from lane_workloads import reminding
 from lane_worlds import FakeWorld, Post
 from structlog.testing import capture_logs
 
+from streams.control.overview.health import refused_timers
 from streams.engine.waiting.timers import FIRST_PAUSE
-from streams.web.overview.health import refused_timers
 
 LARGE = "x" * 5_000
 Fatal = list[BaseException]

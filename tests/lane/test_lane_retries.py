@@ -28,12 +28,12 @@ from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
 from examples.retries_and_dead_letter import LABELS, ParcelReady, ParcelService, wiring
+from streams.control.overview.health import long_queues
 from streams.engine.waiting.long_queues import longest
 from streams.errors import NotYet, PermanentError, TransientError
 from streams.model.layout import retry_topic
 from streams.model.policy.breaker import BreakerPolicy
 from streams.model.policy.retry import RETRY_TOPICS, RetryPolicy
-from streams.web.overview.health import long_queues
 
 
 async def test_a_message_that_fails_is_tried_twice_more_at_once(world: World) -> None:

@@ -15,11 +15,11 @@ from lane_scenes import opened, post, stopped
 from lane_worlds import FakeWorld
 from test_lane_sagas import rows
 
+from streams.control.overview.health import not_yet
 from streams.model.layout import dead_letter_topic
 from streams.ports import Record
 from streams.saga.definition import Saga, saga
 from streams.saga.outline import Outline
-from streams.web.overview.health import not_yet
 
 #: A timeout over all that a test does, in seconds.
 LONG = 600.0

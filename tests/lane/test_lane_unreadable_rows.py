@@ -16,12 +16,12 @@ from lane_worlds import FakeWorld, Post, Running, World
 from structlog.testing import capture_logs
 
 from streams.cli.workers import NoAnswer
+from streams.control.overview.overview import warnings
 from streams.model.codecs import AvroCodec, Schemas, decode_row
 from streams.model.envelope import new_headers
 from streams.model.operations import ROW_OPERATION, RowCommand, RowOperation, encode_operation
 from streams.model.policy.assignment import Assignment
 from streams.model.row_keys import row_key
-from streams.web.overview.overview import warnings
 
 #: Values of a row that nobody can read, with what is said of them.
 SPOILT = {

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
+from streams.control.overview.health import held_up
 from streams.engine.life.lane import Lane
 from streams.engine.life.state import LaneState
 from streams.engine.way.held_up import SAID_AFTER
@@ -28,7 +29,6 @@ from streams.testing.simulation.judge import rows
 from streams.testing.simulation.machines import running
 from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
-from streams.web.overview.health import held_up
 from tests.keyed import Keyed
 
 #: Hops of a chain, more than a transaction can take on a thin line; seconds that a record takes there.

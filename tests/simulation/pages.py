@@ -11,6 +11,10 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from streams.control.base.view import READABLE, Problem
+from streams.control.handlers.handlers import paused_here
+from streams.control.metrics.lane_metrics import handler_metrics, lane_metrics
+from streams.control.overview.overview import overview, readiness
 from streams.engine.life.lane import Lane
 from streams.engine.staging.changes import MESSAGES, POSITIONS, QUEUES
 from streams.engine.staging.keys import name_in, prefix_in
@@ -23,10 +27,6 @@ from streams.ports import TP, Store
 from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
 from streams.testing.simulation.workers import SimulatedWorker
-from streams.web.base.view import READABLE, Problem
-from streams.web.handlers.handlers import paused_here
-from streams.web.metrics.lane_metrics import handler_metrics, lane_metrics
-from streams.web.overview.overview import overview, readiness
 
 #: Seconds without progress after which a page has to say why: a watchdog looks every 5 seconds for 30.
 PATIENCE = 38.0

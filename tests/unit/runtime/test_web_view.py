@@ -10,14 +10,14 @@ import pytest
 from faust.worker import Worker as FaustWorker
 
 from streams.brokers import READ
+from streams.control.base.scans import Question
+from streams.control.base.windows import Window
+from streams.control.overview.overview import why_not_ready
 from streams.errors import ClusterUnavailable
 from streams.host import process
 from streams.kafka.cluster import KafkaCluster
 from streams.ports import TP
 from streams.settings import Settings
-from streams.web.base.scans import Question
-from streams.web.base.windows import Window
-from streams.web.overview.overview import why_not_ready
 from streams.worker.web import _View
 from tests.waiting import BOUND
 

@@ -11,17 +11,17 @@ from test_web_row_changes import version
 from web_workers import NOW, Browser, FakeWorker, bearer
 
 from agents.worker import CHOREOGRAPHIES
+from streams.console import writing as writing_module
+from streams.control.base import access as access_module
+from streams.control.base.access import AT_ONCE, EVERY, Access, Incoming, LoginThrottle, Role
+from streams.control.base.sessions import LASTS, SESSION, opened
+from streams.control.base.view import Problem
 from streams.host.ended_sessions import EndedSessions
 from streams.model.application import Application
 from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
 from streams.model.personal import masked, personal_fields
 from streams.system.loopback import peer_origin
-from streams.web.base import access as access_module
-from streams.web.base.access import AT_ONCE, EVERY, Access, Incoming, LoginThrottle, Role
-from streams.web.base.sessions import LASTS, SESSION, opened
-from streams.web.base.view import Problem
-from streams.web.site import writing as writing_module
 
 TOKEN = "a-token-of-this-application"
 
@@ -163,7 +163,7 @@ async def test_people_log_in_with_the_token_and_out_again(near):
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1]])
 async def test_a_wrong_token_logs_nobody_in(near, token, monkeypatch):
-    monkeypatch.setattr("streams.web.site.login.WRONG_TAKES", 0.01)
+    monkeypatch.setattr("streams.console.login.WRONG_TAKES", 0.01)
     status, _, page = await near.send("/login", token=token)
     assert (status, "the token is another one" in page) == (401, True)
     assert (await near.page("/tables"))[0] == 401
@@ -299,7 +299,7 @@ async def test_a_login_gives_forms_another_token(near):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    monkeypatch.setattr("streams.web.site.login.WRONG_TAKES", 0.0)
+    monkeypatch.setattr("streams.console.login.WRONG_TAKES", 0.0)
     return [0.0]
 
 
@@ -514,7 +514,7 @@ def test_an_applications_personal_fields_are_those_that_are_marked():
 
 
 async def test_a_viewer_is_told_nothing_false_of_hidden_bytes(near, worker, monkeypatch):
-    monkeypatch.setattr("streams.web.site.writing.personal_fields", lambda _: {"id"})
+    monkeypatch.setattr("streams.console.writing.personal_fields", lambda _: {"id"})
     ident = worker.put_letter(
         "a",
         error_type="Undecodable",

@@ -16,6 +16,9 @@ from scrapes import PAGE, on_the_page
 from web_workers import NOW, PARCELS, FakeWorker, handler_shown
 
 from agents.worker import CHOREOGRAPHIES
+from streams.console.stopped_handlers import stopped_handlers
+from streams.control.metrics.metrics import WorkerMetrics
+from streams.control.sagas.indexes import followed_tables
 from streams.engine.life.state import LaneState
 from streams.engine.waiting.queue import Reason
 from streams.engine.way.held_up import Held, HeldUpPartitions
@@ -23,9 +26,6 @@ from streams.model.policy.breaker import Breaker, BreakerPolicy, BreakerState
 from streams.ports import TP, HeldUp
 from streams.saga.views import ChoreographedSaga, SagaView
 from streams.units import DAY
-from streams.web.metrics.metrics import WorkerMetrics
-from streams.web.overview.stopped_handlers import stopped_handlers
-from streams.web.sagas.indexes import followed_tables
 
 OPS = Path(__file__).parents[3] / "ops"
 EXPRESSION = re.compile(
@@ -138,7 +138,7 @@ CASES: dict[str, tuple[Callable[[FakeWorker], object], str]] = {
 @pytest.fixture
 def worker(worker, monkeypatch) -> FakeWorker:
     """One that is well, and busy: sagas are done, messages wait for a retry, a timer is set."""
-    monkeypatch.setattr("streams.web.overview.samples.SHARE", 1.0)
+    monkeypatch.setattr("streams.control.overview.samples.SHARE", 1.0)
     worker.measured = True
     for lane in worker.lanes:
         worker.gate(lane)

@@ -13,6 +13,12 @@ from test_web_sagas import VISITS, VisitRepair, VisitReply, VisitWanted, greet, 
 from test_web_timeline import record
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, ParcelSeen, note, owned_by, owner_of
 
+from streams.console.routes import ROUTES
+from streams.console.web_request import ApiOperation, Read
+from streams.control.base.database_answers import DatabaseAnswer, OutboxAnswer, WaitingRow
+from streams.control.base.owner import ASKED_BY
+from streams.control.overview import last_known, rates
+from streams.control.overview.samples import Sampler
 from streams.engine.waiting.queue import Reason
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import choreography, on
@@ -20,12 +26,6 @@ from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
 from streams.testing.clock import ManualClock
 from streams.testing.sagas import error, success
-from streams.web.base.database_answers import DatabaseAnswer, OutboxAnswer, WaitingRow
-from streams.web.base.owner import ASKED_BY
-from streams.web.overview import last_known, rates
-from streams.web.overview.samples import Sampler
-from streams.web.site.routes import ROUTES
-from streams.web.site.web_request import ApiOperation, Read
 
 #: Delete it to have the next run record the answers anew.
 RECORDED = Path(__file__).with_name("api_session.json")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from web_workers import NOW, Browser, FakeWorker, ParcelSeen, make_application, owner_of
 
+from streams.console.letter_pages import differences
 from streams.engine.staging.keys import prefix_of
 from streams.engine.waiting.dead_letters.row import LetterState
 from streams.engine.waiting.queue import Reason
 from streams.model.operations import Done, HandlerDone, HandlerPause, PauseState, encode_done
 from streams.testing.log import FakeRecord
-from streams.web.site.letter_pages import differences
 
 LETTERS = "/dead-letters"
 AUDIT = f"{LETTERS}/audit"

@@ -9,17 +9,12 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, handler_shown, in_vain
 
-from streams.engine.life.state import LaneState
-from streams.engine.staging.keys import prefix_of
-from streams.engine.waiting.gate import Failure
-from streams.errors import ClusterUnavailable
-from streams.model.envelope import rfc3339
-from streams.model.operations import HandlerPause, PauseState
-from streams.model.policy.breaker import NO_PERMIT
-from streams.web.base.view import Problem
-from streams.web.overview import flow
-from streams.web.overview.flow import merge, overview_of, shown
-from streams.web.overview.flow_answers import (
+from streams.console.flow_columns import flow_columns
+from streams.console.pages import render
+from streams.control.base.view import Problem
+from streams.control.overview import flow
+from streams.control.overview.flow import merge, overview_of, shown
+from streams.control.overview.flow_answers import (
     HandlerPart,
     LaneCounts,
     LetterErrors,
@@ -31,13 +26,18 @@ from streams.web.overview.flow_answers import (
     Warned,
     WorkerPart,
 )
-from streams.web.overview.flow_columns import flow_columns
-from streams.web.overview.flow_part import worker_part
-from streams.web.overview.last_known import LastKnown
-from streams.web.overview.pace import Pace, PacePart
-from streams.web.overview.rates import RatePoller
-from streams.web.overview.samples import LaneSample
-from streams.web.site.pages import render
+from streams.control.overview.flow_part import worker_part
+from streams.control.overview.last_known import LastKnown
+from streams.control.overview.pace import Pace, PacePart
+from streams.control.overview.rates import RatePoller
+from streams.control.overview.samples import LaneSample
+from streams.engine.life.state import LaneState
+from streams.engine.staging.keys import prefix_of
+from streams.engine.waiting.gate import Failure
+from streams.errors import ClusterUnavailable
+from streams.model.envelope import rfc3339
+from streams.model.operations import HandlerPause, PauseState
+from streams.model.policy.breaker import NO_PERMIT
 from tests.waiting import eventually_async
 
 HOSTILE = "\"><script>alert('x')</script>"
@@ -266,7 +266,7 @@ def test_a_loop_that_stands_is_late_and_slow():
 
 
 async def test_a_worker_tells_how_late_its_own_loop_is(worker, monkeypatch):
-    monkeypatch.setattr("streams.web.overview.pace.TICK", 0.0)
+    monkeypatch.setattr("streams.control.overview.pace.TICK", 0.0)
     looks = RatePoller(worker)
     async with looks.running():
 

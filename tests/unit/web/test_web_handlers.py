@@ -5,6 +5,9 @@ from typing import Any
 import pytest
 from web_workers import NOW, Browser, FakeWorker, bearer, in_vain, owner_of
 
+from streams.control.base.access import Access
+from streams.control.base.view import Problem
+from streams.control.handlers import handlers as handlers_module
 from streams.engine.waiting.gate import Failure
 from streams.engine.waiting.operations.pauses import set_pause
 from streams.engine.waiting.queue import Reason
@@ -17,9 +20,6 @@ from streams.model.operations import (
     PauseState,
     decode_handler_operation,
 )
-from streams.web.base.access import Access
-from streams.web.base.view import Problem
-from streams.web.handlers import handlers as handlers_module
 
 HANDLERS = "/api/handlers"
 NOTE = "post.note"
@@ -178,7 +178,7 @@ FIELDS = {"operation": "pause", "who": 'Night "Sue"', "why": "gateway <closed>"}
 
 async def test_an_operation_without_an_answer_keeps_what_was_typed(one, monkeypatch):
     silent = in_vain(Problem(504, "busy", "the owner did not answer in 1 s"))
-    monkeypatch.setattr("streams.web.site.handler_routes.ask_handler", silent)
+    monkeypatch.setattr("streams.console.handler_routes.ask_handler", silent)
     status, _, page = await one.send(f"/handlers/{NOTE}?x=1", **FIELDS)
     assert (status, "Nothing was sent." in page) == (504, True)
     typed = ['value="Night &#34;Sue&#34;"', 'value="gateway &lt;closed&gt;"', 'value="pause"']

@@ -12,13 +12,13 @@ from web_workers import NOW, Browser, FakeWorker, ParcelSeen, make_application
 
 from agents.messages import StockReserved
 from streams.cli.main import app as steadfaust
+from streams.console.message_fields import MOST_CHARACTERS, PREFIX, fields_of, skeleton, with_fields
+from streams.control.letters import jobs as jobs_module
+from streams.control.letters import letters as letters_module
+from streams.control.letters.letter_answers import Ask
 from streams.engine.waiting.dead_letters.row import LetterState
 from streams.model.claim import claim_of, with_claim
 from streams.model.operations import LetterCommand
-from streams.web.letters import jobs as jobs_module
-from streams.web.letters import letters as letters_module
-from streams.web.letters.letter_answers import Ask
-from streams.web.letters.message_fields import MOST_CHARACTERS, PREFIX, fields_of, skeleton, with_fields
 from tests.waiting import eventually_async
 
 KEYS = [f"k{n}" for n in range(30)]

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from aiohttp import ClientSession, ClientTimeout
 
-from streams.web.base import live as live_module
-from streams.web.base.live import Live, event
-from streams.web.base.view import Problem
-from streams.web.site.overviews import LIVE_PARTS
+from streams.console import live as live_module
+from streams.console.live import Live, event
+from streams.console.overviews import LIVE_PARTS
+from streams.control.base.view import Problem
 from tests.waiting import BOUND
 
 

@@ -9,7 +9,7 @@ import mimetypes
 mimetypes.knownfiles.clear()
 mimetypes.init()
 mimetypes.add_type("application/javascript", ".js")
-from streams.web.site.pages import asset_url, assets
+from streams.console.pages import asset_url, assets
 for name in ("htmx.min.js", "live.js", "style.css", "icon.svg"):
     print(asset_url(name).split("?")[0], assets()[name].kind)
 """

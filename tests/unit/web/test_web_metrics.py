@@ -9,6 +9,8 @@ from scrapes import Value, on_the_page, told, values
 from test_web_sagas import VisitReply, VisitWanted, visit
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, ParcelSeen, note
 
+from streams.control.metrics.metrics import WorkerMetrics
+from streams.control.overview.samples import LaneSample, Sampler, age_group
 from streams.engine.life.state import LaneState
 from streams.engine.staging.measures import HandlerMeasures
 from streams.engine.waiting.queue import Reason
@@ -21,13 +23,11 @@ from streams.model.layout import Layout
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.clock import ManualClock
 from streams.units import DAY
-from streams.web.metrics.metrics import WorkerMetrics
-from streams.web.overview.samples import LaneSample, Sampler, age_group
 
 
 @pytest.fixture
 def worker(monkeypatch) -> FakeWorker:
-    monkeypatch.setattr("streams.web.overview.samples.SHARE", 1.0)
+    monkeypatch.setattr("streams.control.overview.samples.SHARE", 1.0)
     wiring = choreography(on(ParcelSeen, note), on(VisitWanted, visit), on(VisitReply, visit))
     claims = ClaimChecks(MemoryBlobs(), bucket="b")
     resources = {"clock": ManualClock(NOW)}
@@ -167,7 +167,7 @@ async def test_lanes_that_have_gone_or_open_are_not_counted(worker):
 
 
 async def test_counting_goes_on_after_an_error(worker, monkeypatch):
-    monkeypatch.setattr("streams.web.overview.samples.INTERVAL", 0.0)
+    monkeypatch.setattr("streams.control.overview.samples.INTERVAL", 0.0)
     sampler, again = Sampler(worker), asyncio.Event()
     errors = [ValueError("a row of a later version")]
 
@@ -182,7 +182,7 @@ async def test_counting_goes_on_after_an_error(worker, monkeypatch):
 
 
 async def test_counting_takes_its_share_of_the_loop_and_no_more(worker, monkeypatch):
-    monkeypatch.setattr("streams.web.overview.samples.SHARE", 0.5)
+    monkeypatch.setattr("streams.control.overview.samples.SHARE", 0.5)
     for n in range(300):
         worker.put_letter("a", n)
     paused: list[float] = []
@@ -190,7 +190,7 @@ async def test_counting_takes_its_share_of_the_loop_and_no_more(worker, monkeypa
     async def sleep(seconds: float) -> None:
         paused.append(seconds)
 
-    monkeypatch.setattr("streams.web.overview.samples.asyncio.sleep", sleep)
+    monkeypatch.setattr("streams.control.overview.samples.asyncio.sleep", sleep)
     await Sampler(worker).round()
     assert len(paused) >= 3
     assert sum(paused) > 0
@@ -217,6 +217,6 @@ async def test_a_lane_may_go_while_it_is_counted(worker, monkeypatch):
         worker.lanes.clear()
 
     monkeypatch.setattr(sampler, "_pause", pause)
-    monkeypatch.setattr("streams.web.overview.samples.catch_up", lambda *_: pause())
+    monkeypatch.setattr("streams.control.overview.samples.catch_up", lambda *_: pause())
     await sampler.round()
     assert sampler.lanes == {}

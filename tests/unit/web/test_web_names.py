@@ -18,7 +18,7 @@ from web_workers import NOW
 from yarl import URL
 
 from streams.cli.main import app
-from streams.web.base.asked import address_of, as_asked, asked_text
+from streams.control.base.asked import address_of, as_asked, asked_text
 
 HOSTILE = [
     *("a/b", "a%2Fb", "100%", "a?b", "a#b", "..", ".", "a//b", " a ", "ä"),

@@ -7,9 +7,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from web_workers import Browser, FakeWorker, owner_of
 
+from streams.control.base import owner as owner_module
+from streams.control.base.owner import ASKED_BY
 from streams.engine.life.state import LaneState
-from streams.web.base import owner as owner_module
-from streams.web.base.owner import ASKED_BY
 
 KEYS = [f"k{n}" for n in range(40)]
 PARCELS = "/api/tables/parcels"

@@ -12,6 +12,10 @@ import pytest
 from markupsafe import escape
 from web_workers import NOW, FakeStandby, FakeWorker
 
+from streams.console.formatting import ago, previewed, with_times
+from streams.console.site import MOST_ASKED
+from streams.control.base.database_answers import DatabaseAnswer, OutboxAnswer, QueueAnswer, WaitingRow
+from streams.control.handlers.awaited_schemas import MOST_NAMED
 from streams.engine.life.state import LaneState
 from streams.engine.staging.changes import Writes, pack_ids
 from streams.engine.staging.inbox import Inbox, inbox_entry
@@ -22,12 +26,8 @@ from streams.errors import OutcomeUnknown, RecordRefused, TopicGone
 from streams.model.envelope import epoch_seconds
 from streams.model.policy.assignment import Assignment
 from streams.ports import TP, HeldUp, OpenTransaction, Outgoing
-from streams.web.base.database_answers import DatabaseAnswer, OutboxAnswer, QueueAnswer, WaitingRow
-from streams.web.base.formatting import ago, previewed, with_times
-from streams.web.handlers.awaited_schemas import MOST_NAMED
-from streams.web.site.site import MOST_ASKED
 
-TEMPLATES = Path(__file__).parents[3] / "streams/web/templates"
+TEMPLATES = Path(__file__).parents[3] / "streams/console/templates"
 HOSTILE = "\"><script>alert('x')</script>&amp; \u202e/..?#"
 
 

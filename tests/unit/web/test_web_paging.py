@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from web_workers import FakeWorker, make_application
 
+from streams.control.base import paging
+from streams.control.base.view import Problem
+from streams.control.tables.lookup import browse
 from streams.testing.store import MemoryStores
-from streams.web.base import paging
-from streams.web.base.view import Problem
-from streams.web.tables.lookup import browse
 
 KEYS = st.sets(st.text(min_size=1, max_size=5), max_size=40)
 SUBKEYS = st.sets(st.text(max_size=3), min_size=1, max_size=3)

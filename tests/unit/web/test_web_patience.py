@@ -12,11 +12,11 @@ from web_workers import FakeWorker, owned_by, owner_of
 from streams.cli import dlq
 from streams.cli import workers as cli_workers
 from streams.cli.main import app as steadfaust
-from streams.web.base import asking as patience_module
-from streams.web.base.asking import PATIENCE, patiently
-from streams.web.base.owner import ASKED_BY
-from streams.web.base.view import Problem
-from streams.web.letters import jobs as jobs_module
+from streams.control.base import asking as patience_module
+from streams.control.base.asking import PATIENCE, patiently
+from streams.control.base.owner import ASKED_BY
+from streams.control.base.view import Problem
+from streams.control.letters import jobs as jobs_module
 from tests.waiting import BOUND, eventually_async
 
 KEYS = [f"k{n}" for n in range(40)]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.web.metrics.metrics import WorkerMetrics
+from streams.control.metrics.metrics import WorkerMetrics
 
 ROOT = Path(__file__).parents[3]
 RULES = sorted((ROOT / "ops").glob("*-alerts.yml"))

@@ -6,12 +6,12 @@ import pytest
 from test_web_sagas import VISITS, make_application, put_saga
 from web_workers import NOW, Browser, FakeWorker, in_vain
 
+from streams.control.base.owner import ASKED_BY
+from streams.control.base.view import Problem
+from streams.control.overview.flow_part import progress
+from streams.control.overview.hours import KEPT, TOGETHER, CountsAnswer, Hours, Minutes, lines, over_time
+from streams.control.overview.rates import LONG, SHORT, RatePoller, Rates, RateSample, base, look, percentile
 from streams.engine.staging.measures import DURATIONS, Distribution, HandlerMeasures
-from streams.web.base.owner import ASKED_BY
-from streams.web.base.view import Problem
-from streams.web.overview.flow_part import progress
-from streams.web.overview.hours import KEPT, TOGETHER, CountsAnswer, Hours, Minutes, lines, over_time
-from streams.web.overview.rates import LONG, SHORT, RatePoller, Rates, RateSample, base, look, percentile
 
 
 def test_a_rate_is_what_was_counted_between_two_looks():

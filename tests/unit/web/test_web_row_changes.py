@@ -10,6 +10,10 @@ from typer.testing import CliRunner
 from web_workers import Browser, FakeWorker, Parcel, ParcelSeen, make_application
 
 from streams.cli.main import app as steadfaust
+from streams.console.formatting import leaves
+from streams.control.base.database_answers import OutboxRowAnswer, OutboxRows
+from streams.control.history.row_changes import difference, row_changes
+from streams.control.history.timeline import timeline
 from streams.model.application import Application
 from streams.model.claim import VALUE, claim_of, with_claim
 from streams.model.claim_checks import ClaimChecks
@@ -18,10 +22,6 @@ from streams.model.personal import MASK, masked
 from streams.model.row_keys import row_key
 from streams.testing.blobs import MemoryBlobs
 from streams.testing.log import FakeRecord
-from streams.web.base.database_answers import OutboxRowAnswer, OutboxRows
-from streams.web.base.formatting import leaves
-from streams.web.history.row_changes import difference, row_changes
-from streams.web.history.timeline import timeline
 
 CHANGELOG = "post-parcels-changelog"
 

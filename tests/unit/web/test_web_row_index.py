@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.control.sagas import row_index
+from streams.control.sagas.row_index import AT_ONCE, Index, Indexed, IndexedStatus, catch_up, counted, entries
 from streams.engine.life.recovery import open_store
 from streams.engine.staging.changes import BY_STATUS, CHANGED, STATUS_OF, Writes
 from streams.ports import Store
 from streams.testing.store import MemoryStores
-from streams.web.sagas import row_index
-from streams.web.sagas.row_index import AT_ONCE, Index, Indexed, IndexedStatus, catch_up, counted, entries
 
 TABLES = ("a", "b")
 KEYS = [bytes([n]) for n in range(4)]

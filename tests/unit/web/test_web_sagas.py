@@ -8,6 +8,13 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, bearer, owner_of
 
+from streams.console import web_request as web_request_module
+from streams.console import writing as writing_module
+from streams.control.base.access import Access
+from streams.control.base.view import Problem
+from streams.control.sagas import indexes as indexes_module
+from streams.control.sagas import row_index as row_index_module
+from streams.control.sagas import sagas as sagas_module
 from streams.engine.waiting.queue import Reason, begin, message_of, queue_name, set_message, set_queue
 from streams.errors import WiringError
 from streams.model.application import Application, LaneOptions
@@ -28,13 +35,6 @@ from streams.saga.views import ChoreographedSaga, Course, SagaView, Seen, check_
 from streams.testing.clock import ManualClock
 from streams.testing.log import FakeRecord
 from streams.testing.sagas import error, given_saga, success
-from streams.web.base.access import Access
-from streams.web.base.view import Problem
-from streams.web.sagas import indexes as indexes_module
-from streams.web.sagas import row_index as row_index_module
-from streams.web.sagas import sagas as sagas_module
-from streams.web.site import web_request as web_request_module
-from streams.web.site import writing as writing_module
 
 KEYS = [f"k{n}" for n in range(20)]
 SAGAS = "/api/sagas"
@@ -397,7 +397,7 @@ async def test_what_to_decide_stands_under_the_heading(both, one):
 
 
 async def test_the_overview_names_the_oldest_saga_that_stands(both, one, monkeypatch):
-    monkeypatch.setattr("streams.web.overview.samples.SHARE", 1.0)
+    monkeypatch.setattr("streams.control.overview.samples.SHARE", 1.0)
     failed, late = both[0].keys_here(KEYS)[:2]
     put_saga(both, failed, outcome=error)
     put_saga(both, late, age=40.0)
@@ -421,7 +421,7 @@ async def test_a_saga_takes_no_second_operation_before_the_first(both, one):
 
 @pytest.mark.parametrize("discarded", [False, True])
 async def test_an_overdue_saga_with_a_dead_letter_is_one_problem(both, one, monkeypatch, discarded):
-    monkeypatch.setattr("streams.web.overview.samples.SHARE", 1.0)
+    monkeypatch.setattr("streams.control.overview.samples.SHARE", 1.0)
     held, late = both[0].keys_here(KEYS)[:2]
     for key in (held, late):
         put_saga(both, key, age=40.0)
@@ -458,7 +458,7 @@ async def test_the_page_says_what_each_status_means(one):
 
 
 async def test_the_page_has_those_first_that_need_somebody(both, first, one, monkeypatch):
-    monkeypatch.setattr("streams.web.overview.samples.SHARE", 1.0)
+    monkeypatch.setattr("streams.control.overview.samples.SHARE", 1.0)
     failed, *others = first.keys_here(KEYS)[:4]
     put_saga(both, failed, outcome=error)
     for key in others:

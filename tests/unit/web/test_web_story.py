@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from streams.console.story import Story, story
+from streams.console.swimlanes import FOLDED, saga_lanes, swimlanes
+from streams.control.history.timeline_answers import KeyAnswer, RowChange, TimelineAnswer, TimelineEntry
+from streams.control.sagas.saga_answers import SagaAnswer, entry_answer, step_answer
 from streams.model.envelope import rfc3339
 from streams.saga.state import LogEntry
 from streams.saga.views import StepView
-from streams.web.history.story import Story, story
-from streams.web.history.swimlanes import FOLDED, saga_lanes, swimlanes
-from streams.web.history.timeline_answers import KeyAnswer, RowChange, TimelineAnswer, TimelineEntry
-from streams.web.sagas.saga_answers import SagaAnswer, entry_answer, step_answer
 
 START = 1_767_225_600
 

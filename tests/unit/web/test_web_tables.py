@@ -9,16 +9,16 @@ from test_web_row_changes import CHANGELOG, version
 from test_web_timeline import HOSTILE
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, in_vain, owner_of
 
+from streams.control.base import standby_rows
+from streams.control.base.answers import BrowseAnswer, TablesAnswer
+from streams.control.base.standby_rows import or_standby
+from streams.control.base.view import Problem
+from streams.control.tables.lookup import browse
+from streams.control.tables.table_pages import browse_all
+from streams.control.tables.table_sizes import list_tables
 from streams.engine.life.state import LaneState
 from streams.errors import StoreBroken
 from streams.model.policy.assignment import Assignment
-from streams.web.base import standby_rows
-from streams.web.base.answers import BrowseAnswer, TablesAnswer
-from streams.web.base.standby_rows import or_standby
-from streams.web.base.view import Problem
-from streams.web.tables.lookup import browse
-from streams.web.tables.table_pages import browse_all
-from streams.web.tables.table_sizes import list_tables
 
 GONE = "http://127.0.0.1:2"
 

@@ -9,21 +9,21 @@ import pytest
 from test_web_sagas import VisitTransition, VisitWanted, make_application
 from web_workers import NOW, Browser, FakeWorker, ParcelSeen
 
-import streams.web
+import streams.console
+from streams.control.base import scans
+from streams.control.base.view import Problem
+from streams.control.history.search import since_of
+from streams.control.history.timeline import MOST_SHOWN, timeline
 from streams.model.claim import VALUE, claim_of, with_claim
 from streams.model.codecs import AvroCodec, Schemas
 from streams.model.envelope import CAUSATION, CORRELATION, FINGERPRINT, ID, SOURCE, TYPE
 from streams.ports import TP, Damaged
 from streams.testing.log import FakeRecord
-from streams.web.base import scans
-from streams.web.base.view import Problem
-from streams.web.history.search import since_of
-from streams.web.history.timeline import MOST_SHOWN, timeline
 
 HOSTILE = "</pre><script>alert(1)</script>"
 MS = int(NOW * 1000)
 T = ParcelSeen.TOPIC
-STYLE = (Path(streams.web.__file__).parent / "static" / "style.css").read_text()
+STYLE = (Path(streams.console.__file__).parent / "static" / "style.css").read_text()
 
 
 def record(

@@ -8,6 +8,12 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeWorker, Parcel, ParcelSeen, bearer, make_application
 
+from streams.console import site, writing
+from streams.console.formatting import MOST_DUMPED, dump, wanted_bytes
+from streams.control.base.access import Access
+from streams.control.base.asking import PATIENCE
+from streams.control.base.windows import ReadPart, page_of
+from streams.control.history.topics import declared_topics
 from streams.engine.life.positions.declared import declare
 from streams.engine.life.state import LaneState
 from streams.errors import ClusterUnavailable
@@ -17,12 +23,6 @@ from streams.model.operations import LetterCommand, Operation, encode_operation
 from streams.model.row_keys import row_key
 from streams.ports import TP, Damaged
 from streams.testing.log import FakeRecord
-from streams.web.base.access import Access
-from streams.web.base.asking import PATIENCE
-from streams.web.base.formatting import MOST_DUMPED, dump, wanted_bytes
-from streams.web.base.windows import ReadPart, page_of
-from streams.web.history.topics import declared_topics
-from streams.web.site import site, writing
 from tests.waiting import BOUND
 
 T = ParcelSeen.TOPIC

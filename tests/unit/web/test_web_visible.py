@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from web_workers import NOW
 
 from streams.cli.main import app
-from streams.web.base.visible import visible
+from streams.control.base.visible import visible
 
 RIGHT_TO_LEFT = "\u202egnp.exe"
 

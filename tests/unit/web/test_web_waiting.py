@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 from web_workers import MANY_KEYS, NOW, Browser, FakeWorker, owner_of
 
+from streams.control.waiting import waiting as waiting_module
 from streams.engine.staging.keys import prefix_of
 from streams.engine.waiting.gate import HandlerGate
 from streams.engine.waiting.queue import (
@@ -22,7 +23,6 @@ from streams.model.envelope import FINGERPRINT, rfc3339
 from streams.model.operations import HandlerPause, PauseState
 from streams.model.policy.breaker import BreakerPolicy
 from streams.testing.log import FakeRecord
-from streams.web.waiting import waiting as waiting_module
 
 WAITING = "/api/waiting"
 NOTE = "post.note"

@@ -15,6 +15,18 @@ from aiohttp import ClientSession, CookieJar
 from uvicorn.server import ServerState
 from yarl import URL
 
+from streams.console.routes import site
+from streams.console.site import Site
+from streams.control.base.access import Access
+from streams.control.base.database_answers import DatabaseAnswer, OutboxRows
+from streams.control.base.scans import Question, Scan
+from streams.control.base.windows import LogRange, ReadPage, ReadPart, TopicFacts, Window, page_of
+from streams.control.letters.jobs import operation_id, source_of
+from streams.control.metrics.metrics import WorkerMetrics
+from streams.control.overview.flow_answers import HandlerPart, HandlerShown
+from streams.control.overview.samples import Sampler
+from streams.control.sagas.indexes import followed_tables, index_of
+from streams.control.sagas.row_index import catch_up
 from streams.engine.life.positions.declared import declare
 from streams.engine.life.state import LaneState
 from streams.engine.staging.arrival import Counters
@@ -53,18 +65,6 @@ from streams.ports import TP, Outgoing, Store
 from streams.saga.views import ChoreographedSaga
 from streams.testing.log import FakeRecord
 from streams.testing.store import MemoryStores
-from streams.web.base.access import Access
-from streams.web.base.database_answers import DatabaseAnswer, OutboxRows
-from streams.web.base.scans import Question, Scan
-from streams.web.base.windows import LogRange, ReadPage, ReadPart, TopicFacts, Window, page_of
-from streams.web.letters.jobs import operation_id, source_of
-from streams.web.metrics.metrics import WorkerMetrics
-from streams.web.overview.flow_answers import HandlerPart, HandlerShown
-from streams.web.overview.samples import Sampler
-from streams.web.sagas.indexes import followed_tables, index_of
-from streams.web.sagas.row_index import catch_up
-from streams.web.site.routes import site
-from streams.web.site.site import Site
 from tests.waiting import eventually_async
 
 NOW = 1_800_000_000.0

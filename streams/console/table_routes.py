@@ -1,0 +1,75 @@
+"""Addresses of tables: all of them, rows page by page, the rows of a key, and what they were."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+
+from streams.console.web_request import ApiOperation, Read, WebRequest
+from streams.control.base.answers import BrowseAnswer, FoundAnswer, TablesAnswer
+from streams.control.base.owner import ask_owner
+from streams.control.base.standby_rows import STANDBY, or_standby
+from streams.control.history.row_history import row_history
+from streams.control.tables.lookup import look_up
+from streams.control.tables.row_operations import AskRow, ask_row
+from streams.control.tables.table_pages import browse_all
+from streams.control.tables.table_sizes import list_tables
+
+_decode_ask = msgspec.json.Decoder(AskRow).decode
+
+
+async def _tables(request: WebRequest) -> msgspec.Struct:
+    return await list_tables(request.view, only=request.query.get("only", ""), **request.asker(TablesAnswer))
+
+
+async def _table(request: WebRequest) -> msgspec.Struct:
+    """A page of rows. The first one has the table's size, too: not every page asks all workers for it."""
+    name = request.names["table"]
+    found = await browse_all(
+        request.view, name, request.query, copies=request.may_be_stale, **request.asker(BrowseAnswer)
+    )
+    if request.asked_by is not None or request.query.get("cursor"):
+        return found
+    sizes = await list_tables(request.view, only=name, **request.asker(TablesAnswer))
+    return msgspec.structs.replace(found, table=next(iter(sizes.tables), found.table))
+
+
+async def _rows(request: WebRequest) -> msgspec.Struct:
+    view, name, query = request.view, request.names["table"], request.rows_query
+    ask = partial(ask_owner, request.session, asked_by=view.url)
+
+    async def from_owner() -> FoundAnswer:
+        return await look_up(view, name, query, asked_by=request.asked_by, ask=ask)
+
+    if not request.may_be_stale:
+        return await from_owner()
+    copied = {**query, STANDBY: "1"}
+    lane = view.application.layout.lane_of_key(query.get("key", "").encode(errors="replace").decode())
+    found, why = await or_standby(
+        view,
+        lane,
+        from_owner,
+        lambda: look_up(view, name, copied, asked_by=request.asked_by, ask=ask),
+        lambda url: ask(url, name, copied),
+    )
+    if found.stale is None or not why:
+        return found
+    return msgspec.structs.replace(found, stale=msgspec.structs.replace(found.stale, why=why))
+
+
+async def _history(request: WebRequest) -> msgspec.Struct:
+    return await row_history(request.view, request.names["table"], request.query)
+
+
+async def _mend(request: WebRequest) -> msgspec.Struct:
+    return await ask_row(request.view, request.names["table"], request.json(_decode_ask))
+
+
+ROUTES = (
+    Read("/tables", _tables, "tables.html"),
+    Read("/tables/{table}", _table, "table.html"),
+    Read("/tables/{table}/rows", _rows, "rows.html"),
+    Read("/tables/{table}/history", _history, "history.html"),
+    ApiOperation("/tables/{table}/rows/operations", _mend),
+)

@@ -1,0 +1,274 @@
+"""The whole application at a glance: every worker sends its part, and the one with the page merges them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import zip_longest
+
+from msgspec.structs import replace
+
+from streams.brokers import READ
+from streams.control.base.lane_rows import Query
+from streams.control.base.view import Problem, WorkerView
+from streams.control.overview.flow_answers import (
+    Flow,
+    HandlerPart,
+    HandlerShown,
+    LaneCounts,
+    LetterErrors,
+    OverviewAnswer,
+    ServiceShown,
+    TopicPart,
+    TopicShown,
+    Warned,
+    WorkerPart,
+)
+from streams.control.overview.flow_part import worker_part
+from streams.control.overview.last_known import LastKnown
+from streams.control.overview.problems import (
+    AWAY,
+    BROKERS,
+    of_gone_handlers,
+    of_handlers,
+    of_kafka,
+    of_sagas,
+    of_silent,
+    of_slow,
+    of_topics,
+)
+from streams.control.overview.rates import RatePoller, percentile
+from streams.control.overview.samples import LaneSample
+from streams.engine.staging.measures import DURATIONS
+from streams.model.application import Application
+from streams.model.envelope import rfc3339
+
+#: Asks a worker for its part: (worker, path, query).
+AskPart = Callable[[str, str, Query], Awaitable[WorkerPart]]
+
+PART_PATH = "/api/overview/part"
+#: Seconds for a worker's part: a page does not wait longer for one that is silent.
+PATIENCE = READ
+#: Seconds after which counts of a lane are called old: a lane with many rows is counted more seldom.
+OLD = 30.0
+#: Requests to workers at the same time.
+AT_ONCE = 16
+
+
+async def overview_of(
+    view: WorkerView,
+    looks: RatePoller,
+    samples: Mapping[int, LaneSample],
+    ask: AskPart,
+    last_known: LastKnown,
+) -> OverviewAnswer:
+    """The overview of all workers, also those without a lane. One that does not answer in time is there as
+    silent, and its lanes count as `last_known` has them.
+    """
+    own = worker_part(view, looks, samples)
+    parts = [own, *await ask_parts(view, ask)]
+    ordered = sorted(last_known.take(parts), key=lambda part: (part.slot < 0, part.slot, part.url))
+    return shown(view, merge(ordered, last_known.counts, view.now(), last_known.warnings(), view.patience))
+
+
+async def ask_parts(view: WorkerView, ask: AskPart) -> list[WorkerPart]:
+    """The parts of the other workers, requested all at once."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def ask_one(url: str) -> WorkerPart:
+        try:
+            async with room, asyncio.timeout(PATIENCE):
+                return await ask(url, PART_PATH, {})
+        except TimeoutError:
+            why = f"no answer in {PATIENCE:g} s"
+        except Problem as problem:
+            why = "it cannot be reached" if problem.error == "owner_unreachable" else problem.detail
+        owns = sorted(lane for lane, owner in view.assignment.owners.items() if owner == url)
+        return WorkerPart(url=url, silent=why, owns=owns)
+
+    known = {*view.assignment.owners.values(), *view.assignment.members}
+    others = sorted(url for url in known if url and url != view.url)
+    return list(await asyncio.gather(*map(ask_one, others)))
+
+
+# -- together ---------------------------------------------------------------------------------------------
+
+
+def merge(
+    parts: Iterable[WorkerPart],
+    counts: Mapping[int, LaneCounts] = {},
+    now: float = 0.0,
+    lost: Sequence[Warned] = (),
+    moved_within: float = 0.0,
+) -> Flow:
+    """The parts of all workers as one. Rates, lags and counts add up; of ages the oldest counts. `counts` are
+    those of each lane at `now`, in epoch seconds; `lost` are warnings of what is not there any more. Lanes of
+    a worker that has died move within `moved_within` seconds.
+    """
+    workers = list(parts)
+    topics: dict[str, TopicPart] = {}
+    handlers: dict[str, HandlerPart] = {}
+    for worker in workers:
+        for topic in worker.topics:
+            before = topics.get(topic.topic)
+            topics[topic.topic] = topic if before is None else _both_topics(before, topic)
+        for handler in worker.handlers:
+            found = handlers.get(handler.handler)
+            handlers[handler.handler] = handler if found is None else _both_handlers(found, handler)
+    for lane in counts.values():
+        for name in dict.fromkeys([*lane.waiting, *lane.letters]):
+            found = handlers.get(name) or HandlerPart(handler=name)
+            handlers[name] = _both_handlers(found, _counted(name, lane, now))
+    own = [each for worker in workers for each in worker.warnings]
+    away = [*of_kafka(workers), *(replace(each, do=BROKERS) for each in own if each.text.startswith(AWAY))]
+    warned = [*away[:1], *of_silent(workers, moved_within), *lost]
+    warned += [*of_slow(workers), *(each for each in own if not each.text.startswith(AWAY))]
+    warned += [*of_handlers(handlers.values()), *of_topics(topics.values())]
+    flow = Flow(
+        topics=topics,
+        handlers=handlers,
+        workers=workers,
+        warnings=[],
+        counts=dict(counts),
+    )
+    warned += of_sagas(flow)
+    severe = sorted(warned, key=_severity)  # it is stable
+    return replace(flow, warnings=severe)
+
+
+def _severity(warned: Warned) -> tuple[bool, bool, bool, int]:
+    """What is stopped comes first, then what does not answer, then decisions: sagas, and by their numbers."""
+    decision = warned.word == "Needs a decision"
+    return not warned.grave, warned.word != "Stopped", decision, -warned.weight
+
+
+def _counted(handler: str, lane: LaneCounts, now: float) -> HandlerPart:
+    """The rows of a handler in a lane."""
+    return HandlerPart(
+        handler=handler,
+        waiting=lane.waiting.get(handler, {}),
+        oldest_waiting=round(max(0.0, now - lane.oldest.get(handler, now)), 1),
+        letters=lane.letters.get(handler, 0),
+        letter_errors=lane.letter_errors.get(handler, []),
+        held_sagas=lane.held_sagas.get(handler, 0),
+        letters_since=rfc3339(lane.letters_since[handler]) if handler in lane.letters_since else "",
+    )
+
+
+def _both_topics(one: TopicPart, other: TopicPart) -> TopicPart:
+    return TopicPart(
+        topic=one.topic,
+        rate=one.rate + other.rate,
+        rate_minute=one.rate_minute + other.rate_minute,
+        lag=one.lag + other.lag,
+        lag_before=one.lag_before + other.lag_before,
+    )
+
+
+def _both_handlers(one: HandlerPart, other: HandlerPart) -> HandlerPart:
+    reasons = dict.fromkeys([*one.waiting, *other.waiting])
+    return HandlerPart(
+        handler=one.handler,
+        rate=one.rate + other.rate,
+        rate_minute=one.rate_minute + other.rate_minute,
+        failures=one.failures + other.failures,
+        durations=[sum(pair) for pair in zip_longest(one.durations, other.durations, fillvalue=0)],
+        waiting={reason: one.waiting.get(reason, 0) + other.waiting.get(reason, 0) for reason in reasons},
+        oldest_waiting=max(one.oldest_waiting, other.oldest_waiting),
+        letters=one.letters + other.letters,
+        letter_errors=_both_errors(one.letter_errors, other.letter_errors),
+        held_sagas=one.held_sagas + other.held_sagas,
+        letters_since=min(filter(None, (one.letters_since, other.letters_since)), default=""),
+        paused=one.paused + other.paused,
+        breakers=one.breakers + other.breakers,
+        pause=one.pause or other.pause,
+        since=min(filter(None, (one.since, other.since)), default=""),
+        error=one.error or other.error,
+    )
+
+
+def _both_errors(one: list[LetterErrors], other: list[LetterErrors]) -> list[LetterErrors]:
+    found: dict[tuple[str, str], LetterErrors] = {}
+    for each in (*one, *other):
+        before = found.get((each.error, each.place))
+        count = each.count + (0 if before is None else before.count)
+        found[each.error, each.place] = replace(before or each, count=count)
+    return sorted(found.values(), key=lambda each: -each.count)
+
+
+# -- as it is shown ---------------------------------------------------------------------------------------
+
+
+def shown(view: WorkerView, flow: Flow) -> OverviewAnswer:
+    """A flow, with what the wiring knows of it."""
+    app = view.application
+    owned = {lane for part in flow.workers for lane in part.owns}
+    ages = {lane: max(0.0, view.now() - counts.at) for lane, counts in sorted(flow.counts.items())}
+    return OverviewAnswer(
+        counted=max(ages.values(), default=None),
+        old_counts={lane: age for lane, age in ages.items() if age > OLD},
+        uncounted=[lane for lane in range(app.layout.lanes) if lane not in ages] if ages else [],
+        silent_lanes=sorted(lane for part in flow.workers if part.silent for lane in part.owns),
+        sagas=flow.sagas,
+        stalled=flow.stalled,
+        app_id=app.layout.app_id,
+        asked=view.url,
+        at=rfc3339(view.now()),
+        warnings=[*of_gone_handlers(app, flow.handlers.values()), *flow.warnings],
+        rate=sum(each.rate for each in flow.handlers.values()),
+        lag=sum(each.lag for each in flow.topics.values()),
+        waiting=sum(each.waits for each in flow.handlers.values()),
+        letters=sum(each.letters for each in flow.handlers.values()),
+        lanes=app.layout.lanes,
+        homeless=[lane for lane in range(app.layout.lanes) if lane not in owned],
+        workers=flow.workers,
+        services=_services(app, flow),
+        topics=_topics(app, flow),
+    )
+
+
+def _services(app: Application, flow: Flow) -> list[ServiceShown]:
+    takes: dict[str, list[str]] = {}
+    for topic, route in app.routes.items():
+        for handler in route.handlers:
+            takes.setdefault(handler.name, []).append(topic)
+    by_service: dict[str, list[HandlerShown]] = {}
+    for name in dict.fromkeys([*app.handlers, *flow.handlers]):
+        numbers = flow.handlers.get(name) or HandlerPart(handler=name)
+        made = HandlerShown(
+            handler=name,
+            topics=takes.get(name, []),
+            numbers=numbers,
+            p50=percentile(numbers.durations, DURATIONS, 0.5),
+            p95=percentile(numbers.durations, DURATIONS, 0.95),
+        )
+        by_service.setdefault(service_of(name), []).append(made)
+    return [ServiceShown(service=service, handlers=found) for service, found in by_service.items()]
+
+
+def service_of(handler: str) -> str:
+    """Whose handler it is: its name begins with that of its service."""
+    return handler.partition(".")[0]
+
+
+def _topics(app: Application, flow: Flow) -> list[TopicShown]:
+    senders: dict[str, list[str]] = {}
+    for handler in app.wiring.handlers():
+        for message in handler.sends:
+            services = senders.setdefault(message.TOPIC, [])
+            if handler.service not in services:
+                services.append(handler.service)
+    found = []
+    for topic, message in app.wiring.messages().items():
+        route = app.routes.get(topic)
+        takers = dict.fromkeys(service_of(each.name) for each in route.handlers) if route else {}
+        found.append(
+            TopicShown(
+                topic=topic,
+                message=message.__name__,
+                senders=senders.get(topic, []),
+                takers=list(takers),
+                numbers=flow.topics.get(topic) or TopicPart(topic=topic),
+            )
+        )
+    return found

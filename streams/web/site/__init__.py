@@ -1,1 +1,0 @@
-"""Addresses, requests, login and the rendering of pages."""
