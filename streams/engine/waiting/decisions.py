@@ -1,13 +1,12 @@
 """What becomes of a message that does not go straight through (docs/adr/0009, docs/adr/0016).
 
-`settle_failed` has every end of an attempt that failed, and comes first. Below it are what each end does, how
-`policy.retry` comes to decide on one, and, last, the check before an attempt: whether the handler may see the
-message now. `Waiting` stages the rows. Times are epoch seconds.
+`settle_failed` has every end of a failed attempt, and comes first. `Detour` has what each end does. Below is
+how an end is chosen, by `policy.retry`; and the check before an attempt: may the handler see the message
+now? `Waiting` stages the rows. Times are epoch seconds.
 """
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import structlog
@@ -15,8 +14,8 @@ import structlog
 from streams.engine.staging.arrival import Arrival, Head
 from streams.engine.staging.keys import name_in
 from streams.engine.waiting.gate import HandlerGate
-from streams.engine.waiting.queue import Reason, ms, queue_name
-from streams.engine.waiting.waiting import NoRoom, Waiting
+from streams.engine.waiting.queue import Reason, ms
+from streams.engine.waiting.waiting import NoRoom, Waiting, queues_of
 from streams.errors import (
     DataError,
     MessageExpired,
@@ -47,8 +46,6 @@ from streams.model.policy.retry import (
 
 log: Final = structlog.get_logger(__name__)
 
-#: An ordering key longer than this is hashed: it is part of the keys of rows.
-MAX_ORDER_BYTES: Final = 64
 #: Pause before a message is tried again that needs another version of the application, in seconds.
 NOT_YET_PAUSE: Final = 30.0
 
@@ -71,149 +68,144 @@ _NAMES: Final[dict[type, str]] = {WaitForVersion: "NotYet", ProbeFailed: "probe 
 # -- after an attempt that failed -----------------------------------------------------------------------
 
 
-def settle_failed(waiting: Waiting, arrival: Arrival, error: BaseException, now: float) -> bool:
+def settle_failed(
+    waiting: Waiting,
+    arrival: Arrival,
+    handler: BoundHandler,
+    gate: HandlerGate,
+    error: BaseException,
+    now: float,
+) -> bool:
     """Decide what follows a failed attempt, and do it. True: the handler tries again at once, with a new
     permit; else the message waits, or has ended.
     """
-    decision, error = _decided(waiting, arrival, error, now)
+    detour = Detour(waiting, arrival, handler, gate, now)
+    decision, error = _decided(detour, error)
     match decision:
         case TryAgain():
-            return _try_again_now(waiting, arrival, error, now)
+            return detour.try_again_now(error)
         case Later():
-            _wait_for_retry(waiting, arrival, decision, error, now)
+            detour.wait_for_retry(decision, error)
         case PutOff():
-            _wait_uncounted(waiting, arrival, Reason.RETRY, decision.due, error, now)
+            detour.wait_uncounted(Reason.RETRY, decision.due, error)
         case ProbeFailed():
-            _wait_uncounted(waiting, arrival, Reason.BREAKER, now, error, now)
+            detour.wait_uncounted(Reason.BREAKER, now, error)
         case WaitForVersion():
-            _wait_for_version(waiting, arrival, decision, error, now)
+            detour.wait_for_version(decision, error)
         case GiveUp() | Expired():
-            _give_up(waiting, arrival, error, now)
+            detour.give_up(error)
     return False
 
 
-def _give_up(
-    waiting: Waiting, arrival: Arrival, error: BaseException, now: float, *, may_hold: bool = True
-) -> None:
-    """End a message: by an answer of its handler, or as a dead letter, which may hold others back."""
-    waiting.gates[arrival.handler.name].unavailable.pop(arrival.place, None)
-    if not _answer_as_failed(waiting, arrival, error, now):
-        _dead_letter(waiting, arrival, error, now, may_hold=may_hold)
+class Detour:
+    """A message that does not go straight through, at a time, and all that can become of it."""
 
+    __slots__ = ("arrival", "gate", "handler", "head", "now", "waiting")
 
-def _try_again_now(waiting: Waiting, arrival: Arrival, error: BaseException, now: float) -> bool:
-    """Give the attempt a new permit. False: the gate gives none any more, so the message waits for it."""
-    gate = waiting.gates[arrival.handler.name]
-    is_shut = arrival.entry.prefix in gate.shut
-    permit = None if is_shut else gate.breaker.acquire(now)
-    if permit is None:
-        _wait_until(waiting, arrival, Reason.PAUSED if is_shut else Reason.BREAKER, now, error, now)
-        return False
-    arrival.attempt.permit = permit
-    gate.retried(0)
-    return True
+    def __init__(
+        self, waiting: Waiting, arrival: Arrival, handler: BoundHandler, gate: HandlerGate, now: float
+    ) -> None:
+        self.waiting = waiting
+        self.arrival = arrival
+        self.handler = handler
+        self.gate = gate
+        self.now = now
+        self.head = arrival if isinstance(arrival, Head) else None
 
+    def try_again_now(self, error: BaseException) -> bool:
+        """Give the attempt a new permit. False: the gate gives none any more, so the message waits for it."""
+        gate, is_shut = self.gate, self.arrival.entry.prefix in self.gate.shut
+        permit = None if is_shut else gate.breaker.acquire(self.now)
+        if permit is None:
+            self.wait_until(Reason.PAUSED if is_shut else Reason.BREAKER, self.now, error)
+            return False
+        self.arrival.attempt.permit = permit
+        gate.retried(0)
+        return True
 
-def _wait_for_retry(
-    waiting: Waiting, arrival: Arrival, decision: Later, error: BaseException, now: float
-) -> None:
-    """Wait for the next try, with a copy in a retry topic."""
-    if _wait_until(waiting, arrival, Reason.RETRY, decision.due, error, now):
-        waiting.staging.counters.retries += 1
-        waiting.gates[arrival.handler.name].retried(decision.tier)
-        waiting.letters.mirror(arrival, error, decision.tier, decision.due)
+    def wait_for_retry(self, decision: Later, error: BaseException) -> None:
+        """Wait for the next try, with a copy in a retry topic."""
+        if self.wait_until(Reason.RETRY, decision.due, error):
+            self.waiting.staging.counters.retries += 1
+            self.gate.retried(decision.tier)
+            self.waiting.letters.mirror(self.arrival, error, decision.tier, decision.due)
 
+    def wait_uncounted(self, reason: Reason, due: float, error: BaseException) -> bytes:
+        """Wait as if the attempt had not been made: the message is not to blame."""
+        self.arrival.attempt.tries -= 1
+        return self.wait_until(reason, due, error)
 
-def _wait_uncounted(
-    waiting: Waiting, arrival: Arrival, reason: Reason, due: float, error: BaseException, now: float
-) -> bytes:
-    """Wait as if the attempt had not been made: the message is not to blame."""
-    arrival.attempt.tries -= 1
-    return _wait_until(waiting, arrival, reason, due, error, now)
+    def wait_for_version(self, decision: WaitForVersion, error: BaseException) -> None:
+        """The same, for a version of the application that can handle the message; for long, if not `soon`."""
+        local = self.wait_uncounted(Reason.RETRY, decision.due, error)
+        if local and not decision.soon:
+            self.gate.not_yet[local] = str(error)
 
+    def wait_until(
+        self, reason: Reason, due: float, error: BaseException | None, local: bytes = b""
+    ) -> bytes:
+        """Wait until the message is due, in its own queue or in the one with a `local` key. Returns that key;
+        empty: the message had no room to wait, and has ended. It holds back none then.
+        """
+        waits = self.waiting.wait(self.arrival, reason, due, self.now, error, local)
+        if not isinstance(waits, NoRoom):
+            return waits.queue
+        if isinstance(waits.error, RowUnreadable):
+            self._dead_letter(waits.error, may_hold=False)
+        else:
+            self.give_up(error or waits.error, may_hold=False)
+        return b""
 
-def _wait_for_version(
-    waiting: Waiting, arrival: Arrival, decision: WaitForVersion, error: BaseException, now: float
-) -> None:
-    """The same, for a version of the application that can handle the message; for long, if not `soon`."""
-    local = _wait_uncounted(waiting, arrival, Reason.RETRY, decision.due, error, now)
-    if local and not decision.soon:
-        waiting.gates[arrival.handler.name].not_yet[local] = str(error)
+    def give_up(self, error: BaseException, *, may_hold: bool = True) -> None:
+        """End a message: by an answer of its handler, or as a dead letter, which may hold others back."""
+        if not self._answer_as_failed(error):
+            self._dead_letter(error, may_hold=may_hold)
 
+    def _answer_as_failed(self, error: BaseException) -> bool:
+        """Let the handler reply that a message failed. False: it has no reply, and none for a replay, which
+        an operator has requested, or for a message whose payload was not fetched.
+        """
+        arrival, handler, head = self.arrival, self.handler, self.head
+        if handler.on_give_up is None or arrival.message is None or (head is not None and head.is_replay):
+            return False
+        try:
+            reply = handler.on_give_up(arrival.message, ordinary(error))
+            self.waiting.outcomes.stage(arrival, handler, reply, arrival.inbox_key, self.now)
+        except BaseException as raised:
+            if ends_process(raised):
+                raise
+            log.exception("reply_on_give_up_failed", handler=handler.name, action="it is a dead letter")
+            return False
+        self.gate.unavailable.pop(arrival.place, None)
+        if head is not None:
+            self.waiting.leave(head, self.now)
+        return True
 
-def _wait_until(
-    waiting: Waiting, arrival: Arrival, reason: Reason, due: float, error: BaseException, now: float
-) -> bytes:
-    """Wait until a message is due, as the head of its queue or of a new one. Returns the local key of that;
-    empty: the message had no room to wait, and has ended.
-    """
-    waits = waiting.wait(arrival, _queue_of(arrival), reason, due, now, error)
-    if not isinstance(waits, NoRoom):
-        return waits.queue
-    _end_without_room(waiting, arrival, waits, error, now)
-    return b""
-
-
-def _end_without_room(
-    waiting: Waiting, arrival: Arrival, found: NoRoom, error: BaseException | None, now: float
-) -> None:
-    """End a message that cannot wait, for the error of its handler, if it was tried. It holds back none."""
-    if isinstance(found.error, RowUnreadable):
-        waiting.gates[arrival.handler.name].unavailable.pop(arrival.place, None)
-        _dead_letter(waiting, arrival, found.error, now, may_hold=False)
-    else:
-        _give_up(waiting, arrival, error or found.error, now, may_hold=False)
-
-
-def _answer_as_failed(waiting: Waiting, arrival: Arrival, error: BaseException, now: float) -> bool:
-    """Let the handler reply that a message failed. False: it has no reply, and none for a replay, which an
-    operator has requested, or for a message whose payload was not fetched.
-    """
-    handler, is_replay = arrival.handler, isinstance(arrival, Head) and arrival.is_replay
-    if handler.on_give_up is None or arrival.message is None or is_replay:
-        return False
-    try:
-        reply = handler.on_give_up(arrival.message, ordinary(error))
-        waiting.outcomes.stage(arrival, handler, reply, arrival.inbox_key, now)
-    except BaseException as raised:
-        if ends_process(raised):
-            raise
-        log.exception("reply_on_give_up_failed", handler=handler.name, action="it is a dead letter")
-        return False
-    if isinstance(arrival, Head):
-        waiting.leave(arrival, now)
-    return True
-
-
-def _dead_letter(
-    waiting: Waiting, arrival: Arrival, error: BaseException, now: float, *, may_hold: bool = True
-) -> None:
-    """The next message of the ordering key has its turn; where the handler's policy holds it back, only once
-    an operator has settled the letter.
-    """
-    holds = b""
-    if may_hold and arrival.handler.retry.hold_while_dead:
-        waits = waiting.wait(arrival, _queue_of(arrival), Reason.DEAD, 0.0, now)
-        holds = b"" if isinstance(waits, NoRoom) else name_in(waits.queue)
-    if not holds and isinstance(arrival, Head):
-        waiting.leave(arrival, now)
-    waiting.letters.give_up(arrival, error, now, holds=holds)
+    def _dead_letter(self, error: BaseException, *, may_hold: bool) -> None:
+        """The next message of the ordering key has its turn; where the handler's policy holds it back, only
+        once an operator has settled the letter.
+        """
+        arrival, holds = self.arrival, b""
+        self.gate.unavailable.pop(arrival.place, None)
+        if may_hold and self.handler.retry.hold_while_dead:
+            waits = self.waiting.wait(arrival, Reason.DEAD, 0.0, self.now)
+            holds = b"" if isinstance(waits, NoRoom) else name_in(waits.queue)
+        if not holds and self.head is not None:
+            self.waiting.leave(self.head, self.now)
+        self.waiting.letters.give_up(arrival, error, self.now, holds=holds)
 
 
 def _decided(
-    waiting: Waiting, arrival: Arrival, error: BaseException, now: float
+    detour: Detour, error: BaseException
 ) -> tuple[Decision | WaitForVersion | ProbeFailed, BaseException]:
     """Decide after a failure: the decision, and the error for it. The breaker counts the failure."""
-    policy = arrival.handler.retry
-    gate, patience = waiting.gates[arrival.handler.name], waiting.options.schema_patience
-    head = arrival if isinstance(arrival, Head) else None
+    arrival, head, gate, now = detour.arrival, detour.head, detour.gate, detour.now
+    policy, patience = detour.handler.retry, detour.waiting.options.schema_patience
     waited = 0.0 if head is None else now - head.since
     if isinstance(error, RowSchemaUnknown) and waited >= patience:
         error = RowUnreadable(f"{error}. It was waited for over {patience:g} s")
     elif isinstance(error, UnknownSchema) and waited >= patience:  # its payload came by reference
         error = _never_read(error, patience, arrival.since)
-    gate.update_breaker(now)
-    away = None if head is None else _away(waiting, head, gate, now)
     kind = classify(error, policy)
     decision: Decision | WaitForVersion | ProbeFailed
     if isinstance(error, NotYet | UnknownSchema):  # the outside is not to blame
@@ -233,6 +225,7 @@ def _decided(
             decision = ProbeFailed()  # nothing shows that the outside is back
         else:
             deadline = None if head is not None and head.is_replay else arrival.deadline
+            away = None if head is None else _away(detour.waiting, head, gate, now)
             tries = arrival.attempt.tries
             decision = decide(kind, tries, policy=policy, now=now, deadline=deadline, away=away)
     name, delay = _NAMES.get(type(decision)) or type(decision).__name__, getattr(decision, "delay", 0.0)
@@ -265,30 +258,6 @@ class Wait(NamedTuple):
     local: bytes
 
 
-def queues_of(arrival: Arrival, handler: BoundHandler) -> tuple[bytes, bytes]:
-    """The local keys of the queues in which a message may wait: of its message key alone, and of its ordering
-    key. Both are one where the handler orders by nothing else, or the message cannot be read yet.
-    """
-    prefix, name, key = arrival.entry.prefix, handler.name_bytes, arrival.key
-    order = b""
-    if handler.order_by is not None and arrival.message is not None:
-        try:
-            order = handler.order_by(arrival.message).encode()
-        except BaseException as error:
-            if ends_process(error):
-                raise
-            log.exception("order_by_failed", handler=handler.name, action="it is ordered by its key")
-        if len(order) > MAX_ORDER_BYTES:
-            order = blake2b(order, digest_size=16).digest()
-    by_key = prefix + queue_name(name, key)
-    return by_key, by_key + order
-
-
-def _queue_of(arrival: Arrival) -> bytes:
-    """The local key of the queue in which a message waits, or would."""
-    return arrival.queue if isinstance(arrival, Head) else queues_of(arrival, arrival.handler)[1]
-
-
 def may_run(waiting: Waiting, arrival: Arrival, now: float) -> bool:
     """Whether a handler may see a message now, where something waits or the gate is shut. The attempt has its
     permit then. Else the message waits, or was given up.
@@ -306,27 +275,16 @@ def may_run(waiting: Waiting, arrival: Arrival, now: float) -> bool:
         found = _admit_new(waiting, arrival, by_key, by_order, now)
     if isinstance(found, bool):
         return found
-    if isinstance(found, Wait):
-        _wait_untried(waiting, arrival, found, now)
-    else:
-        _give_up(waiting, arrival, found, now)
+    detour = Detour(waiting, arrival, arrival.handler, waiting.gates[arrival.handler.name], now)
+    if not isinstance(found, Wait):
+        detour.give_up(found)
+        return False
+    local = detour.wait_until(found.reason, found.due, None, found.local)
+    if local and found.reason is Reason.SCHEMA and isinstance(arrival.error, UnknownSchema):
+        since = now if detour.head is None else detour.head.since
+        name, is_newer = arrival.error.fingerprint.encode(), isinstance(arrival.error, NewerSchema)
+        detour.gate.unread.add(local, arrival.record.topic, name, since, newer=is_newer)
     return False
-
-
-def _wait_untried(waiting: Waiting, arrival: Arrival, wait: Wait, now: float) -> None:
-    """Let a message wait that its handler has not seen now."""
-    waits = waiting.wait(arrival, wait.local, wait.reason, wait.due, now)
-    if isinstance(waits, NoRoom):
-        _end_without_room(waiting, arrival, waits, None, now)
-    elif wait.reason is Reason.SCHEMA and isinstance(arrival.error, UnknownSchema):
-        since, error = arrival.since if isinstance(arrival, Head) else now, arrival.error
-        waiting.gates[arrival.handler.name].unread.add(
-            waits.queue,
-            arrival.record.topic,
-            error.fingerprint.encode(),
-            since,
-            newer=isinstance(error, NewerSchema),
-        )
 
 
 def is_overtaken(waiting: Waiting, head: Head) -> bool:
@@ -346,15 +304,16 @@ def may_go_on(waiting: Waiting, arrival: Arrival, now: float) -> bool:
     """Whether a handler may see a message whose payload has been fetched. Its ordering key is known now: it
     waits behind others of that, if there are any. One that waited may have expired while it was fetched.
     """
-    behind = _behind_others(waiting, arrival, *queues_of(arrival, arrival.handler), now)
+    handler = arrival.handler
+    detour = Detour(waiting, arrival, handler, waiting.gates[handler.name], now)
+    behind = _behind_others(waiting, arrival, *queues_of(arrival, handler), now)
     if behind is not None:
-        _wait_untried(waiting, arrival, behind, now)
+        detour.wait_until(behind.reason, behind.due, None, behind.local)
         return False
-    expired = _expired(waiting, arrival, now) if isinstance(arrival, Head) else None
-    if expired is None:
-        return True
-    _give_up(waiting, arrival, expired, now)
-    return False
+    expired = None if detour.head is None else _expired(waiting, detour.head, now)
+    if expired is not None:
+        detour.give_up(expired)
+    return expired is None
 
 
 def _admit_new(waiting: Waiting, arrival: Arrival, by_key: bytes, by_order: bytes, now: float) -> bool | Wait:

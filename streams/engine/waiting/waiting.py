@@ -6,6 +6,7 @@ Times are epoch seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Final, NamedTuple
 
 import structlog
@@ -26,11 +27,19 @@ from streams.engine.waiting.queue import (
     handler_of,
     ms,
     put_in,
+    queue_name,
     set_message,
     set_queue,
 )
 from streams.engine.waiting.queue_rows import Queues
-from streams.errors import NewerSchema, QueueFull, RowUnreadable, TooLarge, UnknownSchema
+from streams.errors import (
+    NewerSchema,
+    QueueFull,
+    RowUnreadable,
+    TooLarge,
+    UnknownSchema,
+    ends_process,
+)
 from streams.model.bound import BoundHandler
 from streams.model.envelope import FINGERPRINT, RECORD_OVERHEAD
 from streams.model.policy.breaker import BreakerState
@@ -39,6 +48,8 @@ log: Final = structlog.get_logger(__name__)
 
 #: Unknown schemas that the log names, each once: anybody can make up fingerprints.
 MOST_LOGGED: Final = 100
+#: An ordering key longer than this is hashed: it is part of the keys of rows.
+MAX_ORDER_BYTES: Final = 64
 
 
 class Waits(NamedTuple):
@@ -116,18 +127,20 @@ class Waiting:
     def wait(
         self,
         arrival: Arrival,
-        local: bytes,
         reason: Reason,
         due: float,
         now: float,
         error: BaseException | None = None,
+        local: bytes = b"",
     ) -> Waits | NoRoom:
         """Let a message wait until it is due: as the head of its queue, as the first of one that begins, or
-        behind others. `local` is the local key of the queue. `error` is what its handler has raised now, if
-        it was tried.
+        behind others. `local` is the local key of the queue, where that is not the message's own. `error` is
+        what its handler has raised now, if it was tried.
         """
-        gate = self.gates[arrival.handler.name]
-        is_head = isinstance(arrival, Head) and arrival.queue == local
+        handler = arrival.handler
+        own = arrival.queue if isinstance(arrival, Head) else b""
+        local = local or own or queues_of(arrival, handler)[1]
+        gate, is_head = self.gates[handler.name], local == own
         queue = self.queues.get(local)
         assert queue is not None or not is_head
         if queue is None and local in gate.queues:
@@ -135,7 +148,7 @@ class Waiting:
             return NoRoom(RowUnreadable(unreadable))
         placed = put_in(queue, name_in(local), arrival, reason, due, now, is_head=is_head, error=error)
         if not is_head:  # else it has its room already
-            full = self._full(arrival.handler, reason, queue, placed.queue)
+            full = self._full(handler, reason, queue, placed.queue)
             if (why_not := full or self.too_large(placed.rows)) is not None:
                 return NoRoom(why_not)
         is_dead = reason is Reason.DEAD
@@ -214,6 +227,25 @@ class Waiting:
             gate.unroutable.discard(local)
             gate.unavailable.clear()  # what is tried again is noted again
             gate.remove(local)
+
+
+def queues_of(arrival: Arrival, handler: BoundHandler) -> tuple[bytes, bytes]:
+    """The local keys of the queues in which a message may wait: of its message key alone, and of its ordering
+    key. Both are one where the handler orders by nothing else, or the message cannot be read yet.
+    """
+    prefix, name, key = arrival.entry.prefix, handler.name_bytes, arrival.key
+    order = b""
+    if handler.order_by is not None and arrival.message is not None:
+        try:
+            order = handler.order_by(arrival.message).encode()
+        except BaseException as error:
+            if ends_process(error):
+                raise
+            log.exception("order_by_failed", handler=handler.name, action="it is ordered by its key")
+        if len(order) > MAX_ORDER_BYTES:
+            order = blake2b(order, digest_size=16).digest()
+    by_key = prefix + queue_name(name, key)
+    return by_key, by_key + order
 
 
 def reasons(queue: WaitingQueue) -> list[Reason]:

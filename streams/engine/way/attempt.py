@@ -79,7 +79,7 @@ class Attempts:
                     return False
                 if error is not None or not clear:
                     now = self.clock.now()
-                may_try = self._settle(arrival, gate, error, ended - tried, now)
+                may_try = self._settle(arrival, handler, gate, error, ended - tried, now)
                 # To settle an error is no part of the next attempt.
                 tried = ended if error is None else perf_counter()
             self.turns.ended(handler.name, arrival, began, tried)
@@ -138,7 +138,8 @@ class Attempts:
                 self._end_span(arrival, "cancelled")
                 raise
             error = raised
-        again = self._settle(arrival, gate, error, perf_counter() - tried, self.clock.now())
+        seconds, handler = perf_counter() - tried, arrival.handler
+        again = self._settle(arrival, handler, gate, error, seconds, self.clock.now())
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             await self._forget_cancelling(task)
@@ -182,7 +183,13 @@ class Attempts:
             attempt.span = None
 
     def _settle(
-        self, arrival: Arrival, gate: HandlerGate, error: BaseException | None, seconds: float, now: float
+        self,
+        arrival: Arrival,
+        handler: BoundHandler,
+        gate: HandlerGate,
+        error: BaseException | None,
+        seconds: float,
+        now: float,
     ) -> bool:
         """Settle an attempt that ended with `error`; None: success. True: the handler tries again at once.
         False after an error: the message is a row that waits, or a dead letter, and the handler has decided.
@@ -197,7 +204,7 @@ class Attempts:
         raised = original(error)
         if isinstance(raised, asyncio.CancelledError):
             raised = cancelled(raised)
-        again = settle_failed(self.waiting, arrival, raised, now)
+        again = settle_failed(self.waiting, arrival, handler, gate, raised, now)
         self._end_span(arrival, "failed")
         return again
 

@@ -9,7 +9,6 @@ from streams.engine.staging.arrival import Arrival
 from streams.engine.staging.entry import Entry
 from streams.engine.staging.keys import name_in
 from streams.engine.waiting.dead_letters.row import Letter, LetterState
-from streams.engine.waiting.decisions import queues_of
 from streams.engine.waiting.queue import (
     WaitingQueue,
     handler_of,
@@ -20,7 +19,7 @@ from streams.engine.waiting.queue import (
     set_queue,
     woken,
 )
-from streams.engine.waiting.waiting import Waiting
+from streams.engine.waiting.waiting import Waiting, queues_of
 from streams.errors import RowUnreadable
 from streams.model.bound import BoundHandler
 from streams.ports import Record
