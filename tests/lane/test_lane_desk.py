@@ -18,7 +18,7 @@ from lane_desk import (
     order_of,
     results,
 )
-from lane_failing import nothing_waits, started
+from lane_failing import Failing, nothing_waits, started, with_header
 from lane_pausing import asked
 from lane_scenes import POINTS, until_so
 from lane_workloads import Workload, counting
@@ -31,6 +31,7 @@ from streams.engine.staging.changes import DEAD_LETTERS_BY_AGE
 from streams.engine.waiting.dead_letters.expiry import ROUND
 from streams.engine.waiting.dead_letters.row import LetterState, decode_letter
 from streams.errors import TransientError
+from streams.model.envelope import WITHIN
 from streams.model.layout import DEAD_LETTERS
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.model.policy.retry import RetryPolicy
@@ -261,6 +262,19 @@ async def test_an_unread_message_is_taken_anew_by_all_its_handlers(world: World)
     assert await letters(world) == []
     assert len(await world.records(work.source)) == 3
     await check_store(world)
+
+
+async def test_the_time_of_a_message_taken_anew_begins_then(fake: FakeWorld) -> None:
+    await started(fake, work := counting(fake.name), edit_dead_letters=True)
+    work.hooks.before = tried = Failing(fake, {("a", 1): 1}, TransientError("busy"))
+    await fake.post(with_header(fake.event(work, "a", 1)._replace(value=b"{"), WITHIN, b"60"))
+    lane = await fake.open()
+    await fake.settled(work.source)
+    (ident,) = await letter_ids(fake)
+    await operated(fake, lane, operation(fake, LetterCommand.EDIT, ident, value=b'{"k":"a","i":1}'))
+    await fake.until(lambda: lane.handled == 1 and not lane.lane.backlog)
+    assert len(tried.of("a", 1)) == 2
+    assert await letters(fake) == []
 
 
 @pytest.mark.parametrize("how", ["replayed", "discarded", "killed and replayed"])

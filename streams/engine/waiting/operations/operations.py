@@ -159,7 +159,7 @@ class Operations:
                 self._staging.forward(entry, letter.record, home, now)
             else:
                 message = unpacked(route, letter.record, envelope)
-                arrival = Fresh(entry, route, letter.record, envelope, message)
+                arrival = Fresh(entry, route, letter.record, envelope, message, now)
                 arrival.handlers = tuple(self._left(route, envelope, entry.partition, now))
         except UnknownSchema as error:
             return f"it cannot be read: {error}", None
