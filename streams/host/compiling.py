@@ -38,6 +38,7 @@ HOT = (
     "kafka.records.writing",
     "engine.waiting.decisions",
     "engine.waiting.gate",
+    "engine.waiting.permission",
     "engine.waiting.queue_rows",
     "engine.waiting.waiting",
     "engine.staging.area",

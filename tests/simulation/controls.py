@@ -27,7 +27,7 @@ from streams.engine.staging.payloads import Payloads
 from streams.engine.staging.position import decode_position
 from streams.engine.staging.refusals import Refusals
 from streams.engine.staging.timers import DueIndex
-from streams.engine.waiting import decisions, waiting
+from streams.engine.waiting import permission, waiting
 from streams.engine.waiting.long_queues import LongQueues
 from streams.engine.waiting.timers import Timers
 from streams.engine.waiting.waiting import Waiting
@@ -318,7 +318,7 @@ CONTROLS: Mapping[str, Control] = {
     ),
     "retry-overtaken": Control(
         "a message does not wait behind an earlier one of its key",
-        all_off(*(off(each, "queues_of", lambda *_: (b"none", b"none")) for each in (decisions, waiting))),
+        all_off(*(off(each, "queues_of", lambda *_: (b"none", b"none")) for each in (permission, waiting))),
     ),
     "timer-unheard": Control(
         "a timer that is set for a time which has passed is not looked for",

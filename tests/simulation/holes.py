@@ -18,7 +18,7 @@ from streams.engine.staging.commit_order import CommitOrder
 from streams.engine.staging.loops import Loops
 from streams.engine.staging.position import decode_position, encode_position
 from streams.engine.staging.unreadable import UnreadableRows
-from streams.engine.waiting import decisions, due
+from streams.engine.waiting import due, permission
 from streams.engine.way.held_up import HeldUpPartitions
 from streams.engine.way.intake import Intake
 from streams.engine.way.loopback import Loopback
@@ -221,7 +221,7 @@ HOLES: Mapping[str, Control] = {
     "done-too-late": Control("a command is done after it has expired", _done_too_late),
     "tried-too-late": Control(
         "a message that waits is tried after it has expired",
-        all_off(off(due, "_check_deadline", lambda *_: None), off(decisions, "_expired", lambda *_: None)),
+        all_off(off(due, "_check_deadline", lambda *_: None), off(permission, "_expired", lambda *_: None)),
     ),
     "one-schema": Control("a lane reads Avro by its own schema, whoever wrote it", _one_schema),
     "unchecked-payloads": Control(

@@ -1,8 +1,7 @@
-"""What becomes of a message that does not go straight through (docs/adr/0009, docs/adr/0016).
+"""What becomes of a message whose attempt failed, or may not be made now (docs/adr/0009, docs/adr/0016).
 
 `settle_failed` has every end of a failed attempt, and comes first. `Detour` has what each end does. Below is
-how an end is chosen, by `policy.retry`; and the check before an attempt: may the handler see the message
-now? `Waiting` stages the rows. Times are epoch seconds.
+how an end is chosen, by `policy.retry`. `Waiting` stages the rows. Times are epoch seconds.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from streams.engine.staging.arrival import Arrival, Head
 from streams.engine.staging.keys import name_in
 from streams.engine.waiting.gate import HandlerGate
 from streams.engine.waiting.queue import Reason, ms
-from streams.engine.waiting.waiting import NoRoom, Waiting, queues_of
+from streams.engine.waiting.waiting import NoRoom, Waiting
 from streams.errors import (
     DataError,
-    MessageExpired,
     NewerSchema,
     NotYet,
     RowSchemaUnknown,
@@ -31,7 +29,6 @@ from streams.errors import (
 from streams.escapes import ordinary
 from streams.model.bound import BoundHandler
 from streams.model.envelope import rfc3339
-from streams.model.policy.breaker import BreakerState
 from streams.model.policy.retry import (
     Decision,
     Expired,
@@ -64,8 +61,6 @@ class ProbeFailed(NamedTuple):
 
 #: Names of decisions in logs and metrics; others have those of their classes.
 _NAMES: Final[dict[type, str]] = {WaitForVersion: "NotYet", ProbeFailed: "probe failed"}
-
-# -- after an attempt that failed -----------------------------------------------------------------------
 
 
 def settle_failed(
@@ -205,7 +200,7 @@ def _decided(
     if isinstance(error, RowSchemaUnknown) and waited >= patience:
         error = RowUnreadable(f"{error}. It was waited for over {patience:g} s")
     elif isinstance(error, UnknownSchema) and waited >= patience:  # its payload came by reference
-        error = _never_read(error, patience, arrival.since)
+        error = never_read(error, patience, arrival.since)
     kind = classify(error, policy)
     decision: Decision | WaitForVersion | ProbeFailed
     if isinstance(error, NotYet | UnknownSchema):  # the outside is not to blame
@@ -247,152 +242,7 @@ def _away(waiting: Waiting, head: Head, gate: HandlerGate, now: float) -> float 
     return gate.breaker.policy.max_open_for
 
 
-# -- before an attempt ----------------------------------------------------------------------------------
-
-
-class Wait(NamedTuple):
-    """A message waits for its turn, until it is due; `local` is the local key of the queue."""
-
-    reason: Reason
-    due: float
-    local: bytes
-
-
-def may_run(waiting: Waiting, arrival: Arrival, now: float) -> bool:
-    """Whether a handler may see a message now, where something waits or the gate is shut. The attempt has its
-    permit then. Else the message waits, or was given up.
-    """
-    if isinstance(arrival, Head) and is_overtaken(waiting, arrival):
-        return False
-    by_key, by_order = queues_of(arrival, arrival.handler)
-    if isinstance(arrival.error, UnknownSchema):
-        found: bool | Wait | Exception = _await_schema(waiting, arrival, arrival.error, by_key, now)
-    elif isinstance(arrival, Head):
-        # What is given up has its turn, too, among those of its ordering key.
-        behind = _behind_others(waiting, arrival, by_key, by_order, now)
-        found = behind or arrival.error or _expired(waiting, arrival, now) or True
-    else:
-        found = _admit_new(waiting, arrival, by_key, by_order, now)
-    if isinstance(found, bool):
-        return found
-    detour = Detour(waiting, arrival, arrival.handler, waiting.gates[arrival.handler.name], now)
-    if not isinstance(found, Wait):
-        detour.give_up(found)
-        return False
-    local = detour.wait_until(found.reason, found.due, None, found.local)
-    if local and found.reason is Reason.SCHEMA and isinstance(arrival.error, UnknownSchema):
-        since = now if detour.head is None else detour.head.since
-        name, is_newer = arrival.error.fingerprint.encode(), isinstance(arrival.error, NewerSchema)
-        detour.gate.unread.add(local, arrival.record.topic, name, since, newer=is_newer)
-    return False
-
-
-def is_overtaken(waiting: Waiting, head: Head) -> bool:
-    """Whether the head of a queue may not run after all: since it was dispatched, an operator has paused its
-    handler, put a replay before it, or taken it out. It gives its permit back.
-    """
-    gate, queue = waiting.gates[head.handler.name], waiting.queues.get(head.queue)
-    overtaken = queue is None or queue.head != head.number
-    if not overtaken and head.entry.prefix not in gate.shut:
-        return False
-    gate.running.discard(head.queue)
-    gate.breaker.give_back(head.attempt.permit)
-    return True
-
-
-def may_go_on(waiting: Waiting, arrival: Arrival, now: float) -> bool:
-    """Whether a handler may see a message whose payload has been fetched. Its ordering key is known now: it
-    waits behind others of that, if there are any. One that waited may have expired while it was fetched.
-    """
-    handler = arrival.handler
-    detour = Detour(waiting, arrival, handler, waiting.gates[handler.name], now)
-    behind = _behind_others(waiting, arrival, *queues_of(arrival, handler), now)
-    if behind is not None:
-        detour.wait_until(behind.reason, behind.due, None, behind.local)
-        return False
-    expired = None if detour.head is None else _expired(waiting, detour.head, now)
-    if expired is not None:
-        detour.give_up(expired)
-    return expired is None
-
-
-def _admit_new(waiting: Waiting, arrival: Arrival, by_key: bytes, by_order: bytes, now: float) -> bool | Wait:
-    """Whether the handler may see a message that was just read. One that accepts expired messages sees them
-    at once, unless an earlier message of the key is to be tried again.
-    """
-    handler, partition = arrival.handler, arrival.entry.prefix
-    gate, until = waiting.gates[handler.name], arrival.envelope.deadline
-    if handler.accepts_expired and arrival.inbox_key is None and until is not None and until < now:
-        queue = waiting.queues.get(by_key)
-        is_tried = queue is not None and queue.reason in (Reason.RETRY, Reason.SCHEMA)
-        return partition in gate.shut or gate.breaker.state is BreakerState.OPEN or not is_tried
-    local = by_key if by_key in gate.queues else by_order
-    if local in gate.queues:
-        return Wait(Reason.NEXT, now, local)
-    if partition in gate.pauses:
-        return Wait(Reason.PAUSED, now, by_order)
-    if gate.breaker.state is not BreakerState.CLOSED:
-        permit = gate.breaker.acquire(now)
-        if permit is None:
-            return Wait(Reason.BREAKER, now, by_order)
-        arrival.attempt.permit = permit
-    return True
-
-
-def _behind_others(
-    waiting: Waiting, arrival: Arrival, by_key: bytes, by_order: bytes, now: float
-) -> Wait | None:
-    """Where a message has to wait behind others of its ordering key, which is known only with its payload.
-    Until it has that, it holds back all of its message key. Its permit goes back: nothing was tried with it.
-    """
-    gate = waiting.gates[arrival.handler.name]
-    if by_order == by_key or by_order not in gate.queues:
-        return None
-    if isinstance(arrival, Head) and arrival.queue != by_key:
-        return None
-    gate.breaker.give_back(arrival.attempt.permit)
-    return Wait(Reason.NEXT, now, by_order)
-
-
-def _expired(waiting: Waiting, head: Head, now: float) -> MessageExpired | None:
-    """The error of a waiting message that has expired after its turn came, while others of its key ran or its
-    payload was fetched; its permit is given back. None: it may be tried.
-    """
-    until = head.envelope.deadline
-    if head.is_replay or until is None or until >= now:
-        return None
-    waiting.gates[head.handler.name].breaker.give_back(head.attempt.permit)
-    return MessageExpired(f"its deadline was {now - until:.1f} s ago when its attempt was to begin")
-
-
-def _await_schema(
-    waiting: Waiting, arrival: Arrival, unknown: UnknownSchema, by_key: bytes, now: float
-) -> Wait | MessageExpired | SchemaNeverAnnounced | Undecodable:
-    """How a message waits that cannot be decoded yet, with all later ones of its message key: its ordering
-    key is not known. An error: it has waited for too long, or has expired.
-    """
-    gate, patience = waiting.gates[arrival.handler.name], waiting.options.schema_patience
-    head = arrival if isinstance(arrival, Head) else None
-    if head is None and by_key in gate.queues:
-        return Wait(Reason.NEXT, now, by_key)
-    since = now if head is None else head.since
-    deadline = None if head is not None and head.is_replay else arrival.envelope.deadline
-    over: MessageExpired | SchemaNeverAnnounced | Undecodable | None = None
-    if deadline is not None and deadline < now:
-        over = MessageExpired(f"its deadline was {now - deadline:.1f} s ago, and it waits: {unknown}")
-    elif since + patience <= now:
-        over = _never_read(unknown, patience, since)
-    if over is not None:
-        if head is not None:
-            gate.unread.forget(head.queue)
-        return over
-    if head is None and arrival.entry.prefix in gate.pauses:
-        return Wait(Reason.PAUSED, now, by_key)
-    due = since + patience if deadline is None else min(since + patience, deadline + 0.001)
-    return Wait(Reason.SCHEMA, due, by_key if head is None else head.queue)
-
-
-def _never_read(unknown: UnknownSchema, patience: float, since: float) -> SchemaNeverAnnounced | Undecodable:
+def never_read(unknown: UnknownSchema, patience: float, since: float) -> SchemaNeverAnnounced | Undecodable:
     """The error of a message that has waited until it could be read for as long as it may."""
     waited = f"within {patience:g} s from {rfc3339(since)}"
     if isinstance(unknown, NewerSchema):

@@ -18,8 +18,9 @@ from typing import Any
 from streams.engine.staging.area import StagingArea
 from streams.engine.staging.arrival import Arrival
 from streams.engine.staging.payloads import NeedsUpload, Payloads
-from streams.engine.waiting.decisions import may_go_on, may_run, settle_failed
+from streams.engine.waiting.decisions import settle_failed
 from streams.engine.waiting.gate import HandlerGate
+from streams.engine.waiting.permission import may_go_on, may_run
 from streams.engine.waiting.waiting import Waiting
 from streams.engine.way.spans import LaneSpans
 from streams.engine.way.turns import Timed, Turns
