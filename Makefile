@@ -56,6 +56,7 @@ table: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/python -m tests.evidence
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -142,6 +142,7 @@ async def test_ids_of_messages_and_correlations_lead_to_the_order(visitor: Visit
     await expect(page.locator("body")).to_contain_text("placed-5")
 
 
+@pytest.mark.promise("saga-operations", "on real Kafka")
 @IN_FULL
 async def test_a_failed_saga_is_found_and_settled(ground: Ground, visitor: Visitor) -> None:
     page = visitor.page

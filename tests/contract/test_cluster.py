@@ -246,6 +246,7 @@ async def read_all(world: World, reader: Reader, *tps: TP) -> list[bytes | None]
 # Fencing
 
 
+@pytest.mark.promise("one-owner")
 @pytest.mark.parametrize("step", ["send", "send_offsets", "commit"])
 async def test_start_fences_the_previous_owner(world: World, owner: Any, reader: Reader, step: str) -> None:
     tp, source = await tps(world, 2)
@@ -330,6 +331,7 @@ async def test_two_starts_at_once_leave_one_owner_that_works(world: World, reade
 # Transactions and offsets
 
 
+@pytest.mark.promise("all-or-nothing")
 async def test_open_records_are_hidden_until_the_commit(owner: Any, reader: Reader, tp: TP) -> None:
     producer = await opened(owner, batches={tp: out(b"1", b"2")})
     await reader.assign({tp: 0})
@@ -341,6 +343,7 @@ async def test_open_records_are_hidden_until_the_commit(owner: Any, reader: Read
     assert [r.value for r in await read(reader, {tp: 0}, {tp: 2})] == [b"1", b"2"]
 
 
+@pytest.mark.promise("smaller-transactions")
 @pytest.mark.parametrize("step", ["send", "commit"])
 async def test_a_transaction_past_its_timeout_is_fenced(world: World, owner: Any, step: str, tp: TP) -> None:
     await world.hasten(0.5)
@@ -420,6 +423,7 @@ async def test_aborted_records_are_skipped_but_counted(world: World, owner: Any,
     assert (record.value, record.offset) == (b"kept", 3)
 
 
+@pytest.mark.promise("all-or-nothing")
 async def test_committed_positions_move_only_with_the_commit(world: World, owner: Any) -> None:
     topic, target, group = await world.topic(2), TP(await world.topic(), 0), unique("group")
     moved, other = TP(topic, 0), TP(topic, 1)
@@ -633,6 +637,7 @@ async def test_nobody_at_the_address_is_said_within_a_bound() -> None:
     await nowhere.close()
 
 
+@pytest.mark.promise("unknown-outcome")
 @pytest.mark.parametrize("lost", ["request", "answer"])
 @pytest.mark.parametrize("kind", PRODUCERS)
 async def test_the_next_start_finds_out_a_lost_answer(kafka: Any, kind: Producer, lost: str) -> None:
@@ -669,6 +674,7 @@ def silenced(producer: Any, lost: str) -> None:
     producer._link.ask = ask
 
 
+@pytest.mark.promise("unknown-outcome")
 @pytest.mark.parametrize("kind", PRODUCERS)
 async def test_a_discarded_producer_sends_nothing_more(kafka: Any, kind: Producer) -> None:
     world = KafkaWorld(kafka.bootstrap, producer=kind)
@@ -689,6 +695,7 @@ async def test_a_discarded_producer_sends_nothing_more(kafka: Any, kind: Produce
 MANY = [("n" * (i % 70), b"v" * i if i % 3 else None) for i in range(200)]
 
 
+@pytest.mark.promise("size-limits", "the sizes that the other tests rely on")
 @pytest.mark.parametrize(
     ("key", "value", "headers"),
     [
@@ -715,6 +722,7 @@ async def test_a_topic_refuses_a_byte_more_than_its_limit(
         await producer.commit()
 
 
+@pytest.mark.promise("refusals")
 async def test_a_clock_that_is_ahead_is_named(
     world: World, owner: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -790,6 +798,7 @@ async def test_a_busy_partition_is_not_held_up_by_idle_ones(patient: tuple[World
         await reader.fetch(max_records=1, timeout=FOREVER)
 
 
+@pytest.mark.promise("recreated-topics")
 async def test_groups_have_no_position_in_a_topic_made_anew(world: World, owner: Any) -> None:
     tp, other, group = TP(await world.topic(), 0), await world.topic(), unique("group")
     await world.produce(tp, [b"1", b"2"])
@@ -844,6 +853,7 @@ async def unknown(reader: Reader, topic: str) -> list[Record]:
     return records
 
 
+@pytest.mark.promise("recreated-topics")
 async def test_nothing_is_read_by_id_of_a_topic_made_anew(world: World, reader: Reader) -> None:
     tp, other = await tps(world, 2)
     await world.produce(tp, [b"1", b"2"])
@@ -926,6 +936,7 @@ def forms(records: Iterable[Record]) -> list[tuple[int, Any]]:
     return [(each.offset, each.form if isinstance(each, Damaged) else each.value) for each in records]
 
 
+@pytest.mark.promise("unreadable-records")
 @pytest.mark.parametrize("what", HOSTILE)
 async def test_what_cannot_be_read_comes_damaged(world: World, reader: Reader, what: str, tp: TP) -> None:
     make, expected = HOSTILE[what]
@@ -945,6 +956,7 @@ async def test_what_cannot_be_read_comes_damaged(world: World, reader: Reader, w
         ]
 
 
+@pytest.mark.promise("unreadable-records")
 async def test_damage_is_seen_in_committed_records_alone(world: World, owner: Any, reader: Reader) -> None:
     tp, name = TP(await world.topic(), 0), unique("owner")
     producer = await opened(owner, name, {tp: out(b"given up")})

@@ -96,6 +96,7 @@ async def test_an_operation_cannot_change_its_amount_or_card(gateway, cents, car
     assert await gateway.find(operation) == first
 
 
+@pytest.mark.promise("one-charge")
 @pytest.mark.parametrize(
     ("card", "again"),
     [(ACCEPTED, "charge"), (CHARGED_BUT_TIMED_OUT, "charge"), (ACCEPTED, "void")],
@@ -109,6 +110,7 @@ async def test_a_charge_that_was_made_stays_as_it_was_made(gateway, card, again)
     assert await gateway.find(operation) == charge
 
 
+@pytest.mark.promise("saga-voided-charge")
 async def test_a_voided_charge_is_declined_when_it_comes(gateway):
     operation = new()
     void = await gateway.void(operation=operation, cents=700, card=ACCEPTED)
@@ -147,6 +149,7 @@ MALFORMED = [
 ]
 
 
+@pytest.mark.promise("malformed-charge", "the sandbox gateway and the one of the tests")
 @pytest.mark.parametrize(("odd", "cents", "card"), MALFORMED)
 async def test_a_malformed_charge_is_declined_and_can_be_voided(gateway, odd, cents, card):
     operation = new() + odd
@@ -253,6 +256,7 @@ async def ledger_of(url):
         return json.loads(await response.read())
 
 
+@pytest.mark.promise("one-charge")
 @pytest.mark.slow("a process that is killed")
 async def test_a_killed_gateway_loses_and_repeats_no_answered_charge(tmp_path):
     operations = [f"capture:order-{number}" for number in range(400)]

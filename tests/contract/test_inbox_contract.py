@@ -67,11 +67,13 @@ def batch(*ids: str) -> list[InboxEvent]:
     return [InboxEvent(each, TOPIC, "OrderPlaced", b"1") for each in ids]
 
 
+@pytest.mark.promise("inbox-once")
 async def test_the_result_comes_once_then_none(inbox: Inbox) -> None:
     assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", handled) == b"5"
     assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", handled) is None
 
 
+@pytest.mark.promise("inbox-once")
 async def test_a_handler_that_fails_has_handled_nothing(inbox: Inbox) -> None:
     async def fails(connection: Any, payload: bytes) -> None:
         raise HandlerBroke
@@ -81,6 +83,7 @@ async def test_a_handler_that_fails_has_handled_nothing(inbox: Inbox) -> None:
     assert await inbox.process_idempotent("e-1", TOPIC, "OrderPlaced", b"5", handled) == b"5"
 
 
+@pytest.mark.promise("inbox-relayed")
 async def test_a_batch_is_what_is_new_in_order_and_once(inbox: Inbox) -> None:
     assert await inbox.process_batch(batch("c", "a", "b", "a"), all_handled) == ["c", "a", "b"]
     assert await inbox.process_batch(batch("b", "d", "a"), all_handled) == ["d"]
@@ -227,6 +230,7 @@ async def test_a_batchs_handler_gets_what_it_declares(inbox: Inbox) -> None:
     assert await inbox.process_batch(batch("c"), nothing_asked) == "nothing"
 
 
+@pytest.mark.promise("inbox-transaction")
 async def test_an_event_is_a_part_of_the_callers_transaction(inbox: Inbox) -> None:
     await rolled_back(inbox, "e-1", "e-2")
     async with transaction(inbox) as connection:

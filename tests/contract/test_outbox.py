@@ -171,6 +171,7 @@ def blobs(world: World) -> MemoryBlobs:
     return blobs
 
 
+@pytest.mark.promise("outbox-payloads")
 @pytest.mark.parametrize(
     "message",
     [Placed(order="o-1", note="n" * 2_000), Placed(order="o-1", note="n" * 50_000), Scanned(order="o-1")],
@@ -192,6 +193,7 @@ async def test_a_payload_is_stored_before_its_row(world: World, blobs: MemoryBlo
     assert sorted(large.headers) == sorted(with_claim(plain, claim))
 
 
+@pytest.mark.promise("outbox-payloads")
 async def test_nothing_is_published_while_the_object_store_is_down(world: World, blobs: MemoryBlobs) -> None:
     blobs.down = True
 

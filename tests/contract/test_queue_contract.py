@@ -223,6 +223,7 @@ async def test_after_three_tries_a_job_stays_while_others_go_on(world: World) ->
     assert await world.listed() == [("a", "failed", 3)]
 
 
+@pytest.mark.promise("whatever-is-raised")
 @pytest.mark.parametrize("how", ["raised", "in a task", "in a group"])
 @pytest.mark.parametrize(
     "error",
@@ -257,6 +258,7 @@ async def test_what_is_no_exception_fails_its_job_alone(
     assert (world.seen, await world.listed()) == (["b"], [("a", "waiting", 1)])
 
 
+@pytest.mark.promise("whatever-is-raised")
 async def test_a_job_that_cancels_its_task_fails_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(_raised: BaseException) -> None:
         task = asyncio.current_task()
@@ -291,6 +293,7 @@ async def test_a_delayed_job_waits_until_it_is_due(world: World) -> None:
     assert await world.work() == 1
 
 
+@pytest.mark.promise("queue-order")
 async def test_a_failed_job_holds_later_ones_of_its_key(in_order: World) -> None:
     world = in_order
     world.fails["a"] = Broke("no stamp")
@@ -305,6 +308,7 @@ async def test_a_failed_job_holds_later_ones_of_its_key(in_order: World) -> None
     assert (world.seen[-3:], await world.listed()) == (["a", "b", "c"], [])
 
 
+@pytest.mark.promise("queue-order")
 @pytest.mark.parametrize(("decision", "handled"), [("retry", ["a", "b"]), ("discard", ["b"])])
 async def test_a_marked_job_holds_its_key_until_somebody_decides(
     in_order: World, decision: str, handled: list[str]

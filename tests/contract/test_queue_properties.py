@@ -20,6 +20,12 @@ from tests.contract.test_queue_contract import Broke, MemoryWorld, PostgresWorld
 from tests.effort import examples, is_all
 from tests.queue_world import IN_ORDER, LOG, ParcelPacked, done, note
 
+pytestmark = pytest.mark.promise(
+    "queue-once",
+    "jobs put, rolled back, delayed, broken, retried and discarded at any time, among workers "
+    "that crash or come back after their lease",
+)
+
 T = TypeVar("T")
 TRIES = 3
 LONG = 60.0

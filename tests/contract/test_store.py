@@ -115,6 +115,7 @@ class Model:
         assert store.current_at() == self.current_at
 
 
+@pytest.mark.promise("deleted-rows")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_store_has_what_was_written_through_drops_and_reopenings(stores: Stores, seed: int) -> None:
     chance, model, store, beside = random.Random(seed), Model(), stores.open(LANE), stores.open(LANE + 1)
@@ -215,6 +216,7 @@ while True:
 """
 
 
+@pytest.mark.promise("local-store")
 def test_a_killed_process_leaves_whole_batches_only(tmp_path: Path) -> None:
     kill_after = random.Random(7)
     reached = 0
@@ -244,6 +246,7 @@ def test_a_store_open_in_another_process_is_busy(tmp_path: Path) -> None:
         process.kill()
 
 
+@pytest.mark.promise("local-store")
 def test_a_damaged_file_found_while_reading_is_a_broken_store(tmp_path: Path) -> None:
     store = RocksStores(tmp_path).open(0)
     store.apply([("t", b"%06d" % i, random.Random(i).randbytes(200)) for i in range(5000)], {})

@@ -69,6 +69,7 @@ def kept(store: Store, reached: int) -> bool:
     return store.position(CLOG) == reached
 
 
+@pytest.mark.promise("failing-disk", "the real RocksDB")
 def test_a_full_disk_keeps_the_copy_until_there_is_room(disk: Path) -> None:
     stores = RocksStores(disk, cache_bytes=4 << 20)
     store = stores.open(0)
@@ -91,6 +92,7 @@ def test_a_full_disk_keeps_the_copy_until_there_is_room(disk: Path) -> None:
     store.close()
 
 
+@pytest.mark.promise("failing-disk", "the real RocksDB")
 def test_a_store_on_a_full_disk_can_be_wiped(disk: Path) -> None:
     store = RocksStores(disk, cache_bytes=4 << 20).open(0)
     with pytest.raises(StoreUnavailable):
@@ -100,6 +102,7 @@ def test_a_store_on_a_full_disk_can_be_wiped(disk: Path) -> None:
     store.close()
 
 
+@pytest.mark.promise("failing-disk", "the real RocksDB")
 def test_a_read_only_disk_keeps_the_copy(disk: Path) -> None:
     stores = RocksStores(disk, cache_bytes=4 << 20)
     store = stores.open(0)
@@ -129,6 +132,7 @@ def no_more_files(spare: int = 0) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.promise("failing-disk", "the real RocksDB")
 @pytest.mark.parametrize("spare", [0, 1, 2, 4])
 def test_too_many_open_files_keep_the_copy(tmp_path: Path, spare: int) -> None:
     stores = RocksStores(tmp_path, cache_bytes=4 << 20, write_buffer_bytes=64 << 10)
@@ -156,6 +160,7 @@ LOCKED = "IO error: While lock file: /d/LOCK: Resource temporarily unavailable"
 HELD_HERE = "IO error: lock hold by current process: /d/LOCK: No locks available"
 
 
+@pytest.mark.promise("failing-disk", "the real RocksDB")
 @pytest.mark.parametrize(
     ("error", "kind", "said"),
     [
@@ -203,11 +208,13 @@ def test_each_error_is_of_the_files_or_of_the_machine(
     assert said in str(found)
 
 
+@pytest.mark.promise("failing-disk", "the real RocksDB")
 def test_a_mistake_of_the_caller_is_none_of_the_stores() -> None:
     with pytest.raises(TypeError):
         store_error(Path("/d"), TypeError("a str is no bytes"))
 
 
+@pytest.mark.promise("failing-disk", "the real RocksDB")
 def test_after_a_failed_write_a_store_is_opened_again() -> None:
     stores: Stores = MemoryStores()
     store = stores.open(0)
@@ -258,6 +265,7 @@ def fails_to_scan(store: Any) -> None:
     list(store.scan("t"))
 
 
+@pytest.mark.promise("failing-disk")
 @pytest.mark.parametrize("call", [fails_to_write, fails_to_scan])
 def test_an_error_that_is_kept_does_not_hold_the_store(tmp_path: Path, call: Any) -> None:
     stores = RocksStores(tmp_path, cache_bytes=4 << 20)
@@ -271,6 +279,7 @@ def test_an_error_that_is_kept_does_not_hold_the_store(tmp_path: Path, call: Any
     again.close()
 
 
+@pytest.mark.promise("failing-disk")
 def test_a_removal_that_was_cut_short_leaves_no_half_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,6 +303,7 @@ def test_a_removal_that_was_cut_short_leaves_no_half_store(
     again.close()
 
 
+@pytest.mark.promise("failing-disk", "the real RocksDB")
 def test_a_store_in_use_is_whole_after_its_removal(tmp_path: Path) -> None:
     stores = RocksStores(tmp_path, cache_bytes=4 << 20)
     store = stores.open(0)
@@ -306,6 +316,7 @@ def test_a_store_in_use_is_whole_after_its_removal(tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.promise("failing-disk")
 @pytest.mark.parametrize("call", sorted(FAILING))
 def test_the_fake_goes_on_after_any_call_has_failed(call: str) -> None:
     stores = MemoryStores()

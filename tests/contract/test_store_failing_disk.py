@@ -62,6 +62,7 @@ def faults(memory: Path, error: str, how: str, after: Sequence[int], calls: Sequ
     return found
 
 
+@pytest.mark.promise("failing-disk", "the real RocksDB; eleven calls, ten errors of the system")
 @pytest.mark.parametrize("error", [*ERRORS, *(pytest.param(error, marks=_OTHERS) for error in MORE_ERRORS)])
 def test_a_store_goes_on_after_any_error_of_any_call(memory: Path, error: str) -> None:
     found = faults(memory, error, "on", (0, 3), list(CALLS))

@@ -24,6 +24,10 @@ from streams.s3 import S3Blobs, S3Options
 from streams.settings import LOCAL_BUCKET, LOCAL_KEYS
 from tests.waiting import BOUND, eventually_async
 
+pytestmark = pytest.mark.promise(
+    "chaos", "outages of the object store happen, are noticed where it is needed, and end"
+)
+
 NAME = "worker-0"
 
 

@@ -107,6 +107,7 @@ async def bootstrap(kafka: Stack) -> str:
     return await with_topics(kafka.bootstrap, Scan.TOPIC)
 
 
+@pytest.mark.promise("outbox-payloads", "real S3")
 async def test_a_large_message_is_relayed_as_producers_send_it(
     database: Database, connection: Connection, bootstrap: str, claims: ClaimChecks
 ) -> None:
@@ -128,6 +129,7 @@ async def test_a_large_message_is_relayed_as_producers_send_it(
     assert CODECS(Scan, Scan.TOPIC).decode(payload, None) == message
 
 
+@pytest.mark.promise("outbox-payloads", "real S3")
 async def test_the_sweeper_keeps_what_the_outbox_refers_to(
     database: Database, connection: Connection, bootstrap: str, blobs: S3Blobs, claims: ClaimChecks
 ) -> None:

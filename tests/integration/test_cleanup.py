@@ -62,6 +62,7 @@ async def column(database: Database, query: str) -> list[str]:
     return [row[0] for row in await database.pool.fetch(query)]
 
 
+@pytest.mark.promise("outbox-cleanup")
 async def test_what_is_older_than_its_retention_goes_and_nothing_else(database: Database) -> None:
     await fill(database)
     cleanup = DatabaseCleanup(database, WEEK)
@@ -76,6 +77,7 @@ async def test_what_is_older_than_its_retention_goes_and_nothing_else(database: 
     assert await cleanup.clean_up() == CleanedUp(0, {"mailer": 0, "projection": 0, "post": 0})
 
 
+@pytest.mark.promise("outbox-cleanup")
 async def test_cleaning_beside_a_relay_loses_and_doubles_nothing(database: Database) -> None:
     publisher, outbox = MemoryPublisher(), new_outbox()
     orders = [f"o-{number}" for number in range(10)]
@@ -90,6 +92,7 @@ async def test_cleaning_beside_a_relay_loses_and_doubles_nothing(database: Datab
     assert by_aggregate(publisher.written) == {order: list(range(40)) for order in orders}
 
 
+@pytest.mark.promise("outbox-cleanup")
 async def test_of_two_that_clean_at_once_one_does(database: Database, connection: Connection) -> None:
     await publish(new_outbox(), connection, ("o", 0))
     await connection.execute(OLD_ROW, "o:0")
@@ -102,6 +105,7 @@ async def test_of_two_that_clean_at_once_one_does(database: Database, connection
     assert await DatabaseCleanup(database, WEEK).clean_up() == CleanedUp(0, {})
 
 
+@pytest.mark.promise("outbox-cleanup")
 async def test_an_inbox_that_would_forget_too_early_is_refused(database: Database) -> None:
     await fill(database)
     with pytest.raises(SettingsError, match="a replay would be handled twice"):

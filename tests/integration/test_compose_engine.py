@@ -31,6 +31,7 @@ pytestmark = [
         "minutes in a container engine; tests/unit/test_compose.py holds the file to its form"
     ),
     pytest.mark.timeout(2 * BUILT),
+    pytest.mark.promise("containers", "where a container engine answers"),
 ]
 
 IMAGE = "steadfaust:verify"

@@ -23,6 +23,11 @@ from tests.queue_world import IN_ORDER, LOG, PARCELS, ParcelPacked, done, note, 
 from tests.relays import by_aggregate, drained, first_time, new_outbox, publish, relaying
 from tests.waiting import BOUND, eventually_async
 
+pytestmark = pytest.mark.promise(
+    "cut-connections",
+    "reset, ended, in half a message, after the server's last words and between these and the end",
+)
+
 #: Uses PostgreSQL the way that is cut, and looks at what came of it by the other one.
 Use = Callable[[Database, str], Awaitable[None]]
 #: Of so many messages one is cut at, each time in another manner.

@@ -16,6 +16,8 @@ from streams.ports import TP, Note, Reader, TopicSpec
 from tests.raw_kafka import cut_off
 from tests.waiting import eventually, eventually_async
 
+pytestmark = pytest.mark.promise("truncated-logs", "on a real broker whose disk loses batches")
+
 GROUP = "cut"
 TOPIC = TP("orders", 0)
 

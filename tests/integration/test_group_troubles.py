@@ -108,6 +108,7 @@ _RANGE = pytest.mark.verify(
 )
 
 
+@pytest.mark.promise("group-trouble")
 @pytest.mark.parametrize("when", [pytest.param("before it joins", marks=_BEFORE), "while it is a member"])
 def test_a_lost_right_of_the_group_is_waited_for(guarded: Stack, tmp_path: Path, when: str) -> None:
     group = f"guarded-{when.split()[0]}"
@@ -143,6 +144,7 @@ def stranger(bootstrap: str, group: str, topic: str, **settings: str) -> Iterato
         consumer.close()
 
 
+@pytest.mark.promise("group-trouble")
 @pytest.mark.parametrize(
     "settings",
     [

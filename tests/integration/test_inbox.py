@@ -86,6 +86,7 @@ async def test_each_consumer_handles_an_event_once(database: Database, inbox: Co
     assert await process(other) is None
 
 
+@pytest.mark.promise("inbox-once")
 @pytest.mark.parametrize("first_fails", [False, True])
 async def test_of_two_with_one_event_the_second_waits(
     database: Database, inbox: ConsumerInbox, *, first_fails: bool
@@ -132,6 +133,7 @@ async def add_all(connection: Connection, events: Sequence[InboxEvent]) -> list[
     return [event.event_id for event in events]
 
 
+@pytest.mark.promise("inbox-once")
 async def test_a_batch_is_rolled_back_whole(database: Database, inbox: ConsumerInbox) -> None:
     async def fails_at_the_last(connection: Connection, events: Sequence[InboxEvent]) -> None:
         await add_all(connection, events)
@@ -142,6 +144,7 @@ async def test_a_batch_is_rolled_back_whole(database: Database, inbox: ConsumerI
     assert (await total(database), await entries(database)) == (0, [])
 
 
+@pytest.mark.promise("inbox-once")
 async def test_batches_in_another_order_do_not_deadlock(database: Database, inbox: ConsumerInbox) -> None:
     ids = [f"e-{number:03}" for number in range(60)]
     answers = await asyncio.gather(
@@ -185,6 +188,7 @@ async def age(database: Database, days: float, *ids: str) -> None:
     )
 
 
+@pytest.mark.promise("inbox-retention")
 async def test_old_entries_of_one_consumer_are_forgotten(database: Database, inbox: ConsumerInbox) -> None:
     other = ConsumerInbox(database, "mailer")
     old = [f"o-{number:02}" for number in range(25)]
@@ -206,6 +210,7 @@ async def test_a_cleanup_passes_by_an_entry_that_is_held(database: Database, inb
     assert await inbox.cleanup_old_entries() == 1
 
 
+@pytest.mark.promise("inbox-retention")
 async def test_entries_that_a_replay_may_need_are_not_forgotten(database: Database) -> None:
     inbox = ConsumerInbox(database, "projection", duplicates_within=14 * DAY + 370)
     with pytest.raises(SettingsError, match="a replay would be handled twice"):

@@ -21,6 +21,8 @@ from tests.postgres import IS_WAITING
 from tests.queue_world import IN_ORDER, LOG, PARCELS, ParcelPacked, done, note, put, until_done
 from tests.relays import QUICK, by_aggregate, drained, new_outbox, publish, relaying, unpublished, until
 
+pytestmark = pytest.mark.promise("database-locks")
+
 #: What relays do here: a lock is waited for no longer than this.
 RELAY = replace(QUICK, lock_wait=0.5)
 SOON = "ALTER DATABASE {} SET lock_timeout = '200ms'"

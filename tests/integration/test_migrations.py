@@ -75,6 +75,7 @@ async def test_a_database_ahead_of_the_program_is_refused(postgres_url: str, sho
             await migrate(connection, [shop])
 
 
+@pytest.mark.promise("migrations")
 async def test_a_migration_behind_a_long_reader_lets_writers_go_on(
     postgres_url: str, shop: MigrationSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +97,7 @@ async def test_a_migration_behind_a_long_reader_lets_writers_go_on(
     assert f"a lock held by pid {pid}" in logs[0]["error"]
 
 
+@pytest.mark.promise("migrations")
 async def test_a_lock_that_stays_is_named_and_nothing_applied(
     postgres_url: str, shop: MigrationSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

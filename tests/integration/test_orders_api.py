@@ -63,6 +63,7 @@ async def test_an_order_is_taken_with_row_message_and_place(shop: Shop) -> None:
     assert "card" not in found.text
 
 
+@pytest.mark.promise("api-idempotent")
 async def test_the_same_key_and_body_get_the_same_answer(shop: Shop) -> None:
     first = await shop.place("k-1")
     again = await shop.place("k-1")
@@ -73,6 +74,7 @@ async def test_the_same_key_and_body_get_the_same_answer(shop: Shop) -> None:
     await has_one_order(shop)
 
 
+@pytest.mark.promise("api-idempotent")
 async def test_the_same_key_with_another_body_is_refused(shop: Shop) -> None:
     await shop.place("k-1")
     answer = await shop.place("k-1", total_cents=5)
@@ -97,6 +99,7 @@ async def test_two_keys_in_one_request_are_refused(shop: Shop) -> None:
 CALLER = "X-Caller"
 
 
+@pytest.mark.promise("api-callers")
 async def test_each_caller_has_keys_of_its_own(orders_url: str) -> None:
     async with shop_on(orders_url, caller_header=CALLER) as shop:
         ada = await shop.place("k-1", {CALLER: "ada"})
@@ -113,6 +116,7 @@ async def test_each_caller_has_keys_of_its_own(orders_url: str) -> None:
         assert (await shop.place("k-1", {CALLER: "ada k-1"})).headers.get("idempotency-replayed") is None
 
 
+@pytest.mark.promise("api-callers")
 async def test_without_one_caller_no_order_is_placed(orders_url: str) -> None:
     async with shop_on(orders_url, caller_header=CALLER) as shop:
         for headers in ({}, {CALLER: ""}, {CALLER: "  "}, {CALLER: "x" * 256}, {CALLER: "a\tb"}):
@@ -130,6 +134,7 @@ async def test_an_id_that_is_none_is_no_error_of_ours(shop: Shop, order_id: str)
         assert (await shop.client.request(method, f"/orders/{order_id}")).status_code in (400, 404)
 
 
+@pytest.mark.promise("api-idempotent")
 async def test_of_many_with_one_key_one_places_the_order(orders_url: str) -> None:
     async with shop_on(orders_url) as one, shop_on(orders_url) as other:
         answers = await asyncio.gather(*(each.place("k-1") for each in (one, other) * 20))
@@ -171,6 +176,7 @@ async def test_a_clients_order_id_is_taken_once(shop: Shop) -> None:
     assert len(await shop.rows("outbox")) == 1
 
 
+@pytest.mark.promise("api-idempotent")
 async def test_requests_for_one_order_id_at_once_make_one_order(shop: Shop) -> None:
     answers = await asyncio.gather(*(shop.place(f"k-{n}", order_id="o-17") for n in range(10)))
     assert sorted(answer.status_code for answer in answers) == [202, *[409] * 9]
@@ -188,6 +194,7 @@ class BreaksBefore(Outbox):
         raise RuntimeError("broken on purpose")
 
 
+@pytest.mark.promise("api-atomic")
 async def test_a_failure_between_the_row_and_its_message_leaves_neither(orders_url: str) -> None:
     async with shop_on(orders_url, outbox=BreaksBefore) as shop:
         answer = await shop.place("k-1")
@@ -208,6 +215,7 @@ class BreaksOne(Outbox):
         await super()._insert(connection, list(rows))
 
 
+@pytest.mark.promise("api-patience")
 async def test_a_request_that_fails_does_not_fail_those_beside_it(orders_url: str) -> None:
     async with shop_on(orders_url, outbox=BreaksOne) as shop:
         names = ["o-1", "o-bad", "o-2", "o-3"]
@@ -216,6 +224,7 @@ async def test_a_request_that_fails_does_not_fail_those_beside_it(orders_url: st
         assert {row["aggregate_id"] for row in await shop.rows("outbox")} == {"o-1", "o-2", "o-3"}
 
 
+@pytest.mark.promise("api-patience")
 async def test_without_a_free_connection_a_request_is_a_503(orders_url: str) -> None:
     async with shop_on(orders_url, most=2, patience=0.4) as shop:
         async with shop.database.acquire(), shop.database.acquire():
@@ -228,6 +237,7 @@ async def test_without_a_free_connection_a_request_is_a_503(orders_url: str) -> 
         await until_placed(shop)
 
 
+@pytest.mark.promise("api-patience")
 async def test_a_statement_that_hangs_is_cut(orders_url: str) -> None:
     async with shop_on(orders_url, patience=0.4) as shop, Database(orders_url) as other:
         async with other.transaction() as locked:
@@ -237,6 +247,7 @@ async def test_a_statement_that_hangs_is_cut(orders_url: str) -> None:
         assert len(await shop.rows("orders")) == 1
 
 
+@pytest.mark.promise("api-patience")
 async def test_a_lost_connection_is_a_503(orders_url: str) -> None:
     async with shop_on(orders_url) as shop, Database(orders_url, name="other") as other:
         async with other.transaction() as locked:
@@ -284,6 +295,7 @@ async def ids(shop: Shop, **params: Any) -> list[list[str]]:
         params["after"] = page["after"]
 
 
+@pytest.mark.promise("api-to-kafka")
 async def test_cancellation_is_asked_for_once_and_in_time(shop: Shop) -> None:
     assert (await shop.client.delete("/orders/o-1")).status_code == 404
     await shop.place("k-1", order_id="o-1")

@@ -50,7 +50,13 @@ class Step:
         return self._complete == self.step
 
 
-pytestmark = pytest.mark.usefixtures("orders_url")
+pytestmark = [
+    pytest.mark.usefixtures("orders_url"),
+    pytest.mark.promise(
+        "api-atomic",
+        "the API, or PostgreSQL, is killed after each statement of the request, and after the commit",
+    ),
+]
 
 
 @asynccontextmanager

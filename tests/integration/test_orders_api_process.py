@@ -16,6 +16,8 @@ from agents.api.testing import ApiDidNotStart, ApiProcess
 from tests.postgres import connected, in_a_loop
 from tests.waiting import BOUND, eventually
 
+pytestmark = pytest.mark.promise("api-any-request", "schemathesis, whatever the document allows and does not")
+
 CUP = b'{"customer":"a","lines":[{"sku":"c","units":1}],"total_cents":1,"card":"c","country":"SE"}'
 
 
@@ -48,6 +50,7 @@ async def age(url: str) -> None:
         await connection.execute(f"UPDATE outbox SET published_at = {long_ago}, created_at = {long_ago}")
 
 
+@pytest.mark.promise("api-atomic")
 def test_a_killed_api_has_placed_what_it_answered(orders_url: str, tmp_path: Path) -> None:
     settings = os.environ | {"STEADFAUST_POSTGRES_URL": orders_url, "STEADFAUST_API_PROJECTION": "false"}
     with ApiProcess(tmp_path / "api.log", settings) as first:

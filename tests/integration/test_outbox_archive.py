@@ -41,6 +41,7 @@ async def positions(connection: Connection) -> list[int]:
     return [row["position"] for row in rows]
 
 
+@pytest.mark.promise("outbox-archive")
 async def test_what_was_archived_before_days_existed_stays(
     postgres_server: str, database: Database, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ async def test_days_are_made_ahead_and_rows_go_to_theirs(connection: Connection)
     assert await archived(connection, 2, later + timedelta(days=1)) == "outbox_archive_rest"
 
 
+@pytest.mark.promise("outbox-archive")
 async def test_a_day_made_too_late_is_kept_by_the_rest(connection: Connection) -> None:
     late = TODAY + timedelta(days=20)
     assert await archived(connection, 1, late) == "outbox_archive_rest"
@@ -76,6 +78,7 @@ async def test_a_day_made_too_late_is_kept_by_the_rest(connection: Connection) -
     assert await positions(connection) == [1]
 
 
+@pytest.mark.promise("outbox-archive")
 async def test_whole_days_go_when_their_last_row_is_old_enough(connection: Connection) -> None:
     await archive.make_days(connection, TODAY + timedelta(days=10))
     day = TODAY + timedelta(days=10)
@@ -108,6 +111,7 @@ async def test_a_day_that_is_read_is_dropped_later(
     assert await archive.drop_days(connection, day + WEEK) == 1
 
 
+@pytest.mark.promise("outbox-archive")
 async def test_a_relay_archives_beside_cleanups_of_days(database: Database, connection: Connection) -> None:
     publisher, outbox = MemoryPublisher(), new_outbox()
     orders = [f"o-{number}" for number in range(5)]

@@ -131,6 +131,7 @@ async def test_a_message_goes_with_the_callers_transaction(connection: Connectio
     assert await connection.fetchval("SELECT count(*) FROM outbox") == 0
 
 
+@pytest.mark.promise("outbox-by-sql")
 @pytest.mark.parametrize(
     ("column", "value", "says"),
     [
@@ -178,6 +179,7 @@ async def test_a_role_that_may_only_insert_publishes_from_any_schema(connection:
         await connection.execute(f"RESET ROLE; RESET search_path; DROP OWNED BY {role}; DROP ROLE {role}")
 
 
+@pytest.mark.promise("outbox-by-sql")
 async def test_rows_by_sql_alone_reach_a_lane_once(
     database: Database, connection: Connection, kafka: Stack, tmp_path: Path
 ) -> None:

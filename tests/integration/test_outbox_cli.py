@@ -130,6 +130,7 @@ def test_cleanup_removes_what_was_published_long_ago_and_nothing_else(postgres_u
     assert run("list", "--state", "published")[0] == 3
 
 
+@pytest.mark.promise("outbox-republished")
 def test_republished_rows_come_behind_those_that_wait(postgres_url: str, run: Run) -> None:
     fill(
         postgres_url,
@@ -159,6 +160,7 @@ def test_republished_rows_come_behind_those_that_wait(postgres_url: str, run: Ru
     assert run("status", "--json")[0] == 0
 
 
+@pytest.mark.promise("outbox-republished")
 def test_of_an_id_archived_twice_the_newest_is_republished(postgres_url: str, run: Run) -> None:
     archive = archiving("'o-1:1'")
     fill(postgres_url, archive)

@@ -29,6 +29,7 @@ async def test_relays_of_the_kind_that_asks_first_share_the_outbox(connection: C
     assert await outbox_owner(connection) is POLL
 
 
+@pytest.mark.promise("outbox-owner")
 @pytest.mark.parametrize(
     ("first", "second", "command"), [(POLL, CDC, "start --take-over"), (CDC, POLL, "stop")]
 )

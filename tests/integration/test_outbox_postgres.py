@@ -26,6 +26,7 @@ async def counts(database: Database, *tables: str) -> list[int]:
     return [await database.pool.fetchval(f"SELECT count(*) FROM {table}") for table in tables]
 
 
+@pytest.mark.promise("outbox-atomic")
 async def test_a_row_and_its_message_commit_together(
     database: Database, connection: Connection, outbox: Outbox
 ) -> None:
@@ -35,6 +36,7 @@ async def test_a_row_and_its_message_commit_together(
     assert await counts(database, "orders", "outbox") == [1, 1]
 
 
+@pytest.mark.promise("outbox-atomic")
 async def test_a_message_goes_with_the_transaction_around_it(database: Database, outbox: Outbox) -> None:
     with suppress(KeyError):
         async with database.transaction() as connection:
@@ -73,6 +75,7 @@ async def test_a_relay_that_sleeps_is_told_once_however_many_publish(
     assert told == ["told", "told", "end"]
 
 
+@pytest.mark.promise("postgres-failover")
 @pytest.mark.parametrize("trouble", ["a sequence that is gone", "a right that is missing"])
 async def test_a_failed_wake_up_fails_no_business_transaction(
     postgres_url: str, outbox: Outbox, trouble: str

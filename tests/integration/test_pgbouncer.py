@@ -30,7 +30,10 @@ from tests.queue_world import LOG, PARCELS, ParcelPacked, note, put
 from tests.relays import drained, new_outbox, publish, relaying
 from tests.waiting import BOUND
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [
+    pytest.mark.usefixtures("quiet"),
+    pytest.mark.promise("pgbouncer"),
+]
 DAY = 86_400.0
 
 

@@ -76,6 +76,7 @@ async def fail_one_of_a_key(database: Database) -> None:
     assert await QueueWorker(database, IN_ORDER, fails).work_off() == 2
 
 
+@pytest.mark.promise("queue-order")
 def test_failed_jobs_are_shown_retried_and_discarded(postgres_url: str, command: Command) -> None:
     assert command("queue", "status").exit_code == NOTHING
     run(postgres_url, fail_one_of_a_key)

@@ -67,6 +67,7 @@ async def test_orders_get_the_status_that_they_ended_with(database: Database, pr
     }
 
 
+@pytest.mark.promise("api-status")
 async def test_an_order_that_has_ended_never_goes_back(database: Database, projection: Projection) -> None:
     await pending(database, "o-1", "o-2")
     await projection.take([confirmed("o-1"), cancelled("o-1"), cancelled("o-2")])
@@ -74,6 +75,7 @@ async def test_an_order_that_has_ended_never_goes_back(database: Database, proje
     assert await statuses(database) == {"o-1": ("confirmed", ""), "o-2": ("cancelled", "out_of_stock")}
 
 
+@pytest.mark.promise("api-status")
 async def test_events_that_come_again_change_nothing(database: Database, projection: Projection) -> None:
     await pending(database, "o-1")
     await projection.take([confirmed("o-1")])

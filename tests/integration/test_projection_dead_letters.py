@@ -59,6 +59,7 @@ async def letters_of(bootstrap: str, group: str) -> list[Record]:
     return [each for each in found if dict(each.headers)["dlq-consumer-group"] == group.encode()]
 
 
+@pytest.mark.promise("projection")
 async def test_a_record_that_nobody_can_read_is_a_dead_letter(database: Database, bootstrap: str) -> None:
     app_id = f"shop-{uuid4().hex[:8]}"
     name = f"o-{uuid4()}"
@@ -87,6 +88,7 @@ async def test_a_record_that_nobody_can_read_is_a_dead_letter(database: Database
     assert next_one.skipped == 0
 
 
+@pytest.mark.promise("projection")
 async def test_nothing_is_passed_while_its_dead_letter_cannot_be_written(database: Database) -> None:
     settings = OrderSettings(bootstrap="127.0.0.1:1")
     projection = Projection(settings, database, options=KafkaOptions(metadata_timeout=0.5))

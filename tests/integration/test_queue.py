@@ -50,6 +50,7 @@ async def running(worker: QueueWorker) -> AsyncIterator[None]:
             await task
 
 
+@pytest.mark.promise("database-clock")
 async def test_what_a_clock_ahead_put_off_is_counted_from_now(database: Database) -> None:
     """As after a failover from a server whose clock was an hour ahead."""
     options = QueueOptions(poll=0.05)
@@ -99,6 +100,7 @@ async def test_of_many_commits_one_sends_a_notification(database: Database) -> N
     assert heard == ["parcels", "the end"]
 
 
+@pytest.mark.promise("queue-once")
 async def test_a_rolled_back_transaction_enqueues_nothing(database: Database) -> None:
     await database.pool.execute("INSERT INTO queue_wake VALUES ('parcels', true)")
     async with database.acquire() as connection:
@@ -111,6 +113,7 @@ async def test_a_rolled_back_transaction_enqueues_nothing(database: Database) ->
     assert await database.pool.fetchval("SELECT asleep FROM queue_wake")
 
 
+@pytest.mark.promise("queue-once")
 async def test_several_workers_do_each_job_once_and_in_order(database: Database) -> None:
     keys = [f"customer-{number}" for number in range(7)]
     sent = defaultdict(list)
@@ -144,6 +147,7 @@ async def test_several_workers_do_each_job_once_and_in_order(database: Database)
     assert await count(database, "queue_lease") == 0
 
 
+@pytest.mark.promise("queue-once")
 async def test_a_killed_process_leaves_its_job_to_another(database: Database, postgres_url: str) -> None:
     await put(database, PARCELS, *parcels("a", "wait", "b"))
     command = [sys.executable, "-m", "tests.integration.queue_process", postgres_url]
@@ -160,6 +164,7 @@ async def test_a_killed_process_leaves_its_job_to_another(database: Database, po
     assert sorted(await done(database)) == ["a", "b", "wait"]
 
 
+@pytest.mark.promise("queue-once")
 async def test_what_took_longer_than_the_lease_is_rolled_back(database: Database) -> None:
     await put(database, PARCELS, *parcels("a"))
 
@@ -204,6 +209,7 @@ async def test_a_cancelled_worker_gives_its_jobs_back_at_once(database: Database
     assert await done(database) == ["a", "b"]
 
 
+@pytest.mark.promise("cut-connections")
 async def test_a_lost_connection_is_no_failed_try(database: Database) -> None:
     await put(database, PARCELS, *parcels("a", "b"))
     cut: list[int] = []

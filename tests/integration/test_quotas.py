@@ -19,6 +19,8 @@ from tests.integration.test_group_troubles import Post
 from tests.integration.worker_process import ask
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.promise("quotas")
+
 MESSAGES = 60
 _ALTER_CLIENT_QUOTAS = (49, 0)
 _ENTRY = struct.Struct(">h")

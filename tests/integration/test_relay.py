@@ -83,6 +83,7 @@ async def test_rows_are_published_in_order_and_marked(ground: Ground) -> None:
     assert ground.found() == {order: list(range(6)) for order in orders}
 
 
+@pytest.mark.promise("outbox-record")
 async def test_schemas_are_announced_before_the_first_row(ground: Ground) -> None:
     await ground.publish(("o-1", 1))
     async with ground.relaying():
@@ -90,6 +91,7 @@ async def test_schemas_are_announced_before_the_first_row(ground: Ground) -> Non
     assert ground.publisher.announced.keys() == {ground.publisher.written[0].schema_fingerprint}
 
 
+@pytest.mark.promise("outbox-order")
 async def test_a_row_that_commits_late_is_not_skipped(ground: Ground) -> None:
     async with ground.database.acquire() as late:
         transaction = late.transaction()
@@ -124,6 +126,7 @@ async def test_a_refused_row_holds_back_its_aggregate_alone(ground: Ground) -> N
     assert ground.found()["bad"] == [1, 2, 3]
 
 
+@pytest.mark.promise("database-clock")
 async def test_an_attempt_set_by_a_clock_ahead_is_made_now(ground: Ground) -> None:
     await ground.publish(("ahead", 1), ("waits", 1))
     set_to = "UPDATE outbox SET retry_at = clock_timestamp() + $2 * interval '1 s' WHERE aggregate_id = $1"
@@ -134,6 +137,7 @@ async def test_an_attempt_set_by_a_clock_ahead_is_made_now(ground: Ground) -> No
     assert ground.found() == {"ahead": [1]}
 
 
+@pytest.mark.promise("outbox-refused")
 async def test_rows_for_other_topics_wait_behind_a_refused_one(ground: Ground) -> None:
     ground.publisher.refuses = lambda row: "no such topic" if row.topic == Billed.TOPIC else ""
     await ground.publish(("o-1", 1))
@@ -159,6 +163,7 @@ async def test_nothing_is_lost_while_kafka_is_down(ground: Ground) -> None:
     assert ground.found() == {"o-1": list(range(5)), "o-2": list(range(5))}
 
 
+@pytest.mark.promise("outbox-published")
 @pytest.mark.parametrize(
     ("after", "kept", "archived"), [(After.MARK, 2, 0), (After.DELETE, 0, 0), (After.ARCHIVE, 0, 2)]
 )
@@ -175,6 +180,7 @@ async def test_a_published_row_is_marked_deleted_or_archived(
     assert counts == [kept, archived]
 
 
+@pytest.mark.promise("outbox-order", "two and four")
 @pytest.mark.parametrize("relays", [2, 4])
 async def test_relays_share_the_aggregates_and_take_them_over(ground: Ground, relays: int) -> None:
     orders = [f"o-{number}" for number in range(40)]
@@ -238,6 +244,7 @@ async def test_an_error_that_nobody_expects_ends_the_relay(ground: Ground) -> No
     assert await unpublished(ground.database) == 1
 
 
+@pytest.mark.promise("outbox-payloads")
 async def test_a_row_with_a_payload_in_the_object_store_stays(ground: Ground) -> None:
     blobs = MemoryBlobs()
     ground.outbox.claims = ClaimChecks(blobs, bucket=blobs.bucket, threshold=500)

@@ -58,6 +58,7 @@ async def errors(database: Database) -> list[str]:
     return [row["last_error"] for row in rows]
 
 
+@pytest.mark.promise("outbox-refused")
 async def test_what_a_broker_refuses_holds_back_its_aggregate_alone(
     database: Database, connection: Connection, relays_bootstrap: str
 ) -> None:
@@ -82,6 +83,7 @@ async def test_what_a_broker_refuses_holds_back_its_aggregate_alone(
     assert [found[large], found[unknown]] == [[1, 3], [1, 3]]
 
 
+@pytest.mark.promise("outbox-refused", "a topic that it may not see, one that it may only read")
 @pytest.mark.parametrize(
     ("rules", "said"),
     [

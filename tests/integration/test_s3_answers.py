@@ -15,6 +15,8 @@ from streams.ports import Blobs
 from streams.s3 import S3Blobs, S3Options
 from tests.waiting import BOUND, eventually_async
 
+pytestmark = pytest.mark.promise("object-store-refusals")
+
 NAME = "events/order/1-a"
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+import pytest
+
 from streams.errors import BlobsUnavailable
 from streams.local import Stack
 from streams.s3 import S3Blobs, S3Options
@@ -60,6 +62,7 @@ async def slow_link(s3: Stack, **options: float) -> AsyncIterator[tuple[SlowLink
     server.close()
 
 
+@pytest.mark.promise("object-store-refusals")
 async def test_a_store_that_trickled_is_read_once_well(s3: Stack) -> None:
     async with slow_link(s3) as (_, blobs):
         await blobs.put("events/slow/1", LARGE, "image/png")

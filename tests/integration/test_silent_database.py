@@ -20,6 +20,8 @@ from tests.queue_world import LOG, PARCELS, ParcelPacked, done, note, put, until
 from tests.relays import by_aggregate, drained, first_time, new_outbox, publish, relaying
 from tests.waiting import BOUND, eventually_async
 
+pytestmark = pytest.mark.promise("silent-network")
+
 
 class SilentWay:
     """`url` leads to the database; between `fall_silent` and `speak` nothing passes.

@@ -82,6 +82,7 @@ async def test_a_cluster_of_a_low_level_hears_the_first_version(kafka_of_level: 
     await cluster.close()
 
 
+@pytest.mark.promise("late-writes")
 @pytest.mark.parametrize(("kind", "code"), [("newest", 47), ("v1", 0)])
 async def test_late_requests_reach_the_first_version_alone(kafka: Stack, kind: Producer, code: int) -> None:
     """A request of a transaction that has ended, held up on its way until the next one writes there, too."""

@@ -83,6 +83,7 @@ def ground(kafka: Stack) -> Ground:
     return Ground(kafka)
 
 
+@pytest.mark.promise("separate-dead-letters")
 async def test_two_readers_of_a_strangers_topic_share_no_dead_letters(ground: Ground) -> None:
     await ground.make(ground.asked.TOPIC, **{STAMPED: BY_BROKER})
     one, other = ground.app("one", ground.asked), ground.app("other", ground.asked)
@@ -96,6 +97,7 @@ async def test_two_readers_of_a_strangers_topic_share_no_dead_letters(ground: Gr
     assert again.routes[ground.asked.TOPIC].retries == one.routes[ground.asked.TOPIC].retries
 
 
+@pytest.mark.promise("separate-dead-letters")
 async def test_beside_topics_of_its_own_an_application_keeps_their_names(ground: Ground) -> None:
     owner = ground.app("owner", ground.asked)
     await ground.start(
@@ -122,6 +124,7 @@ def commit(ground: Ground, group: str) -> None:
     consumer.close()
 
 
+@pytest.mark.promise("separate-dead-letters")
 async def test_what_an_earlier_version_has_made_stays_its_own(ground: Ground) -> None:
     before = ground.app("owner", ground.asked)
     await as_an_earlier_version(ground, before)
@@ -130,6 +133,7 @@ async def test_what_an_earlier_version_has_made_stays_its_own(ground: Ground) ->
     assert (after.others, before.others) == (frozenset(), frozenset())
 
 
+@pytest.mark.promise("separate-dead-letters")
 async def test_former_dead_letters_beside_a_strangers_topic_stay_known(ground: Ground) -> None:
     topic = ground.asked.TOPIC
     await ground.make(topic, **{STAMPED: BY_BROKER})
@@ -139,6 +143,7 @@ async def test_former_dead_letters_beside_a_strangers_topic_stay_known(ground: G
     assert app.former == {f"{topic}.dlq": topic}
 
 
+@pytest.mark.promise("separate-dead-letters", "a group beside lanes")
 async def test_a_group_shares_no_dead_letters_of_a_strangers_topic(ground: Ground) -> None:
     for topic in (ground.asked.TOPIC, ground.told.TOPIC):
         await ground.make(topic)
@@ -158,6 +163,7 @@ async def test_a_group_shares_no_dead_letters_of_a_strangers_topic(ground: Groun
         assert letter.value == b"?"
 
 
+@pytest.mark.promise("separate-dead-letters")
 async def test_a_reshard_leaves_topics_to_whom_they_belong(ground: Ground) -> None:
     """A guest's copy has positions, too, in a topic with all that an application declares."""
     topic = ground.asked.TOPIC
@@ -180,6 +186,7 @@ def leftovers(ground: Ground) -> set[str]:
     return {topic for topic in ground.topics() if not topic.endswith("asked.v1")}
 
 
+@pytest.mark.promise("refused-start")
 @pytest.mark.parametrize(
     ("made", "partitions", "why"),
     [
@@ -200,6 +207,7 @@ async def test_a_refused_start_creates_nothing(
     assert leftovers(ground) == set()
 
 
+@pytest.mark.promise("refused-start")
 async def test_a_start_that_the_cluster_would_refuse_creates_nothing(ground: Ground) -> None:
     """One broker has no place for three replicas."""
     with pytest.raises(TopicMismatch, match="the cluster refused to create"):
@@ -214,6 +222,7 @@ async def test_another_number_of_partitions_can_be_tried_after_a_refusal(ground:
     await ground.start(ground.app("one", ground.asked, partitions=3))
 
 
+@pytest.mark.promise("refused-start")
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["the sender first", "the reader first"])
 async def test_two_applications_start_in_either_order(ground: Ground, order: Sequence[int]) -> None:
     apps = ground.app("sender", ground.asked, ground.told), ground.app("reader", ground.told)

@@ -19,7 +19,10 @@ from tests.integration.test_orders_api_process import ask, health, place
 from tests.orders_shop import MIGRATIONS, shop_on
 from tests.postgres import connected, in_a_loop, migrated, of_database
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [
+    pytest.mark.usefixtures("quiet"),
+    pytest.mark.promise("api-unready"),
+]
 MIGRATE = "run `steadfaust db migrate`"
 
 

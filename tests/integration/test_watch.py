@@ -47,6 +47,7 @@ async def test_nothing_is_wrong_with_empty_tables(watch: Watch) -> None:
     assert (await watch.outbox(), await watch.queues()) == ("", "")
 
 
+@pytest.mark.promise("outbox-watch")
 async def test_rows_that_wait_and_that_brokers_refuse_are_told(watch: Watch, connection: Connection) -> None:
     await publish(new_outbox(), connection, ("o-1", 1), ("o-2", 1))
     await connection.execute(
@@ -61,6 +62,7 @@ async def test_rows_that_wait_and_that_brokers_refuse_are_told(watch: Watch, con
     assert "brokers have refused 1" in why
 
 
+@pytest.mark.promise("outbox-watch")
 async def test_failed_jobs_are_a_reason_until_an_operator_acts(
     watch: Watch, database: Database, connection: Connection
 ) -> None:
@@ -75,6 +77,7 @@ async def test_failed_jobs_are_a_reason_until_an_operator_acts(
     assert await watch.queues() == ""
 
 
+@pytest.mark.promise("outbox-watch")
 async def test_a_job_that_nobody_takes_is_a_reason(watch: Watch, database: Database) -> None:
     first, second = await put(database, PARCELS, ParcelPacked(parcel="p-1"), ParcelPacked(parcel="p-2"))
     for job, ago in ((first, 3600), (second, 400)):
@@ -105,6 +108,7 @@ async def test_a_job_whose_pause_is_over_waits_for_a_worker(watch: Watch, databa
     assert "a job of parcels has waited for a worker for 4" in await watch.queues()
 
 
+@pytest.mark.promise("outbox-watch")
 async def test_a_database_that_cannot_be_looked_at_is_told(
     postgres_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -293,6 +293,7 @@ def test_the_timeline_has_what_each_message_changed_in_the_rows(kafka, urls):
         assert "counted" in page
 
 
+@pytest.mark.promise("patient-requests", "real workers")
 def test_what_a_killed_worker_owned_is_waited_for(workers, urls):
     """From here on one worker is left."""
     alive, dead = urls
@@ -316,6 +317,7 @@ def test_what_a_killed_worker_owned_is_waited_for(workers, urls):
     assert "has not answered" not in said
 
 
+@pytest.mark.promise("same-name")
 def test_another_application_of_the_same_name_is_refused(workers, urls, kafka, tmp_path):
     environment = environment_of("web", kafka.bootstrap, tmp_path, PARTITIONS=4, LANES=4)
     environment["POST_TOPIC"] = "web.letter.seen.v1"
@@ -331,6 +333,7 @@ def test_another_application_of_the_same_name_is_refused(workers, urls, kafka, t
     eventually(lambda: owned_lanes(urls[0]) == 4, "the worker that was there keeps the lanes")
 
 
+@pytest.mark.promise("same-identity")
 def test_of_two_workers_of_one_identity_one_stops(kafka, tmp_path):
     workers, quick = {}, {"HEARTBEAT": 0.2, "SESSION_TIMEOUT": 6}
     try:

@@ -12,6 +12,8 @@ from streams.host.announcements import Announcements
 from streams.host.ended_sessions import EndedSessions
 from streams.model.codecs import Schemas, fingerprint_of
 
+pytestmark = pytest.mark.promise("unreadable-operations")
+
 NEWER = fingerprint_of(MADE_NEWER)
 UNHEARD = b'{"type": "record", "name": "A", "fields": [{"name": "x", "type": "Unheard"}]}'
 BAD = {

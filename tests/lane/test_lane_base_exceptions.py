@@ -20,6 +20,8 @@ from streams.model.outcome import Outcome, outcome
 from streams.model.table import Table
 from tests.keyed import Keyed
 
+pytestmark = pytest.mark.promise("whatever-is-raised", "one on Kafka")
+
 
 class PanicException(BaseException):
     """As a module in Rust raises it."""

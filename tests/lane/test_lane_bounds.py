@@ -25,6 +25,7 @@ LARGE = 2_000
 LIMITS = {"max_batch": 1000, "max_backlog": 10_000, "max_backlog_bytes": BOUND_BYTES}
 
 
+@pytest.mark.promise("size-limits")
 @pytest.mark.parametrize("size", [LONG, 15_000])
 @pytest.mark.parametrize("name", ["ce_id", "ce_source", "ce_correlationid"])
 async def test_ids_too_long_to_be_kept_make_dead_letters(world: World, name: str, size: int) -> None:
@@ -50,6 +51,7 @@ async def test_messages_with_the_longest_ids_are_handled_once(world: World) -> N
     assert lane.lane.reopened == 0
 
 
+@pytest.mark.promise("size-limits")
 async def test_the_longest_keys_are_handled_a_longer_one_is_not(world: World) -> None:
     await world.start(work := counting(world.name), partitions=1, retry=LATER, max_message_bytes=400_000)
     key = "k" * MAX_KEY_BYTES
@@ -90,6 +92,7 @@ async def test_a_timer_with_too_long_a_name_cannot_be_cancelled(fake: FakeWorld)
 # -- what a worker holds in memory ---------------------------------------------------------------------------
 
 
+@pytest.mark.promise("bounded-memory")
 async def test_lanes_that_cannot_commit_hold_their_share_alone(
     fake: FakeWorld, fatal: list[BaseException]
 ) -> None:
@@ -127,6 +130,7 @@ async def full(world: World) -> Running:
     return lane
 
 
+@pytest.mark.promise("bounded-memory")
 async def test_what_is_taken_and_not_committed_is_bounded_in_bytes(world: World) -> None:
     await world.start(work := counting(world.name), **LIMITS)
     large = with_header("note", b"x" * LARGE)
@@ -134,6 +138,7 @@ async def test_what_is_taken_and_not_committed_is_bounded_in_bytes(world: World)
     await finish(world, work, await full(world), events)
 
 
+@pytest.mark.promise("bounded-memory")
 @pytest.mark.parametrize("what", ["text", "passed"], ids=["row", "output"])
 async def test_rows_and_outputs_count_among_the_bytes_held(fake: FakeWorld, what: str) -> None:
     await fake.start(work := counting(fake.name), **LIMITS)
@@ -143,6 +148,7 @@ async def test_rows_and_outputs_count_among_the_bytes_held(fake: FakeWorld, what
     await finish(fake, work, await full(fake), events)
 
 
+@pytest.mark.promise("bounded-memory")
 async def test_messages_of_timers_count_among_the_bytes_held(fake: FakeWorld) -> None:
     await fake.start(work := reminding(fake.name), **LIMITS)
     due = fake.clock.now() + 1000.0
@@ -159,6 +165,7 @@ async def test_messages_of_timers_count_among_the_bytes_held(fake: FakeWorld) ->
     assert len(fake.cluster.visible(work.rang.TOPIC)) == 1000
 
 
+@pytest.mark.promise("bounded-memory")
 async def test_headers_count_among_the_bytes_that_wait(fake: FakeWorld) -> None:
     await started(fake, work := counting(fake.name), retry=LATER, max_waiting_bytes=30_000)
     work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
@@ -201,6 +208,7 @@ class Slow:
         return producer
 
 
+@pytest.mark.promise("smaller-transactions")
 async def test_a_transaction_slower_than_its_timeout_becomes_smaller(world: World) -> None:
     work = await counter(world, transaction_timeout=TIMEOUT, max_batch=MESSAGES)
     world.cluster = Slow(world.cluster, world.clock, work.output)
@@ -213,6 +221,7 @@ async def test_a_transaction_slower_than_its_timeout_becomes_smaller(world: Worl
     await check_store(world)
 
 
+@pytest.mark.promise("smaller-transactions")
 async def test_a_slow_lane_loops_no_more_than_may_be_held(fake: FakeWorld) -> None:
     work = relay(fake.name)
     await fake.start(work, partitions=1, transaction_timeout=TIMEOUT)

@@ -60,6 +60,7 @@ async def by_reference(parcels: Parcels) -> list[bool]:
     return [DATAREF in dict(record.headers) for record in await parcels.world.records(parcels.work.output)]
 
 
+@pytest.mark.promise("payloads")
 @pytest.mark.landing
 async def test_the_large_goes_by_reference_and_handlers_see_the_payload(world: World) -> None:
     parcels = await begun(world)
@@ -99,6 +100,7 @@ async def test_a_message_marked_binary_goes_by_reference_however_small(fake: Fak
     assert await by_reference(parcels) == [True]
 
 
+@pytest.mark.promise("payloads")
 async def test_a_key_keeps_its_order_whatever_the_sizes(world: World) -> None:
     """Other keys pass."""
     answers = asyncio.Event()
@@ -134,6 +136,7 @@ async def test_downloads_and_uploads_of_different_keys_overlap(world: World) -> 
     await parcels.finish(lane)
 
 
+@pytest.mark.promise("payload-memory")
 async def test_payloads_in_memory_are_bounded_in_bytes_and_in_number(fake: FakeWorld) -> None:
     parcels = await begun(fake, in_flight=3 * (LARGE + 100), max_in_flight=4)
     held: list[int] = []
@@ -151,6 +154,7 @@ async def test_payloads_in_memory_are_bounded_in_bytes_and_in_number(fake: FakeW
     assert parcels.checks.held.held == 0
 
 
+@pytest.mark.promise("payload-memory")
 async def test_what_sync_handlers_make_of_little_is_bounded_too(fake: FakeWorld) -> None:
     parcels = await begun(fake, in_flight=3 * (LARGE + 100))
     parcels.work.hooks.passed = lambda event: event.text.ljust(LARGE, ".")
@@ -169,6 +173,7 @@ async def test_what_sync_handlers_make_of_little_is_bounded_too(fake: FakeWorld)
     assert parcels.checks.held.held == 0
 
 
+@pytest.mark.promise("payloads")
 async def test_a_duplicate_costs_no_download(world: World) -> None:
     parcels = await begun(world)
     post, _ = await made(parcels)
@@ -187,6 +192,7 @@ async def test_a_duplicate_costs_no_download(world: World) -> None:
 # -- when it does not work ----------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("object-store-outage")
 async def test_a_key_waits_in_order_while_the_store_is_down(world: World) -> None:
     parcels = await begun(world, retry=QUICK)
     await post(parcels, "a", LARGE, LARGE, SMALL)
@@ -203,6 +209,7 @@ async def test_a_key_waits_in_order_while_the_store_is_down(world: World) -> Non
     assert await dead_letters(world, parcels.work.source) == []
 
 
+@pytest.mark.promise("object-store-outage")
 async def test_a_long_outage_opens_the_breaker_instead_of_burying_messages(fake: FakeWorld) -> None:
     breaker = BreakerPolicy(window=10, minimum=10, open_for=2.0, max_open_for=8.0, probes=2)
     parcels = await begun(fake, breaker=breaker, retry=RetryPolicy(delays=(5.0, 20.0, 60.0)))
@@ -219,6 +226,7 @@ async def test_a_long_outage_opens_the_breaker_instead_of_burying_messages(fake:
     await parcels.finish(lane)
 
 
+@pytest.mark.promise("object-store-outage")
 async def test_an_upload_that_fails_leaves_nothing_of_the_outcome(world: World) -> None:
     parcels = await begun(world)
     parcels.work.hooks.passed = lambda event: event.text.ljust(LARGE if event.i == 1 else 0, ".")
@@ -236,6 +244,7 @@ async def test_an_upload_that_fails_leaves_nothing_of_the_outcome(world: World) 
     assert await counts(world) == {"a": 3}
 
 
+@pytest.mark.promise("object-store-outage")
 @pytest.mark.parametrize(("fault", "error"), [("lose", b"BlobMissing"), ("alter", b"BlobAltered")])
 async def test_a_lost_or_altered_payload_is_named_by_its_letter(
     world: World, fault: str, error: bytes
@@ -254,6 +263,7 @@ async def test_a_lost_or_altered_payload_is_named_by_its_letter(
     await parcels.check(dead=[parcels.sent["a"][1]])
 
 
+@pytest.mark.promise("bad-references")
 async def test_a_reference_that_does_not_read_is_a_dead_letter(world: World) -> None:
     parcels = await begun(world)
     post = await parcels.post("a", 0, LARGE)
@@ -318,6 +328,7 @@ async def test_an_unknown_schema_is_awaited_before_the_payload_is_fetched(
 # -- crashes ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("no-dangling-reference")
 @pytest.mark.parametrize("point", [*POINTS[:2], pytest.param("sent", marks=pytest.mark.landing), *POINTS[3:]])
 @pytest.mark.parametrize("wiped", [False, True], ids=["disk kept", "disk lost"])
 async def test_a_crash_before_the_commit_leaves_no_reference_without_object(
@@ -354,6 +365,7 @@ class KillingBlobs(MemoryBlobs):
             raise LaneKilled(f"killed {when} {kind} {nth}")
 
 
+@pytest.mark.promise("no-dangling-reference")
 @pytest.mark.parametrize("kind", ["put", "get"])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("nth", [1, 2, 3])

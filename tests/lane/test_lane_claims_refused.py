@@ -10,6 +10,8 @@ from test_lane_desk_claims import begun, given_up, replayed
 from streams.control.overview.health import unavailable_payloads
 from streams.model.policy.retry import RetryPolicy
 
+pytestmark = pytest.mark.promise("object-store-refusals")
+
 LARGE = 2 * THRESHOLD
 RETRY = RetryPolicy(immediate=1, delays=(30.0, 60.0))
 

@@ -15,6 +15,8 @@ from streams.model.operations import HandlerCommand
 from streams.model.policy.breaker import BreakerPolicy
 from streams.model.policy.retry import RetryPolicy
 
+pytestmark = pytest.mark.promise("payloads", "among messages that wait: turns, attempts, ordering keys")
+
 LARGE = 2 * THRESHOLD
 
 
@@ -67,6 +69,7 @@ async def test_payloads_for_a_paused_handler_are_fetched_at_its_resumption(fake:
     await parcels.finish(lane, order_of=lambda i: str(i % 2))
 
 
+@pytest.mark.promise("payload-memory")
 async def test_what_is_fetched_again_stays_within_the_bound_in_number(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(immediate=0, delays=(5.0,)), max_in_flight=4)
     for i in range(2):

@@ -21,6 +21,8 @@ from streams.model.codecs import Schemas
 from streams.model.operations import HandlerCommand
 from streams.model.policy.retry import RetryPolicy
 
+pytestmark = pytest.mark.promise("clock-ahead")
+
 #: How far a clock is ahead, in seconds.
 AHEAD = 59 * 60.0
 #: The first late try is after 10 s.

@@ -14,6 +14,8 @@ from structlog.testing import capture_logs
 from streams.testing.broker import Fault
 from streams.testing.faults import Pause, ScriptedFaults
 
+pytestmark = pytest.mark.promise("loopback", "with loopback on")
+
 
 def running(*names: str) -> set[str]:
     tasks = asyncio.all_tasks()
@@ -43,6 +45,7 @@ def frozen_at(world: World, point: str) -> tuple[Running, Pause]:
     return world.lane(faults=faults), pause
 
 
+@pytest.mark.promise("all-or-nothing", "six points, disk kept and lost")
 @pytest.mark.parametrize("disk", ["kept", pytest.param("lost", marks=pytest.mark.smoke)])
 @pytest.mark.parametrize(
     "point", [*POINTS[:3], pytest.param("offsets_sent", marks=pytest.mark.landing), *POINTS[4:]]
@@ -65,6 +68,7 @@ async def recovered(world: World) -> tuple[Workload, list[Post]]:
     return work, events
 
 
+@pytest.mark.promise("all-or-nothing")
 @pytest.mark.landing
 async def test_a_lane_killed_while_it_recovers_is_continued(world: World) -> None:
     work, events = await recovered(world)
@@ -85,6 +89,7 @@ async def test_a_lane_can_be_stopped_while_it_opens(world: World) -> None:
     await ends(world, work, events, stores=elsewhere)
 
 
+@pytest.mark.promise("local-store")
 @pytest.mark.parametrize("lost", [1, 3])
 async def test_writes_lost_to_a_power_failure_return_from_the_changelog(fake: FakeWorld, lost: int) -> None:
     work, events = await begun(fake, range(4), max_batch=4)
@@ -95,6 +100,7 @@ async def test_writes_lost_to_a_power_failure_return_from_the_changelog(fake: Fa
     await ends(fake, work, events)
 
 
+@pytest.mark.promise("unknown-outcome")
 @pytest.mark.parametrize("point", POINTS)
 async def test_an_error_before_the_commit_makes_the_lane_reopen(world: World, point: str) -> None:
     work, events = await begun(world, range(3), max_batch=4)
@@ -105,6 +111,7 @@ async def test_an_error_before_the_commit_makes_the_lane_reopen(world: World, po
     assert lane.lane.reopened == 1
 
 
+@pytest.mark.promise("unknown-outcome")
 @pytest.mark.parametrize(
     "fault",
     [
@@ -130,6 +137,7 @@ async def test_a_lane_that_cannot_open_tries_again(fake: FakeWorld, fault: Fault
     assert fake.cluster.happened[fault] == 3
 
 
+@pytest.mark.promise("one-owner")
 @pytest.mark.landing
 async def test_a_zombie_changes_nothing_and_says_that_it_was_fenced(world: World) -> None:
     work, events = await begun(world, range(2), fenced_pause=600.0)
@@ -143,6 +151,7 @@ async def test_a_zombie_changes_nothing_and_says_that_it_was_fenced(world: World
     assert (old.lane.fenced, new.lane.fenced) == (1, 0)
 
 
+@pytest.mark.promise("one-owner")
 @pytest.mark.parametrize("point", [*POINTS[:2], pytest.param("sent", marks=pytest.mark.landing), POINTS[3]])
 async def test_a_lane_fenced_in_mid_commit_changes_nothing(world: World, point: str) -> None:
     work, events = await begun(world, range(2), fenced_pause=600.0)
@@ -155,6 +164,7 @@ async def test_a_lane_fenced_in_mid_commit_changes_nothing(world: World, point: 
     await ends(world, work, events, old, new, stores=elsewhere)
 
 
+@pytest.mark.promise("same-identity")
 async def test_two_owners_that_fence_each_other_are_warned_of(fake: FakeWorld) -> None:
     """Such as two workers of one identity, each of which believes that the lane is its own."""
     work, events = await begun(fake, range(2), fenced_pause=2.0)
@@ -171,6 +181,7 @@ async def test_two_owners_that_fence_each_other_are_warned_of(fake: FakeWorld) -
     await ends(fake, work, events, other, stores=elsewhere)
 
 
+@pytest.mark.promise("one-owner")
 async def test_an_owner_frozen_after_its_commit_catches_up(world: World) -> None:
     work, events = await begun(world, range(2))
     old, pause = frozen_at(world, "committed")
@@ -185,6 +196,7 @@ async def test_an_owner_frozen_after_its_commit_catches_up(world: World) -> None
     await ends(world, work, events + more + last, old)
 
 
+@pytest.mark.promise("moving-lanes")
 async def test_stopping_lets_the_commit_in_flight_finish(world: World) -> None:
     # A real broker allows no more. The fake's time may run on by far while a read is under way.
     work, events = await begun(world, range(2), transaction_timeout=inf if world.is_fake else 900.0)

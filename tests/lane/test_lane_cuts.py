@@ -58,6 +58,7 @@ def beside(world: World, cluster: Any, app: Application, number: int, **more: An
     return world.running[-1]
 
 
+@pytest.mark.promise("lane-count", "fewer lanes, more, and an odd number; three points of the commit")
 @pytest.mark.parametrize(
     ("before", "after", "point"),
     [
@@ -126,6 +127,7 @@ class Held:
         return producer
 
 
+@pytest.mark.promise("lane-count")
 @pytest.mark.parametrize("when", ["before its start", "after its start"])
 async def test_an_owner_frozen_while_opening_under_another_cut_stays_shut(world: World, when: str) -> None:
     work = counting(world.name)
@@ -156,6 +158,7 @@ async def entered(world: World, app: Application) -> Cuts:
     return cuts
 
 
+@pytest.mark.promise("lane-count")
 async def test_a_cut_taken_up_again_lets_its_workers_go_on(world: World) -> None:
     work = counting(world.name)
     four = await world.start(work, partitions=PARTITIONS, lanes=4)
@@ -174,6 +177,7 @@ async def test_a_cut_taken_up_again_lets_its_workers_go_on(world: World) -> None
     await check(world, work, posted + last)
 
 
+@pytest.mark.promise("lane-count")
 async def test_a_worker_of_an_older_cut_takes_nothing_back(world: World, fatal: list[BaseException]) -> None:
     work = counting(world.name)
     four = await world.start(work, partitions=PARTITIONS, lanes=4)
@@ -193,6 +197,7 @@ async def test_a_worker_of_an_older_cut_takes_nothing_back(world: World, fatal: 
     await check(world, work, events)
 
 
+@pytest.mark.promise("lane-count")
 async def test_old_ids_are_fenced_once_for_each_cut(fake: FakeWorld) -> None:
     work = counting(fake.name)
     four = await fake.start(work, partitions=PARTITIONS, lanes=4)
@@ -246,6 +251,7 @@ async def test_records_that_are_no_cut_are_passed_over(world: World) -> None:
     await check(world, work, events)
 
 
+@pytest.mark.promise("lane-count")
 async def test_lanes_that_fence_the_same_owner_at_once_all_open(world: World) -> None:
     """One lane before, four after: each of them fences the one, which has a transaction open."""
     work = counting(world.name)

@@ -84,6 +84,7 @@ async def handled(world: World, *topics: str) -> Any:
     return lane
 
 
+@pytest.mark.promise("undecodable")
 @pytest.mark.parametrize("how", SPOILED)
 async def test_a_message_that_is_none_is_buried_as_it_came(world: World, how: str) -> None:
     await world.start(work := counting(world.name))
@@ -112,6 +113,7 @@ def failing(error: Exception, when: int) -> Callable[[Any], None]:
     return before
 
 
+@pytest.mark.promise("own-handler")
 async def test_a_permanent_error_buries_the_message_for_its_handler_alone(world: World) -> None:
     await world.start(work := counting(world.name, tallied=True))
     work.hooks.before = failing(PermanentError("no"), 1)
@@ -132,6 +134,7 @@ async def test_a_permanent_error_buries_the_message_for_its_handler_alone(world:
     assert b"before_tally" in added["dlq-stack-trace"]
 
 
+@pytest.mark.promise("size-limits")
 @pytest.mark.parametrize("what", ["text", "passed"], ids=["row", "output"])
 async def test_what_is_too_large_fails_its_own_message_only(world: World, what: str) -> None:
     await world.start(work := counting(world.name, tallied=True))
@@ -141,6 +144,7 @@ async def test_what_is_too_large_fails_its_own_message_only(world: World, what: 
     assert await counts(world, "tallies") == {"a": 5}
 
 
+@pytest.mark.promise("undecodable")
 async def test_a_spoiled_message_of_the_largest_size_is_buried(world: World) -> None:
     await world.start(work := counting(world.name))
     post = world.event(work, "a", 1)
@@ -149,6 +153,7 @@ async def test_a_spoiled_message_of_the_largest_size_is_buried(world: World) -> 
     as_it_came(await beside_good_ones(world, work, bad), bad)
 
 
+@pytest.mark.promise("misrouted")
 @pytest.mark.landing
 async def test_a_misrouted_message_is_sent_on_and_handled_once(world: World) -> None:
     await world.start(work := counting(world.name), partitions=4, lanes=2)
@@ -166,6 +171,7 @@ async def test_a_misrouted_message_is_sent_on_and_handled_once(world: World) -> 
         await check_store(world, number)
 
 
+@pytest.mark.promise("undecodable")
 @pytest.mark.parametrize(("how", "error"), [("undecodable", b"Undecodable"), ("astray", b"TooLarge")])
 async def test_a_message_larger_than_any_record_stops_no_lane(
     fake: FakeWorld, how: str, error: bytes

@@ -14,6 +14,7 @@ from streams.model.policy.retry import RetryPolicy
 from streams.testing import ManualClock, ScriptedFaults
 
 
+@pytest.mark.promise("duplicates")
 @pytest.mark.landing
 async def test_duplicates_are_dropped_also_after_a_lost_disk(world: World) -> None:
     """In a batch and across batches."""
@@ -39,6 +40,7 @@ async def test_duplicates_are_dropped_also_after_a_lost_disk(world: World) -> No
     await check_store(world, stores=elsewhere)
 
 
+@pytest.mark.promise("duplicates")
 @pytest.mark.parametrize("how", ["given up", "waits"])
 async def test_what_failed_and_comes_again_is_a_duplicate(world: World, how: str) -> None:
     await started(world, work := counting(world.name), retry=RetryPolicy(immediate=0, delays=(1.0,)))
@@ -62,6 +64,7 @@ async def test_what_failed_and_comes_again_is_a_duplicate(world: World, how: str
     await check_store(world, stores=elsewhere)
 
 
+@pytest.mark.promise("duplicates")
 async def test_the_same_id_of_another_source_is_another_message(world: World) -> None:
     await world.start(work := counting(world.name))
     one = world.event(work, "a", 1)
@@ -75,6 +78,7 @@ async def test_the_same_id_of_another_source_is_another_message(world: World) ->
     assert len({dict(record.headers)["ce_id"] for record in await world.records(work.output)}) == 2
 
 
+@pytest.mark.promise("duplicates")
 async def test_two_handlers_of_one_event_each_run_once(world: World) -> None:
     await world.start(work := counting(world.name, tallied=True))
     events = some(world, work, range(4), "abcd")

@@ -94,6 +94,7 @@ async def none_left(world: World) -> None:
     await until_so(world, none)
 
 
+@pytest.mark.promise("dead-letters")
 async def test_a_dead_letter_keeps_all_that_came_and_why(world: World) -> None:
     lane, _, events, _ = await with_a_letter(world, work := counting(world.name))
     await lane.stop()
@@ -109,6 +110,7 @@ async def test_a_dead_letter_keeps_all_that_came_and_why(world: World) -> None:
     await check_store(world)
 
 
+@pytest.mark.promise("unreadable-operations")
 @pytest.mark.parametrize("at_ms", [-1, 10**15, 1 << 62, 10**30, 10**400], ids=range(5))
 async def test_an_operation_of_no_time_is_passed_over(world: World, at_ms: int) -> None:
     lane, broken, events, ident = await with_a_letter(world, work := counting(world.name))
@@ -124,6 +126,7 @@ async def test_an_operation_of_no_time_is_passed_over(world: World, at_ms: int) 
     await stopped(world, work, lane, events)
 
 
+@pytest.mark.promise("dead-letters")
 async def test_a_replay_reaches_only_the_handler_that_failed(world: World) -> None:
     lane, broken, events, ident = await with_a_letter(world, work := counting(world.name, tallied=True))
     broken.mend()
@@ -136,6 +139,7 @@ async def test_a_replay_reaches_only_the_handler_that_failed(world: World) -> No
     assert await counts(world, "tallies") == {"a": 3}, "it reaches only the handler that failed"
 
 
+@pytest.mark.promise("dead-letters")
 async def test_replaying_twice_at_once_runs_once(world: World) -> None:
     lane, broken, events, ident = await with_a_letter(world, work := counting(world.name))
     broken.mend()
@@ -149,6 +153,7 @@ async def test_replaying_twice_at_once_runs_once(world: World) -> None:
     assert len(await results(world)) == 3
 
 
+@pytest.mark.promise("dead-letters")
 async def test_a_letter_is_parked_after_three_replays_that_fail(world: World) -> None:
     lane, broken, events, ident = await with_a_letter(world, work := counting(world.name))
     for n in range(1, 5):
@@ -165,6 +170,7 @@ async def test_a_letter_is_parked_after_three_replays_that_fail(world: World) ->
     await stopped(world, work, lane, events)
 
 
+@pytest.mark.promise("dead-letters")
 async def test_replays_run_before_what_waits_in_the_order_of_sources(world: World) -> None:
     await started(world, work := counting(world.name), retry=RetryPolicy(immediate=0, delays=(2.0,)))
     lane, broken, events = await gives_up(world, work, range(3), 0, 1)
@@ -184,6 +190,7 @@ async def test_replays_run_before_what_waits_in_the_order_of_sources(world: Worl
     assert [i for i in await order_of(world, work, "a") if i != 2] == [0, 1, 3, 4, 5]
 
 
+@pytest.mark.promise("dead-letters")
 @pytest.mark.parametrize(
     "point", [*POINTS[:4], pytest.param("committed", marks=pytest.mark.landing), POINTS[5]]
 )
@@ -244,6 +251,7 @@ async def test_an_edited_message_is_new_and_may_be_edited_again(world: World) ->
         assert edit["result"] == f"edited and replaying as {latter}, it was {former}"
 
 
+@pytest.mark.promise("dead-letters")
 async def test_an_unread_message_is_taken_anew_by_all_its_handlers(world: World) -> None:
     await started(world, work := counting(world.name, tallied=True), edit_dead_letters=True)
     before, bad, after = (world.event(work, "a", i) for i in range(3))
@@ -277,6 +285,7 @@ async def test_the_time_of_a_message_taken_anew_begins_then(fake: FakeWorld) -> 
     assert await letters(fake) == []
 
 
+@pytest.mark.promise("hold-while-dead")
 @pytest.mark.parametrize("how", ["replayed", "discarded", "killed and replayed"])
 async def test_later_messages_wait_until_a_holding_letter_is_settled(world: World, how: str) -> None:
     await started(world, work := counting(world.name), retry=HOLDING)
@@ -340,6 +349,7 @@ async def test_what_overflowed_is_replayed_in_order_when_there_is_room(world: Wo
     await check(world, work, events)
 
 
+@pytest.mark.promise("hold-while-dead")
 @pytest.mark.slow("weeks of virtual time")
 async def test_dead_letters_expire_unless_others_wait_behind_them(fake: FakeWorld) -> None:
     await started(fake, work := counting(fake.name), retry=HOLDING, **EXPIRING)
@@ -406,6 +416,7 @@ async def test_letters_that_cannot_expire_do_not_keep_younger_ones(
     assert {letter.key for letter in await letters(fake)} == {b"a", b"b", b"c", b"d", b"e"}
 
 
+@pytest.mark.promise("hold-while-dead")
 @pytest.mark.slow("weeks of virtual time")
 async def test_a_letter_that_is_being_replayed_does_not_expire(fake: FakeWorld) -> None:
     lane, broken, _, ident = await with_a_letter(fake, work := counting(fake.name), **EXPIRING)

@@ -4,6 +4,7 @@ letter refers to is there for as long as the letter is.
 
 from typing import Any
 
+import pytest
 from lane_checker import check_store
 from lane_desk import Broken, letter_ids, letters, operated, operation
 from lane_failing import HOLDING, LATER, nothing_waits
@@ -17,6 +18,8 @@ from streams.errors import TransientError
 from streams.model.claim import SIZE, claim_in
 from streams.model.operations import LetterCommand
 from streams.model.policy.retry import RetryPolicy
+
+pytestmark = pytest.mark.promise("replayed-payloads")
 
 LARGE = 2 * THRESHOLD
 

@@ -22,6 +22,8 @@ from streams.engine.waiting.dead_letters.row import LetterState
 from streams.errors import PermanentError
 from streams.model.operations import HandlerCommand
 
+pytestmark = pytest.mark.promise("dead-letter-desk")
+
 NOTHING, REFUSED, UNFINISHED = 3, 1, 4
 
 
@@ -101,6 +103,7 @@ async def test_letters_are_discarded_restored_and_edited_by_id(fake: FakeWorld, 
         assert (await desk.run("show", ident)).exit_code == REFUSED
 
 
+@pytest.mark.promise("discarded-replays")
 async def test_replays_for_a_handler_that_is_gone_are_discarded(fake: FakeWorld) -> None:
     await with_replays(fake, 0, 10)
     gone, stays = [letter.topic for letter in await letters(fake)]

@@ -19,6 +19,12 @@ from streams.errors import PermanentError, TransientError
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.model.policy.retry import RetryPolicy
 
+pytestmark = pytest.mark.promise(
+    "dead-letters",
+    "a handler that a later version no longer has for the topic; among retries under way, "
+    "deadlines and topics no longer taken",
+)
+
 NOT_HOLDING = RetryPolicy(immediate=0, delays=())
 
 

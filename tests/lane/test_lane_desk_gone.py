@@ -18,6 +18,8 @@ from streams.model.codecs import Schemas
 from streams.model.operations import HandlerCommand, LetterCommand
 from streams.model.policy.retry import RetryPolicy
 
+pytestmark = pytest.mark.promise("discarded-replays", "with crashes at any point")
+
 NOT_HOLDING = RetryPolicy(immediate=0, delays=())
 #: Of the event that waits behind the replays.
 LAST = 20

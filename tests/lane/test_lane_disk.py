@@ -15,6 +15,8 @@ from streams.host.rocksdb.store import RocksStores
 from streams.model.policy.fitness import GIVE_AWAY_AFTER
 from streams.testing.store import FAILING
 
+pytestmark = pytest.mark.promise("failing-disk", "on the fake store")
+
 FULL = "the disk is full"
 Fatal = list[BaseException]
 
@@ -84,6 +86,7 @@ async def test_a_damaged_store_on_a_full_disk_is_wiped_later(fake: FakeWorld) ->
     await check_store(fake)
 
 
+@pytest.mark.promise("failing-disk")
 @pytest.mark.parametrize("call", sorted(FAILING))
 async def test_lane_and_standby_work_again_after_a_failing_disk(
     fake: FakeWorld, fatal: Fatal, call: str

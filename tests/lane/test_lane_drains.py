@@ -38,6 +38,7 @@ def in_partition(world: World, partition: int) -> list[str]:
     return [key for key in KEYS if world.app.layout.partition_of(key.encode()) == partition]
 
 
+@pytest.mark.promise("drains")
 async def test_a_drain_works_off_what_waited_and_then_holds(fake: FakeWorld) -> None:
     await started(fake, work := counting(fake.name), retry=RetryPolicy(immediate=0, delays=(2.0, 2.0)))
     work.hooks.before = failing = Failing(fake, {("a", 0): 2}, TransientError("busy"))
@@ -70,6 +71,7 @@ async def test_a_drain_works_off_what_waited_and_then_holds(fake: FakeWorld) -> 
         assert await order_of(fake, work, key) == sorted(await order_of(fake, work, key))
 
 
+@pytest.mark.promise("drains")
 async def test_a_drain_waits_for_what_is_under_way_and_retried(fake: FakeWorld) -> None:
     answered = asyncio.Event()
 
@@ -98,6 +100,7 @@ async def test_a_drain_waits_for_what_is_under_way_and_retried(fake: FakeWorld) 
     await finish(fake, work, lane, [event])
 
 
+@pytest.mark.promise("drains")
 async def test_a_drain_goes_on_after_its_lane_has_reopened(world: World) -> None:
     lane, events = await one_waits(world, work := counting(world.name), "a", range(2), delay=4.0)
     await asked(world, HandlerCommand.DRAIN)

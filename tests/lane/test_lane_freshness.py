@@ -26,6 +26,10 @@ from streams.testing.faults import NoFaults
 from streams.testing.loop import SimulatedLoop
 from tests.effort import examples
 
+pytestmark = pytest.mark.promise(
+    "deleted-rows", "any order of writes, reads, sleeps, restarts and compactions, on the fake broker"
+)
+
 
 class Freezer:
     """The cluster as one worker sees it: while frozen, no answer reaches it, and so it does nothing."""

@@ -20,6 +20,8 @@ from streams.host.rocksdb.store import RocksStores
 from streams.local import local_stack
 from streams.model.layout import LANE
 
+pytestmark = pytest.mark.promise("deleted-rows", "a standby stopped by a signal, and real compaction")
+
 RETENTION = 8.0
 #: How long compaction may take: the broker looks for work now and then, and a deletion needs two rounds.
 COMPACTED = 180.0

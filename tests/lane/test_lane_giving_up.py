@@ -42,6 +42,8 @@ class Outage:
             raise self._error()
 
 
+@pytest.mark.promise("quarantine")
+@pytest.mark.promise("impossible-states")
 async def test_a_lane_that_cannot_commit_is_quarantined_alone(
     world: World, fatal: Fatal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +103,7 @@ class Refusing:
         return producer
 
 
+@pytest.mark.promise("quarantine")
 @pytest.mark.parametrize("error", [OutcomeUnknown, ClusterUnavailable, TimeoutError, OSError])
 async def test_an_outage_however_long_quarantines_nobody_but_is_seen(
     fake: FakeWorld, fatal: Fatal, error: type[Exception]
@@ -174,6 +177,7 @@ async def twelve_are_bad(
     return events[12:]
 
 
+@pytest.mark.promise("unwritable-outcome")
 @pytest.mark.parametrize("how", ["avro", "json"])
 @pytest.mark.parametrize("what", ["text", "passed"], ids=["row", "output"])
 async def test_the_unencodable_is_a_dead_letter_and_opens_no_breaker(
@@ -188,6 +192,7 @@ async def test_the_unencodable_is_a_dead_letter_and_opens_no_breaker(
         await check(world, work, good)
 
 
+@pytest.mark.promise("read-back")
 @pytest.mark.parametrize("how", ["avro", "json"])
 @pytest.mark.parametrize(
     ("what", "where"),
@@ -212,6 +217,7 @@ async def test_what_would_read_back_otherwise_stops_its_message_alone(
     assert lane.lane.state == "open"
 
 
+@pytest.mark.promise("unwritable-outcome")
 @pytest.mark.parametrize(
     ("returned", "said"),
     [
@@ -246,6 +252,7 @@ async def test_a_timer_at_no_time_is_a_dead_letter(world: World, due: float) -> 
     assert await counts(world, "asks") == {"a": 1}
 
 
+@pytest.mark.promise("unwritable-outcome")
 async def test_answers_that_are_permanent_errors_open_no_breaker(world: World) -> None:
     """Who answers, if only that it cannot be, is there: such messages are no outage, however many."""
 
@@ -258,6 +265,7 @@ async def test_answers_that_are_permanent_errors_open_no_breaker(world: World) -
     await check(world, work, await twelve_are_bad(world, work, b"PermanentError"))
 
 
+@pytest.mark.promise("unwritable-outcome")
 async def test_bad_data_does_not_end_an_outage(fake: FakeWorld) -> None:
     down = True
 

@@ -113,6 +113,7 @@ async def test_an_unknown_handler_is_an_error_that_names_others(fake: FakeWorld)
         assert lane.lane.counters.operations == 0
 
 
+@pytest.mark.promise("awaited-schemas")
 async def test_an_unannounced_schema_is_shown_until_it_is_announced(fake: FakeWorld) -> None:
     schemas, unknown = Schemas(), fingerprint_of(MADE_NEWER)
     async with an_operator(fake, codecs=avro_codecs(schemas)) as (operator, lane, work):

@@ -22,6 +22,8 @@ from streams.testing.batches import CODECS, batch, record
 from streams.testing.faults import NoFaults
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED
 
+pytestmark = pytest.mark.promise("unreadable-records")
+
 NAME = "a header's name that is not UTF-8"
 
 
@@ -151,6 +153,7 @@ async def test_what_the_disk_has_damaged_is_one_dead_letter(world: World) -> Non
     await check(world, here.work, here.good[:1])
 
 
+@pytest.mark.promise("compression")
 @pytest.mark.parametrize("codec", CODECS)
 async def test_what_another_client_has_compressed_is_handled(world: World, codec: str) -> None:
     await world.start(work := counting(world.name))
@@ -197,12 +200,14 @@ async def test_a_letter_of_something_unreadable_is_discarded(world: World) -> No
     assert await results(world) == [("discard", "discarded")]
 
 
+@pytest.mark.promise("unreadable-operations")
 async def test_an_operation_that_cannot_be_read_is_passed_over(world: World) -> None:
     raw = batch([DAMAGED[NAME]], last_delta=0)
     here = await beside(world)
     await passed_over(here, lambda: world.post_batch(TP(world.app.layout.operations, 0), raw))
 
 
+@pytest.mark.promise("unreadable-operations")
 @pytest.mark.parametrize("of", ["a letter", "a handler"])
 async def test_an_operation_that_is_nested_without_end_is_passed_over(world: World, of: str) -> None:
     here = await beside(world)
@@ -214,6 +219,7 @@ async def test_an_operation_that_is_nested_without_end_is_passed_over(world: Wor
 # -- where nothing may be passed over ---------------------------------------------------------------------
 
 
+@pytest.mark.promise("damaged-changelog")
 async def test_a_lane_does_not_open_over_a_damaged_changelog(world: World) -> None:
     changelog = await with_a_damaged_changelog(world, 1)
     lane = world.lane(stores=world.stores())
@@ -224,6 +230,7 @@ async def test_a_lane_does_not_open_over_a_damaged_changelog(world: World) -> No
     assert lane.lane.state != "open"
 
 
+@pytest.mark.promise("damaged-changelog")
 async def test_a_standby_copies_nothing_past_a_damaged_changelog(world: World) -> None:
     changelog = await with_a_damaged_changelog(world, 2)
     elsewhere = world.stores()

@@ -26,6 +26,8 @@ from streams.model.policy.retry import RetryPolicy
 from streams.s3 import S3Blobs, S3Options
 from tests.effort import examples
 
+pytestmark = pytest.mark.promise("size-limits", "records of any sizes among good ones")
+
 LIMIT = 20_000
 EDGES = [0, 1, 40, 1_000, MAX_ID_BYTES, MAX_ID_BYTES + 1, 9_000, 19_000, 19_400, 25_000, 60_000]
 SIZES = st.sampled_from(EDGES) | st.integers(0, LIMIT)
@@ -145,6 +147,7 @@ async def parcels(
     await blobs.close()
 
 
+@pytest.mark.promise("payloads", "on real S3")
 async def test_parcels_to_5_mb_come_out_as_they_went_in(parcels: Parcels) -> None:
     for i in range(14):
         await parcels.post("abc"[i % 3], i, min(10 ** (i % 7 + 1), 5_000_000))

@@ -19,6 +19,8 @@ from streams.model.operations import LetterCommand
 from streams.ports import TP, Ports
 from streams.testing.faults import NoFaults
 
+pytestmark = pytest.mark.promise("recreated-topics")
+
 
 async def has_counted(world: World) -> Workload:
     work = await counter(world, partitions=1)
@@ -33,6 +35,7 @@ async def refused(world: World, match: str, **options: object) -> None:
     assert lane.handled == 0
 
 
+@pytest.mark.promise("recreated-topics")
 async def test_letters_of_both_topics_of_a_name_stay_apart(fake: FakeWorld) -> None:
     """Both are of a record with the same key at the same offset."""
     work = await counter(fake, partitions=1)
@@ -122,6 +125,7 @@ async def test_a_lane_changelog_cut_while_read_is_read_again(
     assert await standings(fake.app.layout, fake.cluster)
 
 
+@pytest.mark.promise("recreated-topics")
 async def test_rows_deleted_from_a_changelog_are_not_missed_in_silence(fake: FakeWorld) -> None:
     work = await has_counted(fake)
     changelog = TP(fake.app.layout.changelog("counts"), 0)
@@ -172,6 +176,7 @@ async def test_a_lost_lane_changelog_is_made_up_from_the_group(world: World) -> 
     await check_store(world)
 
 
+@pytest.mark.promise("impossible-states")
 async def test_messages_deleted_before_the_first_one_was_handled_are_noticed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,10 @@ from streams.ports import TP, Ports
 from streams.testing.faults import NoFaults
 from streams.testing.store import MemoryStores
 
-pytestmark = pytest.mark.usefixtures("often")
+pytestmark = [
+    pytest.mark.usefixtures("often"),
+    pytest.mark.promise("truncated-logs"),
+]
 
 
 @pytest.fixture

@@ -62,6 +62,7 @@ async def test_a_lane_handles_what_it_sends_itself_at_once(world: World) -> None
     await finish(world, work, range(1))
 
 
+@pytest.mark.promise("loopback", "six points")
 @pytest.mark.parametrize("point", LANDING_AT_SENT)
 async def test_each_is_handled_once_when_the_lane_is_killed(world: World, point: str) -> None:
     work = await relayed(world, max_batch=4)
@@ -75,6 +76,7 @@ async def test_each_is_handled_once_when_the_lane_is_killed(world: World, point:
     await finish(world, work, range(6))
 
 
+@pytest.mark.promise("loopback")
 async def test_loopback_may_be_switched_on_and_off(world: World) -> None:
     work = await relayed(world, max_batch=4)
     for begin, loopback in enumerate((True, False, True, False)):
@@ -88,6 +90,7 @@ async def test_loopback_may_be_switched_on_and_off(world: World) -> None:
     assert {True, False} == set(await marked(world, work.middle))
 
 
+@pytest.mark.promise("loopback")
 async def test_a_deploy_without_loopback_leaves_alone_what_was_handled(world: World) -> None:
     work = await relayed(world, max_batch=4)
     await world.post(*some(world, work, range(3), KEYS))
@@ -99,6 +102,7 @@ async def test_a_deploy_without_loopback_leaves_alone_what_was_handled(world: Wo
     await finish(world, work, range(3))
 
 
+@pytest.mark.promise("loopback")
 async def test_a_looped_message_that_fails_is_tried_as_any_other(fake: FakeWorld) -> None:
     work = await relayed(fake, partitions=1, retry=RetryPolicy(immediate=0, delays=(5.0,)))
 
@@ -138,6 +142,7 @@ async def test_a_looped_dead_letter_says_its_place_and_holds_nothing(fake: FakeW
     assert await seen(fake, "ended") == {"a": [0, 2, 3]}
 
 
+@pytest.mark.promise("loopback")
 async def test_nothing_overtakes_a_message_of_its_key_that_waits(fake: FakeWorld) -> None:
     """Number 1 fails at the end until 2 and 3 have been sent; those may not come before it."""
     work = await relayed(fake, partitions=1, retry=RetryPolicy(immediate=0, delays=(5.0, 5.0)))
@@ -167,6 +172,7 @@ async def test_nothing_overtakes_what_a_timer_has_sent(fake: FakeWorld) -> None:
         assert await seen(fake, table) == {key: [0, 1, 2] for key in KEYS}
 
 
+@pytest.mark.promise("loopback")
 async def test_nothing_overtakes_what_was_written_before_the_lane_opened(fake: FakeWorld) -> None:
     """It lies in the topic, unread, when the lane has more to send."""
     work = await relayed(fake, partitions=1, loopback=False, max_batch=3)
@@ -203,6 +209,7 @@ async def forged(world: World, work: Relay, topic: str, number: int, partition: 
     await world.post(record._replace(partition=home, headers=[*record.headers, mark]))
 
 
+@pytest.mark.promise("loopback")
 @pytest.mark.landing
 @pytest.mark.parametrize("loopback", [True, False])
 async def test_a_forged_mark_is_a_header_as_any_other(world: World, loopback: bool) -> None:
@@ -237,6 +244,7 @@ async def test_a_forged_mark_sent_on_hides_nothing(fake: FakeWorld, others: list
     assert (letter.key, letter.value) == (b"a", b"?")
 
 
+@pytest.mark.promise("loopback")
 async def test_a_copy_of_a_looped_record_is_handled(fake: FakeWorld) -> None:
     work = await relayed(fake, partitions=1)
     lane = await opened(fake, fake.event(work, "a", 0))
@@ -248,6 +256,7 @@ async def test_a_copy_of_a_looped_record_is_handled(fake: FakeWorld) -> None:
     assert await seen(fake, "halves") == {"a": [0, 0]}
 
 
+@pytest.mark.promise("loopback")
 async def test_order_holds_once_another_writer_was_seen(fake: FakeWorld) -> None:
     """From then on the lane reads back what it sends there: all is handled in the order of the log."""
     work = await relayed(fake, partitions=1)
@@ -269,6 +278,7 @@ async def test_order_holds_once_another_writer_was_seen(fake: FakeWorld) -> None
     assert await seen(fake, "halves") == {"a": numbers}
 
 
+@pytest.mark.promise("loopback")
 @pytest.mark.parametrize("copies", [2, 3])
 async def test_nothing_overtakes_a_copy_with_the_same_id(fake: FakeWorld, copies: int) -> None:
     """Each is read before the first is handled, whose handler sends to the same topic."""
@@ -284,6 +294,7 @@ async def test_nothing_overtakes_a_copy_with_the_same_id(fake: FakeWorld, copies
     assert await seen(fake, "halves") == {"a": numbers, "b": [0]}
 
 
+@pytest.mark.promise("loopback")
 async def test_marks_of_used_up_and_former_producers_count(fake: FakeWorld) -> None:
     """The producer id changes while the lane is open, with a deploy of another cut, and after a long rest."""
     work = await relayed(fake, max_batch=4)

@@ -161,6 +161,7 @@ def idle(lanes: Sequence[Running]) -> bool:
     return not any(gate.queues for lane in lanes for gate in lane.lane.gates.values())
 
 
+@pytest.mark.promise("newer-version")
 @pytest.mark.parametrize("codecs", CODECS)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("what", ["message", "row"])
@@ -184,6 +185,7 @@ async def test_a_rolling_deploy_leaves_no_dead_letter(
 GONE = "a field without default is gone"
 
 
+@pytest.mark.promise("newer-version")
 @pytest.mark.parametrize("codecs", CODECS)
 async def test_health_says_that_a_newer_version_is_awaited(fake: FakeWorld, codecs: str) -> None:
     (_, after), versions = await two_versions(fake, GONE, codecs, message=True)
@@ -196,6 +198,7 @@ async def test_health_says_that_a_newer_version_is_awaited(fake: FakeWorld, code
         assert "deploy the newer version" in warning(each)
 
 
+@pytest.mark.promise("newer-version")
 @pytest.mark.parametrize("codecs", CODECS)
 async def test_a_newer_worker_that_never_comes_makes_a_dead_letter(fake: FakeWorld, codecs: str) -> None:
     (before, after), versions = await two_versions(fake, GONE, codecs, message=True, schema_patience=60.0)
@@ -222,6 +225,7 @@ async def test_what_no_version_reads_is_dead_where_the_newest_runs(fake: FakeWor
     assert await died_of(fake, after) == ["Undecodable"]  # type: ignore[arg-type] # has its topic
 
 
+@pytest.mark.promise("newer-version")
 async def test_bytes_that_no_version_wrote_do_not_wait(fake: FakeWorld) -> None:
     (before, after), versions = await two_versions(fake, GONE, "avro", message=True)
     lane = await opened(
@@ -232,6 +236,7 @@ async def test_bytes_that_no_version_wrote_do_not_wait(fake: FakeWorld) -> None:
     assert await died_of(fake, before) == ["Undecodable"]  # type: ignore[arg-type] # has its topic
 
 
+@pytest.mark.promise("newer-version")
 @pytest.mark.parametrize("codecs", CODECS)
 async def test_a_payload_by_reference_waits_as_well(fake: FakeWorld, codecs: str) -> None:
     blobs = MemoryBlobs(BUCKET, now=fake.clock.now, sleep=fake.clock.sleep)
@@ -265,6 +270,7 @@ async def test_an_unreadable_older_value_says_who_wrote_it(fake: FakeWorld) -> N
     assert "of no kind that is known" not in text
 
 
+@pytest.mark.promise("renamed-fields")
 @pytest.mark.parametrize("codecs", CODECS)
 @pytest.mark.parametrize(
     ("change", "told"),

@@ -71,6 +71,7 @@ async def finish(world: World, lane: Any) -> None:
     await lane.stop()
 
 
+@pytest.mark.promise("saga-money-back")
 @pytest.mark.landing
 async def test_money_comes_back_when_a_payment_is_not_heard_of(world: World) -> None:
     gateway = await begin(world, retry=RetryPolicy(immediate=1, delays=()))

@@ -16,6 +16,8 @@ from streams.ports import TP
 from streams.testing.batches import batch, record
 from tests.raw_kafka import produced
 
+pytestmark = pytest.mark.promise("compression", "with librdkafka")
+
 LATIN = "größe".encode("latin-1")
 
 

@@ -58,6 +58,7 @@ async def passed_on(world: FakeWorld, work: Any, n: int, within: float) -> None:
     assert world.clock.now() - over < within
 
 
+@pytest.mark.promise("outage-patience", "in virtual time")
 @pytest.mark.slow("a night of virtual time")
 async def test_an_overnight_outage_ends_with_all_orders_settled(fake: FakeWorld) -> None:
     work, outside = await in_outage(fake, **DEFAULTS)
@@ -73,6 +74,7 @@ async def test_an_overnight_outage_ends_with_all_orders_settled(fake: FakeWorld)
     assert await dead_letters(fake, work.source) == []
 
 
+@pytest.mark.promise("outage-patience")
 async def test_messages_too_few_for_a_breaker_outlast_the_outage(world: World) -> None:
     work, outside = await in_outage(world, **SHORT)
     events = [world.event(work, key, i) for key in "ab" for i in range(2)]
@@ -85,6 +87,7 @@ async def test_messages_too_few_for_a_breaker_outlast_the_outage(world: World) -
     assert await dead_letters(world, work.source) == []
 
 
+@pytest.mark.promise("outage-patience")
 async def test_when_it_is_over_a_lone_message_is_soon_done(fake: FakeWorld) -> None:
     work, outside = await in_outage(fake, **DEFAULTS)
     event = fake.event(work, "a", 0)
@@ -95,6 +98,7 @@ async def test_when_it_is_over_a_lone_message_is_soon_done(fake: FakeWorld) -> N
     await finish(fake, work, lane, [event])
 
 
+@pytest.mark.promise("outage-patience")
 async def test_a_lane_that_opens_in_mid_outage_knows_of_it(world: World) -> None:
     work, outside = await in_outage(world, **SHORT)
     events = [world.event(work, "a", 0)]
@@ -112,6 +116,7 @@ async def test_a_lane_that_opens_in_mid_outage_knows_of_it(world: World) -> None
     await finish(world, work, lane, events)
 
 
+@pytest.mark.promise("outage-patience")
 async def test_a_message_that_fails_while_others_succeed_spends_its_tries(world: World) -> None:
     work, outside = await in_outage(world, away=False, **SHORT)
     outside.refused.add("bad")
@@ -127,6 +132,7 @@ async def test_a_message_that_fails_while_others_succeed_spends_its_tries(world:
     await check_store(world)
 
 
+@pytest.mark.promise("outage-patience")
 @pytest.mark.slow("three days of virtual time")
 async def test_a_lone_failing_message_dies_when_patience_is_over(fake: FakeWorld) -> None:
     work, outside = await in_outage(fake, **{**DEFAULTS, "outage_patience": DAY})
@@ -140,6 +146,7 @@ async def test_a_lone_failing_message_dies_when_patience_is_over(fake: FakeWorld
     await lane.stop()
 
 
+@pytest.mark.promise("outage-patience")
 async def test_a_mistake_in_a_handler_is_no_outage(world: World) -> None:
     work, _ = await in_outage(world, **SHORT)
     work.hooks.before = failing = Failing(world, {("a", 0): 99}, ZeroDivisionError("oops"))
@@ -149,6 +156,7 @@ async def test_a_mistake_in_a_handler_is_no_outage(world: World) -> None:
     assert len(failing.tries) == 3
 
 
+@pytest.mark.promise("outage-patience")
 async def test_messages_that_can_never_succeed_say_nothing_of_the_outside(fake: FakeWorld) -> None:
     work, outside = await in_outage(fake, **SHORT)
 
@@ -170,6 +178,7 @@ async def test_messages_that_can_never_succeed_say_nothing_of_the_outside(fake: 
     await check(fake, work, [good])
 
 
+@pytest.mark.promise("outage-patience")
 @pytest.mark.parametrize("immediate", [0, 2])
 async def test_a_message_still_expires_in_an_outage(fake: FakeWorld, immediate: int) -> None:
     retry = RetryPolicy(immediate=immediate, delays=(0.3, 0.5))

@@ -24,6 +24,7 @@ def own_id(record: Record) -> bytes:
     return dict(record.headers)["ce_id"]
 
 
+@pytest.mark.promise("external-topics")
 @pytest.mark.landing
 async def test_misrouted_records_are_handled_and_their_topic_is_not_written(world: World) -> None:
     work = await counter(world, partitions=3)
@@ -37,6 +38,7 @@ async def test_misrouted_records_are_handled_and_their_topic_is_not_written(worl
     assert lane.lane.counters.misrouted == len(events)
 
 
+@pytest.mark.promise("external-topics")
 async def test_records_of_added_partitions_leave_their_topic_as_it_is(fake: FakeWorld) -> None:
     work = await counter(fake, partitions=2)
     await fake.add_partitions(work.source, 5)
@@ -48,6 +50,7 @@ async def test_records_of_added_partitions_leave_their_topic_as_it_is(fake: Fake
     assert await counts(fake) == dict.fromkeys("abcd", 3)
 
 
+@pytest.mark.promise("external-topics")
 async def test_retries_of_misrouted_records_keep_the_order_of_keys(world: World) -> None:
     work, failing = await failing_counter(world, {("a", 0): 4}, partitions=2)
     events = misrouted(world, some(world, work, range(3), "a"))
@@ -63,6 +66,7 @@ async def test_retries_of_misrouted_records_keep_the_order_of_keys(world: World)
     assert ORIGIN not in said
 
 
+@pytest.mark.promise("external-topics")
 async def test_a_dead_letter_names_the_place_where_its_record_came(world: World) -> None:
     work = await counter(world, partitions=3)
     work.hooks.before = Broken(("a", 0), ("a", 1))

@@ -30,6 +30,7 @@ async def come(world: World, work: Workload, lane: Running, *events: Post) -> No
     await settled(world, work, lane)
 
 
+@pytest.mark.promise("pauses")
 async def test_what_comes_for_a_paused_handler_waits(world: World) -> None:
     work, lane = await paused(world, tallied=True)
     events = some(world, work, range(4))
@@ -54,6 +55,7 @@ SETTLED = (HandlerCommand.PAUSE, HandlerCommand.RESUME, HandlerCommand.DRAIN)
 ON_KAFKA = (pytest.mark.stack, pytest.mark.landing)
 
 
+@pytest.mark.promise("pauses")
 @pytest.mark.parametrize(
     ("world", "kind", "point", "disk"),
     [
@@ -100,6 +102,7 @@ async def test_a_lane_killed_while_it_settles_a_command_is_continued(
     assert [where for what, where, _ in await told(world) if what == kind] == [0, 1], "each once"
 
 
+@pytest.mark.promise("pauses")
 async def test_a_pause_holds_in_lanes_of_another_count(fake: FakeWorld) -> None:
     work, lane = await paused(fake, partitions=4)
     events = some(fake, work, range(2))
@@ -126,6 +129,7 @@ async def test_a_pause_holds_in_lanes_of_another_count(fake: FakeWorld) -> None:
     await nothing_waits(fake)
 
 
+@pytest.mark.promise("pauses")
 async def test_a_command_that_comes_twice_is_settled_once(fake: FakeWorld) -> None:
     await retrying_counter(fake, tallied=True)
     lane = await fake.open()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
 from lane_checker import counts
 from lane_desk import Broken, order_of
 from lane_failing import LATER, Failing, finish, pass_time, settled
@@ -49,6 +50,7 @@ async def test_retries_wait_for_the_resume_and_their_own_times(fake: FakeWorld) 
     assert await order_of(fake, work, "a") == [0, 1]
 
 
+@pytest.mark.promise("pauses")
 async def test_an_attempt_under_way_ends_and_what_fails_then_waits(fake: FakeWorld) -> None:
     answered = asyncio.Event()
 
@@ -110,6 +112,7 @@ async def test_a_pause_takes_effect_though_all_slots_are_taken(fake: FakeWorld) 
     await resumed(fake, work, lane, events, calls=len(KEYS))
 
 
+@pytest.mark.promise("pauses")
 async def test_a_replay_waits_for_the_resume_and_is_first_then(fake: FakeWorld) -> None:
     work = await retrying_counter(fake, retry=LATER)
     work.hooks.before = broken = Broken(("a", 0))

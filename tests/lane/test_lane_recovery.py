@@ -98,6 +98,7 @@ async def test_an_open_transaction_of_a_lost_owner_misleads_no_recovery(world: W
     await check_store(world, stores=elsewhere)
 
 
+@pytest.mark.promise("impossible-states")
 @pytest.mark.parametrize("moved", [0, pytest.param(2, marks=pytest.mark.landing), 5])
 async def test_a_group_that_was_reset_is_noticed(world: World, moved: int) -> None:
     work = await counter(world, partitions=1)
@@ -110,6 +111,7 @@ async def test_a_group_that_was_reset_is_noticed(world: World, moved: int) -> No
     assert await counts(world) == {"a": 4}
 
 
+@pytest.mark.promise("forgotten-offsets")
 async def test_forgotten_positions_are_those_of_the_changelog(world: World) -> None:
     """A group without members loses its own after a while; nobody has reset anything."""
     work, events = await has_counted(world, range(3))
@@ -121,6 +123,7 @@ async def test_forgotten_positions_are_those_of_the_changelog(world: World) -> N
     await check_store(world)
 
 
+@pytest.mark.promise("impossible-states")
 async def test_messages_deleted_before_they_were_handled_are_noticed(world: World) -> None:
     work = await counter(world, settled=True, partitions=1)
     await handled(world, work, some(world, work, range(4), "a"))
@@ -168,6 +171,7 @@ async def test_a_standby_follows_and_who_takes_over_recovers_little(world: World
     await check_store(world, stores=elsewhere)
 
 
+@pytest.mark.promise("protocol-model")
 @pytest.mark.landing
 async def test_a_lane_overtaken_while_it_recovers_opens_again(world: World) -> None:
     work = await counter(world)

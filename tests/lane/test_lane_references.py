@@ -5,6 +5,7 @@ deletes what no row names. (No annotations from the future: handlers inside func
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from lane_checker import dead_letters, latest
 from lane_desk import Broken, letter_ids, operated, operation
 from lane_failing import LATER, Failing
@@ -78,6 +79,7 @@ async def swept(parcels: Parcels, grace: float = DAY) -> Any:
     return await sweep(parcels.blobs, names(), now=parcels.world.clock.now, grace=grace, delete=True)
 
 
+@pytest.mark.promise("object-cleanup")
 async def test_a_row_goes_after_its_retention_and_then_its_object(fake: FakeWorld) -> None:
     parcels = await begun(fake)
     await parcels.post("a", 0, LARGE)
@@ -96,6 +98,7 @@ async def test_a_row_goes_after_its_retention_and_then_its_object(fake: FakeWorl
     assert parcels.blobs.names == []
 
 
+@pytest.mark.promise("object-cleanup")
 async def test_the_sweeper_takes_orphans_only_after_a_crash(world: World) -> None:
     parcels = Parcels(world, carrying(world.name))
     await parcels.start(retry=LATER)
@@ -115,6 +118,7 @@ async def test_the_sweeper_takes_orphans_only_after_a_crash(world: World) -> Non
     await parcels.check_references()
 
 
+@pytest.mark.promise("object-cleanup")
 async def test_many_rows_go_in_bounded_steps(fake: FakeWorld) -> None:
     parcels = await begun(fake)
     for i in range(300):
@@ -128,6 +132,7 @@ async def test_many_rows_go_in_bounded_steps(fake: FakeWorld) -> None:
     assert stored(fake) == []
 
 
+@pytest.mark.promise("object-cleanup")
 async def test_while_a_message_waits_its_object_is_named(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(delays=(18 * DAY,)))
     lane = await waits(parcels, outage := Outage(), range(2))
@@ -145,6 +150,7 @@ async def test_while_a_message_waits_its_object_is_named(fake: FakeWorld) -> Non
     await parcels.check()
 
 
+@pytest.mark.promise("object-cleanup")
 async def test_the_row_of_a_dead_letter_counts_from_its_death(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(immediate=0, delays=(1.5 * DAY,)))
     lane = await waits(parcels, Outage())
@@ -159,6 +165,7 @@ async def test_the_row_of_a_dead_letter_counts_from_its_death(fake: FakeWorld) -
     await lane.stop()
 
 
+@pytest.mark.promise("replayed-payloads")
 async def test_what_a_dead_letter_refers_to_stays_named_while_held(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=RetryPolicy(delays=(), hold_while_dead=True))
     lane = await waits(parcels, Broken(("a", 0)))
@@ -175,6 +182,7 @@ async def test_what_a_dead_letter_refers_to_stays_named_while_held(fake: FakeWor
     await lane.stop()
 
 
+@pytest.mark.promise("object-cleanup")
 async def test_what_was_given_up_without_an_object_store_is_named(fake: FakeWorld) -> None:
     parcels = await begun(fake, retry=LATER, dead_letter_retention=10 * DAY, inbox_retention=11 * DAY)
     await parcels.post("a", 0, LARGE)
@@ -226,6 +234,7 @@ class Ringing:
         return lane
 
 
+@pytest.mark.promise("object-cleanup")
 async def test_the_row_of_a_timer_outlives_its_ringing(fake: FakeWorld) -> None:
     work = Ringing(fake, after=7 * DAY)
     lane = await work.begin(fake)
@@ -241,6 +250,7 @@ async def test_the_row_of_a_timer_outlives_its_ringing(fake: FakeWorld) -> None:
     await lane.stop()
 
 
+@pytest.mark.promise("object-cleanup")
 async def test_a_timer_that_rings_late_names_its_object_at_once(fake: FakeWorld) -> None:
     """The row of the object may be gone by then, and it may take long until the message is read."""
     work = Ringing(fake, after=DAY)
@@ -264,6 +274,7 @@ class Unannounced(JsonCodec[Any]):
             raise UnknownSchema("f" * 16)
 
 
+@pytest.mark.promise("object-cleanup")
 async def test_what_is_sent_on_or_awaits_its_schema_is_named(fake: FakeWorld) -> None:
     """In the transaction that takes it, so that a crash after that loses no name."""
     parcels = await begun(fake, codecs=lambda kind, _: Unannounced(kind))

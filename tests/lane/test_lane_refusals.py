@@ -9,6 +9,8 @@ from structlog.testing import capture_logs
 
 from streams.ports import TP
 
+pytestmark = pytest.mark.promise("refusals")
+
 LARGE = 5_000
 Fatal = list[BaseException]
 

@@ -95,6 +95,7 @@ async def taken_over(world: World, app: Application) -> list[Running]:
     return lanes
 
 
+@pytest.mark.promise("reshard", "killed at each step of its transactions")
 @pytest.mark.landing
 async def test_all_that_an_application_has_comes_along_through_kills(world: World) -> None:
     work = Both(world.name)
@@ -165,6 +166,7 @@ async def shut(world: World, app: Application, match: str) -> None:
         await lane.ended()
 
 
+@pytest.mark.promise("reshard")
 async def test_no_lane_of_either_opens_until_it_is_done(fake: FakeWorld) -> None:
     work, events, app = await counted(fake)
     old, pause = fake.app, (faults := ScriptedFaults()).pause_at("staged")
@@ -190,6 +192,7 @@ async def test_no_lane_of_either_opens_until_it_is_done(fake: FakeWorld) -> None
     await check(fake, work, events + more)
 
 
+@pytest.mark.promise("reshard")
 async def test_it_can_be_cancelled_until_all_is_copied(fake: FakeWorld) -> None:
     work, events, app = await counted(fake)
     run, lane = await prepared(fake, app), await fake.open()
@@ -215,6 +218,7 @@ async def test_it_can_be_cancelled_until_all_is_copied(fake: FakeWorld) -> None:
     await check(fake, work, events + more)
 
 
+@pytest.mark.promise("reshard")
 @pytest.mark.parametrize(
     ("table", "key"), [("counts", b"\0\1aa"), ("inbox", None), ("lane", b"hbench.count")]
 )

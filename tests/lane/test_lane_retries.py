@@ -36,6 +36,7 @@ from streams.model.policy.breaker import BreakerPolicy
 from streams.model.policy.retry import RETRY_TOPICS, RetryPolicy
 
 
+@pytest.mark.promise("retries")
 async def test_a_message_that_fails_is_tried_twice_more_at_once(world: World) -> None:
     work, failing = await failing_counter(world, {("a", 1): 2})
     events = some(world, work, range(3), "a")
@@ -47,6 +48,7 @@ async def test_a_message_that_fails_is_tried_twice_more_at_once(world: World) ->
     assert await world.records(retry_topic(work.source, 1)) == []
 
 
+@pytest.mark.promise("retries")
 @pytest.mark.landing
 async def test_then_it_is_tried_later_and_shown_in_its_topic(world: World) -> None:
     work, failing = await failing_counter(world, {("a", 0): 4}, error=TransientError("still busy"))
@@ -73,6 +75,7 @@ async def test_then_it_is_tried_later_and_shown_in_its_topic(world: World) -> No
     assert await world.records(retry_topic(work.source, 3)) == []
 
 
+@pytest.mark.promise("retries", "after an unknown error too")
 @pytest.mark.parametrize(
     ("error", "tries"),
     [(TransientError("down"), 6), (ZeroDivisionError("unknown"), 6), (PermanentError("never"), 1)],
@@ -109,6 +112,7 @@ async def test_the_first_three_of_any_number_of_delays_are_shown(fake: FakeWorld
     await nothing_waits(fake)
 
 
+@pytest.mark.promise("key-order")
 async def test_later_messages_of_the_key_wait_and_others_pass(world: World) -> None:
     work, failing = await failing_counter(world, {("a", 2): 4, ("a", 5): 3}, error=OSError("no route"))
     events = some(world, work, range(20), "abc")
@@ -123,6 +127,7 @@ async def test_later_messages_of_the_key_wait_and_others_pass(world: World) -> N
     assert outputs == list(range(20))
 
 
+@pytest.mark.promise("retries")
 async def test_only_the_handler_that_failed_sees_the_message_again(world: World) -> None:
     work = await retrying_counter(world, tallied=True)
     failing = Failing(world, {("a", 1): 4}, TransientError("tally is busy"))
@@ -137,6 +142,7 @@ async def test_only_the_handler_that_failed_sees_the_message_again(world: World)
     await nothing_waits(world)
 
 
+@pytest.mark.promise("key-order")
 @pytest.mark.landing
 async def test_what_waits_survives_the_loss_of_lane_and_disk(world: World) -> None:
     work, failing = await failing_counter(world, {("a", 0): 3}, retry=RetryPolicy(delays=(1.5,)))
@@ -169,6 +175,7 @@ async def test_an_async_handler_is_tried_again_too(world: World) -> None:
     assert list(dict.fromkeys(i for key, i in work.hooks.calls if key == "b")) == list(range(6))
 
 
+@pytest.mark.promise("never-runs")
 async def test_a_full_queue_sends_messages_to_the_dead_letters(world: World) -> None:
     work, _ = await failing_counter(world, {("a", 0): 3}, max_waiting=3)
     events = some(world, work, range(6), "a")
@@ -182,6 +189,7 @@ async def test_a_full_queue_sends_messages_to_the_dead_letters(world: World) -> 
     await nothing_waits(world)
 
 
+@pytest.mark.promise("outages")
 async def test_an_outage_makes_messages_wait_instead_of_burying_them(world: World) -> None:
     first = 2.0 if world.is_fake else 0.1
     breaker = BreakerPolicy(window=10, minimum=10, open_for=first, max_open_for=4 * first, probes=2)
@@ -198,6 +206,7 @@ async def test_an_outage_makes_messages_wait_instead_of_burying_them(world: Worl
     await finish(world, work, lane, events)
 
 
+@pytest.mark.promise("outages")
 async def test_a_breaker_of_one_handler_leaves_the_others_alone(fake: FakeWorld) -> None:
     work = await retrying_counter(fake, tallied=True, breaker=BreakerPolicy(minimum=5, open_for=30.0))
     tallied: list[str] = []
@@ -255,6 +264,7 @@ def waiting(lane: Running) -> int:
     return sum(each.queue.length for each in longest(lane.lane.gates.values()))
 
 
+@pytest.mark.promise("bounded-queue")
 async def test_thousands_behind_a_failing_message_of_their_key_are_handled(fake: FakeWorld) -> None:
     work = counting(fake.name)
     await started(fake, work, retry=TWELVE)
@@ -274,6 +284,7 @@ async def test_thousands_behind_a_failing_message_of_their_key_are_handled(fake:
     await nothing_waits(fake)
 
 
+@pytest.mark.promise("bounded-queue")
 async def test_a_half_full_queue_holds_its_partition_back(fake: FakeWorld) -> None:
     work = counting(fake.name)
     await started(fake, work, retry=TWELVE, max_waiting=2000, hold_back=60.0, partitions=2)
@@ -314,6 +325,7 @@ async def test_a_clock_set_forward_reads_nothing_on(fake: FakeWorld) -> None:
     await nothing_waits(fake)
 
 
+@pytest.mark.promise("bounded-queue")
 async def test_a_partition_is_held_back_for_a_bounded_time(fake: FakeWorld) -> None:
     work = counting(fake.name)
     later = RetryPolicy(immediate=0, delays=(600.0,))

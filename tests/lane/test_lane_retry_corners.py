@@ -29,6 +29,7 @@ from streams.model.policy.retry import RetryPolicy
 # -- order, while an async handler is under way -----------------------------------------------------------
 
 
+@pytest.mark.promise("key-order")
 @pytest.mark.parametrize("fails", [{0: 1}, {0: 1, 2: 1}])
 async def test_what_comes_behind_a_busy_head_keeps_its_place(world: World, fails: dict[int, int]) -> None:
     answered, left, done = asyncio.Event(), dict(fails), []
@@ -55,6 +56,7 @@ async def test_what_comes_behind_a_busy_head_keeps_its_place(world: World, fails
     assert done == [0, 1, 2]
 
 
+@pytest.mark.promise("retries")
 async def test_a_delay_begins_when_the_attempt_ends(fake: FakeWorld) -> None:
     world, begun, ended = fake, [], []
 
@@ -75,6 +77,7 @@ async def test_a_delay_begins_when_the_attempt_ends(fake: FakeWorld) -> None:
 # -- ordering keys ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("key-order")
 async def test_only_messages_of_the_same_ordering_key_wait(world: World) -> None:
     work = counting(world.name, order_by=lambda event: "o" * 40_000 + str(event.i % 2))  # of any length
     await started(world, work, retry=LATER)
@@ -115,6 +118,7 @@ async def test_a_changing_ordering_key_loses_no_message(world: World, error: Exc
 # -- several handlers, odd errors -------------------------------------------------------------------------
 
 
+@pytest.mark.promise("retries")
 async def test_attempts_of_one_handler_are_not_counted_for_the_next(world: World) -> None:
     work = counting(world.name, tallied=True)
     breaker = BreakerPolicy(minimum=1, failure_rate=0.5, open_for=0.3, max_open_for=0.3)
@@ -173,6 +177,7 @@ async def test_an_error_that_cannot_be_shown_is_like_any_other(world: World) -> 
 # -- dead letters that hold later messages ----------------------------------------------------------------
 
 
+@pytest.mark.promise("key-order")
 @pytest.mark.parametrize("error", [PermanentError("never"), TransientError("busy")])
 async def test_later_messages_may_wait_behind_a_dead_letter(world: World, error: Exception) -> None:
     work, _ = await failing_counter(world, {("a", 0): 99}, error=error, retry=HOLDING)
@@ -191,6 +196,7 @@ async def test_later_messages_may_wait_behind_a_dead_letter(world: World, error:
 # -- limits of size ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("never-runs")
 @pytest.mark.parametrize("error", [PermanentError("the cause"), TransientError("the cause")])
 async def test_a_message_too_large_to_wait_is_one_dead_letter(world: World, error: Exception) -> None:
     work, _ = await failing_counter(world, {("a", 0): 1}, error=error, retry=HOLDING)
@@ -204,6 +210,7 @@ async def test_a_message_too_large_to_wait_is_one_dead_letter(world: World, erro
     await nothing_waits(world)
 
 
+@pytest.mark.promise("never-runs")
 @pytest.mark.parametrize(("size", "waits"), [(19000, True), (19700, True), (19800, False), (29000, False)])
 async def test_near_the_limit_a_message_waits_or_is_dead(world: World, size: int, *, waits: bool) -> None:
     """Its row has the key three times: in its own key, as the record's, and in the message."""
@@ -223,6 +230,7 @@ async def test_near_the_limit_a_message_waits_or_is_dead(world: World, size: int
 # -- deadlines --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("never-runs")
 async def test_what_waits_for_a_dropped_handler_waits_for_its_return(fake: FakeWorld) -> None:
     errors = [TransientError("the other handler is busy, too")]
 
@@ -249,6 +257,7 @@ async def test_what_waits_for_a_dropped_handler_waits_for_its_return(fake: FakeW
     assert await counts(fake, "tallies") == {"a": 1}
 
 
+@pytest.mark.promise("never-runs")
 async def test_what_a_newer_version_cannot_decode_is_dead(fake: FakeWorld) -> None:
     work, newer = deployed(fake.name, 1), deployed(fake.name, 1, wants_colour=True)
     await started(fake, work, retry=LATER)

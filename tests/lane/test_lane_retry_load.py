@@ -30,6 +30,7 @@ def due_entries(lane: Running) -> int:
 # -- an outage --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("outages")
 async def test_the_probes_of_a_long_outage_bury_no_message(fake: FakeWorld) -> None:
     world, outage, refused = fake, Outage(), [TransientError("busy")]
 
@@ -69,6 +70,7 @@ async def test_a_lane_that_opens_in_mid_outage_begins_with_probes(fake: FakeWorl
     await finished(fake, work, lane, events, lambda: len(fake.cluster.visible(work.output)) == 40)
 
 
+@pytest.mark.promise("outages")
 async def test_what_waited_for_an_async_handler_is_soon_done(fake: FakeWorld) -> None:
     world, outage = fake, Outage()
 
@@ -86,6 +88,7 @@ async def test_what_waited_for_an_async_handler_is_soon_done(fake: FakeWorld) ->
     await finish(world, work, lane, events)
 
 
+@pytest.mark.promise("due-turns")
 async def test_while_a_due_head_lacks_a_place_none_is_lost(fake: FakeWorld) -> None:
     world, tried = fake, list[str]()
 
@@ -102,6 +105,7 @@ async def test_while_a_due_head_lacks_a_place_none_is_lost(fake: FakeWorld) -> N
     assert tried.count("late") == 2
 
 
+@pytest.mark.promise("outages")
 async def test_messages_expired_in_an_outage_hold_up_nothing(fake: FakeWorld) -> None:
     work = await retrying_counter(fake, breaker=QUICK_BREAKER)
     work.hooks.before = outage = Outage()
@@ -120,6 +124,7 @@ async def test_messages_expired_in_an_outage_hold_up_nothing(fake: FakeWorld) ->
 # -- turns ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("due-turns")
 async def test_what_is_due_has_its_turn_in_a_full_lane(world: World) -> None:
     """There are always more new ones than the lane takes at a time, until the late ones are through."""
     work = await retrying_counter(world, retry=LATER, max_backlog=100)
@@ -139,6 +144,7 @@ async def test_what_is_due_has_its_turn_in_a_full_lane(world: World) -> None:
     await finish(world, work, lane, events)
 
 
+@pytest.mark.promise("due-turns")
 async def test_handlers_share_room_and_take_turns_in_being_first(fake: FakeWorld) -> None:
     world, outage, again = fake, Outage(), []
 
@@ -161,6 +167,7 @@ async def test_handlers_share_room_and_take_turns_in_being_first(fake: FakeWorld
     assert again[:12].count("count") == 6, again
 
 
+@pytest.mark.promise("due-turns")
 async def test_all_that_waited_follow_at_once(fake: FakeWorld) -> None:
     fake.clock.set(fake.clock.now() + 0.0004)  # a due time is in whole milliseconds, the clock is not
     work, failing = await failing_counter(fake, {("a", 0): 1}, retry=LATER)
@@ -170,6 +177,7 @@ async def test_all_that_waited_follow_at_once(fake: FakeWorld) -> None:
     assert failing.of("a", 49)[0] - failing.of("a", 0)[1] < 0.1
 
 
+@pytest.mark.promise("due-turns")
 async def test_a_due_message_has_its_turn_among_full_slots(fake: FakeWorld) -> None:
     world, tries, running, most = fake, [], 0, 0
 
@@ -193,6 +201,7 @@ async def test_a_due_message_has_its_turn_among_full_slots(fake: FakeWorld) -> N
     assert most == 4
 
 
+@pytest.mark.promise("due-turns")
 async def test_a_due_message_has_its_turn_among_its_key(fake: FakeWorld) -> None:
     world, tries = fake, []
 
@@ -213,6 +222,7 @@ async def test_a_due_message_has_its_turn_among_its_key(fake: FakeWorld) -> None
     assert tries[1] - tries[0] < 3.0
 
 
+@pytest.mark.promise("due-turns")
 async def test_slow_retries_of_a_handler_leave_others_their_turn(fake: FakeWorld) -> None:
     world, outage, settled = fake, Outage(), []
 
@@ -239,6 +249,7 @@ async def test_slow_retries_of_a_handler_leave_others_their_turn(fake: FakeWorld
 # -- bounds -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("due-turns")
 @pytest.mark.parametrize("keys", [100, 1])
 async def test_what_is_tried_again_stays_within_the_bound_in_bytes(fake: FakeWorld, keys: int) -> None:
     world, outage, most = fake, Outage(), 0
@@ -260,6 +271,7 @@ async def test_what_is_tried_again_stays_within_the_bound_in_bytes(fake: FakeWor
     assert 0 < most <= 50_000 // 9000 + 1
 
 
+@pytest.mark.promise("due-turns")
 async def test_housekeeping_leaves_nothing_of_queues_that_have_ended(fake: FakeWorld) -> None:
     work = await retrying_counter(fake, retry=RetryPolicy(immediate=0, delays=(0.3, 0.3, 0.3)))
     events = [fake.event(work, f"k{n}", 0) for n in range(100)]
@@ -271,6 +283,7 @@ async def test_housekeeping_leaves_nothing_of_queues_that_have_ended(fake: FakeW
     await finish(fake, work, lane, events)
 
 
+@pytest.mark.promise("due-turns")
 async def test_entries_of_what_was_tried_do_not_pile_up(fake: FakeWorld) -> None:
     world, failed = fake, set()
 

@@ -147,6 +147,7 @@ async def handle(world: World, work: Work, keys: int) -> list[Any]:
     return told
 
 
+@pytest.mark.promise("slow-handlers", "sync, async, and one beside the other")
 @pytest.mark.parametrize(
     ("kind", "handler"), [("sync", "slow.at_once"), ("async", "slow.waiting"), ("beside", "slow.at_once")]
 )
@@ -162,6 +163,7 @@ async def test_a_handler_that_is_quick_is_not_told_of(fake: FakeWorld, turn: Tim
     assert await handle(fake, holding(fake.name, turn, kind, 0.8 * turns.HELD), 5) == []
 
 
+@pytest.mark.promise("slow-handlers")
 async def test_slow_messages_are_handled_a_few_at_a_time(fake: FakeWorld, turn: Timekeeper) -> None:
     """All that had been fetched was handled in one go: hundreds of messages of 20 ms stopped a worker."""
     keys, seconds = 100, 0.01

@@ -215,6 +215,7 @@ async def told(world: World, topic: str) -> list[dict[str, Any]]:
     return [msgspec.json.decode(each.value or b"") for each in await world.records(topic)]
 
 
+@pytest.mark.promise("saga-backlog", "60 s behind; the command's own lane, or one that is two messages away")
 @pytest.mark.parametrize("behind", ["hotel", "kitchen"])
 async def test_a_participant_that_is_far_behind_cancels_nothing(world: World, behind: str) -> None:
     """By two deadlines and more; on the fake broker by over 60 s. The kitchen is two messages away."""
@@ -240,6 +241,7 @@ async def test_a_participant_that_is_far_behind_cancels_nothing(world: World, be
     assert answers.count(("room", "success")) == answers.count(("meal", "success")) == len(wanted)
 
 
+@pytest.mark.promise("saga-not-begun")
 async def test_what_was_not_begun_is_cancelled_and_not_undone(world: World) -> None:
     work = visits(world.name, world.clock, 30.0 if world.is_fake else 0.5)
     await world.start(work, lanes=2)
@@ -260,6 +262,7 @@ async def test_what_was_not_begun_is_cancelled_and_not_undone(world: World) -> N
     assert [each["outcome"] for each in await told(world, work.replies)][:2] == ["timed_out", "cancelled"]
 
 
+@pytest.mark.promise("saga-backlog", "begun after each of six commits")
 @pytest.mark.parametrize("nth", range(1, 7))
 async def test_an_outage_past_every_deadline_cancels_nothing(fake: FakeWorld, nth: int) -> None:
     """Wherever it begins: with commands unread, with replies, or with both."""
@@ -277,6 +280,7 @@ async def test_an_outage_past_every_deadline_cancels_nothing(fake: FakeWorld, nt
     assert [*await fake.records(LeaveSeat.TOPIC), *await fake.records(ReturnMoney.TOPIC)] == []
 
 
+@pytest.mark.promise("saga-backlog")
 async def test_a_command_that_has_lain_long_is_tried_again(fake: FakeWorld) -> None:
     work = await lain_long(fake)
     tried = work.till.asked  # nobody knows of that
@@ -296,6 +300,7 @@ async def test_a_command_that_has_lain_long_is_given_up(fake: FakeWorld) -> None
     assert 20 <= row.log[-1].time - taken < 30
 
 
+@pytest.mark.promise("saga-not-begun")
 async def test_what_a_breaker_holds_up_ends_at_its_deadline(fake: FakeWorld) -> None:
     breaker = BreakerPolicy(minimum=4, open_for=300.0, max_open_for=300.0)
     keys, began = "01234567", fake.clock.now()
@@ -309,6 +314,7 @@ async def test_what_a_breaker_holds_up_ends_at_its_deadline(fake: FakeWorld) -> 
     assert work.till.taken == set()
 
 
+@pytest.mark.promise("saga-backlog")
 async def test_a_try_planned_in_time_is_made_however_late(fake: FakeWorld) -> None:
     work = await closed(fake, 10.0, 10.0, 10.0)
     lane = await fake.open()
@@ -321,6 +327,7 @@ async def test_a_try_planned_in_time_is_made_however_late(fake: FakeWorld) -> No
     assert work.till.asked == 2
 
 
+@pytest.mark.promise("saga-backlog")
 @pytest.mark.slow("a thousand sagas")
 async def test_a_thousand_sagas_are_no_storm_of_compensations(fake: FakeWorld) -> None:
     """Each takes the till half a second, eight go side by side: the last one waits for two deadlines."""

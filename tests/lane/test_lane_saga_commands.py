@@ -177,6 +177,7 @@ async def test_sagas_are_listed_and_shown_with_their_timeline(fake: FakeWorld, o
     assert [step["status"] for step in plain["steps"]] == ["completed", "failed"]
 
 
+@pytest.mark.promise("saga-operations", "at the command line")
 async def test_a_failed_saga_is_retried_to_its_end(
     fake: FakeWorld, operator: CommandLine, work: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

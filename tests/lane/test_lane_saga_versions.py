@@ -110,6 +110,7 @@ async def through(world: FakeWorld, lane: Any) -> None:
     await world.until(lambda: not lane.lane.gates["trips.trip_saga"].queues and not lane.lane.backlog)
 
 
+@pytest.mark.promise("saga-versions")
 @pytest.mark.parametrize(
     ("changed", "digests"), [*product(CHANGED, [True]), *product([*CHANGED][:5], [False])]
 )
@@ -164,6 +165,7 @@ async def test_health_and_pages_say_that_sagas_wait(fake: FakeWorld) -> None:
     assert not_yet(lane.lane.gates.values()) == []
 
 
+@pytest.mark.promise("saga-versions")
 async def test_two_hundred_sagas_end_by_the_versions_they_began_with(fake: FakeWorld) -> None:
     """As docs/add-a-service.md shows it: the old version stays beside the new one until they have."""
     await in_flight(fake, 200, old())

@@ -19,6 +19,8 @@ from streams.ports import Record
 from streams.saga.definition import Saga, saga
 from streams.saga.state import SagaRow
 
+pytestmark = pytest.mark.promise("loopback", "with loopback on")
+
 
 async def rows(world: World) -> dict[str, SagaRow]:
     return await rows_of(world, TRIPS)
@@ -62,6 +64,7 @@ def quick_trip(timeout: float) -> Saga:
     )
 
 
+@pytest.mark.promise("saga-deadline-order")
 @pytest.mark.landing
 async def test_an_outage_with_replies_unread_fires_no_false_deadline(world: World) -> None:
     # Long enough for the first lane to end before it is over, on a busy machine too.
@@ -78,6 +81,7 @@ async def test_an_outage_with_replies_unread_fires_no_false_deadline(world: Worl
     assert stands == ("started", "completed", "in_progress")
 
 
+@pytest.mark.promise("saga-expired-command")
 async def test_a_command_too_late_to_succeed_is_answered_at_once(world: World) -> None:
     work, wait = trips(world.clock), 10.0 if world.is_fake else 1.0
     work.till.closed = True
@@ -94,6 +98,7 @@ async def test_a_command_too_late_to_succeed_is_answered_at_once(world: World) -
     assert not lane.lane.gates["money.take_money"].queues  # nothing waits behind it for ever
 
 
+@pytest.mark.promise("saga-expired-command")
 async def test_a_command_too_late_is_answered_and_no_dead_letter(fake: FakeWorld) -> None:
     """It was held up here, by a pause of its participant; what came after it asks too late."""
     work = trips(fake.clock)
@@ -114,6 +119,7 @@ async def test_a_command_too_late_is_answered_and_no_dead_letter(fake: FakeWorld
     assert await fake.records(dead_letter_topic(TakeMoney.TOPIC)) == []
 
 
+@pytest.mark.promise("saga-size")
 async def test_a_saga_that_could_outgrow_its_row_does_not_begin(fake: FakeWorld) -> None:
     """It would be stuck with what it has done, for no deadline could be written down either."""
     work = trips(fake.clock)
@@ -126,6 +132,7 @@ async def test_a_saga_that_could_outgrow_its_row_does_not_begin(fake: FakeWorld)
     assert work.till.taken == {"trip:b:money"}
 
 
+@pytest.mark.promise("saga-versions")
 async def test_sagas_of_an_unknown_version_hold_up_no_others(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +165,7 @@ async def test_sagas_of_an_unknown_version_hold_up_no_others(
     assert await world.records(dead_letter_topic(TripReply.TOPIC)) == []
 
 
+@pytest.mark.promise("saga-expired-command")
 async def test_a_command_without_room_to_wait_is_answered(fake: FakeWorld) -> None:
     work = trips(fake.clock)
     await fake.start(work, max_waiting=1)

@@ -66,6 +66,7 @@ def awaited(lane: Running) -> int:
     return sum(each.keys for gate in lane.lane.gates.values() for each in gate.unread.awaited().values())
 
 
+@pytest.mark.promise("unknown-schema")
 async def test_a_message_of_an_unknown_schema_waits_alone(world: World) -> None:
     work, _ = unannounced = await begun(world)
     (here, near), (there,) = keys(world, 2), keys(world, 1, partition=1)
@@ -82,6 +83,7 @@ async def test_a_message_of_an_unknown_schema_waits_alone(world: World) -> None:
     assert len(await world.records(work.output)) == 11
 
 
+@pytest.mark.promise("unknown-schema")
 async def test_what_waits_survives_retention_and_loss_of_the_disk(world: World) -> None:
     work, _ = unannounced = await begun(world)
     key = keys(world, 1)[0]
@@ -95,6 +97,7 @@ async def test_what_waits_survives_retention_and_loss_of_the_disk(world: World) 
     await cleared(world, again, lambda: work.hooks.calls == [(key, 0), (key, 1)], stores=elsewhere)
 
 
+@pytest.mark.promise("unknown-schema")
 async def test_what_waits_does_not_fill_the_lane_up(world: World) -> None:
     work, _ = unannounced = await begun(world, max_backlog=20)
     here, there = keys(world, 60), keys(world, 5, partition=1)
@@ -113,6 +116,7 @@ async def test_what_waits_does_not_fill_the_lane_up(world: World) -> None:
     await nothing_waits(world)
 
 
+@pytest.mark.promise("unknown-schema")
 async def test_a_schema_never_announced_makes_a_dead_letter(world: World) -> None:
     work, _ = await begun(world, schema_patience=2.0)
     key = keys(world, 1)[0]
@@ -132,6 +136,7 @@ async def test_a_schema_never_announced_makes_a_dead_letter(world: World) -> Non
     await nothing_waits(world)
 
 
+@pytest.mark.promise("unknown-schema")
 async def test_a_letter_of_a_late_schema_can_be_replayed(fake: FakeWorld) -> None:
     work, _ = unannounced = await begun(fake, schema_patience=0.0)
     lane = await opened(fake, newer(fake.event(work, "a", 7), "a", 7))
@@ -146,6 +151,7 @@ async def test_a_letter_of_a_late_schema_can_be_replayed(fake: FakeWorld) -> Non
     assert work.hooks.calls == [("a", 7)]
 
 
+@pytest.mark.promise("unknown-schema")
 @pytest.mark.parametrize("order_by", [None, lambda event: str(event.i % 2)])
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_each_of_its_handlers_sees_it_once_in_order(
@@ -174,6 +180,7 @@ async def test_each_of_its_handlers_sees_it_once_in_order(
     await nothing_waits(world)
 
 
+@pytest.mark.promise("unknown-schema")
 async def test_it_waits_behind_a_message_that_failed_before_it(world: World) -> None:
     work, _ = unannounced = await begun(world, retry=RetryPolicy(immediate=0, delays=(2.0,)))
     work.hooks.before = Failing(world, {("a", 0): 1}, TransientError("busy"))
@@ -185,6 +192,7 @@ async def test_it_waits_behind_a_message_that_failed_before_it(world: World) -> 
     await cleared(world, lane, lambda: work.hooks.calls == [("a", 0), ("a", 0), ("a", 1)])
 
 
+@pytest.mark.promise("unknown-schema")
 async def test_it_expires_at_its_deadline_as_any_message(fake: FakeWorld) -> None:
     work, _ = await begun(fake)
     lane = await opened(fake, expiring(newer(fake.event(work, "a", 0), "a", 0), fake.clock.now() + 5.0))
@@ -196,6 +204,7 @@ async def test_it_expires_at_its_deadline_as_any_message(fake: FakeWorld) -> Non
     assert await died_of(fake, work) == ["MessageExpired"]
 
 
+@pytest.mark.promise("unknown-schema")
 @pytest.mark.parametrize(
     ("command", "paused_first"),
     [(HandlerCommand.PAUSE, False), (HandlerCommand.PAUSE, True), (HandlerCommand.DRAIN, False)],
@@ -221,6 +230,7 @@ async def test_a_paused_handler_s_messages_are_read_after_the_resume(
     await cleared(fake, lane, lambda: work.hooks.calls == [("a", 0)])
 
 
+@pytest.mark.promise("unknown-schema")
 async def test_a_replay_passes_what_waits_for_a_schema(fake: FakeWorld) -> None:
     work, _ = unannounced = await begun(fake, retry=RetryPolicy(immediate=0, delays=()))
     work.hooks.before = Failing(fake, {("a", 0): 1}, TransientError("busy"))
@@ -232,6 +242,7 @@ async def test_a_replay_passes_what_waits_for_a_schema(fake: FakeWorld) -> None:
     await cleared(fake, lane, lambda: work.hooks.calls[2:] == [("a", 1)])
 
 
+@pytest.mark.promise("unknown-schema")
 @pytest.mark.slow("thousands of fingerprints")
 async def test_fingerprints_that_somebody_makes_up_harm_nobody(fake: FakeWorld) -> None:
     work, _ = unannounced = await begun(fake, schema_patience=60.0)
@@ -278,6 +289,7 @@ async def test_what_is_no_fingerprint_does_not_wait(fake: FakeWorld, fingerprint
     assert await died_of(fake, work) == ["Undecodable"]
 
 
+@pytest.mark.promise("unknown-schema")
 async def test_one_about_another_key_is_dead_once_read(fake: FakeWorld) -> None:
     work, _ = unannounced = await begun(fake)
     lane = await opened(fake, newer(fake.event(work, "a", 0), "b", 0), fake.event(work, "a", 1))
@@ -291,6 +303,7 @@ async def test_one_about_another_key_is_dead_once_read(fake: FakeWorld) -> None:
     await nothing_waits(fake)
 
 
+@pytest.mark.promise("unknown-schema")
 async def test_what_was_announced_has_its_turn_in_a_full_lane(fake: FakeWorld) -> None:
     async def ask(key: str, i: int) -> None:
         await fake.clock.sleep(0.3)

@@ -76,6 +76,7 @@ async def test_timers_ring_once_when_due_unless_moved_or_cancelled(world: World)
     assert len({headers["ce_id"] for headers in sent}) == 4
 
 
+@pytest.mark.promise("timers")
 @pytest.mark.landing
 async def test_a_timer_survives_the_loss_of_lane_and_disk(world: World) -> None:
     work = await reminder(world)
@@ -90,6 +91,7 @@ async def test_a_timer_survives_the_loss_of_lane_and_disk(world: World) -> None:
     assert await counts(world, "rings") == {"a": 1, "b": 1, "c": 1}
 
 
+@pytest.mark.promise("timers")
 @pytest.mark.parametrize("point", LANDING_AT_SENT)
 async def test_a_lane_killed_while_it_fires_rings_once(world: World, point: str) -> None:
     work = await reminder(world)
@@ -218,6 +220,7 @@ async def unknown_timers(world: FakeWorld, work: Alarms, *events: Any) -> list[A
     return [each for each in logs if each["event"] == "timer_unknown"]
 
 
+@pytest.mark.promise("impossible-timers")
 async def test_a_timer_of_another_handler_cannot_be_cancelled_in_silence(fake: FakeWorld) -> None:
     work = alarms(fake)
     asked, gone = work.asked(k="a", due=fake.clock.now() + 900), work.stopped(k="a", name="alarm")
@@ -226,6 +229,7 @@ async def test_a_timer_of_another_handler_cannot_be_cancelled_in_silence(fake: F
     assert "alarms.ask has set one, and only it can cancel that" in told["action"]
 
 
+@pytest.mark.promise("impossible-timers")
 async def test_a_name_that_was_never_set_is_told_once(fake: FakeWorld) -> None:
     work = alarms(fake)
     asked = work.asked(k="a", due=fake.clock.now() + 900)

@@ -19,6 +19,8 @@ from streams.model.layout import LANE, Layout
 from streams.model.operations import LetterCommand
 from streams.ports import TP, TopicSpec
 
+pytestmark = pytest.mark.promise("recreated-topics")
+
 
 async def handled_five(world: World, **options: Any) -> tuple[Any, Running]:
     work = await counter(world, partitions=1, **options)
@@ -28,6 +30,7 @@ async def handled_five(world: World, **options: Any) -> tuple[Any, Running]:
     return work, lane
 
 
+@pytest.mark.promise("recreated-topics")
 @pytest.mark.landing
 async def test_nothing_of_a_topic_made_again_is_passed_over(world: World) -> None:
     work, lane = await handled_five(world)
@@ -123,6 +126,7 @@ def astray(world: World, posts: list[Post], partition: int) -> list[Post]:
     return [post._replace(partition=partition) for post in posts]
 
 
+@pytest.mark.promise("added-partitions")
 @pytest.mark.landing
 async def test_records_of_an_added_partition_reach_their_keys(world: World) -> None:
     work = await counter(world, partitions=2, lanes=2)
@@ -146,6 +150,7 @@ async def test_records_of_an_added_partition_reach_their_keys(world: World) -> N
         await check_store(world, number)
 
 
+@pytest.mark.promise("added-partitions")
 async def test_added_partitions_are_read_on_after_a_restart(world: World) -> None:
     work = await counter(world, partitions=2)
     await handled(world, work, some(world, work, range(2)))
@@ -275,6 +280,7 @@ def test_more_partitions_are_fine_of_topics_from_outside_alone() -> None:
     assert differences(TopicSpec("t", 3, 1, {}, outside=True), partitions=2, replication=1, config={})
 
 
+@pytest.mark.promise("old-timestamps")
 async def test_what_a_client_stamps_with_an_old_time_is_kept(world: World) -> None:
     """Retention deletes by stamps: these are the broker's, whatever clock a client has."""
     if world.is_fake:
@@ -303,6 +309,7 @@ async def test_a_log_that_begins_late_is_told_with_numbers(fake: FakeWorld) -> N
     assert lane.lane.measures.topics.late == {}
 
 
+@pytest.mark.promise("added-partitions")
 async def test_a_worker_starts_beside_added_partitions(world: World) -> None:
     if world.is_fake:
         pytest.skip("the fake has no topics to describe")

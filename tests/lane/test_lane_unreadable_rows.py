@@ -23,6 +23,8 @@ from streams.model.operations import ROW_OPERATION, RowCommand, RowOperation, en
 from streams.model.policy.assignment import Assignment
 from streams.model.row_keys import row_key
 
+pytestmark = pytest.mark.promise("unreadable-rows")
+
 #: Values of a row that nobody can read, with what is said of them.
 SPOILT = {
     "null in place of a number": (b"\0" * 8 + b'{"n":null}', "Expected `int`, got `null`"),

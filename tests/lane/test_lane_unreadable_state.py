@@ -17,6 +17,8 @@ from streams.model.layout import DEAD_LETTERS, INBOX, LANE
 from streams.model.operations import LetterCommand
 from streams.model.policy.retry import RetryPolicy
 
+pytestmark = pytest.mark.promise("unreadable-state")
+
 COUNT = b"bench.count"
 #: Bytes that are nothing which a lane keeps.
 GARBAGE = [b"", b"\xff\xff", b"\xc1" * 40, b'{"n":null}' * 4]

@@ -96,6 +96,7 @@ async def test_with_nothing_allowed_ahead_all_of_a_partition_wait(world: World, 
     await stopped(world, lane, work.source)
 
 
+@pytest.mark.promise("slow-key")
 @pytest.mark.parametrize(
     "at", ["begun", pytest.param("sent", marks=pytest.mark.landing), "committed", "applied"]
 )
@@ -118,6 +119,7 @@ async def test_a_killed_lane_runs_what_was_under_way_again(world: World, outside
     await check_store(world)
 
 
+@pytest.mark.promise("slow-key")
 @pytest.mark.parametrize("slow", "ab")
 async def test_another_owner_runs_what_was_under_way_and_no_more(
     world: World, outside: Outside, slow: str

@@ -99,6 +99,7 @@ STOOD_FOR = pytest.mark.verify("those of stock_first on the fake broker cover it
 ON_KAFKA = (pytest.mark.stack, STOOD_FOR)
 
 
+@pytest.mark.promise("wide-orders", "both choreographies, and by saga")
 @pytest.mark.parametrize(
     ("world", "way", "kind"),
     [
@@ -155,6 +156,7 @@ async def test_orders_of_ten_thousand_skus_end_while_others_go_on(
     await check_positions(world)
 
 
+@pytest.mark.promise("order-limits")
 @pytest.mark.parametrize("way", [stock_first, payment_first], ids=["stock_first", "payment_first"])
 async def test_an_order_that_no_service_takes_is_cancelled(world: World, way: Choreography) -> None:
     await start(world, way)
@@ -207,6 +209,7 @@ def unchecked(world: World, message: Message) -> Post:
     )
 
 
+@pytest.mark.promise("order-limits")
 async def test_no_handler_sees_what_is_out_of_bounds(world: World) -> None:
     await start(world, stock_first)
     lane = await world.open()
@@ -229,6 +232,7 @@ async def test_no_handler_sees_what_is_out_of_bounds(world: World) -> None:
     await lane.stop()
 
 
+@pytest.mark.promise("order-limits")
 async def test_the_pieces_of_a_sku_are_summed_up(world: World) -> None:
     await start(world, stock_first)
     lane = await world.open()

@@ -12,6 +12,8 @@ from streams.local import Stack, declared, local_stack
 from tests.scenarios.world import World
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.promise("broker-failure", "one broker")
+
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 

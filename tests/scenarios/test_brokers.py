@@ -16,6 +16,8 @@ from tests.scenarios.steady import SteadyLoad, check_stalls, last_commits
 from tests.scenarios.world import APP, LANES, World
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.promise("broker-failure")
+
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 REVIVE_AFTER = 2.0
 #: A cluster gives up a broker that is gone or frozen after its session of 6 s; then leaders, coordinators and

@@ -47,6 +47,8 @@ async def connect(ground: Ground, *, runs: bool) -> None:
     await asyncio.to_thread(change, "connect")
 
 
+@pytest.mark.promise("outbox-record")
+@pytest.mark.promise("cdc-once")
 async def test_connect_that_is_killed_twice_loses_and_doubles_nothing(ground: Ground) -> None:
     async def come(numbers: int) -> bool:
         found = await ground.came()
@@ -76,6 +78,7 @@ def keep_away(stack: Stack, seconds: float) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.promise("cdc-once")
 async def test_a_broker_that_is_away_for_long_is_waited_out(ground: Ground) -> None:
     """The former task's reader holds the slot then, until the relay ends it."""
     assert ground.stack is not None
@@ -89,6 +92,7 @@ async def test_a_broker_that_is_away_for_long_is_waited_out(ground: Ground) -> N
     assert "cdc_predecessor_ended" in (ground.directory / "relay.log").read_text()
 
 
+@pytest.mark.promise("cdc-slot")
 async def test_rows_behind_a_dropped_slot_are_read_from_the_table(ground: Ground) -> None:
     pool = ground.database.pool
     with ground.relay():
@@ -137,6 +141,7 @@ async def test_rows_behind_a_dropped_slot_are_read_from_the_table(ground: Ground
     await ground.must_be_whole(4)
 
 
+@pytest.mark.promise("cdc-slot")
 @pytest.mark.parametrize("first", ["the relay", "either"])
 async def test_a_promoted_server_without_the_slot_loses_nothing(ground: Ground, first: str) -> None:
     """Replication slots are not copied: the relay finds that, or the connector before it."""
@@ -169,6 +174,7 @@ async def must_be_told(ground: Ground, *words: str) -> None:
     assert all(each in told for each in words)
 
 
+@pytest.mark.promise("outbox-published")
 @pytest.mark.parametrize(("after", "archived"), [(After.DELETE, 0), (After.ARCHIVE, 60)])
 async def test_a_relayed_row_is_deleted_or_archived_as_by_polling(
     ground: Ground, after: After, archived: int
@@ -188,6 +194,7 @@ async def test_a_relayed_row_is_deleted_or_archived_as_by_polling(
     assert await count("outbox_archive") == archived
 
 
+@pytest.mark.promise("outbox-republished")
 async def test_a_republished_row_comes_again_under_its_id(ground: Ground) -> None:
     order = ground.orders[0]
     with ground.relay():
@@ -199,6 +206,7 @@ async def test_a_republished_row_comes_again_under_its_id(ground: Ground) -> Non
     assert (await ground.came())[order] == [0, 1, 0]
 
 
+@pytest.mark.promise("outbox-owner")
 async def test_commands_hand_the_outbox_over_and_lose_nothing(ground: Ground) -> None:
     await ground.command("cdc", "stop")  # whatever there was before
     status, said = await ground.command("cdc", "status")
@@ -243,6 +251,7 @@ async def test_commands_hand_the_outbox_over_and_lose_nothing(ground: Ground) ->
     await ground.must_be_whole(4)
 
 
+@pytest.mark.promise("cdc-unwritable")
 async def test_a_row_that_the_connector_cannot_write_is_seen(ground: Ground) -> None:
     with ground.relay():
         await ground.publish(0)

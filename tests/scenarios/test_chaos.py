@@ -15,6 +15,8 @@ from chaos.controls.trial import ControlsReport
 from streams.local import running
 from tests.waiting import BOUND, eventually
 
+pytestmark = pytest.mark.promise("chaos", "a short run")
+
 PROJECT = Path(__file__).parents[2]
 SEED, SECONDS = 667, 120  # in it the object store is away, a worker, a disk and PostgreSQL fail
 
@@ -68,6 +70,7 @@ def test_ctrl_c_ends_all_that_was_started(tmp_path: Path) -> None:
 ENDS_WITHIN = 120
 
 
+@pytest.mark.promise("chaos-controls")
 @pytest.mark.timeout(1800)
 @pytest.mark.verify("a checker that sees: test_chaos_check.py covers it")
 def test_the_checker_goes_red_without_each_protection_and_only_then(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ from streams.ports import TP, Outgoing
 from tests.kafka_admin import truncate
 from tests.scenarios.world import APP, LANES, PARTITIONS, SESSION_TIMEOUT, World
 
+pytestmark = pytest.mark.promise("chaos", "each finding of the checker goes red when its fault is planted")
+
 ORDERS = 200
 CHANGELOG = f"{APP}-stock-changelog"
 TABLES = "every table as its changelog has it"
@@ -154,6 +156,7 @@ def recorded(world: World, run: RunRecords) -> Evidence:
     return asyncio.run(gather(world.var))
 
 
+@pytest.mark.promise("recorded-controls")
 def test_each_breakage_of_the_recorded_run_is_found(recorded: Evidence, run: RunRecords) -> None:
     for breakage in BREAKAGES:
         if (breakage.files and not run.s3) or (breakage.over_http and not run.postgres):

@@ -11,6 +11,8 @@ from tests.scenarios.desk import steadfaust
 from tests.scenarios.world import World, order
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.promise("dead-letter-desk", "with real workers")
+
 
 def dlq(world: World, *words: str) -> list[dict[str, Any]]:
     return steadfaust(world, "dlq", *words)

@@ -51,6 +51,13 @@ def processes_of(var: Path) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.promise("undecodable", "among real orders, some of which have the same key")
+@pytest.mark.promise(
+    "retries",
+    "charges that the gateway turns away up to five times go through every tier, each once, "
+    "and are made once, also with a worker killed",
+)
+@pytest.mark.promise("cents-and-pieces", "also with a worker killed, restarted or not")
 @pytest.mark.parametrize(
     "how",
     [

@@ -21,6 +21,7 @@ def two_workers(world: World) -> tuple[Worker, Worker]:
     return pair
 
 
+@pytest.mark.promise("all-or-nothing", "restarted on the same directory, on an empty one, not at all")
 @pytest.mark.parametrize(
     "after",
     [
@@ -48,6 +49,7 @@ def test_a_worker_killed_in_mid_load_changes_no_outcome(world: World, after: str
     world.check()
 
 
+@pytest.mark.promise("one-owner")
 def test_a_zombie_that_wakes_with_a_transaction_open_is_fenced(world: World) -> None:
     survivor = world.start_worker()
     world.until_shared([survivor])
@@ -66,6 +68,7 @@ def test_a_zombie_that_wakes_with_a_transaction_open_is_fenced(world: World) -> 
     world.check()
 
 
+@pytest.mark.promise("all-or-nothing")
 @pytest.mark.parametrize(
     "point", [pytest.param("begun", marks=KILLED), "sent", pytest.param("committed", marks=KILLED)]
 )

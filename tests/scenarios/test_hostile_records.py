@@ -255,6 +255,10 @@ def reasons(web: str) -> list[str]:
         return said
 
 
+@pytest.mark.promise(
+    "hostile-records", "`STEADFAUST_HOSTILE=100000` sets the number, `STEADFAUST_HOSTILE_SEED` repeats a run"
+)
+@pytest.mark.promise("old-timestamps", "stamps in seconds, and years old")
 @pytest.mark.timeout(int(2 * THROWN) + 300)
 def test_hostile_records_stop_nothing_and_each_is_accounted_for(world: World) -> None:
     print(f"STEADFAUST_HOSTILE_SEED={SEED} STEADFAUST_HOSTILE={COUNT}")  # noqa: T201 - shown when it fails

@@ -56,6 +56,7 @@ def committed_since(world: World, moment: float) -> None:
     eventually(lambda: min(last_commits(world).values()) > moment, "every lane commits")
 
 
+@pytest.mark.promise("one-owner", "connections cut, or silent")
 @pytest.mark.parametrize("fault", [pytest.param("cut", marks=CUT_OFF), "blackhole"])
 def test_a_worker_that_is_cut_off_changes_no_outcome(
     world: World, network: ClientNetwork, fault: str

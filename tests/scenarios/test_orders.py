@@ -14,6 +14,7 @@ from tests.scenarios.world import APP, World, order
 from tests.waiting import eventually
 
 
+@pytest.mark.promise("orders-settled")
 def test_every_order_is_settled_once_and_rightly(world: World) -> None:
     world.until_shared([world.start_worker(), world.start_worker()])
     ids = [*world.place("first", 200), *submit(world, "submitted", 20)]
@@ -66,6 +67,8 @@ def sagas(world: World) -> dict[str, tuple[str, str]]:
     return {saga["id"].removeprefix("order:"): (saga["way"], saga["status"]) for saga in found}
 
 
+@pytest.mark.promise("one-way")
+@pytest.mark.promise("cancelled-orders")
 @pytest.mark.verify("unit/agents/test_cancellation_properties.py")
 def test_an_order_called_off_in_time_is_undone(world: World) -> None:
     world.until_shared([world.start_worker(), world.start_worker()])
@@ -108,6 +111,7 @@ def call_off(world: World, ids: list[str]) -> None:
     world.send([(RequestCancellation(order_id=each), f"cancel-{each}") for each in ids])
 
 
+@pytest.mark.promise("duplicates")
 def test_orders_that_are_sent_twice_are_settled_once(world: World) -> None:
     world.until_shared([world.start_worker(), world.start_worker()])
     ids = world.place("twice", 100, copies=2)

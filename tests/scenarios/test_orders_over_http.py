@@ -35,6 +35,8 @@ def shop(world: World, postgres_url: str) -> Iterator[Shop]:
         yield Shop(world, postgres_url)
 
 
+@pytest.mark.promise("api-to-kafka")
+@pytest.mark.promise("api-status")
 def test_an_order_placed_over_http_is_settled_once(
     world: World, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +62,7 @@ def test_an_order_placed_over_http_is_settled_once(
     assert sum(map(float, told)) == len(ids)
 
 
+@pytest.mark.promise("api-to-kafka")
 @pytest.mark.verify("an order placed over HTTP, beside it")
 def test_an_order_called_off_over_http_ends_as_kafka_says(world: World, shop: Shop) -> None:
     world.until_shared([world.start_worker(**shop.settings)])
@@ -118,6 +121,8 @@ def test_an_order_is_one_trace_to_its_end(world: World, shop: Shop) -> None:
     }
 
 
+@pytest.mark.promise("api-to-kafka")
+@pytest.mark.promise("api-status")
 @pytest.mark.verify("a worker is killed, and its lanes and its place in the group take seconds to come back")
 def test_a_worker_killed_with_its_api_loses_no_order(world: World, shop: Shop) -> None:
     world.until_shared([first := world.start_worker(**shop.settings)])

@@ -33,7 +33,10 @@ from tests.queue_world import LOG, PARCELS, ParcelPacked, note
 from tests.relays import ANNOUNCEMENTS, QUICK, Step, new_outbox, numbers_in, publish, relaying, with_topics
 from tests.waiting import eventually_async
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [
+    pytest.mark.usefixtures("quiet"),
+    pytest.mark.promise("postgres-failover", "without the check, writes stay at the former primary"),
+]
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from tests.scenarios.world import LANES, SESSION_TIMEOUT, Worker, World
 from tests.waiting import eventually
 
 
+@pytest.mark.promise("moving-lanes")
+@pytest.mark.promise("latest-assignment")
 def test_workers_come_and_go_while_another_one_recovers(world: World) -> None:
     removed = world.start_worker()
     world.until_shared([removed])
@@ -43,6 +45,9 @@ def until_open(worker: Worker, lanes: int) -> None:
     eventually(open_, f"all {lanes} lanes open on one worker")
 
 
+@pytest.mark.promise(
+    "lane-count", "real workers, stopped by a signal between send and commit, 4 lanes to 2 and 2 to 4"
+)
 @pytest.mark.parametrize(
     ("before", "after"),
     [(4, 2), pytest.param(2, 4, marks=pytest.mark.verify("another number of lanes: fewer stands for more"))],

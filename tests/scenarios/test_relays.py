@@ -25,7 +25,12 @@ from tests.postgres import in_a_loop, of_database
 from tests.relays import Step, first_time, new_outbox, publish, unpublished, until
 from tests.scenarios.relay_ground import APP, Ground, crash, new_orders, prepared
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.promise(
+        "api-to-kafka", "relays, PostgreSQL and the broker are killed (polling and change data capture)"
+    ),
+]
 POLL, CDC = RelayKind.POLL, RelayKind.CDC
 BY_CDC = pytest.param(CDC, id="cdc", marks=pytest.mark.verify("it starts Connect: poll covers it"))
 BOTH = [pytest.param(POLL, id="poll"), BY_CDC]
@@ -78,6 +83,8 @@ class Unheard(Step, frozen=True, kw_only=True):
     TOPIC = "shop.order.unheard.v1"
 
 
+@pytest.mark.promise("outbox-record", "polling and change data capture")
+@pytest.mark.promise("outbox-payloads")
 @pytest.mark.parametrize("kind", BOTH)
 async def test_a_record_is_the_one_that_a_producer_writes(ground: Ground) -> None:
     order, outbox, blobs = ground.orders[0], new_outbox(), MemoryBlobs()
@@ -104,6 +111,8 @@ async def test_a_record_is_the_one_that_a_producer_writes(ground: Ground) -> Non
     assert announced[b"schema:" + codec.fingerprint] == codec.schema.encode()
 
 
+@pytest.mark.promise("outbox-order", "polling and change data capture")
+@pytest.mark.promise("cdc-once")
 @pytest.mark.parametrize("kind", BOTH)
 async def test_each_aggregate_keeps_its_order_with_two_relays(ground: Ground) -> None:
     outbox, half = new_outbox(), len(ground.orders) // 2
@@ -129,6 +138,7 @@ async def test_each_aggregate_keeps_its_order_with_two_relays(ground: Ground) ->
     assert await ground.must_be_whole(11) == 0
 
 
+@pytest.mark.promise("outbox-crashes", "polling and change data capture")
 @pytest.mark.parametrize("kind", BOTH)
 async def test_a_killed_relay_loses_nothing_and_the_next_continues(ground: Ground) -> None:
     with ground.relay() as killed:
@@ -144,6 +154,7 @@ async def test_a_killed_relay_loses_nothing_and_the_next_continues(ground: Groun
     await ground.must_be_whole(8)
 
 
+@pytest.mark.promise("outbox-crashes", "polling and change data capture")
 @pytest.mark.parametrize("kind", BOTH)
 async def test_a_crash_of_postgresql_is_waited_out(ground: Ground) -> None:
     with ground.relay() as relay:
@@ -159,6 +170,8 @@ async def test_a_crash_of_postgresql_is_waited_out(ground: Ground) -> None:
     await ground.must_be_whole(4)
 
 
+@pytest.mark.promise("outbox-crashes", "polling and change data capture")
+@pytest.mark.promise("inbox-relayed")
 @pytest.mark.parametrize("kind", BOTH)
 async def test_repeated_records_have_one_id_and_keep_their_order(ground: Ground) -> None:
     """Polled: killed between publishing and marking. Captured: the slot was dropped before it marked."""
@@ -181,6 +194,7 @@ async def test_repeated_records_have_one_id_and_keep_their_order(ground: Ground)
     assert await ground.must_be_whole(3 if ground.kind is POLL else 4) > 0
 
 
+@pytest.mark.promise("outbox-crashes", "polling and change data capture")
 @pytest.mark.parametrize("kind", BOTH_KILLED)
 async def test_nothing_is_lost_when_the_broker_is_killed(ground: Ground) -> None:
     stack = stack_of(ground)
@@ -197,6 +211,8 @@ async def test_nothing_is_lost_when_the_broker_is_killed(ground: Ground) -> None
     await ground.must_be_whole(6)
 
 
+@pytest.mark.promise("outbox-crashes", "PostgreSQL, and Kafka Connect")
+@pytest.mark.promise("cdc-once")
 @pytest.mark.parametrize("kind", BOTH_KILLED)
 @pytest.mark.parametrize("server", ["postgres", "connect"])
 async def test_nothing_is_lost_when_a_server_is_killed(ground: Ground, server: str) -> None:
@@ -219,6 +235,7 @@ async def test_nothing_is_lost_when_a_server_is_killed(ground: Ground, server: s
 # Polling relays at each of their steps
 
 
+@pytest.mark.promise("outbox-crashes")
 @pytest.mark.parametrize(
     "point",
     [
@@ -244,6 +261,7 @@ async def test_a_relay_killed_at_a_step_loses_nothing(ground: Ground, point: str
     assert repeated > 0 if point == "published" else repeated == 0
 
 
+@pytest.mark.promise("outbox-refused")
 @pytest.mark.verify("a process for each point")
 @pytest.mark.parametrize("kind", [POLL])
 async def test_a_relay_killed_after_a_refusal_publishes_the_row_later(ground: Ground) -> None:
@@ -269,6 +287,7 @@ async def test_a_relay_killed_after_a_refusal_publishes_the_row_later(ground: Gr
     assert set(ids) == {f"{refused}:1".encode()}
 
 
+@pytest.mark.promise("outbox-crashes")
 @pytest.mark.verify("waits for a lease to end")
 @pytest.mark.parametrize("kind", [POLL])
 async def test_a_frozen_relay_loses_its_shards_and_repeats_little(ground: Ground) -> None:

@@ -16,6 +16,8 @@ from tests.scenarios.committed import Committed
 from tests.scenarios.world import World
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.promise("reshard", "the order application, the command killed by signals")
+
 ROOT = Path(__file__).parents[2]
 WIDE, MORE = "scenario-16", 16
 RESHARD = ("reshard", WIDE, "--partitions", str(MORE), "--yes")

@@ -18,6 +18,11 @@ from tests.scenarios.steady import SteadyLoad, check_stalls
 from tests.scenarios.world import APP, LANES, PARTITIONS, Worker, World
 from tests.waiting import eventually
 
+pytestmark = [
+    pytest.mark.promise("moving-lanes", "each worker restarted in its slot"),
+    pytest.mark.promise("added-topic"),
+]
+
 #: Long, so that no session ends while a worker restarts: nothing but what a member asks for makes the group
 #: decide anew.
 LONG_SESSION = {"STEADFAUST_SESSION_TIMEOUT": "45"}
@@ -95,6 +100,7 @@ def payments(world: World, codecs: str) -> Counter[str]:
     return found
 
 
+@pytest.mark.promise("newer-version", "real workers")
 @pytest.mark.parametrize(
     "codecs", ["avro", pytest.param("json", marks=pytest.mark.verify("Avro, beside it, goes the same way"))]
 )

@@ -47,6 +47,7 @@ def check_told(world: World, ids: list[str]) -> None:
         assert ends == ["started", *wanted], order_id
 
 
+@pytest.mark.promise("saga-crashes")
 def test_every_orchestrated_order_is_settled_once_and_rightly(world: World) -> None:
     world.until_shared([world.start_worker(), world.start_worker()])
     ids = world.place("orchestrated", 100, copies=2, orchestrated=True)
@@ -58,6 +59,7 @@ def test_every_orchestrated_order_is_settled_once_and_rightly(world: World) -> N
     assert set(outcomes) == {"confirmed", "card_declined", "out_of_stock", "unsupported_destination"}
 
 
+@pytest.mark.promise("saga-crashes", "real workers on real Kafka")
 @pytest.mark.parametrize(
     "point",
     [
@@ -101,6 +103,7 @@ def unread(world: World, read: dict[TP, int], topics: list[str]) -> int:
     return sum(each.offset >= read.get(TP(each.topic, each.partition), 0) for each in records)
 
 
+@pytest.mark.promise("saga-backlog", "real workers; one of 60 s is in a chaos run of 10 minutes or more")
 def test_after_an_outage_past_every_deadline_no_order_is_cancelled(world: World) -> None:
     worker = hasty_worker(world, HASTE)
     before = positions(world)

@@ -18,6 +18,8 @@ from tests.scenarios.desk import steadfaust
 from tests.scenarios.world import APP, LANES, PARTITIONS, Worker, World
 from tests.waiting import BOUND, eventually
 
+pytestmark = pytest.mark.promise("unknown-schema", "a real worker that learns the schema")
+
 #: What the client's version adds, at the end.
 CHANNEL = {"name": "channel", "type": "string", "default": ""}
 

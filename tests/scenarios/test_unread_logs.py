@@ -10,6 +10,8 @@ from agents.messages import Order, OrderLine, OrderPlaced
 from tests.scenarios.world import LANES, UnreadLog, Worker, World
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.promise("unread-output")
+
 #: Each order is told in the log: the gateway answers 503 once, which is asked only once at a time.
 TALKS = {"STEADFAUST_GATEWAY_ATTEMPTS": "1", "STEADFAUST_RETRY_DELAYS": "0.5,1,1.5"}
 

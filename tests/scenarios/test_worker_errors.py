@@ -7,6 +7,7 @@ from tests.scenarios.world import APP, LANES, PARTITIONS, World
 from tests.waiting import BOUND
 
 
+@pytest.mark.promise("impossible-states")
 def test_a_worker_with_another_partition_count_refuses_to_start(world: World) -> None:
     worker = world.start_worker(STEADFAUST_PARTITIONS="16")
     assert worker.process.wait(BOUND) == 1
@@ -18,6 +19,7 @@ def test_a_worker_with_another_partition_count_refuses_to_start(world: World) ->
     assert "Traceback" not in worker.log.read_text()
 
 
+@pytest.mark.promise("impossible-states")
 def test_a_worker_with_another_lane_count_stops_alone(world: World) -> None:
     keeper = world.start_worker()
     world.until_shared([keeper])
@@ -29,6 +31,7 @@ def test_a_worker_with_another_lane_count_stops_alone(world: World) -> None:
     world.check()
 
 
+@pytest.mark.promise("impossible-states")
 def test_a_worker_that_is_told_no_cut_keeps_the_applications(world: World) -> None:
     keeper = world.start_worker()
     world.until_shared([keeper])
@@ -41,6 +44,7 @@ def test_a_worker_that_is_told_no_cut_keeps_the_applications(world: World) -> No
     assert (kept["partitions"], kept["lanes"]) == (PARTITIONS, LANES)
 
 
+@pytest.mark.promise("retries")
 def test_a_message_whose_handler_fails_waits_and_is_tried_again(world: World) -> None:
     # The gateway answers 503 five times, more often than the lane asks at once; the sixth try succeeds.
     placed = Order(

@@ -26,6 +26,39 @@ def simulate(*asked: str, bound: float = BOUND) -> tuple[int, str]:
     return ran.returncode, ran.stdout
 
 
+@pytest.mark.promise(
+    "protocol-model", "real hosts, lanes and standbys of several workers over the fake broker"
+)
+@pytest.mark.promise(
+    "latest-assignment", "a group whose members hear late, miss what was decided, and decide again and again"
+)
+@pytest.mark.promise(
+    "key-order",
+    "failures, deadlines, crashes and fences; sync handlers, async ones that take their time, "
+    "and finer ordering keys",
+)
+@pytest.mark.promise("dead-letters", "operators at any time among failures, crashes and fences")
+@pytest.mark.promise(
+    "pauses", "any operations at any time among failures, crashes, fences, replays and discards"
+)
+@pytest.mark.promise(
+    "replayed-payloads", "operators at any time among failing requests, damaged objects, crashes and fences"
+)
+@pytest.mark.promise(
+    "payloads",
+    "random sizes, failing and slow requests, failing handlers, crashes and fences; sync "
+    "handlers, async ones, and finer ordering keys",
+)
+@pytest.mark.promise(
+    "truncated-logs", "a topic and a table's changelog that lose their newest records while lanes work"
+)
+@pytest.mark.promise("unknown-schema", "schemas announced at any time among failures, crashes and fences")
+@pytest.mark.promise("clock-ahead")
+@pytest.mark.promise("random-faults")
+@pytest.mark.promise("saga-end", "transfers")
+@pytest.mark.promise("saga-crashes", "transfers, with money, on several workers that are killed")
+@pytest.mark.promise("saga-operations", "transfers")
+@pytest.mark.promise("saga-cancellation", "transfers")
 @pytest.mark.parametrize("first", range(0, 200, 100))
 def test_whatever_happens_every_invariant_holds(first: int) -> None:
     status, said = simulate("--seeds", f"{first}:{first + 100}")
@@ -84,11 +117,13 @@ QUICK = (
 )
 
 
+@pytest.mark.promise("protocol-model")
 def test_lost_protections_are_found_soon() -> None:
     status, said = simulate("--controls", *QUICK, "--seeds", "0:100")
     assert status == 0, said
 
 
+@pytest.mark.promise("protocol-model")
 @pytest.mark.verify("test_lost_protections_are_found_soon has those that are found soon")
 @pytest.mark.timeout(1800)
 def test_each_lost_protection_is_found() -> None:

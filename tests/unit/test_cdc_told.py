@@ -18,6 +18,7 @@ WELL = SlotLag(active=True, status="reserved", behind=0, retained=MIB, room=511 
 RUNNING = ConnectorStatus("RUNNING", (TaskStatus(0, "RUNNING"),))
 
 
+@pytest.mark.promise("cdc-slot")
 @pytest.mark.parametrize(
     ("slot", "told"),
     [

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agents.settings import OrderSettings
+from tests import evidence
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -22,7 +23,6 @@ PAGES = [
     for path in ([top] if top.is_file() else sorted(top.rglob("*.md")))
     if path.suffix == ".md"
 ]
-GUARANTEE = ROOT / "docs" / "guarantee.md"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 ROOMS = ROOT / "docs" / "adr" / "0019-rooms.md"
 
@@ -79,104 +79,73 @@ def test_every_test_that_a_document_names_is_there(document: Path) -> None:
     assert missing(document.read_text(), document.name) == []
 
 
-def test_the_guarantee_names_tests_for_each_of_its_sentences() -> None:
-    """A sentence in bold is a promise: before the next one, or the next heading, a test is named."""
-    text = GUARANTEE.read_text().split("\n## What it does not cover")[0]
-    promises = re.split(r"^(?=\*\*|## )", text, flags=re.MULTILINE)
-    without = [p.splitlines()[0] for p in promises if p.startswith("**") and not list(named(p))]
-    assert without == []
+# -- each promise has its tests ---------------------------------------------------------------------------
 
 
-def promises_of(text: str) -> dict[str, int]:
-    """How many sentences in bold each section has, by the anchor of its heading."""
-    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
-    counts = {slug(each.splitlines()[0]): len(re.findall(r"^\*\*", each, re.MULTILINE)) for each in sections}
-    return {section: count for section, count in counts.items() if count}
+def test_each_promise_has_a_test_and_each_mark_a_promise() -> None:
+    """Mark a test with `@pytest.mark.promise("id")`, the id that the promise's link ends with."""
+    ids = [promise.id for promise in evidence.promises(evidence.GUARANTEE.read_text())]
+    assert [each for each in set(ids) if ids.count(each) > 1] == []
+    assert {mark.promise for mark in evidence.marks()} == set(ids)
 
 
-def rows_of_promises(text: str) -> dict[str, int]:
-    anchors = re.findall(r"^\| [^|]+ \| \[[^\]]+\]\(#([\w-]+)\) \|$", text, flags=re.MULTILINE)
-    return {anchor: anchors.count(anchor) for anchor in anchors}
-
-
-def test_each_promise_has_a_row_in_the_table_of_promises() -> None:
-    """Add the row of a new sentence to "The promises", in the order of the sentences."""
-    text = GUARANTEE.read_text().split("\n## What it does not cover")[0]
-    assert rows_of_promises(text) == promises_of(text)
-
-
-@pytest.mark.parametrize("extra", ["**So.**\n", "| So | [x](#one) |\n", "## Two\n**So.**\n"])
-def test_a_promise_without_a_row_is_found(extra: str) -> None:
-    right = "| A | [x](#one) |\n\n## One\n**A.**\n"
-    assert rows_of_promises(right) == promises_of(right)
-    assert rows_of_promises(right + extra) != promises_of(right + extra)
-
-
-#: What a world of a lane's test runs on: `world` is the fake broker and Kafka, `fake` the first alone.
-REAL_FIXTURES = {"world", "kafka"}
-REAL_FOLDERS = ("tests/browser/", "tests/contract/", "tests/integration/", "tests/scenarios/")
-
-
-@cache
-def on_real_ones(path: Path) -> frozenset[str]:
-    """The lane tests of a file that run on real Kafka, by their fixtures and those that these ask for."""
-    nodes = [
-        node
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    arguments = {node.name: {each.arg for each in node.args.args + node.args.kwonlyargs} for node in nodes}
-
-    def is_real(name: str, seen: frozenset[str] = frozenset()) -> bool:
-        asked = arguments.get(name, set())
-        return bool(asked & REAL_FIXTURES) or any(is_real(each, seen | {each}) for each in asked - seen)
-
-    return frozenset(name for name in functions_of(path) if is_real(name))
-
-
-def runs_on(promise: str) -> str:
-    names = list(named(promise))
-    for path, test in names:
-        if path.startswith(REAL_FOLDERS):
-            return "real"
-        if path.startswith("tests/lane/"):
-            real = on_real_ones(ROOT / path)
-            if real if test is None else test in real:
-                return "real"
-    return "fake" if any(p.startswith(("tests/lane/", "tests/simulation/")) for p, _ in names) else "none"
-
-
-SAID = {"fake": "(on the fake broker.)", "none": "(without a broker.)"}
-
-
-def wrong_grounds(text: str) -> list[str]:
-    """Promises that say less, or more, than where their tests run."""
-    wrong = []
-    for promise in re.split(r"^(?=\*\*|## )", text, flags=re.MULTILINE):
-        if promise.startswith("**") and list(named(promise)):
-            sentence = promise.split("\n- ")[0].strip().lower()
-            said = next((ground for ground, words in SAID.items() if sentence.endswith(words)), "real")
-            if said != runs_on(promise):
-                wrong.append(f"{runs_on(promise)}, says {said}: {promise.splitlines()[0]}")
-    return wrong
+def test_the_page_of_evidence_is_up_to_date() -> None:
+    held = evidence.promises(evidence.GUARANTEE.read_text())
+    assert evidence.EVIDENCE.read_text() == evidence.page(held, evidence.marks()), "run make format"
 
 
 def test_the_guarantee_says_what_rests_on_the_fake_alone() -> None:
-    assert wrong_grounds(GUARANTEE.read_text().split("\n## What it does not cover")[0]) == []
+    wrong = {}
+    for promise in evidence.promises(evidence.GUARANTEE.read_text()):
+        tests = [mark for mark in evidence.marks() if mark.promise == promise.id]
+        link = evidence.LINKS[evidence.runs_on(tests)]
+        if promise.link != link:
+            wrong[promise.id] = f"says {promise.link}, not {link}"
+    assert wrong == {}
 
 
 @pytest.mark.parametrize(
-    "promise",
+    ("path", "test", "ground"),
     [
-        "**So.**\n- `tests/lane/test_lane_desk_deploys.py`",
-        "**So.** (Without a broker.)\n- `tests/lane/test_lane_desk_deploys.py`",
-        "**So.** (On the fake broker.)\n- `tests/lane/test_lane_delivery.py`",
-        "**So.** (On the fake broker.)\n- `tests/scenarios/test_faults.py`",
-        "**So.**\n- `tests/unit/test_documents.py`",
+        ("tests/lane/test_lane_desk_deploys.py", None, "fake"),
+        ("tests/lane/test_lane_delivery.py", None, "real"),
+        ("tests/lane/test_lane_delivery.py", "test_two_handlers_of_one_event_each_run_once", "real"),
+        ("tests/scenarios/test_faults.py", None, "real"),
+        ("tests/simulation/test_seeds.py", None, "fake"),
+        ("tests/unit/test_documents.py", None, "none"),
     ],
 )
-def test_a_sentence_that_says_too_much_is_found(promise: str) -> None:
-    assert len(wrong_grounds(promise)) == 1
+def test_where_a_test_runs_is_known_from_its_file(path: str, test: str | None, ground: str) -> None:
+    assert evidence.runs_on([evidence.Mark("x", path, test, "")]) == ground
+    assert (
+        evidence.runs_on([evidence.Mark("x", HERE, None, ""), evidence.Mark("x", path, test, "")]) == ground
+    )
+
+
+@pytest.mark.parametrize("links", ["", "[Tests](evidence.md#a) [Tests](evidence.md#b)"])
+def test_a_promise_without_one_link_is_found(links: str) -> None:
+    with pytest.raises(ValueError, match="needs one link"):
+        evidence.promises(f"## One\n**So.** It is.\n{links}\n")
+
+
+def test_marks_are_read_from_tests_classes_and_files() -> None:
+    mark = "pytest.mark.promise"
+    source = (
+        f"pytestmark = [pytest.mark.slow('x'), {mark}('a')]\n"
+        f"@{mark}('a', 'six ' 'points')\n@{mark}('b')\ndef test_one(): ...\n"
+        f"class TestIt:\n    @{mark}('c')\n    async def test_two(self): ...\n"
+    )
+    assert evidence.marks_of(source, "x.py") == [
+        ("a", "x.py", None, ""),
+        ("a", "x.py", "test_one", "six points"),
+        ("b", "x.py", "test_one", ""),
+        ("c", "x.py", "test_two", ""),
+    ]
+
+
+def test_a_mark_where_nobody_looks_is_found() -> None:
+    with pytest.raises(ValueError, match="pytestmark"):
+        evidence.marks_of("CASES = [pytest.param(1, marks=pytest.mark.promise('a'))]\n", "x.py")
 
 
 HERE = "tests/unit/test_documents.py"

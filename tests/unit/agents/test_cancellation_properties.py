@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import msgspec
+import pytest
 from hypothesis import strategies as st
 from runs import Run, of_every_run, orders_of
 from shop import FakeGateway
@@ -36,6 +37,8 @@ from streams.testing.pump import run_choreography
 from tables.orders import ORDERS
 from tables.sagas import ORDER_SAGAS
 from tables.ways import ORDER_WAYS
+
+pytestmark = pytest.mark.promise("cancelled-orders", "also when answers of the gateway are lost")
 
 SKUS = ("apple", "pear")
 
@@ -121,6 +124,7 @@ def played(draw: st.DrawFn, wiring: Choreography) -> tuple[Run, set[str]]:
     return Run(world, gateway, orders, came, stock), called_off
 
 
+@pytest.mark.promise("one-way")
 @beside_the_saga
 def test_every_order_that_came_ends_once_and_no_other_does(beside: Beside, data: st.DataObject) -> None:
     """With all cents and pieces of what is undone back, and nothing to come."""
@@ -143,6 +147,7 @@ def test_every_order_that_came_ends_once_and_no_other_does(beside: Beside, data:
         assert (view.ended, view.pending) == (True, ())
 
 
+@pytest.mark.promise("one-way", "handlers behind each other, messages repeated")
 @beside_the_saga
 def test_nothing_of_the_second_way_takes_place(beside: Beside, data: st.DataObject) -> None:
     run, _ = data.draw(runs(beside.wiring))

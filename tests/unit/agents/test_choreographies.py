@@ -25,6 +25,7 @@ def test_only_the_end_of_an_order_is_sent_to_nobody(wiring: Choreography) -> Non
     assert wiring.sent.keys() - wiring.routes.keys() == ends | told_to_clients | told_to_sagas
 
 
+@pytest.mark.promise("duplicates")
 @both
 def test_what_comes_from_outside_is_checked_against_the_inbox(wiring: Choreography) -> None:
     assert wiring.routes.keys() - wiring.sent.keys() == OUTSIDE

@@ -5,6 +5,7 @@ from random import Random
 from unittest.mock import patch
 
 import msgspec
+import pytest
 from hypothesis import strategies as st
 from runs import FAR_AWAY, Run, of_every_run, orders_of, supply, units
 from shop import FakeGateway
@@ -15,6 +16,8 @@ from agents.inventory import model
 from agents.messages import Order, OrderPlaced, PaymentCaptured, PaymentRefunded, StockReceived
 from streams.model.choreography import Choreography
 from streams.testing.pump import run_choreography
+
+pytestmark = pytest.mark.promise("wide-orders", "orders of two SKUs and more in several turns")
 
 SKUS = ("apple", "pear", "plum")
 purchases = orders_of(SKUS, cents=[0, 1, 1250, 99_999], most_lines=4)
@@ -60,6 +63,8 @@ def runs(draw: st.DrawFn, wiring: Choreography, early: list[StockReceived] | Non
         return asyncio.run(play(wiring, draw(orders()), there, draw(deliveries), order, repeat))
 
 
+@pytest.mark.promise("orders-settled")
+@pytest.mark.promise("cents-and-pieces")
 @in_either
 def test_orders_are_settled_once_and_everything_adds_up(wiring: Choreography, data: st.DataObject) -> None:
     run = data.draw(runs(wiring))
@@ -75,6 +80,7 @@ def test_orders_are_settled_once_and_everything_adds_up(wiring: Choreography, da
         assert len(types) == len(set(types)), "its history has each thing once"
 
 
+@pytest.mark.promise("orders-settled")
 @in_either
 def test_an_order_ends_as_its_data_calls_for(wiring: Choreography, data: st.DataObject) -> None:
     early = data.draw(deliveries)

@@ -27,6 +27,8 @@ from tables.reservations import LineStatus, Reservation, ReservationLine, Tally,
 from tables.stock import Hold, StockContradiction, StockLevel
 from tables.ways import OrderWay
 
+pytestmark = pytest.mark.promise("wide-orders", "orders of two SKUs and more in several turns")
+
 case = pytest.param
 FRUIT = order("o-1", ("apple", 2), ("pear", 1), ("apple", 3))
 APPLES = {"order_id": "o-1", "sku": "apple", "units": 5}

@@ -115,6 +115,7 @@ def test_a_failing_refund_waits_for_an_operator() -> None:
     saga.mark_done("process_payment", "by bank transfer").expect_compensation(ReleaseStock)
 
 
+@pytest.mark.promise("cancelled-orders")
 def test_an_order_past_its_pivot_stays_and_says_so() -> None:
     saga = paid().reply(success).expect_event(ConfirmOrder).expect_status("completed")
     for _ in range(2):
@@ -206,6 +207,7 @@ def test_stock_is_asked_for_once() -> None:
         assert (reply.outcome, reply.reason) == ("refused", reason)
 
 
+@pytest.mark.promise("order-limits")
 def test_an_impossible_order_is_cancelled_without_a_saga() -> None:
     command = OrderSubmitted(order=EMPTY)
     assert order_saga(command, None, no_row, clock=CLOCK).note == "it starts no saga: no_lines"
@@ -257,6 +259,7 @@ async def test_a_payment_that_is_given_back_keeps_what_was_captured() -> None:
     assert refunded.rows["payment"] == msgspec.structs.replace(charged.rows["payment"], status="refunded")
 
 
+@pytest.mark.promise("saga-voided-charge")
 async def test_what_was_never_charged_stays_uncharged() -> None:
     gateway = FakeGateway()
     cancelled = await refund(None, None, gateway)

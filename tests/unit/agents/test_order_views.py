@@ -42,6 +42,7 @@ def view_of(course: Course, tracked: TrackedOrder) -> SagaView:
     return found
 
 
+@pytest.mark.promise("saga-list")
 @both
 @pytest.mark.parametrize("seed", range(5))
 async def test_every_finished_order_has_nothing_to_come(

@@ -54,6 +54,7 @@ def schemas_in(part: Any) -> Iterator[dict[str, Any]]:
             yield from schemas_in(each)
 
 
+@pytest.mark.promise("api-any-request")
 async def test_each_documented_order_is_valid_by_the_document(document: dict[str, Any]) -> None:
     found = [*bodies(), ("tests", CUP)]
     assert "orders-api.md" in {page for page, _ in found}

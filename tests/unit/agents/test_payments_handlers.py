@@ -31,6 +31,7 @@ async def test_an_order_is_charged_under_its_own_name(event) -> None:
     assert outcome.send == [PaymentCaptured(order=ORDER, cents=1250)]
 
 
+@pytest.mark.promise("one-charge")
 async def test_a_rerun_charges_once_and_decides_the_same() -> None:
     gateway = FakeGateway()
     first = await payments.capture(RESERVED, None, no_row, gateway=gateway)
@@ -52,6 +53,7 @@ async def test_a_declined_card_is_an_event() -> None:
     assert outcome.send == [PaymentFailed(order=declined, reason="card_declined")]
 
 
+@pytest.mark.promise("malformed-charge")
 @pytest.mark.parametrize("odd", [{"card": "4111 1111 1111 1111"}, {"total_cents": 10**12 + 1}])
 async def test_a_charge_that_the_gateway_calls_malformed_is_an_event(odd) -> None:
     malformed = order("o-1", **odd)

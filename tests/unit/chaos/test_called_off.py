@@ -30,6 +30,8 @@ from demo.evidence import Settlement
 from demo.findings import Finding
 from tables.stock import StockLevel
 
+pytestmark = pytest.mark.promise("chaos", "each finding of the checker goes red when its fault is planted")
+
 case = pytest.param
 SHARE = 0.1
 MADE = [made for each in BOUGHT if (made := order_beside(each, SHARE)) is not None]

@@ -20,7 +20,14 @@ from chaos.rig.waiting import ChaosFailed
 from streams.postgres.relay.options import SHARDS
 from tests.waiting import eventually_async
 
-pytestmark = pytest.mark.stack
+pytestmark = [
+    pytest.mark.stack,
+    pytest.mark.promise(
+        "chaos",
+        "a relay, an API or PostgreSQL that was not seen to end, or to do its work again within a "
+        "minute, or a connection that stays at a former primary, makes a run fail",
+    ),
+]
 
 RECOVERED = "LOG:  database system was not properly shut down; automatic recovery in progress\n"
 #: It says that it has joined, and says so again when it is continued. It appends, as `Edge.tell` does: a

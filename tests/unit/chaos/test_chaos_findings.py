@@ -37,7 +37,10 @@ from streams.model.message import Message
 from streams.ports import TP
 
 case = pytest.param
-pytestmark = pytest.mark.slow("eight seconds of recorded runs")
+pytestmark = [
+    pytest.mark.slow("eight seconds of recorded runs"),
+    pytest.mark.promise("chaos", "each finding of the checker goes red when its fault is planted"),
+]
 
 IDS = "every message there once"
 LED = "every message led to what it calls for, once"

@@ -22,6 +22,8 @@ from chaos.evidence.in_postgres import (
 from chaos.rig.records import Request
 from demo.findings import Finding
 
+pytestmark = pytest.mark.promise("chaos", "each finding of the checker goes red when its fault is planted")
+
 case = pytest.param
 
 

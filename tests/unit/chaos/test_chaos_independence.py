@@ -8,6 +8,8 @@ from typing import get_args, get_type_hints
 
 import pytest
 
+pytestmark = pytest.mark.promise("chaos", "what the checker takes from the library is listed")
+
 PROGRAM = "import sys, chaos.check; print(*sys.modules)"
 #: What the checker is made of; nothing of the services' handlers, nor of the driver.
 OF_AGENTS = """

@@ -19,6 +19,8 @@ from chaos.rig.kinds import WAYS_OF, FaultKind, Planned
 from chaos.rig.waiting import ChaosFailed
 from demo.worker_log import WorkerLog
 
+pytestmark = pytest.mark.promise("chaos", "a disk that no system call met makes a run fail")
+
 APP = "chaos"
 #: Writes a line every moment, and says on its standard output what it met.
 WRITES = """

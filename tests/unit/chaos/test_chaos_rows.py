@@ -25,6 +25,8 @@ from tables.stock import STOCK_RESERVATIONS
 from tables.values import Order
 from tables.ways import ORDER_WAYS
 
+pytestmark = pytest.mark.promise("chaos", "each finding of the checker goes red when its fault is planted")
+
 
 def whole(**late: Any) -> Evidence:
     """Of a good run, made once, with rows of its own."""

@@ -32,7 +32,10 @@ from demo.purchases import ExpectedOutcome, orchestrated, outcome
 from streams.model.message import Message
 
 case = pytest.param
-pytestmark = pytest.mark.slow("nine seconds of recorded sagas")
+pytestmark = [
+    pytest.mark.slow("nine seconds of recorded sagas"),
+    pytest.mark.promise("chaos", "each finding of the checker goes red when its fault is planted"),
+]
 
 LED = "every message led to what it calls for, once"
 RECORDED = "every saga recorded once, from its start to one end"

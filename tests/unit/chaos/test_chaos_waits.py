@@ -22,6 +22,8 @@ from streams.model.message import Message, Row
 from streams.model.row_keys import row_key
 from tables.values import MAX_LINES, MAX_ORDER_BYTES
 
+pytestmark = pytest.mark.promise("chaos", "each finding of the checker goes red when its fault is planted")
+
 
 def cause_of(
     number: int, key: str = "cd-1", *, kind: type[Message] = ReserveLine, at: float = 0.0

@@ -12,7 +12,10 @@ from chaos.model.protocol import ProtocolModel, State
 from chaos.model.rules import RULES
 from chaos.model.spec import Spec
 
-pytestmark = pytest.mark.slow("fifteen seconds of states")
+pytestmark = [
+    pytest.mark.slow("fifteen seconds of states"),
+    pytest.mark.promise("protocol-model"),
+]
 
 
 COVERED_BY = "nine seconds; two copies in one transaction, and overtaking, cover it"

@@ -6,7 +6,10 @@ from good_run import BEGAN, good, red
 from chaos.controls.recorded import BREAKAGES, WAITS, Breakage, hold_a_command
 from chaos.judges.lateness import explained
 
-pytestmark = pytest.mark.slow("two seconds of recorded runs")
+pytestmark = [
+    pytest.mark.slow("two seconds of recorded runs"),
+    pytest.mark.promise("recorded-controls"),
+]
 
 
 @pytest.mark.parametrize("breakage", [pytest.param(each, id=each.says) for each in BREAKAGES])

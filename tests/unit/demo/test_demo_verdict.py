@@ -297,6 +297,10 @@ def test_it_passes_when_all_adds_up() -> None:
     assert found.settled == found.confirmed + sum(found.cancelled.values()) == len(BOUGHT)
 
 
+@pytest.mark.promise(
+    "cents-and-pieces",
+    "for each thing that may fail to add up; also a dead letter, a retry or a payload too few or too many",
+)
 @pytest.mark.parametrize(
     ("spoil", "red"),
     [

@@ -43,7 +43,10 @@ async def take_back(name: FromPath[str]) -> Response[str]:
     return Response(name)
 
 
-pytestmark = pytest.mark.usefixtures("quiet")
+pytestmark = [
+    pytest.mark.usefixtures("quiet"),
+    pytest.mark.promise("api-any-request"),
+]
 
 
 @pytest.fixture

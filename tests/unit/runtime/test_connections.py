@@ -94,6 +94,7 @@ async def times_out(broker: Broker, waiting: asyncio.Future[Any], error: type[Ex
         await waiting
 
 
+@pytest.mark.promise("broker-failure")
 async def test_whoever_waits_for_a_broker_that_hangs_is_told(broker: Broker) -> None:
     closed: list[Any] = []
     one = await opened(broker, on_close=lambda _, reason: closed.append(reason))

@@ -86,6 +86,7 @@ async def test_a_member_that_missed_a_rebalance_has_lost_no_place(monkeypatch: p
     assert await beaten(monkeypatch, *["good", "behind", "good", "unknown"] * 3) == 1
 
 
+@pytest.mark.promise("unread-output")
 async def test_a_member_whose_lanes_stand_still_sends_no_heartbeat() -> None:
     """Its thread is well, and the group would let it keep lanes that nobody works on."""
     stood = [0.0]

@@ -20,6 +20,8 @@ from streams.kafka.records.batches import MAX_HEADERS, Plain, read_batch
 from streams.ports import TP, Damaged
 from streams.testing.batches import CODECS, batch, checked, record
 
+pytestmark = pytest.mark.promise("unreadable-records", "against the client library's own reading")
+
 HERE = TP("orders", 3)
 LIMIT = 1 << 20
 COMMITTED = fetcher.READ_COMMITTED

@@ -107,6 +107,7 @@ def test_two_machines_of_one_name_are_different_members(tmp_path: Path) -> None:
     again.release()
 
 
+@pytest.mark.promise("same-identity")
 def test_a_copied_directory_is_another_member(tmp_path: Path) -> None:
     one = take_slot(tmp_path / "one")
     copytree(tmp_path / "one", tmp_path / "copy")
@@ -120,6 +121,7 @@ def test_a_copied_directory_is_another_member(tmp_path: Path) -> None:
     one.release()
 
 
+@pytest.mark.promise("same-identity")
 @pytest.mark.parametrize("mask", [slots._STATX_BTIME, 0])
 def test_a_new_inode_alone_makes_no_other_member(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int

@@ -78,6 +78,7 @@ def metadata_of(admin: Admin, **options: Any) -> Metadata:
     return metadata
 
 
+@pytest.mark.promise("broker-failure")
 async def test_a_lane_asks_for_stable_positions_again_and_again() -> None:
     """A coordinator whose replicas do not get on answers with NOT_COORDINATOR (KAFKA-17267)."""
     admin = Admin(answer(error=NOT_COORDINATOR), answer(partition(0, 41), partition(7, -1)))

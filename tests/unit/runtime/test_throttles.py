@@ -25,6 +25,8 @@ from streams.settings import Settings
 from streams.worker.web import _View
 from tests.waiting import eventually_async
 
+pytestmark = pytest.mark.promise("quotas")
+
 OWNER, TPS = Owner("lane-0", 7, 0), {TP("a", 0): bytearray(b"batch")}
 
 

@@ -322,6 +322,7 @@ async def test_another_leader_is_looked_for_when_one_is_away(begin: Start) -> No
     assert kinds(brokers) == [ADD_PARTITIONS, PRODUCE]
 
 
+@pytest.mark.promise("late-writes")
 @pytest.mark.parametrize("lost", [PRODUCE, COMMIT_OFFSETS, END])
 @pytest.mark.parametrize("protocol", [V1, V2])
 async def test_a_request_whose_answer_was_lost_is_not_sent_again(
@@ -359,6 +360,7 @@ async def test_a_start_asks_again_also_when_its_answer_was_lost(start: Start, mo
     assert lost == []
 
 
+@pytest.mark.promise("refusals")
 @pytest.mark.parametrize(
     ("protocol", "kind", "codes"),
     [

@@ -111,6 +111,7 @@ def test_of_two_claims_to_a_lane_the_newer_generation_wins() -> None:
         assert owners(assign(claims, 0)) == {0: new, 1: old}
 
 
+@pytest.mark.promise("added-topic")
 def test_a_topic_that_not_every_member_knows_waits() -> None:
     """Each member is told which others the topic waits for."""
     knowing = Member(partitions=4, lanes=2, topics=("old", "new"), url="http://a")
@@ -150,6 +151,7 @@ def test_a_member_without_topics_fits_every_application() -> None:
     assert not any(own.error for own in given.values())
 
 
+@pytest.mark.promise("same-name")
 @given(
     st.dictionaries(
         st.sampled_from("abcdef"),
@@ -185,6 +187,7 @@ def test_another_layout_gets_an_error_and_no_lane() -> None:
         assert all(given[name].error == "" for name in settled)
 
 
+@pytest.mark.promise("lane-count")
 @pytest.mark.parametrize(("slept", "now"), [(2, 4), (4, 2)])
 def test_owners_that_slept_do_not_turn_away_who_replaced_them(slept: int, now: int) -> None:
     woken = {f"old-{n}": member(slept, active=(n,), generation=3) for n in range(2)}
@@ -199,6 +202,7 @@ def test_everyone_is_told_who_owns_what() -> None:
     assert given["a"].owners == {lane: f"http://{name}" for lane, name in owners(given).items()}
 
 
+@pytest.mark.promise("unfit-worker")
 @given(histories(), st.just(set()) | st.sets(st.sampled_from([f"w{n}" for n in range(8)])))
 def test_a_member_that_cannot_commit_gets_no_lanes_from_others(
     history: tuple[int, int, dict[str, Member]], unfit: set[str]

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from streams.errors import PermanentError, Undecodable, Unencodable
 from streams.model.codecs import AvroCodec, Schemas
 
+pytestmark = pytest.mark.promise("number-range", "also against the decoder of the Avro project")
+
 LONG = 1 << 63
 INT = 1 << 31
 

@@ -14,6 +14,8 @@ from streams.model.application import LaneOptions
 from streams.model.layout import Layout
 from streams.ports import TP, Outgoing
 
+pytestmark = pytest.mark.promise("bounded-memory")
+
 MIB = 1 << 20
 DELIVERY = LaneOptions(
     max_backlog=100, max_worker_backlog=300, max_backlog_bytes=10 * MIB, max_worker_backlog_bytes=30 * MIB

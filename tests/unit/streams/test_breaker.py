@@ -146,6 +146,7 @@ def test_callers_with_an_earlier_clock_count_as_well() -> None:
     assert breaker.allowed_from == NOW + 10
 
 
+@pytest.mark.promise("policies")
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [

@@ -9,6 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from streams.model.claim_checks import OVERHEAD, BytesCache, BytesInFlight
 from tests.effort import examples
 
+pytestmark = pytest.mark.promise("bounded-memory")
+
 LIMIT = 10
 #: Of a cache: two that are not empty fit, or three empty ones.
 CACHED = 3 * OVERHEAD + LIMIT - 1

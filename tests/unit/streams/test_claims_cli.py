@@ -19,6 +19,8 @@ from streams.s3 import S3Options
 from streams.settings import LOCAL_KEYS, Bucket, Settings
 from streams.testing.blobs import MemoryBlobs
 
+pytestmark = pytest.mark.promise("object-cleanup")
+
 KEPT, ORPHAN = (object_name("orders.order.placed.v1", f"o-{n}", f"{n:064x}") for n in (1, 2))
 
 

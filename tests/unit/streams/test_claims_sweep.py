@@ -10,6 +10,8 @@ from streams.ports import Blob
 from streams.s3.sweep import NameFilter, ObjectTotals, Sweepable, SweepReport, judge, sweep
 from streams.testing.blobs import MemoryBlobs
 
+pytestmark = pytest.mark.promise("object-cleanup")
+
 NOW, GRACE = 1_000_000.0, 3600.0
 OLD, YOUNG = NOW - GRACE - 1, NOW - GRACE
 

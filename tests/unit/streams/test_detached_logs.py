@@ -12,6 +12,8 @@ import pytest
 from streams.logs.detached import DetachedStream
 from tests.waiting import BOUND, eventually
 
+pytestmark = pytest.mark.promise("unread-output")
+
 
 class Pipe:
     """A pipe whose writing end is a DetachedStream."""

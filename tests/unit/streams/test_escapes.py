@@ -14,6 +14,8 @@ from streams.errors import ends_process, text_of
 from streams.escapes import Contained, Escaped, calling, contain_tasks, original
 from streams.logs import handling
 
+pytestmark = pytest.mark.promise("whatever-is-raised")
+
 
 @pytest.fixture
 def handlers() -> Iterator[None]:

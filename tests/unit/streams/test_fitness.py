@@ -7,6 +7,8 @@ from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, Refused, 
 from streams.model.policy.fitness import GIVE_AWAY_AFTER, PAUSE, PAUSE_CAP, Fitness
 from streams.model.policy.reopening import QUARANTINE_AFTER, Quarantine, Reopen, Reopening
 
+pytestmark = pytest.mark.promise("unfit-worker")
+
 
 class Worker:
     """Looks each five seconds."""
@@ -107,6 +109,7 @@ def test_a_fenced_lane_keeps_its_size(opens: bool) -> None:
     assert policy.limit == 2000
 
 
+@pytest.mark.promise("smaller-transactions")
 def test_a_lane_fenced_in_one_place_has_smaller_transactions() -> None:
     policy = reopening()
     limits = []
@@ -124,6 +127,7 @@ def test_the_first_failure_makes_no_transaction_smaller() -> None:
     assert policy.limit == 2000
 
 
+@pytest.mark.promise("quarantine")
 def test_an_unforeseen_error_of_one_message_ends_in_quarantine() -> None:
     policy, error = reopening(), KeyError("a mistake of ours")
     limits = []
@@ -145,6 +149,7 @@ def test_a_message_alone_fails_often_before_quarantine() -> None:
     assert [isinstance(verdict, Reopen) for verdict in verdicts] == [True] * QUARANTINE_AFTER + [False]
 
 
+@pytest.mark.promise("quarantine")
 @pytest.mark.parametrize("error", [Refused("the clock"), StoreUnavailable("the disk")])
 @pytest.mark.parametrize("place", [HERE, None])
 def test_what_somebody_has_to_mend_is_waited_out(error: Exception, place: object) -> None:
@@ -155,6 +160,7 @@ def test_what_somebody_has_to_mend_is_waited_out(error: Exception, place: object
     assert policy.limit == 2000
 
 
+@pytest.mark.promise("quarantine")
 @pytest.mark.parametrize("error", [OutcomeUnknown(), ClusterUnavailable(), TimeoutError(), OSError()])
 def test_an_outage_however_long_never_quarantines(error: Exception) -> None:
     policy = reopening()

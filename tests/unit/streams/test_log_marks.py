@@ -7,6 +7,8 @@ from streams.engine.staging.log_marks import UNKNOWN, Mark, decode_mark, encode_
 from streams.errors import Lost
 from streams.ports import TP, Commit, Note
 
+pytestmark = pytest.mark.promise("truncated-logs")
+
 KNOWN = Mark(epoch=3, at=10)
 
 

@@ -30,6 +30,8 @@ from streams.model.envelope import headers_size, record_size
 from streams.model.operations import LetterCommand, Operation, decode_operation, encode_operation
 from streams.testing.log import FakeRecord
 
+pytestmark = pytest.mark.promise("dead-letters")
+
 LIMITS = OperationLimits(max_replays=3, edit=True)
 
 

@@ -23,6 +23,8 @@ from streams.model.operations import (
     encode_operation,
 )
 
+pytestmark = [pytest.mark.promise("pauses"), pytest.mark.promise("unknown-schema")]
+
 BEFORE = 1_000
 NOW = 2_000
 

@@ -78,6 +78,7 @@ def same(cluster: Cluster) -> Cluster:
     return cluster
 
 
+@pytest.mark.promise("truncated-logs")
 @pytest.mark.parametrize("grown", [0, 9], ids=["short", "grown again"])
 def test_a_cut_log_is_listed_as_a_problem(same: Cluster, grown: int) -> None:
     for n in range(2):
@@ -151,6 +152,7 @@ def test_a_position_that_there_is_not_is_refused(cluster: Cluster, at: str) -> N
     assert run("list").exit_code == 4
 
 
+@pytest.mark.promise("recreated-topics")
 def test_with_another_cut_nothing_is_accepted(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("orders", "shop-lane-changelog"):
         cluster.create_topic(name, 2)

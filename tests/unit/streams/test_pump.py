@@ -140,6 +140,7 @@ async def test_a_wrong_outcome_is_refused_in_a_lane_s_words(
         await run_choreography(choreography(on(Asked, wrong)), TEN[:1])
 
 
+@pytest.mark.promise("impossible-timers")
 @pytest.mark.parametrize(
     ("due", "said"),
     [

@@ -130,6 +130,7 @@ class Taken(NamedTuple):
     value: bytes = b"value"
 
 
+@pytest.mark.promise("slow-handlers")
 def test_long_turns_are_counted_and_told_of_every_ten_seconds() -> None:
     counters = Counters()
     turns = Turns(counters)

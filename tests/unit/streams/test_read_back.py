@@ -21,6 +21,8 @@ from streams.errors import Unencodable, WiringError
 from streams.model.avro_types import derived_schema
 from streams.model.codecs import AvroCodec, JsonCodec, Schemas, decode_row, encode_row
 
+pytestmark = pytest.mark.promise("read-back")
+
 
 class Colour(enum.Enum):
     RED = "red"

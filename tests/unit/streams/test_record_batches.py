@@ -15,6 +15,8 @@ from streams.ports import TP, Damaged, Record
 from streams.testing.batches import CODECS, batch, checked, framed, part, record, varint
 from tests.hostile import BOMBS, DAMAGED, UNFRAMED, UNOPENED, three
 
+pytestmark = pytest.mark.promise("unreadable-records", "against the client library's own reading")
+
 TP_ = TP("orders", 3)
 LIMIT = 1 << 20
 

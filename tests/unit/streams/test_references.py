@@ -23,6 +23,8 @@ from streams.model.policy.breaker import BreakerPolicy
 from streams.testing.clock import ManualClock
 from streams.testing.log import FakeRecord
 
+pytestmark = pytest.mark.promise("replayed-payloads")
+
 DAY = 86400.0
 LIMIT = 400_000
 

@@ -157,6 +157,7 @@ def test_a_policy_may_have_no_retries_of_either_sort() -> None:
     assert decided(1, policy=late) == Later(1, 5.0, NOW + 5)
 
 
+@pytest.mark.promise("policies")
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [

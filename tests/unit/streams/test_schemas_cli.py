@@ -172,6 +172,7 @@ def test_what_neighbours_cannot_read_is_refused_without_a_reason(
     assert "Say why in" in missing.stdout
 
 
+@pytest.mark.promise("renamed-fields")
 @pytest.mark.parametrize("way", ["drop", "alias"])
 def test_a_rename_is_refused_until_its_values_are_spoken_for(shop: Shop, way: str) -> None:
     shop.changes('b: str = ""')
@@ -196,6 +197,7 @@ def test_a_field_that_goes_or_comes_alone_is_no_rename(shop: Shop) -> None:
         assert shop.run("write").exit_code == 0
 
 
+@pytest.mark.promise("renamed-fields")
 def test_a_rename_within_a_part_is_refused(shop: Shop) -> None:
     shop.changes(PARTS.replace("NAME", "b"))
     shop.run("write")

@@ -112,6 +112,7 @@ STEP = st.one_of(
 LOG = st.dictionaries(st.integers(0, 14), st.sampled_from([b"a", b"b", b"c"]), max_size=9)
 
 
+@pytest.mark.promise("slow-key", "any order of reading, finishing, committing and crashing")
 @settings(max_examples=300)
 @given(LOG, LOG, st.sampled_from([0, 3, 1000]), st.lists(STEP, max_size=40))
 def test_each_message_is_committed_once_and_each_key_in_order(orders, paid, max_ahead, steps):

@@ -206,6 +206,7 @@ def test_state_is_compacted_and_what_grows_is_deleted_in_time() -> None:
     assert int(declared["orders.placed.v1.dlq"].config["retention.ms"]) == 14 * 86_400_000
 
 
+@pytest.mark.promise("retention")
 def test_no_bound_in_bytes_cuts_short_what_is_kept() -> None:
     declared = specs()
     assert declared["orders.placed.v1"].config["retention.ms"] == str(7 * 86_400_000)
@@ -216,6 +217,7 @@ def test_no_bound_in_bytes_cuts_short_what_is_kept() -> None:
     assert "retention.bytes=1000000, declared is -1" in difference
 
 
+@pytest.mark.promise("retention")
 @pytest.mark.parametrize("longer", [str(8 * 86_400_000), "-1"])
 def test_messages_kept_for_longer_than_their_payloads_are_refused(longer: str) -> None:
     claims = ClaimChecks(MemoryBlobs(), bucket="payloads")
@@ -261,6 +263,7 @@ def test_topics_from_outside_are_stamped_by_brokers() -> None:
     assert stamped == {"orders.placed.v1", "app-operations"}
 
 
+@pytest.mark.promise("retention")
 @pytest.mark.parametrize(
     ("actual", "fits"),
     [
@@ -280,6 +283,7 @@ def test_old_stamps_bring_no_message_below_retention(actual: dict[str, str | Non
     assert all("--add-config message.timestamp.type=LogAppendTime" in each for each in differing)
 
 
+@pytest.mark.promise("retention")
 @pytest.mark.parametrize(
     ("actual", "message"),
     [

@@ -159,6 +159,7 @@ def remember(of: MemoryStore, key: bytes, at: float) -> None:
     of.apply(WRITES.of(INBOX, 1, records), {})
 
 
+@pytest.mark.promise("duplicates")
 @given(st.floats(0, 10_000), st.floats(0, 1_000))
 def test_an_id_is_remembered_for_its_retention(at: float, later: float) -> None:
     retention = 200.0

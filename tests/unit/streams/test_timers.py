@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def test_timers_come_up_in_order_when_due_and_not_before() -> None:
     assert drained(rows, 9.0) == [b"early", b"exact", b"late"]
 
 
+@pytest.mark.promise("timers")
 @given(due=st.floats(1.0, 4e9), early=st.floats(1e-5, 0.002))
 @example(due=1.0006, early=0.0003)
 def test_no_timer_is_early_or_a_millisecond_late(due: float, early: float) -> None:
@@ -106,6 +108,7 @@ BROKEN_OFF = [
 ]
 
 
+@pytest.mark.promise("timers")
 @given(st.lists(SET | REMOVED | LOOK, max_size=30))
 @example(BROKEN_OFF)
 def test_a_look_that_goes_on_finds_what_a_whole_finds(

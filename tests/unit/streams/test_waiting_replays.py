@@ -1,5 +1,6 @@
 """The queue of an ordering key against two lists: what is replayed, then what came since."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -7,6 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from streams.engine.waiting import queue as waiting
 from streams.engine.waiting.queue import REPLAYED, Reason, WaitingQueue, read_queue, set_queue
 from tests.effort import examples
+
+pytestmark = pytest.mark.promise("dead-letters")
 
 SIZES = st.integers(1, 9)
 

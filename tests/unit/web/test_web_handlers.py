@@ -59,6 +59,7 @@ async def test_all_lanes_are_told_of_together(first, second, one):
     assert (answer["partitions"], answer["left_out"], answer["max_waiting"]) == (8, {}, 1_000_000)
 
 
+@pytest.mark.promise("awaited-schemas")
 async def test_awaited_schemas_are_told_of_all_lanes_together(first, second, one):
     for worker, key, schema, age in ((first, 1, b"a", 5), (second, 2, b"a", 60), (second, 3, b"b", 50)):
         gate = next(iter(worker.lanes.values())).gates[NOTE]

@@ -21,6 +21,8 @@ from streams.model.claim import claim_of, with_claim
 from streams.model.operations import LetterCommand
 from tests.waiting import eventually_async
 
+pytestmark = pytest.mark.promise("dead-letter-desk")
+
 KEYS = [f"k{n}" for n in range(30)]
 LETTERS = "/api/dead-letters"
 ONE_LETTER = ["AAAAAWFi"]

@@ -20,6 +20,8 @@ from yarl import URL
 from streams.cli.main import app
 from streams.control.base.asked import address_of, as_asked, asked_text
 
+pytestmark = pytest.mark.promise("any-key")
+
 HOSTILE = [
     *("a/b", "a%2Fb", "100%", "a?b", "a#b", "..", ".", "a//b", " a ", "ä"),
     *("a\0b", "a;b", "a\\b", "-", '"', '""'),

@@ -234,6 +234,7 @@ async def test_a_worker_is_degraded_while_a_lane_is_behind(browser, worker, age,
     assert await warned(browser) == expected
 
 
+@pytest.mark.promise("awaited-schemas")
 async def test_a_worker_warns_while_messages_wait_for_a_schema(browser, worker):
     unread = worker.gate(3).unread
     unread.add(b"one", "post.made.v1", b"00000000000000aa", NOW - 60)
@@ -256,6 +257,7 @@ async def test_of_many_schemas_those_that_wait_longest_are_named(browser, worker
     assert f"schema {999:016x}" in warnings[0]
 
 
+@pytest.mark.promise("unreadable-operations")
 async def test_a_worker_warns_of_announcements_that_nobody_can_read(browser, worker):
     worker.unreadable_announcements = 2
     (warning,) = await warned(browser)

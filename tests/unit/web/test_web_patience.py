@@ -19,6 +19,8 @@ from streams.control.base.view import Problem
 from streams.control.letters import jobs as jobs_module
 from tests.waiting import BOUND, eventually_async
 
+pytestmark = pytest.mark.promise("patient-requests")
+
 KEYS = [f"k{n}" for n in range(40)]
 ROWS = "/api/tables/parcels/rows"
 REPLAY = ["dlq", "replay", "-w", "handler=post.note", "--why", "mended", "--yes", "--job", "all"]

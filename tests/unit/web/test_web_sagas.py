@@ -141,6 +141,7 @@ async def index(workers: Sequence[FakeWorker]) -> None:
         await worker.index()
 
 
+@pytest.mark.promise("saga-list")
 @pytest.mark.parametrize("limit", ["1", "3", "500"])
 @pytest.mark.parametrize("looked_at", [1, 2_000])
 async def test_every_saga_is_listed_once_whoever_conducts_it(both, one, monkeypatch, limit, looked_at):

@@ -13,6 +13,7 @@ from streams.control.base.visible import visible
 RIGHT_TO_LEFT = "\u202egnp.exe"
 
 
+@pytest.mark.promise("any-key")
 @pytest.mark.parametrize(
     ("text", "seen"),
     [

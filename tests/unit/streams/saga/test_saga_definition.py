@@ -202,6 +202,7 @@ def test_tries_are_many_where_there_is_no_way_back() -> None:
     assert [each.tries.times for each in can_go_back.steps()] == [0]
 
 
+@pytest.mark.promise("policies")
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [

@@ -173,6 +173,7 @@ def test_what_is_for_another_saga_changes_nothing() -> None:
     assert found == ("return:j-1", "ignored: it is for another saga: refused of journey:j-1:train:1")
 
 
+@pytest.mark.promise("saga-versions")
 def test_a_saga_ends_with_the_version_it_began_with() -> None:
     old = orchestrate(First, service=SERVICE, table=JOURNEYS, log=JourneyTransition)
     both = orchestrate(Second, First, service=SERVICE, table=JOURNEYS, log=JourneyTransition)

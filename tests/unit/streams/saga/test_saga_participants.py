@@ -78,6 +78,7 @@ def test_a_refusal_is_a_reply_with_its_reason() -> None:
     assert (reply.outcome, reply.reason, reply.data) == ("refused", "full", b"")
 
 
+@pytest.mark.promise("saga-participants")
 @pytest.mark.parametrize("free", [2, 0])
 def test_a_repeated_command_gets_the_same_reply_and_does_nothing(free: int) -> None:
     hotel = Hotel(free)
@@ -110,6 +111,7 @@ def test_an_overtaken_attempt_is_not_begun() -> None:
     assert hotel.rooms.free == 1
 
 
+@pytest.mark.promise("saga-participants")
 def test_a_compensation_undoes_once() -> None:
     hotel = Hotel(free=1)
     hotel.take(BOOK)
@@ -120,6 +122,7 @@ def test_a_compensation_undoes_once() -> None:
     assert hotel.rooms.free == 1
 
 
+@pytest.mark.promise("saga-participants")
 def test_a_compensation_that_comes_first_cancels_the_command() -> None:
     hotel = Hotel()
     assert hotel.reply_to(CANCEL) == "success"
@@ -156,6 +159,7 @@ def test_what_is_done_is_told_even_too_late() -> None:
 ASKED = of(BookHotel, seat=7, expires=LONG_AGO)
 
 
+@pytest.mark.promise("saga-not-begun")
 def test_what_is_asked_after_unbegun_is_never_begun() -> None:
     hotel = Hotel()
     assert hotel.reply_to(ASKED) == "cancelled"
@@ -187,6 +191,7 @@ def test_what_is_under_way_goes_on_when_asked_after() -> None:
     assert asked == Outcome({}, note="it is under way")
 
 
+@pytest.mark.promise("saga-not-begun")
 async def test_what_nobody_knows_begun_outside_is_asked_of_the_outside() -> None:
     till = await broken(PAY)  # and its owner has ended before it could write that down
     made = await paying(till, of(Pay, cents=900, expires=LONG_AGO))
@@ -255,6 +260,7 @@ def test_of_a_long_error_the_saga_is_told_the_beginning() -> None:
     assert len(sent.reason) == TEXT_BOUND
 
 
+@pytest.mark.promise("saga-participants")
 async def test_what_a_failed_try_did_outside_is_undone() -> None:
     till = await broken(PAY)
     undone = await paying(till, GIVE_BACK)
@@ -264,6 +270,7 @@ async def test_what_a_failed_try_did_outside_is_undone() -> None:
     assert till.taken == {}
 
 
+@pytest.mark.promise("saga-participants")
 async def test_what_a_try_after_a_refusal_did_outside_is_undone() -> None:
     refusal = Participation.of(PAY, "refused", "card_declined")
     till = await broken(of(Pay, 2, cents=900), refusal)

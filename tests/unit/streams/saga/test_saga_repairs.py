@@ -37,6 +37,8 @@ from streams.saga.state import LOG_BOUND, SagaRow
 from streams.testing.clock import ManualClock
 from streams.testing.sagas import SagaUnderTest, error, given_saga, refused, success
 
+pytestmark = pytest.mark.promise("saga-operations")
+
 CLOCK = ManualClock(1000.0)
 journey = orchestrate(
     Journey,
@@ -127,6 +129,7 @@ def unanswered_pivot() -> SagaUnderTest:
     return saga.reply(error).expect_status("failed")
 
 
+@pytest.mark.promise("saga-cancellation")
 @pytest.mark.parametrize(
     ("saga", "why_not"),
     [

@@ -51,6 +51,7 @@ def test_all_that_succeeds_completes_with_data_from_a_reply() -> None:
     saga.time_passes(10_000).expect_status("completed")
 
 
+@pytest.mark.promise("saga-end")
 def test_a_refusal_undoes_from_the_last_to_the_first() -> None:
     saga = with_hotel().reply(refused, reason="card_declined")
     saga.expect_compensation(CancelHotel).expect_status("compensating")
@@ -70,6 +71,8 @@ def test_a_step_that_may_have_been_done_is_undone_first(outcome: Any) -> None:
     saga.expect_status("compensated", hotel="compensated", train="compensated")
 
 
+@pytest.mark.promise("saga-end")
+@pytest.mark.promise("saga-replies")
 @pytest.mark.parametrize("when", range(4))
 def test_a_late_success_makes_no_step_and_one_compensation(when: int) -> None:
     saga = with_train().time_passes(31).expect_compensation(CancelHotel)
@@ -89,6 +92,7 @@ def test_a_late_success_makes_no_step_and_one_compensation(when: int) -> None:
     saga.expect_status("compensated", hotel="compensated")
 
 
+@pytest.mark.promise("saga-replies")
 def test_a_timeout_after_the_reply_changes_nothing() -> None:
     saga = started()
     timer = saga._timers["train"]  # rung in the moment in which the reply is handled
@@ -100,6 +104,7 @@ def test_a_timeout_after_the_reply_changes_nothing() -> None:
     assert saga.entries[-1].detail == "not awaited: timed_out of journey:j-1:train:1"
 
 
+@pytest.mark.promise("saga-replies")
 def test_a_repeated_or_unknown_reply_is_noted_and_changes_nothing() -> None:
     saga = with_train()
     before = saga.row
@@ -218,6 +223,7 @@ def stuck() -> SagaUnderTest:
     raise AssertionError
 
 
+@pytest.mark.promise("saga-failed-compensation")
 def test_a_compensation_that_keeps_failing_leaves_the_saga_failed() -> None:
     saga = stuck().expect_status("failed", hotel="failed", train="completed")
     assert saga.row.step("hotel").attempt == 12
@@ -354,6 +360,7 @@ class Note(msgspec.Struct, frozen=True):
     text: str
 
 
+@pytest.mark.promise("saga-size")
 def test_however_long_the_errors_are_the_row_stays_small() -> None:
     saga = with_hotel().reply(refused, reason="r" * 50_000).expect_compensation(CancelHotel)
     for tries in range(10):
@@ -371,6 +378,7 @@ def test_a_message_that_would_fill_the_row_begins_no_saga() -> None:
         given_saga(Journey).start(msgspec.structs.replace(WANTED, journey="j" * KEPT_BOUND))
 
 
+@pytest.mark.promise("saga-size")
 def test_data_that_would_fill_the_row_is_not_taken() -> None:
     noted = begun().step("train", BookTrain, compensate=CancelTrain, reply=Note)
     noted = noted.step("hotel", BookHotel, compensate=CancelHotel, reply=Note, fields={"seat": lambda _: 1})
@@ -420,6 +428,7 @@ def test_what_was_not_begun_in_time_is_tried_again() -> None:
     saga.time_passes(31).expect_question(BookTrain, attempt=2).reply(cancelled).expect_status("compensated")
 
 
+@pytest.mark.promise("saga-backlog")
 def test_our_participant_is_asked_ever_more_seldom_for_a_day() -> None:
     saga = ours(one_step(timeout=30).ends(compensated=JourneyOff)).expect_command(BookTrain)
     begun_at, asked_at = saga.now, []
