@@ -1,5 +1,5 @@
 # ruff: noqa: D101, D102 - the classes have the names of types, and the methods of Part
-"""Avro's bytes of plain values, for the schemas that messages and rows mostly have (docs/adr/0061).
+"""Avro's bytes of plain values, for the schemas that messages and rows mostly have (docs/adr/0012).
 
 fastavro looks at a schema anew for each value. This goes over parts that are made once (`plain_avro.py`), and
 is compiled with the hot path, where an `i64` is no object. It writes Structs as they are. What it reads, it

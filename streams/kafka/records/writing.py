@@ -2,7 +2,7 @@
 
 Compiled with the hot path, where adding to a `BytesWriter` is a few instructions and an `i64` is no object.
 A message is bytes as soon as it is staged: its objects were most of what a transaction held, and no longer in
-the processor's caches when it was sent (docs/adr/0062).
+the processor's caches when it was sent (docs/adr/0012).
 """
 
 from __future__ import annotations
