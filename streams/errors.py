@@ -164,21 +164,28 @@ class Fenced(SteadfaustError):
     """Another owner has opened the lane: this one is a zombie and changes nothing more."""
 
 
-class OutcomeUnknown(SteadfaustError):
-    """A transaction ended in doubt: the producer is discarded and the lane opens again from Kafka."""
+class TransactionFailed(SteadfaustError):
+    """A transaction did not commit, as far as its producer knows. The producer is discarded, and the lane
+    opens again from Kafka's state. The subclasses say whether the outcome is known.
+    """
 
 
-class Refused(OutcomeUnknown):
-    """The broker refused a transaction for a reason that has nothing to do with its messages. An operator has
-    to mend it; then the same transaction is taken. The message begins with the cause.
+class OutcomeUnknown(TransactionFailed):
+    """The transaction may or may not have committed: the broker's answer is missing, or does not tell."""
+
+
+class Refused(TransactionFailed):
+    """The broker refused the transaction for a reason unrelated to its messages, such as a missing right or a
+    wrong clock. Nothing was committed. The same transaction succeeds once an operator has removed the cause,
+    with which the text begins.
     """
 
 
 class ClockWrong(Refused):
-    """The broker refused the time of records: this machine's clock and the broker's differ.
+    """The broker refused the timestamps of records because this machine's clock and its own differ.
 
     Attributes:
-        ahead: by how many seconds this machine's is ahead, where that is known.
+        ahead: seconds by which this machine's clock is ahead (negative: behind); None if unknown.
     """
 
     def __init__(self, text: str = "", *, ahead: float | None = None) -> None:
@@ -186,12 +193,13 @@ class ClockWrong(Refused):
         super().__init__(text)
 
 
-class RecordRefused(OutcomeUnknown):
-    """The broker refused one record for what it is: the message that leads to it cannot be committed.
+class RecordRefused(TransactionFailed):
+    """The broker refused a record because of its content or size. Nothing was committed, and the message that
+    produced the record never can be.
 
     Attributes:
-        limit: the bytes that the record's topic takes, where it is too large; else 0.
-        topic: where it was to go, where that is known.
+        limit: size limit of the record's topic in bytes if the record is too large; otherwise 0.
+        topic: the record's topic; empty if unknown.
     """
 
     def __init__(self, text: str = "", *, limit: int = 0, topic: str = "") -> None:

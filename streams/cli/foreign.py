@@ -15,7 +15,7 @@ import typer
 
 from streams.cli.options import NOTHING, UNFINISHED, Json, Limit, Who, Why, by_whom, echo, json_line, say
 from streams.engine.waiting.dead_letters.foreign import FILTERS, ForeignLetter
-from streams.errors import Fenced, OutcomeUnknown
+from streams.errors import Fenced, TransactionFailed
 from streams.settings import Settings
 
 app = typer.Typer(
@@ -99,7 +99,7 @@ def replay(
         asyncio.run(
             redrive.replay(lambda each: None if as_json else say(f"{each.replayed} replayed", err=True))
         )
-    except (Fenced, OutcomeUnknown) as error:
+    except (Fenced, TransactionFailed) as error:
         problem = f"another replay of {letters} has begun" if isinstance(error, Fenced) else str(error)
     done = redrive.progress
     names = ("looked", "matched", "before", "replayed", "homeless", "with_id")

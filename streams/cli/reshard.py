@@ -14,7 +14,7 @@ import typer
 from streams.cli.options import UNFINISHED, Json, json_line, say
 from streams.cli.schema_files import wired
 from streams.cli.schemas import Of
-from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown
+from streams.errors import ClusterUnavailable, Fenced, TransactionFailed
 from streams.settings import Settings
 
 
@@ -66,7 +66,7 @@ def reshard(
         typer.confirm(f"workers of {layout.app_id} will not start any more; go on?", abort=True)
     try:
         counts = asyncio.run(run.run(lambda text: None if as_json else say(text, err=True)))
-    except (Fenced, OutcomeUnknown, ClusterUnavailable) as error:
+    except (Fenced, TransactionFailed, ClusterUnavailable) as error:
         problem = "another reshard has begun" if isinstance(error, Fenced) else str(error)
         say(f"error: {problem}; to go on, give the same command again", err=True)
         raise typer.Exit(UNFINISHED) from error

@@ -143,8 +143,8 @@ class Redrive:
         return kept
 
     async def replay(self, report: Callable[[RedriveProgress], None] = lambda _: None) -> RedriveProgress:
-        """Replay what matches and was not replayed before; `report` is called after each transaction. Raises
-        OutcomeUnknown or Fenced where the next replay has to go on: the latter when another one has begun.
+        """Replay what matches and was not replayed before, calling `report` after each transaction. Raises
+        TransactionFailed if the command must be run again to finish, or Fenced if another replay has started.
         """
         await self._make_log()
         cluster = KafkaCluster(self._brokers, self._options)

@@ -15,6 +15,7 @@ from streams.errors import (
     RecordRefused,
     Refused,
     TooLarge,
+    TransactionFailed,
 )
 from streams.model.envelope import record_size
 from streams.ports import (
@@ -45,7 +46,7 @@ class FakeTransactions:
         self._epoch: int | None = None
         self._in_transaction = False
         self._requested = False
-        self._failure: Fenced | OutcomeUnknown | None = None
+        self._failure: Fenced | TransactionFailed | None = None
         #: By how many seconds the clock of its own machine is ahead of the others'.
         self.clock_ahead = 0.0
 

@@ -17,7 +17,7 @@ from streams.control.overview.health import held_up
 from streams.engine.life.lane import Lane
 from streams.engine.life.state import LaneState
 from streams.engine.way.held_up import SAID_AFTER
-from streams.errors import Fenced, OutcomeUnknown, Refused
+from streams.errors import Fenced, TransactionFailed
 from streams.model.choreography import Route, on
 from streams.model.envelope import FINGERPRINT, new_headers
 from streams.model.handlers import Service
@@ -179,7 +179,7 @@ class ChainsPart(Part):
         headers.append((FINGERPRINT, codec.fingerprint))
         tp = TP(Begun.TOPIC, run.app.layout.partition_of(key))
         client = run.cluster.transactions("another-client")
-        with suppress(OutcomeUnknown, Fenced, Refused):
+        with suppress(TransactionFailed, Fenced):
             await client.start()
             await client.begin()
             await client.send({tp: [Outgoing(key, codec.encode(message), headers)]})

@@ -33,11 +33,11 @@ from streams.errors import (
     HandlerFailed,
     LayoutMismatch,
     LogCut,
-    OutcomeUnknown,
     PositionLost,
     PositionsDisagree,
     StoreFailed,
     TopicGone,
+    TransactionFailed,
 )
 from streams.escapes import contain_tasks
 from streams.model.application import Application
@@ -216,7 +216,7 @@ class Lane:
             return
         try:
             await remember(self._app.layout, self.number, self._cluster, error)
-        except (ClusterUnavailable, Fenced, OutcomeUnknown) as failed:
+        except (ClusterUnavailable, Fenced, TransactionFailed) as failed:
             log.warning(
                 "cut_not_noted", lane=self.number, error=str(failed), action="the lane stops all the same"
             )

@@ -1,7 +1,7 @@
 """The commit protocol: state, inbox, outputs and source positions in one Kafka transaction, then the store.
 
-Any exception on the way leaves the outcome unknown. Nobody retries or aborts here: the lane discards the
-producer and what is staged, and opens again from what Kafka says (docs/adr/0002).
+Nothing here retries or aborts. After any exception the lane discards the producer and everything staged, and
+opens again from Kafka's state, because most errors leave the outcome unknown (docs/adr/0002).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streams.engine.way.changelog_ends import ChangelogEnds
 from streams.engine.way.memory import LaneMemory
 from streams.engine.way.sources import Sources
 from streams.engine.way.spans import LaneSpans
-from streams.errors import OutcomeUnknown, RecordRefused, Refused, TooLarge
+from streams.errors import RecordRefused, Refused, TooLarge
 from streams.model.envelope import record_size
 from streams.model.layout import LANE
 from streams.ports import TP, Faults, Note, Ports, Transactions
@@ -178,7 +178,7 @@ class Commits:
         rows = (each for each in staged.changes.get(LANE, {}).values() if each.key[:1] in OF_THE_LANE)
         return any(record_size(each.key, each.value, ()) > error.limit for each in rows)
 
-    def _blamed(self, staged: Staged, why: str) -> OutcomeUnknown:
+    def _blamed(self, staged: Staged, why: str) -> Refused | RecordRefused:
         """A record was refused. Of several messages it is not known whose: the next transactions are
         smaller.
         """

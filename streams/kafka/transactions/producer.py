@@ -22,7 +22,7 @@ from aiokafka.errors import (
 )
 
 from streams.brokers import Bootstrap
-from streams.errors import Fenced, OutcomeUnknown, SteadfaustError
+from streams.errors import Fenced, OutcomeUnknown, SteadfaustError, TransactionFailed
 from streams.kafka.clients import KafkaOptions, require_partitions
 from streams.kafka.transactions import requests
 from streams.kafka.transactions.batches import PackedBatch, ProducerSequences, pack
@@ -67,7 +67,7 @@ class TransactionalProducer:
         self._id = transactional_id
         self._options = options
         self._closing = closing
-        self._failure: Fenced | OutcomeUnknown | None = None
+        self._failure: Fenced | TransactionFailed | None = None
         self._starting = starting
         self._started = self._discarded = False
         self._deadlines: set[asyncio.Timeout] = set()
@@ -170,7 +170,7 @@ class TransactionalProducer:
                     return await work
                 finally:
                     self._deadlines.discard(deadline)
-        except OutcomeUnknown as error:
+        except TransactionFailed as error:
             if self._failure is None:
                 self._failure = error
             raise

@@ -24,7 +24,7 @@ from aiokafka.errors import (
     TransactionalIdAuthorizationFailed,
 )
 
-from streams.errors import ClockWrong, OutcomeUnknown, RecordRefused, Refused
+from streams.errors import ClockWrong, RecordRefused, Refused
 from streams.kafka.transactions.questions import LIMIT
 from streams.ports import TP
 
@@ -77,7 +77,7 @@ TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 _AT_FAULT = (*TOO_LARGE, InvalidRecord)
 
 
-def refusal_of(error: BaseException, during: str) -> OutcomeUnknown | None:
+def refusal_of(error: BaseException, during: str) -> Refused | RecordRefused | None:
     """The error of a lane for that of a broker; None: it is no refusal. `during` says what was tried."""
     for kind, mend in _WAITED.items():
         if isinstance(error, kind):
@@ -88,7 +88,7 @@ def refusal_of(error: BaseException, during: str) -> OutcomeUnknown | None:
     return None
 
 
-def too_large(tp: TP, size: int, records: int, limit: int) -> OutcomeUnknown:
+def too_large(tp: TP, size: int, records: int, limit: int) -> Refused | RecordRefused:
     """A batch of so many records has more bytes than the topic's limit. Only one alone is at fault."""
     where = f"{tp.topic}[{tp.partition}]"
     what = f"a batch of {size} bytes for {where}, whose {LIMIT} is {limit} (MessageSizeTooLarge)"

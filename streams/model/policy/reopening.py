@@ -17,7 +17,6 @@ from streams.errors import (
     ClockWrong,
     ClusterUnavailable,
     Fenced,
-    OutcomeUnknown,
     PartitionsAdded,
     PositionsDisagree,
     RecordRefused,
@@ -27,6 +26,7 @@ from streams.errors import (
     StoreUnavailable,
     TopicGone,
     TopicMismatch,
+    TransactionFailed,
     UnknownSchema,
 )
 
@@ -69,7 +69,7 @@ def is_expected(error: Exception) -> bool:
     """Whether an error is one of those that a lane is made for; others are logged with their traceback."""
     made_for = (
         Fenced,
-        OutcomeUnknown,
+        TransactionFailed,
         ClusterUnavailable,
         PartitionsAdded,
         PositionsDisagree,

@@ -17,9 +17,9 @@ from streams.errors import (
     ClusterUnavailable,
     Fenced,
     LayoutMismatch,
-    OutcomeUnknown,
     PositionLost,
     TopicMismatch,
+    TransactionFailed,
 )
 from streams.model.layout import LANE
 from streams.ports import TP
@@ -32,7 +32,7 @@ LOOK = 3.0
 #: Within so many seconds lanes have noticed what was done to a topic.
 NOTICED = 20.0
 #: What the operator tries again after.
-PASSES = (ClusterUnavailable, OutcomeUnknown, Fenced, LayoutMismatch, TopicMismatch, TimeoutError)
+PASSES = (ClusterUnavailable, TransactionFailed, Fenced, LayoutMismatch, TopicMismatch, TimeoutError)
 
 
 def kinds(rng: Random, topics: tuple[str, ...], outside: str) -> Mapping[str, Callable[[], tuple[Any, ...]]]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from streams.errors import OutcomeUnknown
+from streams.errors import TransactionFailed
 from streams.model.policy.assignment import Assignment, Member
 from streams.testing.broker import Fault
 from streams.testing.simulation.faults import POINTS
@@ -153,7 +153,7 @@ class Troubles(Part):
         """Somebody starts a producer with a lane's transactional id, and does nothing more."""
 
         async def start() -> None:
-            with suppress(OutcomeUnknown):
+            with suppress(TransactionFailed):
                 await self.run.cluster.transactions(self._id_of(lane)).start()
 
         for number in range(times):

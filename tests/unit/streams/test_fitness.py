@@ -3,9 +3,16 @@
 import pytest
 
 from streams.engine.way.commit import LONGEST_REST, rest
-from streams.errors import ClusterUnavailable, Fenced, OutcomeUnknown, Refused, StoreUnavailable
+from streams.errors import (
+    ClusterUnavailable,
+    Fenced,
+    OutcomeUnknown,
+    RecordRefused,
+    Refused,
+    StoreUnavailable,
+)
 from streams.model.policy.fitness import GIVE_AWAY_AFTER, PAUSE, PAUSE_CAP, Fitness
-from streams.model.policy.reopening import QUARANTINE_AFTER, Quarantine, Reopen, Reopening
+from streams.model.policy.reopening import QUARANTINE_AFTER, Quarantine, Reopen, Reopening, is_expected
 
 pytestmark = pytest.mark.promise("unfit-worker")
 
@@ -158,6 +165,12 @@ def test_what_somebody_has_to_mend_is_waited_out(error: Exception, place: object
     assert pauses[:4] == [Reopen(0.2), Reopen(0.4), Reopen(0.8), Reopen(1.6)]
     assert pauses[-1] == Reopen(30.0)
     assert policy.limit == 2000
+
+
+@pytest.mark.parametrize("error", [Refused("the clock"), RecordRefused("too large")])
+def test_a_refusal_is_expected_and_its_outcome_is_known(error: Exception) -> None:
+    assert is_expected(error)
+    assert not isinstance(error, OutcomeUnknown)
 
 
 @pytest.mark.promise("quarantine")

@@ -87,7 +87,7 @@ class Cuts:
         that cut before it started, and then it is read here. So the order is: start, read, fence. Who is no
         worker may not record a cut.
         Raises LayoutMismatch when the newest cut is not this worker's, or none may open; Fenced,
-        OutcomeUnknown or ClusterUnavailable when it has to be tried again.
+        TransactionFailed or ClusterUnavailable when it has to be tried again.
         """
         await self._read(reader)
         self._require_open()

@@ -63,8 +63,8 @@ class Reshard:
     """One application's way into new partitions. Use `begin`, `copy`, `verify` and `settle`, then give the
     message topics their partitions, then `end`. A run that was killed begins with `begin` again.
 
-    Raises ReshardRefused, ClusterUnavailable, ChangelogDamaged, and Fenced or OutcomeUnknown where the next
-    run goes on.
+    Raises ReshardRefused, ClusterUnavailable, ChangelogDamaged, and Fenced or TransactionFailed where the
+    next run goes on.
     """
 
     def __init__(
