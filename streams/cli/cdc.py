@@ -1,6 +1,6 @@
 """`steadfaust cdc`: the outbox by change data capture.
 
-Exit status: 0 done, and `status` found all well; 1 an error; 4 `status` found trouble, which it names.
+Exit status: 0 done, and `status` found no problem; 1 an error; 4 `status` found a problem, which it prints.
 """
 
 from __future__ import annotations
@@ -31,30 +31,31 @@ from streams.postgres.errors import ConnectBusy, ConnectUnavailable
 from streams.postgres.relay import After
 from streams.settings import Settings
 
-app = typer.Typer(help="The outbox by change data capture: start, status, stop, files.", no_args_is_help=True)
+app = typer.Typer(help="Publish the outbox by change data capture.", no_args_is_help=True)
 
 TROUBLE = 4
 STARTED_WITHIN = 120.0
-"""Seconds for the connector's task to run."""
+"""Maximum seconds until the connector's task runs."""
 
 _SETTLED_AFTER = 15.0
-"""Seconds that it has run when what the slot warns of is there to stay."""
+"""Seconds of running after which a warning about the slot counts."""
 
 T = TypeVar("T")
 
 ConnectUrl = Annotated[
-    str, typer.Option("--connect", help="http://... of Connect; that of the settings unless given.")
+    str, typer.Option("--connect", help="URL of Kafka Connect. Default: the one in the settings.")
 ]
 TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Also from polling relays: they end at their next round.")
+    bool,
+    typer.Option("--take-over", help="Take over from polling relays; they stop after their current round."),
 ]
 
 
 @app.command()
 def start(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = False) -> None:
-    """Have the connector relay the outbox; returns when it does.
+    """Start the connector that publishes the outbox, and wait until it runs.
 
-    `steadfaust outbox relay` with STEADFAUST_OUTBOX=cdc looks after it from then on.
+    From then on `steadfaust outbox relay`, with STEADFAUST_OUTBOX=cdc, supervises it.
     """
 
     async def work(database: Database, at: Connect) -> CdcStatus:
@@ -68,7 +69,7 @@ def start(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = Fals
                     try:
                         status = await relay.step()
                         ran = ran + 1 if _runs(status) else 0
-                        # A warning about the slot of a connector that has just begun passes at once.
+                        # A connector that has just started may warn about its slot for a moment.
                         if ran and (not status.problem or ran * STEP > _SETTLED_AFTER):
                             return status
                         problem = status.problem
@@ -77,7 +78,7 @@ def start(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = Fals
                     await asyncio.sleep(STEP)
         except TimeoutError:
             raise ConnectUnavailable(
-                f"the connector does not run after {STARTED_WITHIN:.0f} s: {problem}"
+                f"the connector is still not running after {STARTED_WITHIN:.0f} s: {problem}"
             ) from None
 
     _print(_run(url, connect, work))
@@ -85,7 +86,7 @@ def start(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = Fals
 
 @app.command()
 def status(url: Url = "", connect: ConnectUrl = "", *, as_json: Json = False) -> None:
-    """Show the outbox's owner, the state of the connector's task, and how much log its slot keeps."""
+    """Show what publishes the outbox, the state of the connector, and how much log its slot keeps."""
 
     async def work(database: Database, at: Connect) -> tuple[RelayKind | None, CdcStatus]:
         async with database.acquire() as connection:
@@ -106,7 +107,7 @@ def stop(
     url: Url = "",
     connect: ConnectUrl = "",
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
 ) -> None:
     """Remove the connector and its slot, and hand the outbox over to polling relays."""
     if dry_run:
@@ -118,12 +119,12 @@ def stop(
             await end(connection, at)
 
     _run(url, connect, work)
-    say("the outbox is the polling relays'")
+    say("polling relays now publish the outbox")
 
 
 @app.command()
-def files(kind: Annotated[str, typer.Argument(help="worker or connector")]) -> None:
-    """Print Connect's worker.properties, or the connector's JSON, for a cluster: both are in `ops/`, too."""
+def files(kind: Annotated[str, typer.Argument(help="Which file: worker or connector.")]) -> None:
+    """Print Connect's worker.properties or the connector's JSON. Both are also in `ops/`."""
     if kind == "worker":
         text = worker_properties(Settings.read().security())
     elif kind == "connector":

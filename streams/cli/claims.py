@@ -1,6 +1,6 @@
 """`steadfaust claims sweep`: delete objects that no message refers to any more.
 
-The clients of S3 and Kafka take a second to load, so they are loaded by what needs them.
+The clients of S3 and Kafka are imported inside functions, because importing them takes a second.
 """
 
 from __future__ import annotations
@@ -20,30 +20,32 @@ from streams.s3.sweep import Sweepable, SweepReport, sweep
 from streams.settings import Settings
 from streams.units import DAY
 
-app = typer.Typer(help="Payloads in the object store.", no_args_is_help=True)
+app = typer.Typer(help="Clean up payloads in the object store.", no_args_is_help=True)
 
 UNFINISHED = 2
-"""Exit status when something outside did not answer: what was deleted until then were orphans."""
+"""Exit status if S3 or Kafka did not answer. Whatever was deleted before were orphans."""
 
 
 @app.callback()
 def _claims() -> None:
-    """Payloads in the object store."""
+    """Clean up payloads in the object store."""
 
 
 @app.command("sweep")
 def sweep_claims(
     *,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete them; without this, only count.")] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete the objects that were found. Default: only count them.")
+    ] = False,
     grace: Annotated[
         float | None,
-        typer.Option(help="Days for which an object is left alone; not under the messages' retention."),
+        typer.Option(help="Days to keep every object. Default and minimum: the retention of messages."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Find objects that no message refers to and that are older than the grace period.
+    """Find, and with --delete remove, objects that no message refers to and that are past the grace period.
 
-    Exit status 0 when it came to its end, 1 when a setting is wrong, 2 when S3 or Kafka did not answer.
+    Exit status 0 if it finished, 1 if a setting is wrong, 2 if S3 or Kafka did not answer.
     """
     settings = Settings.read()
     seconds = grace_of(settings, grace)
@@ -60,21 +62,20 @@ def sweep_claims(
 
 
 def grace_of(settings: Settings, days: float | None) -> float:
-    """The grace period in seconds. Raises SettingsError when a message may be unread for longer than that:
-    what a client has sent is named by a row only when a lane has read it.
+    """The grace period in seconds. Raises SettingsError if it is shorter than the retention of messages:
+    until a lane has read a message, no row refers to its payload.
     """
     least = settings.message_retention_days
     if days is not None and days < least:
         raise SettingsError(
-            f"a grace period of {days:g} days is under the retention of messages ({least:g} days): a payload"
-            " could be deleted before its message is read. Give more, or set"
-            " STEADFAUST_MESSAGE_RETENTION_DAYS to what the topics have"
+            f"a grace period of {days:g} days is shorter than the retention of messages ({least:g} days): a"
+            " payload could be deleted before its message is read. Use a longer one, or set"
+            " STEADFAUST_MESSAGE_RETENTION_DAYS to the retention of the topics"
         )
     return (least if days is None else days) * DAY
 
 
 def lines(report: SweepReport, *, delete: bool) -> list[str]:
-    """The report for people."""
     found = [
         f"{verdict:<11}{tally.objects:>10,}{tally.bytes:>18,}" for verdict, tally in report.found.items()
     ]
@@ -82,7 +83,7 @@ def lines(report: SweepReport, *, delete: bool) -> list[str]:
     end = (
         f"deleted    {deleted.objects:>10,}{deleted.bytes:>18,}"
         if delete
-        else "nothing was deleted: --delete"
+        else "nothing was deleted; --delete removes orphans"
     )
     return [f"{'':<11}{'objects':>10}{'bytes':>18}", *found, end]
 
@@ -93,7 +94,8 @@ async def _sweep(settings: Settings, grace: float, *, delete: bool, quiet: bool)
     blobs = blobs_of(settings)
     if blobs is None:
         raise SettingsError(
-            "no object store is configured: set STEADFAUST_S3_BUCKET, or name `buckets` of the local stack"
+            "no object store is configured: set STEADFAUST_S3_BUCKET, or declare `buckets` in"
+            " [tool.steadfaust.local] for the local stack"
         )
 
     def progress(report: SweepReport) -> None:
@@ -113,10 +115,10 @@ async def _sweep(settings: Settings, grace: float, *, delete: bool, quiet: bool)
 
 
 async def referenced(settings: Settings) -> AsyncIterator[str]:
-    """The objects that rows of any lane name, up to the ends that the changelog has now, and those that rows
-    of the outbox name: these first, since a relay may hand them on to the lanes meanwhile.
+    """The objects that outbox rows refer to, then those that rows of lanes refer to, up to the present end of
+    the changelog. The outbox comes first, because a relay may pass its messages on to lanes meanwhile.
 
-    Raises SettingsError when the outbox may forget a message that no lane has read yet, or no worker of the
+    Raises SettingsError if the outbox may delete a message before a lane has read it, or if no worker of the
     application has run with an object store.
     """
     from streams.host.client import TopicReader
@@ -138,7 +140,9 @@ async def referenced(settings: Settings) -> AsyncIterator[str]:
 
 
 async def _in_outbox(settings: Settings) -> list[str]:
-    """Names of objects, without their bucket; none where no database is set, nor runs in the local stack."""
+    """Names of objects, without their bucket. None if neither the settings nor the local stack have a
+    database.
+    """
     from streams.postgres.database import connect
     from streams.postgres.outbox.operations import referenced as references
 
@@ -154,7 +158,7 @@ async def _in_outbox(settings: Settings) -> list[str]:
     rows, messages = settings.outbox_retention_days, settings.message_retention_days
     if found and rows < messages:
         raise SettingsError(
-            f"the outbox keeps published rows for {rows:g} days, topics keep messages for {messages:g}: a"
+            f"the outbox keeps published rows for {rows:g} days, but topics keep messages for {messages:g}: a"
             " payload could be deleted before its message is read. Raise STEADFAUST_OUTBOX_RETENTION_DAYS"
         )
     return [each.removeprefix("s3://").partition("/")[2] for each in found]

@@ -16,12 +16,13 @@ from streams.host.compiling import HOT, compile_into
 def compile_hot_path(
     *,
     into: Annotated[
-        Path, typer.Option(help="Where the compiled copy goes; what is there is replaced.")
+        Path, typer.Option(help="Folder for the compiled copy. Its contents are replaced.")
     ] = Path("build/compiled"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the environment as JSON.")] = False,
 ) -> None:
-    """Compile the hot path with mypyc, and say how to start workers that use it. Does nothing when these
-    sources are compiled already. Needs a C compiler and mypy.
+    """Compile the hot path with mypyc, and print the environment variables that make workers use it.
+
+    Does nothing if the same sources are already compiled. Needs a C compiler and mypy.
     """
     environment = compile_into(into.absolute())
     if as_json:

@@ -16,12 +16,12 @@ from streams.units import MIB
 
 T = TypeVar("T")
 
-Url = Annotated[str, typer.Option("--url", help="postgresql://...; that of the settings unless given.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be touched.")]
+Url = Annotated[str, typer.Option("--url", help="postgresql://... Default: the database in the settings.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be affected.")]
 
 
 def with_database(url: str, work: Callable[[Database], Awaitable[T]]) -> T:
-    """The result of work on this database or that of the settings. Raises DatabaseUnavailable."""
+    """Run `work` with a pool for `url`, or for the database in the settings. Raises DatabaseUnavailable."""
 
     async def run() -> T:
         async with Database(url or Settings.read().postgres(), most=2, name="steadfaust") as database:
@@ -32,7 +32,7 @@ def with_database(url: str, work: Callable[[Database], Awaitable[T]]) -> T:
 
 
 def with_connection(url: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-    """The result of work on one connection to this database or that of the settings. Raises
+    """Run `work` with one connection to `url`, or to the database in the settings. Raises
     DatabaseUnavailable.
     """
 
@@ -48,11 +48,11 @@ def with_connection(url: str, work: Callable[[Connection], Awaitable[T]]) -> T:
 
 
 def slot_line(slot: SlotLag) -> str:
-    """The state of the replication slot, how far it is behind, and how much log it keeps."""
-    room = "no limit" if slot.room is None else f"{slot.room / MIB:.0f} MiB more at most"
+    """The state of the replication slot, its lag, and how much log PostgreSQL keeps for it."""
+    room = "no limit" if slot.room is None else f"room for {slot.room / MIB:.0f} MiB more"
     return f"{slot.status}, {slot.behind / MIB:.1f} MiB behind, keeps {slot.retained / MIB:.1f} MiB, {room}"
 
 
 def slot_json(slot: SlotLag | None) -> dict[str, object] | None:
-    """The same for machines, with its warning. None if there is no slot."""
+    """The state of the replication slot for JSON, with its warning. None if there is no slot."""
     return slot and {**slot._asdict(), "warning": slot.warning}

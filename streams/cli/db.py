@@ -1,7 +1,7 @@
-"""`steadfaust db`: the tables in PostgreSQL.
+"""`steadfaust db`: create and update the tables in PostgreSQL.
 
-Exit status: 0 done; 1 an error; 4 `status` found migrations that the database has not had, or `wait` did so
-to its end.
+Exit status: 0 done; 1 an error; 4 `status` found outstanding migrations, or `wait` still found some at its
+end.
 """
 
 from __future__ import annotations
@@ -27,15 +27,18 @@ from streams.postgres.migrations import (
 )
 from streams.settings import Settings
 
-app = typer.Typer(help="PostgreSQL: migrate, status, wait.", no_args_is_help=True)
+app = typer.Typer(help="Create and update the tables in PostgreSQL.", no_args_is_help=True)
 
 OUTSTANDING = 4
-#: Seconds between two looks of `wait`.
+#: Seconds between two checks of `wait`.
 _LOOK_AGAIN = 1.0
 
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", help="NAME=FOLDER: migrations of an application; those of pyproject.toml too."),
+    typer.Option(
+        "--set",
+        help="Further migrations, as NAME=FOLDER; may be repeated. Those in pyproject.toml always apply.",
+    ),
 ]
 
 
@@ -44,12 +47,13 @@ def migrate_(
     url: Url = "",
     sets: Sets = None,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be applied.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be applied.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Bring the database's tables up to date, under a lock: several may do so at once.
+    """Apply outstanding migrations. Several processes may run this at once; they take turns.
 
-    A file is applied whole or not at all. A lock that others have is tried for again for five minutes.
+    Each file is applied completely or not at all. If another session locks a table, it keeps trying for five
+    minutes.
     """
     wanted = migration_sets(sets or [])
     if dry_run:
@@ -66,7 +70,7 @@ def migrate_(
 
 @app.command()
 def status(url: Url = "", sets: Sets = None, *, as_json: Json = False) -> None:
-    """List the migrations and when the database got them; exit status 4 when some are outstanding."""
+    """List migrations and when each was applied. Exit status 4 if some are outstanding."""
     wanted = migration_sets(sets or [])
     found = with_connection(url, lambda c: standings(c, wanted))
     _print(found, as_json=as_json)
@@ -78,11 +82,11 @@ def wait_(
     url: Url = "",
     sets: Sets = None,
     *,
-    within: Annotated[float, typer.Option("--within", help="Seconds to wait at most.", min=0)] = 600.0,
+    within: Annotated[float, typer.Option("--within", help="Maximum seconds to wait.", min=0)] = 600.0,
 ) -> None:
-    """Wait until the database has every migration of this program, which `migrate` elsewhere applies.
+    """Wait until `migrate`, run elsewhere, has applied every migration of this program.
 
-    A database that does not answer is waited for, too. One that is newer than this program lacks nothing.
+    It also waits for a database that does not answer. A database newer than this program counts as ready.
     """
     wanted = migration_sets(sets or [])
     deadline, said = time.monotonic() + within, ""
@@ -91,13 +95,13 @@ def wait_(
             say(f"waiting: {lacks}")
             said = lacks
         if time.monotonic() >= deadline:
-            say(f"not within {within:g} s: run `steadfaust db migrate`")
+            say(f"still not ready after {within:g} s: run `steadfaust db migrate`")
             raise typer.Exit(OUTSTANDING)
         time.sleep(_LOOK_AGAIN)
 
 
 def _lacks(url: str, wanted: list[MigrationSet]) -> str:
-    """Why the database is not ready; empty when it is."""
+    """Why the database is not ready, or an empty string if it is."""
     try:
         found = with_connection(url, lambda c: outstanding(c, wanted))
     except DatabaseUnavailable as error:
@@ -106,9 +110,10 @@ def _lacks(url: str, wanted: list[MigrationSet]) -> str:
 
 
 def migration_sets(named: list[str], project: Path = Path("pyproject.toml")) -> list[MigrationSet]:
-    """The library's, those in `[tool.steadfaust.postgres.migrations]` of the project, and those named.
+    """The migrations of the library, of `[tool.steadfaust.postgres.migrations]`, and those `named`
+    NAME=FOLDER.
 
-    Raises SettingsError for one that is not NAME=FOLDER, or names no folder.
+    Raises SettingsError for a text of another form, or a folder that does not exist.
     """
     found = {LIBRARY.name: LIBRARY.folder}
     if project.exists():

@@ -1,7 +1,7 @@
-"""`steadfaust dlq`: look at dead letters, and put them right.
+"""`steadfaust dlq`: inspect dead letters, and replay, edit or discard them.
 
 Exit status: 0 done, 1 an error, a refusal or a replay that failed again, 3 nothing matched, 4 a job failed or
-was stopped, a letter's lane has not answered yet, or a replay still waits.
+was stopped, the lane of a dead letter has not answered yet, or a replay still waits.
 """
 
 from __future__ import annotations
@@ -36,29 +36,32 @@ from streams.cli.workers import WorkerAddress, find_worker
 from streams.control.letters.letter_answers import GroupAnswer, merged
 from streams.control.letters.letters import FILTERS
 
-app = typer.Typer(help="Dead letters: list, show, replay, discard.", no_args_is_help=True)
+app = typer.Typer(help="List, show, replay, edit and discard dead letters.", no_args_is_help=True)
 app.add_typer(foreign.app, name="foreign")
 
 LETTERS = "/api/dead-letters"
-#: Between looks at a job's progress or at the groups, in seconds.
+#: Seconds between two checks of a job's progress.
 PAUSE = 0.5
-#: Outcomes of operations, as the results of a job name them.
+#: Names of outcomes in the results of a job.
 OUTCOMES = ("handled", "done", "failed", "refused", "discarded", "waiting", "unsettled")
 
 Where = Annotated[
     list[str] | None,
-    typer.Option("--where", "-w", help=f"NAME=VALUE, all of them must hold; names: {', '.join(FILTERS)}."),
+    typer.Option(
+        "--where", "-w", help=f"NAME=VALUE; may be repeated, and all must match. Names: {', '.join(FILTERS)}."
+    ),
 ]
-Ids = Annotated[list[str] | None, typer.Argument(help="Ids of letters; none: all that the options match.")]
-Rate = Annotated[float, typer.Option(help="Operations in a second at most.")]
-Job = Annotated[str, typer.Option(help="A name; started again by the same one, a job does nothing twice.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before many are touched.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be touched.")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until the operations have ended.")]
-Timeout = Annotated[
-    float, typer.Option(min=0, help="Seconds to wait until the operations have ended at most.")
+Ids = Annotated[
+    list[str] | None, typer.Argument(help="Ids of dead letters. Default: all that match --where.")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Parked letters, too.")]
+Id = Annotated[str, typer.Argument(help="Id of the dead letter.")]
+Rate = Annotated[float, typer.Option(help="Maximum operations per second.")]
+Job = Annotated[str, typer.Option(help="Job name. Running it again with the same name resumes the job.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be affected.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the operations to finish.")]
+Timeout = Annotated[float, typer.Option(min=0, help="Maximum seconds to wait for the operations to finish.")]
+Force = Annotated[bool, typer.Option("--force", help="Include parked dead letters.")]
 
 _OPTIONS = {
     **OPTIONS,
@@ -75,10 +78,12 @@ _OPTIONS = {
 
 
 def _filter(where: list[str] | None) -> dict[str, str]:
-    """The query that `--where` options name; older and newer are ages in seconds."""
+    """The query from `--where` options. `older` and `newer` are ages in seconds."""
     pairs = dict(one.partition("=")[::2] for one in where or [])
     if unknown := sorted(pairs.keys() - set(FILTERS)):
-        raise typer.BadParameter(f"--where knows no {', '.join(unknown)}: use {', '.join(FILTERS)}")
+        raise typer.BadParameter(
+            f"unknown name in --where: {', '.join(unknown)}; use one of {', '.join(FILTERS)}"
+        )
     return pairs
 
 
@@ -104,7 +109,7 @@ def groups(
     *,
     as_json: Json = False,
 ) -> None:
-    """Count dead letters that have failed alike: handler, error, place and message type."""
+    """Count dead letters by cause: handler, error, line of code (place) and message type."""
     query = _filter(where)
     found = _groups(find_worker(worker), query)
     _print_groups(found, as_json=as_json)
@@ -113,9 +118,12 @@ def groups(
 
 @app.command()
 def watch(
-    worker: At = "", *, every: Annotated[float, typer.Option(min=0.1)] = 5.0, as_json: Json = False
+    worker: At = "",
+    *,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two counts.")] = 5.0,
+    as_json: Json = False,
 ) -> None:
-    """Say which groups grow or shrink, until Ctrl-C."""
+    """Print the groups of dead letters that grow or shrink, until Ctrl-C."""
     address, before = find_worker(worker), dict[tuple[str, str, str, str], int]()
     while True:
         now = {group.alike: group for group in _groups(address, {})}
@@ -131,8 +139,8 @@ def watch(
 
 
 @app.command()
-def show(letter: str, worker: At = "", *, as_json: Json = False) -> None:
-    """Show all of one dead letter: its message decoded, or its bytes in hexadecimal, and its history."""
+def show(letter: Id, worker: At = "", *, as_json: Json = False) -> None:
+    """Show one dead letter in full: its message decoded, or its bytes in hexadecimal, and its history."""
     shown = find_worker(worker).get(f"{LETTERS}/{letter}")
     if as_json:
         say(json_line(shown))
@@ -143,7 +151,7 @@ def show(letter: str, worker: At = "", *, as_json: Json = False) -> None:
         say(f"header         {name}: {value}")
     say(f"value          {shown['hex'] or json_line(shown['value'])}")
     if claim := shown["claim"]:
-        place, kind = f"s3://{claim['bucket']}/{claim['name']}", claim["content_type"] or "no known kind"
+        place, kind = f"s3://{claim['bucket']}/{claim['name']}", claim["content_type"] or "unknown type"
         say(f"payload        {place}, {claim['size']:,} bytes of {kind}; {claim['standing']}")
     elif shown["unreadable"]:
         say(f"unreadable     {shown['unreadable']}")
@@ -168,17 +176,17 @@ def _many(
     yes: bool = True,
     **given: Any,
 ) -> None:
-    """Ask for an operation about letters that are named, or about all that match once the user has agreed to
+    """Request an operation on the named dead letters, or on all that match, once the user has confirmed
     their number.
     """
     matching = _filter(where)
     if bool(ids) == bool(matching):
-        raise typer.BadParameter("name letters, or say with --where which are meant")
+        raise typer.BadParameter("name dead letters, or select them with --where")
     address = find_worker(worker)
     timeout = 0.0 if no_wait else timeout
     body = {**given, "dry_run": dry_run, "operation": operation, "who": by_whom(who)}
     if ids:
-        ids = list(dict.fromkeys(ids))  # the lane answers once for each letter
+        ids = list(dict.fromkeys(ids))  # the lane answers once for each dead letter
         job = address.post(f"{LETTERS}/operations", {**body, "letters": ids})
         if dry_run or not timeout:
             _tell(job, as_json=as_json)
@@ -191,7 +199,7 @@ def _many(
         _print_groups([msgspec.convert(group, GroupAnswer) for group in found["groups"]], as_json=False)
         if not found["matched"]:
             raise typer.Exit(NOTHING)
-        typer.confirm(f"{operation} {found['matched']} letters?", abort=True)
+        typer.confirm(f"{operation} {found['matched']} dead letters?", abort=True)
     job = address.post(f"{LETTERS}/operations", {**body, "matching": matching})
     _tell(_wait(address, job, timeout, quiet=as_json), as_json=as_json, settled=bool(timeout))
 
@@ -199,7 +207,7 @@ def _many(
 def _wait(
     worker: WorkerAddress, job: dict[str, Any], timeout: float = 0.0, *, quiet: bool = False
 ) -> dict[str, Any]:
-    """Follow a job to its end, which Ctrl-C stops, and then its operations for `timeout` seconds at most."""
+    """Follow a job to its end, and then its operations for up to `timeout` seconds. Ctrl-C stops the job."""
     name = job["job"]
     try:
         while job["state"] == "running":
@@ -221,8 +229,8 @@ def _wait(
 def _answers(
     worker: WorkerAddress, job: dict[str, Any], letters: list[str], timeout: float
 ) -> dict[str, dict[str, Any]]:
-    """The answers of the letters' lanes, by letter; of one that has not answered within the bound nothing.
-    Ctrl-C ends the waiting, not the operation.
+    """The answers of the lanes by dead letter, without those that did not come within `timeout` seconds.
+    Ctrl-C ends the wait, not the operation.
     """
     found: dict[str, dict[str, Any]] = {}
     until = time.monotonic() + timeout
@@ -240,7 +248,7 @@ def _answers(
 
 
 def _tell_answers(job: dict[str, Any], answers: dict[str, dict[str, Any]], *, as_json: bool) -> None:
-    """Print how the operation on each letter has ended, and exit with what that means."""
+    """Print the result for each dead letter, and exit with the status for them."""
     if as_json:
         results = {letter: answer["result"] for letter, answer in answers.items()}
         ended = {letter: [answer["outcome"], answer["detail"]] for letter, answer in answers.items()}
@@ -249,14 +257,13 @@ def _tell_answers(job: dict[str, Any], answers: dict[str, dict[str, Any]], *, as
         for letter, answer in answers.items():
             say(f"{job['operation']} of {letter}: {_outcome(answer)}")
     if waiting := job["matched"] - len(answers):
-        reason = f"the lanes of {waiting} of {job['matched']} letters have not answered yet"
-        say(f"error: {reason}; to look again, give --job {job['job']}", err=True)
+        reason = f"the lanes of {waiting} of {job['matched']} dead letters have not answered yet"
+        say(f"error: {reason}; to check again, add --job {job['job']}", err=True)
         raise typer.Exit(UNFINISHED)
     _exit({answer["outcome"] for answer in answers.values()})
 
 
 def _outcome(answer: dict[str, Any]) -> str:
-    """How an operation has ended, in words."""
     match answer["outcome"]:
         case "done":
             return str(answer["result"])
@@ -267,22 +274,21 @@ def _outcome(answer: dict[str, Any]) -> str:
 
 
 def _exit(outcomes: set[str]) -> NoReturn:
-    """End with the status that outcomes mean."""
     if outcomes & {"refused", "failed"}:
         raise typer.Exit(REFUSED)
     raise typer.Exit(UNFINISHED if outcomes & {"waiting", "unsettled"} else 0)
 
 
 def _progress(job: dict[str, Any]) -> str:
-    waits = f", waits: {job['waits_for']}" if job.get("waits_for") and job["state"] == "running" else ""
+    waits = f", waiting: {job['waits_for']}" if job.get("waits_for") and job["state"] == "running" else ""
     return (
-        f"{job['state']}, {job['asked']} asked for, {job['matched']} matched of {job['looked']},"
+        f"{job['state']}, {job['asked']} requested, {job['matched']} of {job['looked']} matched,"
         f" {job['lane']} of {job['lanes']} lanes{waits}"
     )
 
 
 def _tell(job: dict[str, Any], *, as_json: bool, settled: bool = False) -> None:
-    """Print a job, and exit with what it means; `settled`: how its operations have ended counts, too."""
+    """Print a job, and exit with the status for it, or with `settled` for the results of its operations."""
     say(json_line(job) if as_json else f"{job['operation']}, job {job['job']}: {_progress(job)}")
     results = job["results"] or {}
     counts = {name: results[name] for name in OUTCOMES if results.get(name)}
@@ -291,11 +297,11 @@ def _tell(job: dict[str, Any], *, as_json: bool, settled: bool = False) -> None:
         for error, number in results["errors"].items():
             say(f"{number:>8}  {error}")
         if results["why_waiting"]:
-            say(f"waits: {results['why_waiting']}")
+            say(f"waiting: {results['why_waiting']}")
     if job["error"]:
         say(f"error: {job['error']}", err=True)
     if job["state"] != "done":
-        say(f"to go on, give the same command with --job {job['job']}", err=True)
+        say(f"to continue, run the same command with --job {job['job']}", err=True)
         raise typer.Exit(UNFINISHED)
     if not job["matched"]:
         raise typer.Exit(NOTHING)
@@ -305,15 +311,16 @@ def _tell(job: dict[str, Any], *, as_json: bool, settled: bool = False) -> None:
 @app.command()
 @takes("why who worker where rate job timeout no_wait force dry_run yes as_json", _OPTIONS)
 def replay(letters: Ids = None, **given: Any) -> None:
-    """Let the handler that failed try again: before what waits behind, in the order of their sources."""
+    """Run the failed handler again, in source order, before messages that wait behind a dead letter."""
     _many("replay", letters, **given)
 
 
 @app.command()
 @takes("why who worker where rate job timeout no_wait dry_run yes as_json", _OPTIONS)
 def discard(letters: Ids = None, **given: Any) -> None:
-    """Give letters up for good, with a reason; what waits behind them goes on. Also those of which the replay
-    waits for a handler that is gone.
+    """Discard dead letters for good. Messages that wait behind them continue.
+
+    This also works for a dead letter whose replay waits for a handler that no longer exists.
     """
     _many("discard", letters, **given)
 
@@ -321,25 +328,32 @@ def discard(letters: Ids = None, **given: Any) -> None:
 @app.command()
 @takes("why who worker job timeout no_wait as_json", _OPTIONS)
 def restore(
-    letters: Annotated[list[str], typer.Argument(help="Ids of letters.")],
+    letters: Annotated[list[str], typer.Argument(help="Ids of dead letters.")],
     **given: Any,
 ) -> None:
-    """Take a discard back: the letters are dead again, and can be replayed."""
+    """Undo a discard, so that the dead letters can be replayed again."""
     _many("restore", letters, **given)
 
 
 @app.command()
 @takes("why who worker job timeout no_wait force as_json", _OPTIONS)
 def edit(
-    letter: str,
-    message: Annotated[Path | None, typer.Option(help="A JSON file of what `show` has as value.")] = None,
-    value: Annotated[Path | None, typer.Option(help="Instead, a file with the new value's bytes.")] = None,
+    letter: Id,
+    message: Annotated[
+        Path | None, typer.Option(help="JSON file with the new message, in the form of `value` in `show`.")
+    ] = None,
+    value: Annotated[
+        Path | None, typer.Option(help="File with the new value as bytes, instead of --message.")
+    ] = None,
     header: Annotated[
-        list[str] | None, typer.Option(help="name=value; given once, they replace all.")
+        list[str] | None, typer.Option(help="NAME=VALUE; may be repeated. Replaces all headers.")
     ] = None,
     **given: Any,
 ) -> None:
-    """Replay a letter with another content, under a new id. Off unless the worker has it enabled."""
+    """Replay a dead letter with changed content, under a new id.
+
+    Workers refuse this unless STEADFAUST_EDIT_DEAD_LETTERS is true.
+    """
     if message is not None:
         given["message"] = msgspec.json.decode(message.read_bytes())
     if value is not None:
@@ -374,7 +388,7 @@ def _group_line(group: GroupAnswer) -> str:
 
 def _letter_line(letter: dict[str, Any]) -> str:
     where = f"{letter['topic']}[{letter['partition']}]@{letter['offset']}"
-    holds = " holds others" if letter["holds"] else ""
+    holds = " blocks others" if letter["holds"] else ""
     gone = " (gone)" if letter.get("gone") else ""
     return (
         f"{letter['id']}  {letter['failed_at']}  {letter['state']}{holds}  {letter['handler'] or '-'}{gone}"

@@ -1,6 +1,6 @@
-"""`steadfaust erase`: erase all that an application has of a key (docs/erase.md).
+"""`steadfaust erase`: erase everything that an application stores about a key (docs/erase.md).
 
-Exit status: 0 done, 1 an error, 3 nothing was found, 4 lanes have not answered: give the same command again.
+Exit status: 0 done, 1 an error, 3 nothing was found, 4 some lanes have not answered: run the command again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ class ErasureReport(msgspec.Struct, kw_only=True):
     """The result of an erasure, or of its dry run.
 
     Attributes:
-        erased: how much by kind: rows by table, `timers`, `waiting`, `dead_letters`, `outbox`, `objects`.
-        left: records of topics, each with until when they are kept.
-        compacted: changelogs that have a tombstone for what was erased, until they are compacted.
+        erased: counts by kind: a table's name for its rows, `timers`, `waiting`, `dead_letters`, `outbox`,
+            `objects`.
+        left: topics that still have records of the key, each with the time until which they are kept.
+        compacted: changelogs that hold older values until Kafka compacts them.
         silent: partitions whose lane has not answered.
     """
 
@@ -38,22 +39,24 @@ class ErasureReport(msgspec.Struct, kw_only=True):
 
 
 def erase(
-    key: Annotated[str, typer.Argument(help="The key of the messages and rows.")],
+    key: Annotated[str, typer.Argument(help="Key of the messages and rows.")],
     of: Of = None,
     *,
     why: Why,
     who: Who = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what there is.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be erased.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     timeout: Timeout = 60.0,
     as_json: Json = False,
 ) -> None:
-    """Erase rows, timers, messages that wait, dead letters, outbox rows and objects of a key. Workers run,
-    and nothing sends messages of the key any more. It tells what topics still have, and until when.
+    """Erase a key's rows, timers, waiting messages, dead letters, outbox rows and objects.
+
+    Run it while workers are running, and after clients have stopped sending messages of this key. It also
+    lists the topics that still hold records of the key, and until when.
     """
     messages = sorted({topic for wiring in wired(of) for topic in wiring.messages()})
     if not dry_run and not yes:
-        typer.confirm(f"erase all of {key}? It cannot be brought back", abort=True)
+        typer.confirm(f"erase everything about {key}? This cannot be undone", abort=True)
     kind = KeyCommand.FIND if dry_run else KeyCommand.ERASE
     report = asyncio.run(_erase(messages, key, kind, who=by_whom(who), why=why, timeout=timeout))
     if as_json:
@@ -61,7 +64,7 @@ def erase(
     else:
         _tell(report)
     if report.silent:
-        say(f"no answer from partitions {report.silent}: give the same command again", err=True)
+        say(f"no answer from partitions {report.silent}: run the same command again", err=True)
         raise typer.Exit(UNFINISHED)
     raise typer.Exit(0 if report.erased or report.left else NOTHING)
 
@@ -80,7 +83,8 @@ async def _erase(
         await require_partitions(layout, cluster)
     finally:
         await cluster.close()
-    rows, objects = await _from_outbox(settings, key, dry_run=dry_run)  # first: a relay might yet send it
+    # First, because a relay might still publish the rows.
+    rows, objects = await _from_outbox(settings, key, dry_run=dry_run)
     answers = await ask_lanes(brokers, layout, kind, key, who=who, why=why, timeout=timeout)
     left, more = await left_in_topics(brokers, layout, messages, key)
     names = sorted({*objects, *more, *answers.objects})
@@ -100,7 +104,7 @@ async def _erase(
 
 
 async def _from_outbox(settings: Settings, key: str, *, dry_run: bool) -> tuple[int, list[str]]:
-    """Rows of the outbox, and names of objects that they refer to; none where there is no database."""
+    """The number of outbox rows, and the objects that they refer to. Nothing if there is no database."""
     try:
         url = settings.postgres()
     except SettingsError:
@@ -119,7 +123,7 @@ async def _from_outbox(settings: Settings, key: str, *, dry_run: bool) -> tuple[
 
 
 async def _from_store(settings: Settings, names: list[str]) -> bool:
-    """Delete objects. Whether there is an object store."""
+    """Delete objects. Returns whether there is an object store."""
     if settings.bucket() is None:
         return False
     from streams.s3 import blobs_of
@@ -142,7 +146,9 @@ def _tell(report: ErasureReport) -> None:
     if not report.erased:
         say("         0")
     for each in report.left:
-        until = f"until {each['until']}" if each["until"] else "for ever: the topic has no retention"
+        until = (
+            f"kept until {each['until']}" if each["until"] else "kept for ever: the topic has no retention"
+        )
         say(f"left: {each['records']} records in {each['topic']}, {until}")
     for changelog in report.compacted:
-        say(f"left: what {changelog} had before, until it is compacted")
+        say(f"left: earlier values in {changelog}, until Kafka compacts it")

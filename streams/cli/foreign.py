@@ -1,7 +1,7 @@
 """`steadfaust dlq foreign`: dead letter topics of Spring Kafka, Kafka Streams and Kafka Connect.
 
-It needs brokers alone, no worker. Exit status: 0 done, 1 an error, 3 nothing matched, 4 a replay did not come
-to its end: the same command goes on.
+It needs brokers, but no worker. Exit status: 0 done, 1 an error, 3 nothing matched, 4 a replay did not
+finish: run the same command again to continue.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from streams.errors import Fenced, TransactionFailed
 from streams.settings import Settings
 
 app = typer.Typer(
-    help="Dead letter topics of Spring Kafka, Kafka Streams and Connect: list, groups, replay, log.",
+    help="List and replay dead letters of Spring Kafka, Kafka Streams and Kafka Connect.",
     no_args_is_help=True,
 )
 
-Letters = Annotated[str, typer.Argument(help="The topic of dead letters.")]
+Letters = Annotated[str, typer.Argument(help="Topic with the dead letters.")]
 Where = Annotated[
     list[str] | None,
-    typer.Option("--where", "-w", help=f"NAME=VALUE, all of them must hold; names: {', '.join(FILTERS)}."),
+    typer.Option(
+        "--where", "-w", help=f"NAME=VALUE; may be repeated, and all must match. Names: {', '.join(FILTERS)}."
+    ),
 ]
-Log = Annotated[str, typer.Option("--log", help="The topic with the log of replays.")]
+Log = Annotated[str, typer.Option("--log", help="Topic that records replays.")]
 LOG = "steadfaust.redriven"
 
 
@@ -36,7 +38,7 @@ LOG = "steadfaust.redriven"
 def list_(
     letters: Letters, where: Where = None, log: Log = LOG, *, limit: Limit = 50, as_json: Json = False
 ) -> None:
-    """List letters: where each failed, of what, and whether it was replayed."""
+    """List dead letters: where each failed, with which error, and whether it was replayed."""
 
     async def run() -> int:
         printed = 0
@@ -54,7 +56,7 @@ def list_(
 
 @app.command()
 def groups(letters: Letters, where: Where = None, log: Log = LOG, *, as_json: Json = False) -> None:
-    """Count letters that have failed alike (topic, error, group or connector), and how many were replayed."""
+    """Count dead letters by cause: topic, error, group or connector; and how many were replayed."""
     found = asyncio.run(_grouped(_redrive(letters, log, where)))
     _print_groups(found, as_json=as_json)
     raise typer.Exit(0 if found else NOTHING)
@@ -68,20 +70,21 @@ def replay(
     *,
     why: Why,
     who: Who = "",
-    to: Annotated[str, typer.Option(help="A topic for all; each goes where it came from unless given.")] = "",
-    most: Annotated[int, typer.Option(min=0, help="Letters at most; 0: all that match.")] = 0,
-    rate: Annotated[float, typer.Option(min=0, help="Letters in a second at most; 0: no limit.")] = 200.0,
+    to: Annotated[str, typer.Option(help="Topic to write to. Default: the topic each one came from.")] = "",
+    most: Annotated[int, typer.Option(min=0, help="Maximum number of dead letters; 0: all that match.")] = 0,
+    rate: Annotated[float, typer.Option(min=0, help="Maximum dead letters per second; 0: no limit.")] = 200.0,
     drop_header: Annotated[
         list[str] | None,
-        typer.Option(help="Leave out this header; `x-*` for all that begin so."),
+        typer.Option(help="Header to leave out, or a prefix such as `x-*`; may be repeated."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be replayed.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write letters to the topic that they came from, without the headers of their failure, of replication,
-    or of an expiry that has passed. Each is replayed once: a command that was stopped or killed goes on where
-    it was when it is given again.
+    """Write dead letters back to the topics that they came from.
+
+    Headers about the failure, about replication, or with an expiry that has passed are left out. Each dead
+    letter is replayed once: if the command is stopped or killed, run it again to continue.
     """
     given = {"to": to, "most": most, "rate": rate, "who": by_whom(who), "why": why, "drop": drop_header or ()}
     if dry_run or not yes:
@@ -92,7 +95,7 @@ def replay(
         left = sum(count - replayed for count, replayed in found.values())
         if dry_run or not left:
             raise typer.Exit(0 if left else NOTHING)
-        typer.confirm(f"replay {min(left, most) if most else left} letters?", abort=True)
+        typer.confirm(f"replay {min(left, most) if most else left} dead letters?", abort=True)
     redrive = _redrive(letters, log, where, **given)
     problem = ""
     try:
@@ -100,25 +103,25 @@ def replay(
             redrive.replay(lambda each: None if as_json else say(f"{each.replayed} replayed", err=True))
         )
     except (Fenced, TransactionFailed) as error:
-        problem = f"another replay of {letters} has begun" if isinstance(error, Fenced) else str(error)
+        problem = f"another replay of {letters} has started" if isinstance(error, Fenced) else str(error)
     done = redrive.progress
     names = ("looked", "matched", "before", "replayed", "homeless", "with_id")
     row: dict[str, Any] = {name: getattr(done, name) for name in names}
     row["dropped_headers"] = dict(sorted(done.dropped.items()))
-    line = f"{done.replayed} replayed, {done.before} before, of {done.matched} that match of {done.looked}"
+    line = f"{done.replayed} replayed, {done.before} already before; {done.matched} of {done.looked} matched"
     say(json_line(row) if as_json else line)
     _print_headers(done, to)
     if done.homeless:
-        say(f"{done.homeless} do not say where they came from: name a topic with --to", err=True)
+        say(f"{done.homeless} do not name the topic that they came from: give one with --to", err=True)
     if problem:
-        say(f"error: {problem}; to go on, give the same command again", err=True)
+        say(f"error: {problem}; run the same command again to continue", err=True)
         raise typer.Exit(UNFINISHED)
     raise typer.Exit(0 if done.replayed else NOTHING)
 
 
 @app.command("log")
 def log_(letters: Letters, log: Log = LOG, *, as_json: Json = False) -> None:
-    """Print who has replayed which letter, when and why."""
+    """Show who replayed which dead letter, when and why."""
     found = asyncio.run(_redrive(letters, log, None).log())
     for entry in found:
         echo(entry, _log_line, as_json=as_json)
@@ -130,7 +133,9 @@ def _redrive(letters: str, log: str, where: list[str] | None, **given: Any) -> A
 
     pairs = dict(one.partition("=")[::2] for one in where or [])
     if unknown := sorted(pairs.keys() - FILTERS.keys()):
-        raise typer.BadParameter(f"--where knows no {', '.join(unknown)}: use {', '.join(FILTERS)}")
+        raise typer.BadParameter(
+            f"unknown name in --where: {', '.join(unknown)}; use one of {', '.join(FILTERS)}"
+        )
     settings = Settings.read()
     plan = RedrivePlan(letters=letters, log=log, where=pairs, **given)
     return Redrive(settings.brokers(), plan, max_record=settings.max_message_bytes)
@@ -139,7 +144,7 @@ def _redrive(letters: str, log: str, where: list[str] | None, **given: Any) -> A
 async def _grouped(
     redrive: Any, *, count_headers: bool = False
 ) -> dict[tuple[str, str, str, str], tuple[int, int]]:
-    """How many letters have failed alike, and how many of these were replayed."""
+    """By cause, how many dead letters there are, and how many of them were replayed."""
     counts, replays = Counter[tuple[str, str, str, str]](), Counter[tuple[str, str, str, str]]()
     async with aclosing(redrive.letters()) as found:
         async for letter, record, replayed in found:
@@ -166,15 +171,15 @@ def _print_groups(found: dict[tuple[str, str, str, str], tuple[int, int]], *, as
 
 
 def _print_headers(progress: Any, to: str) -> None:
-    """Name the headers that replays do not have, and warn where their ids may have been handled."""
+    """Print the headers that replays leave out, and warn about ids that may have been handled already."""
     if progress.dropped:
         names = ", ".join(f"{name} ({count})" for name, count in sorted(progress.dropped.items()))
-        say(f"headers that replays do not have: {names}", err=True)
+        say(f"headers left out of replays: {names}", err=True)
     if progress.with_id:
         where = to or "the topic"
         have = f"warning: {progress.with_id} have a ce_id"
-        known = "an application that has handled it drops the replay as a repetition"
-        say(f"{have}: {known}. Look who reads {where}; see docs/redrive.md", err=True)
+        known = "an application that has already handled that id drops the replay as a duplicate"
+        say(f"{have}: {known}. Check who reads {where}; see docs/redrive.md", err=True)
 
 
 def _log_line(entry: Any) -> str:

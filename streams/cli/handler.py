@@ -1,6 +1,6 @@
-"""`steadfaust handler`: pause, resume and drain handlers, and see what they do.
+"""`steadfaust handler`: pause, drain and resume handlers, and show their state.
 
-Exit status: 0 done, 1 an error, 2 no such handler, 4 it does not hold in all partitions yet.
+Exit status: 0 done, 1 an error, 2 no such handler, 4 not yet in effect in all partitions.
 """
 
 from __future__ import annotations
@@ -17,27 +17,29 @@ from streams.control.handlers.awaited_schemas import warning
 from streams.control.handlers.handler_answers import RUNNING, HandlerAnswer, HandlersAnswer
 from streams.model.operations import HandlerCommand, PauseState
 
-app = typer.Typer(help="Handlers: list, status, pause, resume, drain.", no_args_is_help=True)
+app = typer.Typer(help="List, pause, drain and resume handlers.", no_args_is_help=True)
 
 HANDLERS = "/api/handlers"
-#: Between looks at whether a command holds, in seconds.
+#: Seconds between two checks whether a command is in effect.
 PAUSE = 0.5
-#: In which states a command holds.
+#: States in which a command is in effect.
 _HOLDS = {
     HandlerCommand.PAUSE: (PauseState.PAUSED, PauseState.DRAINED),
     HandlerCommand.DRAIN: (PauseState.DRAINED,),
     HandlerCommand.RESUME: (RUNNING,),
 }
 
-Name = Annotated[str, typer.Argument(help="The handler, as `list` shows it.")]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it holds in all partitions.")]
+Name = Annotated[str, typer.Argument(help="Name of the handler, as `list` shows it.")]
+NoWait = Annotated[
+    bool, typer.Option("--no-wait", help="Do not wait until it is in effect in all partitions.")
+]
 _OPTIONS = {**OPTIONS, "no_wait": (NoWait, False)}
 _OPERATION = "why who worker timeout no_wait as_json"
 
 
 @app.command("list")
 def list_(worker: At = "", *, as_json: Json = False) -> None:
-    """List all handlers with their state."""
+    """List all handlers and their states."""
     found = _ask(find_worker(worker), whole=True)
     for handler in found.handlers:
         say(json_line(_plain(handler)) if as_json else _handler_line(handler))
@@ -46,7 +48,7 @@ def list_(worker: At = "", *, as_json: Json = False) -> None:
 
 @app.command()
 def status(name: Name, worker: At = "", *, as_json: Json = False) -> None:
-    """Show what a handler does, who has paused it and why, and how many messages wait for which reason."""
+    """Show a handler's state, who paused it and why, and how many messages wait for which reason."""
     address = find_worker(worker)
     _check_known(address, name)
     found = _ask(address, name, whole=True)
@@ -59,32 +61,32 @@ def status(name: Name, worker: At = "", *, as_json: Json = False) -> None:
     more = "" if handler.counted_all else ", and more"
     waiting = ", ".join(f"{count} {reason}" for reason, count in handler.waiting.items()) or "none"
     breakers = ", ".join(f"{state} in {count}" for state, count in handler.breakers.items())
-    say(f"messages that wait  {waiting}{more}, of {handler.keys} keys")
-    say(f"attempts under way  {handler.attempts}")
-    say(f"breaker, by lanes   {breakers}")
+    say(f"waiting messages    {waiting}{more}, of {handler.keys} keys")
+    say(f"running attempts    {handler.attempts}")
+    say(f"breaker, by lane    {breakers}")
     for each in handler.schemas:
-        say(f"schema not there    {warning(each)}")
+        say(f"unknown schema      {warning(each)}")
     _tell_left_out(found)
 
 
 @app.command()
 @takes(_OPERATION, _OPTIONS)
 def pause(name: Name, **given: Any) -> None:
-    """Let a handler's messages wait, retries and replays too, until it is resumed; others go on."""
+    """Pause a handler: its messages, retries and replays wait until it is resumed. Others continue."""
     _command(HandlerCommand.PAUSE, name, **given)
 
 
 @app.command()
 @takes(_OPERATION, _OPTIONS, timeout=600.0)
 def drain(name: Name, **given: Any) -> None:
-    """Let a handler's new messages wait, work off what waits already, then pause it."""
+    """Drain a handler: new messages wait, those that waited already are handled, then it is paused."""
     _command(HandlerCommand.DRAIN, name, **given)
 
 
 @app.command()
 @takes(_OPERATION, _OPTIONS)
 def resume(name: Name, **given: Any) -> None:
-    """Let a handler run: what has waited for it is due at once, each key in its order."""
+    """Resume a handler: its waiting messages are due at once, each key in order."""
     _command(HandlerCommand.RESUME, name, **given)
 
 
@@ -110,11 +112,12 @@ def _command(
         done = {"handler": name, "operation": str(kind), "holds_in": holds, "of": found.partitions}
         say(json_line({**done, "state": handler.state}))
     else:
-        say(f"{kind} of {name} holds in {holds} of {found.partitions} partitions: {handler.state}")
+        in_effect = f"in effect in {holds} of {found.partitions} partitions"
+        say(f"{kind} of {name} is {in_effect}: {handler.state}")
     if kind is not HandlerCommand.RESUME and not as_json:
         say(
-            f"of each key, {found.max_waiting_bytes >> 20} MiB of messages can wait;"
-            " further ones become dead letters (QueueFull): a pause is for minutes to hours"
+            f"up to {found.max_waiting_bytes >> 20} MiB of messages can wait per key; further ones become"
+            " dead letters (QueueFull), so pause for minutes or hours"
         )
     _tell_left_out(found)
     raise typer.Exit(0 if holds == found.partitions or not timeout else UNFINISHED)
@@ -123,8 +126,8 @@ def _command(
 def _wait(
     address: WorkerAddress, kind: HandlerCommand, name: str, timeout: float, *, quiet: bool
 ) -> tuple[HandlersAnswer, int]:
-    """Look until a command holds in all partitions or the time is over; in how many it does. Ctrl-C ends the
-    waiting, not the command.
+    """Wait until a command is in effect in all partitions, for up to `timeout` seconds. Returns in how many
+    it is. Ctrl-C ends the wait, not the command.
     """
     until = time.monotonic() + timeout
     while True:
@@ -134,13 +137,13 @@ def _wait(
         if holds == found.partitions or time.monotonic() >= until:
             return found, holds
         if not quiet:
-            waiting = f"; messages of {handler.keys} keys wait" if kind is HandlerCommand.DRAIN else ""
+            waiting = f"; messages of {handler.keys} keys are waiting" if kind is HandlerCommand.DRAIN else ""
             say(f"{name}: {handler.state}{waiting}", err=True)
         time.sleep(PAUSE)
 
 
 def _ask(worker: WorkerAddress, name: str = "", *, whole: bool = False) -> HandlersAnswer:
-    """The state of handlers now, or of all lanes, if they answer soon."""
+    """The handlers' state. `whole` waits some seconds for lanes that do not answer."""
     ask = worker.whole if whole else worker.get
     return msgspec.convert(ask(f"{HANDLERS}/{name}" if name else HANDLERS), HandlersAnswer, strict=False)
 
@@ -148,7 +151,7 @@ def _ask(worker: WorkerAddress, name: str = "", *, whole: bool = False) -> Handl
 def _check_known(worker: WorkerAddress, name: str) -> None:
     names = [handler.handler for handler in _ask(worker).handlers]
     if name not in names:
-        raise typer.BadParameter(f"there is no handler {name!r}: there are {', '.join(names)}")
+        raise typer.BadParameter(f"there is no handler {name!r}; the handlers are {', '.join(names)}")
 
 
 def _only(found: HandlersAnswer, name: str) -> HandlerAnswer:
@@ -162,9 +165,9 @@ def _handler_line(handler: HandlerAnswer) -> str:
     by = f"  since {handler.since} by {handler.who}: {handler.why}" if handler.since else ""
     open_ = [state for state in handler.breakers if state != "closed"]
     breaker = f"  breaker {'/'.join(open_)}" if open_ else ""
-    waiting = f"  {handler.keys} keys wait" if handler.keys else ""
+    waiting = f"  {handler.keys} keys waiting" if handler.keys else ""
     unknown = ", ".join(sorted({each.schema for each in handler.schemas}))
-    schemas = f"  not announced: schema {unknown}" if unknown else ""
+    schemas = f"  unknown schema {unknown}" if unknown else ""
     return f"{handler.handler:<28} {handler.state}{by}{waiting}{breaker}{schemas}"
 
 

@@ -1,4 +1,4 @@
-"""`steadfaust inbox`: what consumers have handled, in PostgreSQL.
+"""`steadfaust inbox`: the ids that consumers have handled, in PostgreSQL.
 
 Exit status: 0 done; 1 an error; 3 there is no such consumer, or none at all.
 """
@@ -17,15 +17,15 @@ from streams.postgres.inbox.consumer_status import ConsumerStatus, Size, consume
 from streams.settings import Settings
 from streams.units import MIB
 
-app = typer.Typer(help="Consumer inboxes in PostgreSQL: status, cleanup.", no_args_is_help=True)
+app = typer.Typer(help="Show and clean up consumer inboxes in PostgreSQL.", no_args_is_help=True)
 
 
-Consumer = Annotated[str, typer.Argument(help="A consumer's name; none: all of them.")]
+Consumer = Annotated[str, typer.Argument(help="Name of a consumer. Default: all.")]
 
 
 @app.command()
 def status(consumer: Consumer = "", url: Url = "", *, as_json: Json = False) -> None:
-    """Say how many entries each consumer has, how many came lately, how old the oldest is, and their size."""
+    """Show each consumer's entries: how many, how many are recent, the oldest, and their size."""
     found, all_of_it = with_database(url, lambda database: _status(database, consumer))
     if as_json:
         for each in found:
@@ -43,14 +43,16 @@ def cleanup(
     consumer: Consumer = "",
     older_than_days: Annotated[
         float | None,
-        typer.Option(help="The inbox's retention unless given; not under what replays may need."),
+        typer.Option(
+            help="Minimum age. Default: the inbox retention. Refused if replays may need such entries."
+        ),
     ] = None,
     url: Url = "",
     *,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Forget what was handled so long ago, in batches of 10,000: workers go on beside it."""
+    """Delete old entries in batches of 10,000. Consumers may keep running."""
     settings = Settings.read()
     days = settings.inbox_retention_days if older_than_days is None else older_than_days
     needed = settings.duplicates_within()

@@ -1,6 +1,6 @@
-"""`steadfaust logs`: the log lines of workers about an order, out of their log files.
+"""`steadfaust logs`: find the log lines about an order in the log files of workers.
 
-Exit status: 0 found; 1 an error; 3 no line is about it.
+Exit status: 0 found; 1 an error; 3 no line is about the order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streams.cli.options import NOTHING, Json, json_line, say
 from streams.errors import SteadfaustError
 from streams.settings import Settings
 
-#: Which fields of a line name what it is about.
+#: Fields of a line that say what it is about.
 IDS = ("correlation_id", "key", "message_id", "order_id", "saga_id")
 #: What a line begins with; the rest follows as it was written.
 _FIRST = ("timestamp", "level", "event")
@@ -31,15 +31,16 @@ class NoLog(SteadfaustError):
 
 def logs(
     files: Annotated[
-        list[str] | None, typer.Argument(help="Log files; - is standard input; none: *.log under VAR.")
+        list[str] | None,
+        typer.Argument(help="Log files; - reads standard input. Default: *.log under STEADFAUST_VAR."),
     ] = None,
-    order: Annotated[str, typer.Option(help="An order's id, or a saga's, a message's.")] = "",
+    order: Annotated[str, typer.Option(help="Id of an order, a saga or a message.")] = "",
     *,
     as_json: Json = False,
 ) -> None:
-    """Print what was logged of an order, in order of time over all files."""
+    """Print the log lines about an order, in order of time across all files."""
     if not order:
-        raise typer.BadParameter("of which order? give --order ID")
+        raise typer.BadParameter("say which order: --order ID")
     found = sorted(of_order(lines(files or _own()), order), key=_time)
     for line in found:
         for text in [json_line(line)] if as_json else shown(line):
@@ -56,7 +57,7 @@ def _own() -> list[str]:
 
 
 def lines(files: Sequence[str]) -> Iterator[Line]:
-    """The lines of structlog in files; others are passed by. Raises NoLog for a file that cannot be read."""
+    """The lines that structlog wrote; others are skipped. Raises NoLog for a file that cannot be read."""
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     for name in files:
         try:
@@ -66,13 +67,13 @@ def lines(files: Sequence[str]) -> Iterator[Line]:
                         try:
                             yield decode(raw)
                         except msgspec.DecodeError:
-                            continue  # another program's, or one that a kill has cut off
+                            continue  # written by another program, or truncated by a kill
         except OSError as error:
             raise NoLog(f"{name} cannot be read: {error}") from error
 
 
 def of_order(found: Iterable[Line], order: str) -> Iterator[Line]:
-    """Lines that name an order: by its own id, or as the key of a saga, `<name>:<key>`."""
+    """Lines about an order, by its own id or as the key in a saga's id `<name>:<key>`."""
     for line in found:
         ids = [line[name] for name in IDS if isinstance(line.get(name), str)]
         if any(each == order or each.partition(":")[2] == order for each in ids):
@@ -80,7 +81,7 @@ def of_order(found: Iterable[Line], order: str) -> Iterator[Line]:
 
 
 def shown(line: Line) -> list[str]:
-    """A line for people; a traceback follows on lines of its own."""
+    """A line in readable form, followed by its traceback, if any."""
     fields = [f"{name}={value}" for name, value in line.items() if name not in (*_FIRST, "exception")]
     begin = f"{_time(line):27} {line.get('level', ''):8} {line.get('event', '')}"
     return ["  ".join([begin, *fields]), *str(line.get("exception", "")).splitlines()]

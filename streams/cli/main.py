@@ -1,5 +1,5 @@
-"""The `steadfaust` command: a registry. Each group of commands has a module of its own, which is imported
-when the command is given or help is wanted: all of them take a second.
+"""The `steadfaust` command. Each group of commands has its own module, which is imported only when it is
+needed, because importing all of them takes a second.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streams.errors import MissingExtra, SettingsError, SteadfaustError
 from streams.logs import configure_logs
 from streams.settings import Settings
 
-#: Commands in order of the help, each with its place: `module:function` or `module:app` in `streams.cli`.
+#: Commands in the order of the help, each with its `module:function` or `module:app` in `streams.cli`.
 PLACES = {
     "new": "new:new",
     "up": "stack:up",
@@ -49,12 +49,11 @@ class _Commands(TyperGroup):
         self.commands = dict.fromkeys(PLACES, TyperCommand(None))  # names, for "did you mean"
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a name."""
         return _command(cmd_name) if cmd_name in PLACES else super().get_command(ctx, cmd_name)
 
 
 def _command(name: str) -> Any:
-    """Import a command. One that needs PostgreSQL says without asyncpg what to install."""
+    """Import a command, or make one that says what to install if a package is missing."""
     module, _, place = PLACES[name].partition(":")
     made = typer.Typer(add_completion=False)
     try:
@@ -79,7 +78,7 @@ def _command(name: str) -> Any:
 app = typer.Typer(
     name="steadfaust",
     cls=_Commands,
-    help="Reliable messaging on Faust: the local stack, compiled workers, and what operators do.",
+    help="Reliable messaging on Faust: run a local stack, compile workers, and operate an application.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -87,12 +86,12 @@ app = typer.Typer(
 
 
 def check_environment(project: Path = Path("pyproject.toml")) -> None:
-    """Check the names of this process's environment variables, for commands.
+    """Check the names of the `STEADFAUST_` variables in this process's environment.
 
-    `settings` in [tool.steadfaust] of the project names the class with the application's own settings. In a
-    folder without that, an unknown name is an error only if it resembles a known one.
+    `settings` in [tool.steadfaust] of the project names the class with the application's own settings.
+    Without it, an unknown name is an error only if it resembles a known one.
 
-    Raises SettingsError: a variable has the name of no setting.
+    Raises SettingsError for a name that is not a setting.
     """
     kind, declared = Settings, False
     if project.exists():
@@ -109,12 +108,14 @@ def _named(text: str, project: Path) -> type[Settings]:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         where = f"{project}, `settings` in [tool.steadfaust] is {text!r}"
-        raise SettingsError(f"{where}, which cannot be imported ({error}): name it module:Class") from error
+        raise SettingsError(
+            f"{where}, which cannot be imported ({error}): write it as module:Class"
+        ) from error
     finally:
         sys.path.pop(0)
     if not (isinstance(found, type) and issubclass(found, Settings)):
         raise SettingsError(
-            f"{project}, `settings` in [tool.steadfaust] is {text!r}: that is no class of Settings"
+            f"{project}, `settings` in [tool.steadfaust] is {text!r}, which is not a subclass of Settings"
         )
     return found
 
@@ -132,13 +133,13 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    if not {"--help", "--version"} & set(sys.argv):  # how to set it right is to be read whatever is wrong
+    if not {"--help", "--version"} & set(sys.argv):  # --help works even if a setting is wrong
         check_environment()
 
 
 def main() -> None:
-    """Run a command; an error that a user can act on is one line, and exit status 1."""
-    configure_logs(logging.WARNING)  # on standard error: what is printed may be for programs
+    """Run a command. A SteadfaustError is printed as one line, with exit status 1."""
+    configure_logs(logging.WARNING)  # on standard error, because other programs may read standard output
     try:
         app()
     except SteadfaustError as error:

@@ -1,4 +1,4 @@
-"""Options that several commands have, from tables, and how commands print."""
+"""Options that several commands share, and how commands print."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import typer
 
 from streams.control.base.visible import visible
 
-#: Exit statuses. Each group of commands says what it means by them.
+#: Exit statuses. The docstring of each group of commands says what they mean there.
 REFUSED, NOTHING, UNFINISHED = 1, 3, 4
 
-At = Annotated[str, typer.Option("--worker", help="A worker's address; the first one here unless given.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
-Why = Annotated[str, typer.Option("--why", help="The reason, for the log of operations.")]
-Who = Annotated[str, typer.Option("--who", help="By whom; you, unless given.")]
-Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait at most.")]
-Limit = Annotated[int, typer.Option(min=1, help="So many at most.")]
+At = Annotated[str, typer.Option("--worker", help="URL of a worker. Default: the first one on this machine.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+Why = Annotated[str, typer.Option("--why", help="Reason, recorded in the log of operations.")]
+Who = Annotated[str, typer.Option("--who", help="Name of the operator. Default: you.")]
+Timeout = Annotated[float, typer.Option(min=0, help="Maximum seconds to wait.")]
+Limit = Annotated[int, typer.Option(min=1, help="Maximum number of results.")]
 
-#: Options of operations by their parameter: the type with its help, and the default.
+#: Options of operations by parameter name: the type with its help, and the default.
 OPTIONS: dict[str, tuple[Any, Any]] = {
     "worker": (At, ""),
     "why": (Why, Parameter.empty),
@@ -40,7 +40,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 def takes(
     names: str, options: Mapping[str, tuple[Any, Any]] = OPTIONS, **defaults: Any
 ) -> Callable[[Command], Command]:
-    """Give a command these options of a table in the place of its `**given`, in this order."""
+    """Replace a command's `**given` by these options of a table, in this order."""
 
     def with_options(command: Command) -> Command:
         own = signature(command, eval_str=True)
@@ -69,27 +69,26 @@ def _user() -> str:
 
 
 def say(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print one line, of text from anywhere: what a terminal would obey, or not show, is an escape, so that
-    no key makes a line of its own. Standard error keeps its lines.
+    """Print one line. Control characters are escaped, because the text may come from a message: it cannot
+    start a new line or control the terminal. Line breaks pass on standard error.
     """
     typer.echo(visible(str(text), "\n\t\r" if err else "\t"), err=err, nl=nl)
 
 
 def json_line(value: object) -> str:
-    """A line for other programs."""
+    """The value as one line of JSON."""
     return msgspec.json.encode(value).decode()
 
 
 def echo(value: T, line: Callable[[T], str], *, as_json: bool) -> None:
-    """Print a value as JSON, or as a line for people."""
     say(json_line(value) if as_json else line(value))
 
 
 def echo_pages(
     pages: Iterable[Any], name: str, line: Callable[[Any], str], *, limit: int, as_json: bool
 ) -> tuple[int, dict[str, str]]:
-    """Print the values under `name` of pages, `limit` at most. Returns how many they were, and for each lane
-    that is missing in a page, why.
+    """Print up to `limit` of the values under `name` in the pages. Returns how many were printed, and for
+    each lane that a page is missing the reason.
     """
     printed = 0
     left_out: dict[str, str] = {}

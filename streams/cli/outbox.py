@@ -1,7 +1,7 @@
-"""`steadfaust outbox`: the relay, and what people do with the outbox.
+"""`steadfaust outbox`: run a relay, and inspect and clean up the outbox.
 
-Exit status: 0 done, 1 an error, 3 nothing matched, 4 `status` found rows that a broker has refused or that no
-relay relays, or a replication slot that warns.
+Exit status: 0 done, 1 an error, 3 nothing matched, 4 `status` found rows that a broker refused or that no
+relay publishes, or a replication slot with a warning.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ from streams.settings import Settings
 from streams.testing.faults import faults_from_environment
 from streams.units import DAY
 
-app = typer.Typer(
-    help="The outbox in PostgreSQL: relay, status, list, show, republish, cleanup.", no_args_is_help=True
-)
+app = typer.Typer(help="Publish, inspect and clean up the outbox in PostgreSQL.", no_args_is_help=True)
 
 REFUSED = 4
 
 
 class State(StrEnum):
-    """Which rows to list."""
+    """States of outbox rows."""
 
     WAITING = "waiting"
     FAILED = "failed"
@@ -46,15 +44,18 @@ class State(StrEnum):
 @app.command()
 def relay(
     port: Annotated[
-        int, typer.Option(envvar="PORT", min=0, max=65535, help="Of /health and /metrics; 0: any free one.")
+        int,
+        typer.Option(
+            envvar="PORT", min=0, max=65535, help="Port for /health and /metrics (0 picks a free port)."
+        ),
     ] = 6160,
     host: Annotated[
-        str, typer.Option(help="Address of both; 0.0.0.0: reached from other machines, too.")
+        str, typer.Option(help="Address for /health and /metrics (0.0.0.0: also from other machines).")
     ] = "127.0.0.1",
 ) -> None:
-    """Publish the outbox to Kafka until Ctrl-C or SIGTERM; several may run.
+    """Publish the outbox to Kafka until Ctrl-C or SIGTERM. Several relays may run at once.
 
-    With STEADFAUST_OUTBOX=cdc it looks after the connector that does so.
+    With STEADFAUST_OUTBOX=cdc it supervises the Kafka Connect connector that publishes.
     """
     configure_logs(detached=True)
     asyncio.run(_relay(Settings.read_checked(), port, host))  # `main` has looked at the names
@@ -83,10 +84,10 @@ async def _relay(settings: Settings, port: int, host: str) -> None:
 
 @app.command()
 def status(url: Url = "", *, as_json: Json = False) -> None:
-    """Show how many rows wait and for how long, and the state of the replication slot if there is one.
+    """Show how many rows wait and for how long, and the state of the replication slot, if there is one.
 
-    Exit status 4 when brokers have refused rows, when rows wait and no relay runs, or when the slot is
-    lost or about to fill the disk.
+    Exit status 4 if brokers refused rows, if rows wait and no relay runs, or if the slot is lost or about to
+    fill the disk.
     """
 
     async def work(connection: Connection) -> tuple[operations.OutboxStatus, SlotLag | None, str]:
@@ -100,7 +101,7 @@ def status(url: Url = "", *, as_json: Json = False) -> None:
     else:
         say(
             f"{found.unpublished} rows wait, the oldest for {found.oldest_seconds:.1f} s;"
-            f" {found.failed} were refused; the table has {found.table_bytes / 1e6:.1f} MB"
+            f" {found.failed} were refused; the table takes {found.table_bytes / 1e6:.1f} MB"
         )
         if slot is not None:
             say(f"slot: {slot_line(slot)}" + (f"; {slot.warning}" if slot.warning else ""))
@@ -113,14 +114,14 @@ def status(url: Url = "", *, as_json: Json = False) -> None:
 def list_(
     url: Url = "",
     *,
-    state: Annotated[State, typer.Option(help="Which rows.")] = State.WAITING,
-    topic: Annotated[str, typer.Option(help="Of this topic alone.")] = "",
-    aggregate: Annotated[str, typer.Option(help="Of this aggregate's id alone.")] = "",
-    after: Annotated[int, typer.Option(help="Behind this position.")] = 0,
+    state: Annotated[State, typer.Option(help="Only rows in this state.")] = State.WAITING,
+    topic: Annotated[str, typer.Option(help="Only rows of this topic.")] = "",
+    aggregate: Annotated[str, typer.Option(help="Only rows with this aggregate id.")] = "",
+    after: Annotated[int, typer.Option(help="Only rows after this position.")] = 0,
     limit: Limit = 50,
     as_json: Json = False,
 ) -> None:
-    """List rows: by default those that wait."""
+    """List rows. By default, those that wait to be published."""
     rows = with_connection(
         url,
         lambda c: operations.listed(c, state, topic=topic, aggregate=aggregate, after=after, limit=limit),
@@ -129,11 +130,16 @@ def list_(
 
 
 @app.command()
-def show(message_id: str, url: Url = "", *, as_json: Json = False) -> None:
-    """Show all of a row, by its message's id; the payload is in base64."""
+def show(
+    message_id: Annotated[str, typer.Argument(help="Id of the message.")],
+    url: Url = "",
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show one row in full, with its payload in base64."""
     row = with_connection(url, lambda c: operations.shown(c, message_id))
     if row is None:
-        say(f"there is no row of the id {message_id}", err=True)
+        say(f"there is no row with id {message_id}", err=True)
         raise typer.Exit(NOTHING)
     if as_json:
         say(json_line(_plain(row)))
@@ -148,13 +154,13 @@ def republish(
     ids: Annotated[list[str] | None, typer.Argument(help="Ids of messages.")] = None,
     url: Url = "",
     *,
-    failed: Annotated[bool, typer.Option("--failed", help="All rows that brokers have refused.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="All rows that brokers refused.")] = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Have rows published again, at once, archived ones too.
+    """Publish rows again at once, including archived ones.
 
-    One that was published comes a second time, under its id.
+    A message that was already published arrives a second time, with the same id.
     """
     if bool(ids) == failed:
         raise typer.BadParameter("give ids, or --failed")
@@ -167,13 +173,14 @@ def cleanup(
     url: Url = "",
     *,
     older_than: Annotated[
-        float | None, typer.Option(help="Days since they were published; that of the settings unless given.")
+        float | None,
+        typer.Option(help="Days since publication. Default: the outbox retention in the settings."),
     ] = None,
-    step: Annotated[int, typer.Option(min=1, help="Rows of one transaction.")] = operations.STEP,
+    step: Annotated[int, typer.Option(min=1, help="Rows per transaction.")] = operations.STEP,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Remove rows that were published long ago, archived ones too, in small steps beside running relays."""
+    """Delete rows that were published long ago, including archived ones. Relays may keep running."""
     seconds = (Settings.read().outbox_retention_days if older_than is None else older_than) * DAY
     if dry_run:
         count = with_connection(url, lambda c: operations.removable(c, seconds))

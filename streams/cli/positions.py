@@ -1,6 +1,6 @@
-"""`steadfaust positions`: where lanes stand in their topics, and how to go on when one has stopped for it.
+"""`steadfaust positions`: show the positions of lanes, and repair those that stop a lane.
 
-Exit status: 0 done, or nothing to settle; 1 an error; 3 nothing matched; 4 something is to be settled.
+Exit status: 0 done, or no problem; 1 an error; 3 nothing matched; 4 a position stops a lane.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streams.model.layout import Layout
 from streams.ports import Cluster
 from streams.settings import Settings
 
-app = typer.Typer(help="Source positions: list, accept.", no_args_is_help=True)
+app = typer.Typer(help="Show the source positions of lanes, and repair them.", no_args_is_help=True)
 
 UNSETTLED = 4
 T = TypeVar("T")
@@ -30,10 +30,10 @@ Topic = Annotated[str, typer.Option(help="Only this topic.")]
 def list_(
     topic: Topic = "",
     *,
-    problems: Annotated[bool, typer.Option("--problems", help="Only what stops a lane.")] = False,
+    problems: Annotated[bool, typer.Option("--problems", help="Only positions that stop a lane.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List where lanes stand in each partition, and what they would stop for."""
+    """List the position of lanes in each partition, with any problem that stops a lane."""
     found = _run(lambda layout, cluster: standings(layout, cluster, [topic] if topic else []))
     for standing in found:
         if standing.problem or not problems:
@@ -45,16 +45,16 @@ def list_(
 
 @app.command("accept")
 def accept_(
-    topic: Annotated[str, typer.Option(help="The topic to go on with, as it is now.")],
-    partition: Annotated[list[int] | None, typer.Option(help="Only this one; may be repeated.")] = None,
+    topic: Annotated[str, typer.Option(help="Topic to continue with, as it is now.")],
+    partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be repeated.")] = None,
     at: Annotated[
-        str, typer.Option(help="Where to go on: auto, begin, end, recorded, group, or an offset.")
+        str, typer.Option(help="Where to continue: auto, begin, end, recorded, group, or an offset.")
     ] = "auto",
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be recorded.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be recorded.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with a topic that was created again, cut or reset: record what it is, and where to go on."""
+    """Accept a topic that was recreated, truncated or reset: record its id and where to continue."""
     where = _at(at)
 
     async def run(layout: Layout, cluster: Cluster) -> list[Accepted]:
@@ -69,7 +69,7 @@ def accept_(
         say(
             "nothing was changed (--dry-run)"
             if dry_run
-            else "accepted; start workers again whose lanes have stopped"
+            else "accepted; restart the workers whose lanes have stopped"
         )
 
 
@@ -78,7 +78,7 @@ def _at(text: str) -> At | int:
         return At(text)
     if text.isdigit():
         return int(text)
-    raise typer.BadParameter(f"--at {text}: give one of {', '.join(At)}, or an offset")
+    raise typer.BadParameter(f"--at {text}: use one of {', '.join(At)}, or an offset")
 
 
 def _run(work: Callable[[Layout, Cluster], Awaitable[T]]) -> T:
@@ -98,13 +98,13 @@ def _run(work: Callable[[Layout, Cluster], Awaitable[T]]) -> T:
 
 
 def _position_line(standing: Standing) -> str:
-    at = "" if standing.recorded is None else f"  at {standing.recorded}"
+    at = "" if standing.recorded is None else f"  position {standing.recorded}"
     problem = f"  {standing.problem.upper()}" if standing.problem else ""
     if standing.cut is not None:
         problem += f" FROM {standing.cut} TO {standing.had}"
-    return f"{standing.topic}[{standing.partition}]  holds {standing.begin} to {standing.end}{at}{problem}"
+    return f"{standing.topic}[{standing.partition}]  offsets {standing.begin} to {standing.end}{at}{problem}"
 
 
 def _accepted_line(each: Accepted) -> str:
-    goes_on = "" if each.position is None else f"  goes on at {each.position} (was {each.before})"
-    return f"{each.topic}[{each.partition}]  is {each.topic_id}{goes_on}"
+    goes_on = "" if each.position is None else f"  continues at {each.position} (was {each.before})"
+    return f"{each.topic}[{each.partition}]  topic id {each.topic_id}{goes_on}"

@@ -1,4 +1,4 @@
-"""`steadfaust queue`: queues of work in PostgreSQL.
+"""`steadfaust queue`: job queues in PostgreSQL.
 
 Exit status: 0 done; 1 an error; 3 nothing matched.
 """
@@ -21,24 +21,24 @@ from streams.postgres.queue.operations import (
     show_job,
 )
 
-app = typer.Typer(help="Queues in PostgreSQL: status, list, show, retry, discard.", no_args_is_help=True)
+app = typer.Typer(help="Inspect job queues in PostgreSQL, and retry or discard jobs.", no_args_is_help=True)
 
 _PAGE = 1000
 
-Name = Annotated[str, typer.Argument(help="The queue's name.")]
-Numbers = Annotated[list[int] | None, typer.Argument(help="Numbers of jobs; none: all failed ones.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before all failed ones are touched.")]
+Name = Annotated[str, typer.Argument(help="Name of the queue.")]
+Numbers = Annotated[list[int] | None, typer.Argument(help="Numbers of jobs. Default: all failed jobs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 _OPTIONS = {"url": (Url, ""), "dry_run": (DryRun, False), "yes": (Yes, False), "as_json": (Json, False)}
 
 
 @app.command()
 def status(
-    queue: Annotated[str, typer.Argument(help="A queue's name; none: all.")] = "",
+    queue: Annotated[str, typer.Argument(help="Name of a queue. Default: all.")] = "",
     url: Url = "",
     *,
     as_json: Json = False,
 ) -> None:
-    """Count jobs by state. Failed ones were not processed, and stay until they are retried or discarded."""
+    """Count jobs by state. Failed jobs stay until they are retried or discarded."""
 
     async def work(database: Database) -> list[Any]:
         async with database.acquire() as connection:
@@ -54,14 +54,14 @@ def status(
 @app.command("list")
 def list_(
     queue: Name,
-    state: Annotated[str, typer.Option(help=f"Only those: {', '.join(STATES)}.")] = "",
-    key: Annotated[str, typer.Option(help="Only those of this key.")] = "",
+    state: Annotated[str, typer.Option(help=f"Only jobs in this state: {', '.join(STATES)}.")] = "",
+    key: Annotated[str, typer.Option(help="Only jobs of this key.")] = "",
     limit: Limit = 50,
     url: Url = "",
     *,
     as_json: Json = False,
 ) -> None:
-    """List jobs in their order."""
+    """List the jobs of a queue in order."""
     _require_state(state)
 
     async def work(database: Database) -> list[dict[str, Any]]:
@@ -75,8 +75,10 @@ def list_(
 
 
 @app.command()
-def show(number: int, url: Url = "", *, as_json: Json = False) -> None:
-    """Show all of one job; its payload in hexadecimal."""
+def show(
+    number: Annotated[int, typer.Argument(help="Number of the job.")], url: Url = "", *, as_json: Json = False
+) -> None:
+    """Show one job in full, with its payload in hexadecimal."""
 
     async def work(database: Database) -> dict[str, Any] | None:
         async with database.acquire() as connection:
@@ -84,7 +86,7 @@ def show(number: int, url: Url = "", *, as_json: Json = False) -> None:
 
     job = with_database(url, work)
     if job is None:
-        say(f"there is no job {number}: it was done, or discarded", err=True)
+        say(f"there is no job {number}; finished and discarded jobs are deleted", err=True)
         raise typer.Exit(NOTHING)
     if as_json:
         say(json_line(job))
@@ -100,14 +102,14 @@ def show(number: int, url: Url = "", *, as_json: Json = False) -> None:
 @app.command()
 @takes("url dry_run yes as_json", _OPTIONS)
 def retry(queue: Name, numbers: Numbers = None, **given: Any) -> None:
-    """Have jobs that failed, or wait for their next try, tried now, with all their tries anew."""
+    """Run failed and waiting jobs again now. Their attempts are counted from zero."""
     _many("retry", queue, numbers, **given)
 
 
 @app.command()
 @takes("url dry_run yes as_json", _OPTIONS)
 def discard(queue: Name, numbers: Numbers = None, **given: Any) -> None:
-    """Give jobs up for good; those that were held behind them go on. One that a worker has is left alone."""
+    """Discard jobs for good; jobs blocked behind them continue. A job that a worker has leased is kept."""
     _many("discard", queue, numbers, **given)
 
 
@@ -156,12 +158,12 @@ def _tell(operation: str, numbers: list[int], *, done: bool, as_json: bool) -> N
         say(json_line({"operation": operation, "jobs": numbers, "done": done}))
     else:
         shown = ", ".join(map(str, numbers[:20])) + (", ..." if len(numbers) > 20 else "")
-        say(f"{operation}{'' if done else ' would touch'}: {len(numbers)} jobs {shown}")
+        say(f"{operation}{'' if done else ' would affect'}: {len(numbers)} jobs {shown}")
 
 
 def _require_state(state: str) -> None:
     if state and state not in STATES:
-        raise typer.BadParameter(f"--state knows no {state}: use {', '.join(STATES)}")
+        raise typer.BadParameter(f"unknown --state {state}: use one of {', '.join(STATES)}")
 
 
 def _shown(job: dict[str, Any]) -> dict[str, Any]:
@@ -171,8 +173,8 @@ def _shown(job: dict[str, Any]) -> dict[str, Any]:
 def _job_line(job: dict[str, Any]) -> str:
     what = f"{job['kind']} {job['topic']} {job['action']}"
     error = f"  {job['error'][:100]!r}" if job["error"] else ""
-    has = f"  at {job['worker']} until {job['until']:%H:%M:%S}" if job["worker"] else ""
+    has = f"  leased by {job['worker']} until {job['until']:%H:%M:%S}" if job["worker"] else ""
     return (
-        f"{job['id']:>10}  {job['state']:<8} {what}  key {job['key'] or '-'}  {job['retry']} failed tries"
+        f"{job['id']:>10}  {job['state']:<8} {what}  key {job['key'] or '-'}  {job['retry']} failed attempts"
         f"  {job['created']:%Y-%m-%d %H:%M:%S}{has}{error}"
     )

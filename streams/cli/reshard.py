@@ -1,6 +1,6 @@
 """`steadfaust reshard`: give an application a multiple of its partitions (docs/upgrading.md).
 
-Exit status: 0 done, 1 an error or a refusal, 4 it did not come to its end: the same command goes on.
+Exit status: 0 done, 1 an error or a refusal, 4 not finished: run the same command again to continue.
 """
 
 from __future__ import annotations
@@ -19,20 +19,25 @@ from streams.settings import Settings
 
 
 def reshard(
-    to: Annotated[str, typer.Argument(help="The new application id, as in STEADFAUST_APP_ID.")],
-    partitions: Annotated[int, typer.Option(min=2, help="The new number: a multiple of the present one.")],
+    to: Annotated[str, typer.Argument(help="New application id, for STEADFAUST_APP_ID.")],
+    partitions: Annotated[
+        int, typer.Option(min=2, help="New number of partitions: a multiple of the present one.")
+    ],
     of: Of = None,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Go back to the old application; not once all is copied.")
+        bool,
+        typer.Option("--cancel", help="Go back to the old application. Refused once everything is copied."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Give the application more partitions: copy its rows into the topics of another application id, compare
-    them, and add partitions to its message topics. All workers and clients are stopped, nothing is left to
-    handle. A command that was killed is given again and goes on.
+    """Give an application more partitions, under a new application id.
+
+    It copies all rows into topics of the new id, compares them, and adds partitions to the message topics.
+    First stop all clients, let the workers handle every message, and stop the workers. If the command is
+    killed, run it again to continue.
     """
     found = wired(of)
     sources = sorted({topic for wiring in found for topic in wiring.routes})
@@ -51,7 +56,7 @@ def reshard(
     )
     if cancel:
         asyncio.run(run.cancel())
-        say(f"{layout.app_id} may start again; delete the topics of {to}")
+        say(f"workers of {layout.app_id} may start again; delete the topics of {to}")
         return
     plan = asyncio.run(run.plan())
     if not as_json:
@@ -63,16 +68,17 @@ def reshard(
     if dry_run:
         return
     if not yes:
-        typer.confirm(f"workers of {layout.app_id} will not start any more; go on?", abort=True)
+        typer.confirm(f"workers of {layout.app_id} can no longer start after this; continue?", abort=True)
     try:
         counts = asyncio.run(run.run(lambda text: None if as_json else say(text, err=True)))
     except (Fenced, TransactionFailed, ClusterUnavailable) as error:
-        problem = "another reshard has begun" if isinstance(error, Fenced) else str(error)
-        say(f"error: {problem}; to go on, give the same command again", err=True)
+        problem = "another reshard has started" if isinstance(error, Fenced) else str(error)
+        say(f"error: {problem}; run the same command again to continue", err=True)
         raise typer.Exit(UNFINISHED) from error
     if as_json:
         say(json_line({"app_id": to, "partitions": partitions, "rows": counts}))
         return
     for table, count in counts.items():
         say(f"{count:>12,}  {table}")
-    say(f"done: STEADFAUST_APP_ID={to} STEADFAUST_PARTITIONS={partitions}: start workers, then clients")
+    say(f"done: set STEADFAUST_APP_ID={to} and STEADFAUST_PARTITIONS={partitions}")
+    say("then start workers, and after them clients")

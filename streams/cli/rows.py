@@ -1,6 +1,6 @@
-"""`steadfaust rows`: look at rows, and mend one that cannot be read.
+"""`steadfaust rows`: show rows, and replace or delete one that cannot be read.
 
-Exit status: 0 done, 1 an error or a refusal, 3 there is no such row, 4 the operation is not settled yet.
+Exit status: 0 done, 1 an error or a refusal, 3 there is no such row, 4 the operation has no result yet.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from streams.control.base.asked import EMPTY
 from streams.model.operations import RowCommand
 
 app = typer.Typer(
-    help="Rows of tables: show, and replace or delete what cannot be read.", no_args_is_help=True
+    help="Show rows of tables, and replace or delete rows that cannot be read.", no_args_is_help=True
 )
 
-#: Between looks at whether an operation is settled, in seconds.
+#: Seconds between two checks for the result of an operation.
 PAUSE = 0.2
 
-Table = Annotated[str, typer.Argument(help="The table, as /tables lists it.")]
-Key = Annotated[str, typer.Argument(help="The row's key: that of its messages.")]
-Subkey = Annotated[str, typer.Option("--subkey", help="Of several rows of a key, which one.")]
+Table = Annotated[str, typer.Argument(help="Name of the table.")]
+Key = Annotated[str, typer.Argument(help="Key of the row, which is the key of its messages.")]
+Subkey = Annotated[str, typer.Option("--subkey", help="Which row, if the key has several.")]
 _OPTIONS = {**OPTIONS, "subkey": (Subkey, "")}
 
 
@@ -47,12 +47,12 @@ _OPTIONS = {**OPTIONS, "subkey": (Subkey, "")}
 def show(
     table: Table,
     key: Key,
-    subkey: Annotated[str | None, typer.Option("--subkey", help="Only this one of the key's rows.")] = None,
+    subkey: Annotated[str | None, typer.Option("--subkey", help="Only the row with this subkey.")] = None,
     worker: At = "",
     *,
     as_json: Json = False,
 ) -> None:
-    """Show the rows of a key; of one that cannot be read, why, and its bytes in hexadecimal."""
+    """Show the rows of a key. For a row that cannot be read: the reason, and its bytes in hexadecimal."""
     found = _rows(find_worker(worker), table, key, subkey)
     for row in found:
         if as_json:
@@ -72,21 +72,21 @@ def show(
 def replace(
     table: Table,
     key: Key,
-    row: Annotated[Path, typer.Option("--row", exists=True, help="A file with the row as JSON.")],
+    row: Annotated[Path, typer.Option("--row", exists=True, help="File with the new row as JSON.")],
     **given: Any,
 ) -> None:
-    """Put another row in the place of one that cannot be read. Then replay the dead letters of its key."""
+    """Replace a row that cannot be read. Afterwards, replay the dead letters of its key."""
     try:
         fields = msgspec.json.decode(row.read_bytes(), type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise typer.BadParameter(f"{row} is no JSON object: {error}") from error
+        raise typer.BadParameter(f"{row} is not a JSON object: {error}") from error
     _mend({"operation": str(RowCommand.REPLACE), "row": fields}, table, key, **given)
 
 
 @app.command()
 @takes("why subkey who worker timeout", _OPTIONS)
 def delete(table: Table, key: Key, **given: Any) -> None:
-    """Delete a row that cannot be read. Its handlers then find no row."""
+    """Delete a row that cannot be read. Handlers then find no row."""
     _mend({"operation": str(RowCommand.DELETE)}, table, key, **given)
 
 
@@ -101,7 +101,7 @@ def _mend(
     worker: str,
     timeout: float,
 ) -> None:
-    """Ask for an operation, and wait until the row has changed. Ctrl-C ends the waiting alone."""
+    """Request an operation, and wait until the row has changed. Ctrl-C ends only the wait."""
     address = find_worker(worker)
     body = {**operation, "who": by_whom(who), "why": why}
     before = _rows(address, table, key, subkey)
@@ -109,7 +109,7 @@ def _mend(
         _say_missing(table, key)
         raise typer.Exit(NOTHING)
     if not before[0]["error"]:
-        say("refused: the row can be read, so it is for handlers to change", err=True)
+        say("refused: the row can be read, so only handlers may change it", err=True)
         raise typer.Exit(REFUSED)
     address.post(
         f"/api/tables/{quote(table, safe='')}/rows/operations", {**body, "key": key, "subkey": subkey}
@@ -117,7 +117,7 @@ def _mend(
     until = time.monotonic() + timeout
     while (now := _rows(address, table, key, subkey)) and now[0]["error"]:
         if time.monotonic() >= until:
-            say(f"sent, and not done after {timeout:g} s: see the log of operations", err=True)
+            say(f"sent, but not done after {timeout:g} s: see the log of operations", err=True)
             raise typer.Exit(UNFINISHED)
         time.sleep(PAUSE)
     done = f"replaced: {json_line(now[0]['value'])}" if now else "deleted"
@@ -126,7 +126,7 @@ def _mend(
 
 def _say_missing(table: str, key: str) -> None:
     say(
-        f"{table} has no such row yet: `steadfaust trace {shlex.quote(key)}` shows what happened to its key",
+        f"{table} has no such row: `steadfaust trace {shlex.quote(key)}` shows what happened to the key",
         err=True,
     )
 

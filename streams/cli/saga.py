@@ -1,7 +1,7 @@
-"""`steadfaust saga`: look at sagas, and settle those that wait for an operator.
+"""`steadfaust saga`: inspect sagas, and repair those that wait for an operator.
 
-Exit status: 0 done, 1 an error or a refusal, 3 nothing matched, 4 the operation is not settled yet, or not
-all lanes have answered.
+Exit status: 0 done, 1 an error or a refusal, 3 nothing matched, 4 the operation has no result yet, or not all
+lanes have answered.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from streams.control.sagas.saga_answers import SagaShown
 from streams.saga.repairs import refusal
 from streams.units import DAY
 
-app = typer.Typer(help="Sagas: list, show, retry, skip, done, cancel, check.", no_args_is_help=True)
+app = typer.Typer(help="List, show and repair sagas, and check their definitions.", no_args_is_help=True)
 app.command("check")(check)
 
 SAGAS = "/api/sagas"
-#: Between looks at whether an operation is settled, in seconds.
+#: Seconds between two checks for the result of an operation.
 PAUSE = 0.2
 _AGE = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}
 
-Ident = Annotated[str, typer.Argument(metavar="SAGA", help="Its id, as `list` shows it: NAME:KEY.")]
+Ident = Annotated[str, typer.Argument(metavar="SAGA", help="Id of the saga, as `list` shows it: NAME:KEY.")]
 StepName = Annotated[
-    str, typer.Argument(metavar="[STEP]", help="Which step; the only one that waits, unless given.")
+    str, typer.Argument(metavar="[STEP]", help="Name of the step. Default: the only step that waits.")
 ]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is settled.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the result.")]
 _OPTIONS = {**OPTIONS, "step": (StepName, ""), "no_wait": (NoWait, False)}
 _FOR_STEP = "why step who worker timeout no_wait as_json"
 
@@ -55,16 +55,16 @@ _FOR_STEP = "why step who worker timeout no_wait as_json"
 @app.command("list")
 def list_(
     worker: At = "",
-    status: Annotated[str, typer.Option(help="Only those with this status, such as failed.")] = "",
-    older_than: Annotated[
-        str, typer.Option(help="Only those that began so long ago: 90s, 10m, 2h, 1d.")
-    ] = "",
+    status: Annotated[str, typer.Option(help="Only sagas with this status, such as failed.")] = "",
+    older_than: Annotated[str, typer.Option(help="Only sagas at least this old: 90s, 10m, 2h, 1d.")] = "",
     *,
-    stalled: Annotated[bool, typer.Option("--stalled", help="Only those that take too long.")] = False,
+    stalled: Annotated[
+        bool, typer.Option("--stalled", help="Only sagas that take longer than STEADFAUST_SAGA_LIMIT.")
+    ] = False,
     limit: Limit = 50,
     as_json: Json = False,
 ) -> None:
-    """List sagas, those of choreographies too."""
+    """List sagas, including those of choreographies."""
     query = {"status": status, "older": _seconds(older_than), "stalled": "1" if stalled else ""}
     query = {name: value for name, value in query.items() if value}
     pages = find_worker(worker).pages(SAGAS, {**query, "limit": str(min(limit, 500))})
@@ -90,34 +90,34 @@ def show(saga: Ident, worker: At = "", *, as_json: Json = False) -> None:
     for text in msgspec.convert(shown, SagaShown, strict=False).advice:
         say(text)
     if shown["entries"] > len(shown["log"]):
-        say(f"the last {len(shown['log'])} of {shown['entries']} entries: the topic of transitions has all")
+        say(f"the last {len(shown['log'])} of {shown['entries']} entries; the transitions topic has them all")
 
 
 @app.command()
 @takes(_FOR_STEP, _OPTIONS)
 def retry(saga: Ident, **given: Any) -> None:
-    """Ask once more for a step that waits for an operator, or for its compensation."""
+    """Retry a step or a compensation that waits for an operator."""
     _operate("retry", saga, **given)
 
 
 @app.command()
 @takes(_FOR_STEP, _OPTIONS)
 def skip(saga: Ident, **given: Any) -> None:
-    """Go on without a step that waits for an operator, or without undoing it."""
+    """Skip a step or a compensation that waits for an operator."""
     _operate("skip", saga, **given)
 
 
 @app.command()
 @takes(_FOR_STEP, _OPTIONS)
 def done(saga: Ident, **given: Any) -> None:
-    """Go on as if a step that waits for an operator had been done, or undone: you have done it by hand."""
+    """Mark a step or a compensation that waits for an operator as done, after you did it by hand."""
     _operate("done", saga, **given)
 
 
 @app.command()
 @takes("why who worker timeout no_wait as_json", _OPTIONS)
 def cancel(saga: Ident, **given: Any) -> None:
-    """Call a saga off that is not past its pivot: what was done, or may have been, is undone."""
+    """Cancel a saga that has not passed its pivot: steps that ran, or may have run, are compensated."""
     _operate("cancel", saga, **given)
 
 
@@ -144,14 +144,14 @@ def _operate(
         say(_entry_line(entry))
         say(_saga_line(shown["saga"]))
     else:
-        say(f"{operation} of {saga} is sent: `steadfaust saga show {saga}` has its result")
+        say(f"sent {operation} of {saga}; `steadfaust saga show {saga}` shows its result")
     if entry is not None and entry["detail"].startswith(refusal(operation)):
         raise typer.Exit(REFUSED)
     raise typer.Exit(0 if entry is not None or not timeout else UNFINISHED)
 
 
 def _wait(worker: WorkerAddress, accepted: dict[str, Any], timeout: float) -> tuple[Any, Any]:
-    """The entry that tells what came of an operation, and the saga then; no entry when the time is over."""
+    """Wait for the log entry with the result of an operation. Returns it, or None, and the saga."""
     until = time.monotonic() + timeout
     while True:
         shown = _ask(worker, accepted["saga"])
@@ -168,12 +168,12 @@ def _ask(worker: WorkerAddress, saga: str) -> Any:
 
 
 def _seconds(age: str) -> str:
-    """An age in seconds; empty when none is given."""
+    """An age in seconds, or an empty string if none is given."""
     if not age:
         return ""
     found = _AGE.fullmatch(age)
     if found is None:
-        raise typer.BadParameter(f"{age!r} is no age: give 90s, 10m, 2h or 1d")
+        raise typer.BadParameter(f"{age!r} is not an age: use the form 90s, 10m, 2h or 1d")
     return str(float(found[1]) * _UNITS[found[2]])
 
 
@@ -183,7 +183,7 @@ def _seconds(age: str) -> str:
 def _saga_line(saga: dict[str, Any]) -> str:
     stalled = " stalled" if saga["stalled"] else ""
     waits = f"  waits for an operator: {', '.join(saga['waits_for'])}" if saga["waits_for"] else ""
-    pending = f"  to come: {', '.join(saga['pending'])}" if saga["pending"] and not waits else ""
+    pending = f"  pending: {', '.join(saga['pending'])}" if saga["pending"] and not waits else ""
     reason = f"  {saga['reason']}" if saga["reason"] else ""
     state = f"{saga['id']}  {saga['way']}  {saga['status']}{stalled}"
     blocked = f"  waits for another version: {saga['blocked']}" if saga.get("blocked") else ""

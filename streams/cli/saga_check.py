@@ -1,6 +1,7 @@
-"""`steadfaust saga check`: saga definitions beside the frozen ones, and what sagas in flight would do.
+"""`steadfaust saga check`: compare saga definitions with the frozen ones, and predict what sagas in flight
+do.
 
-It asks no worker and no broker. Exit status: 0 all is well, 1 sagas in flight would wait, or a definition is
+It needs no worker and no broker. Exit status: 0 no problem, 1 sagas in flight would wait, or a definition is
 not frozen.
 """
 
@@ -21,10 +22,10 @@ from streams.saga.engine import SagaHandler
 from streams.saga.outline import Outline, changes, harmless_changes
 
 FAILED = 1
-#: The folder of frozen definitions, beside those of schemas: `sagas/<saga>/<version>.json`.
+#: Folder of frozen definitions, beside the schemas: `sagas/<saga>/<version>.json`.
 SAGAS = "sagas"
 
-Write = Annotated[bool, typer.Option("--write", help="Freeze what is not frozen yet.")]
+Write = Annotated[bool, typer.Option("--write", help="Freeze definitions that are not frozen yet.")]
 
 
 class Frozen(NamedTuple):
@@ -38,9 +39,10 @@ class VersionVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """A version of a saga, and what its sagas in flight would do.
 
     Attributes:
-        state: same, harmless, waits (they wait until they are given their steps back), gone (as waits: the
-            application does not have the version), new (not frozen), frozen (just now).
-        changes: what has changed.
+        state: `same`; `harmless`; `waits`: sagas in flight wait until the definition has its old steps again;
+            `gone`: the same, because the application lacks the version; `new`: not frozen; `frozen`: just
+                now.
+        changes: differences from the frozen definition.
     """
 
     saga: str
@@ -51,7 +53,7 @@ class VersionVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(of: Of = None, folder: Folder = None, *, write: Write = False, as_json: Json = False) -> None:
-    """Compare saga definitions with those that are frozen, and tell what sagas in flight would do."""
+    """Compare saga definitions with the frozen ones, and show what sagas in flight would do."""
     project = declared(Path("pyproject.toml"))
     place = (folder or Path(project.folder)) / SAGAS
     verdicts = list(judge(outlines(of or list(project.of)), dict(frozen(place)), place, write=write))
@@ -59,7 +61,7 @@ def check(of: Of = None, folder: Folder = None, *, write: Write = False, as_json
         echo(each, _verdict_line, as_json=as_json)
     unfrozen = all(each.state == "new" for each in verdicts)
     if unfrozen and not as_json:
-        say("nothing is frozen: `steadfaust saga check --write` freezes what is deployed")
+        say("nothing is frozen yet: `steadfaust saga check --write` freezes what is deployed")
     wrong = [
         each for each in verdicts if each.state in ("waits", "gone") or (each.state == "new" and not unfrozen)
     ]
@@ -78,7 +80,7 @@ def outlines(of: list[str]) -> dict[tuple[str, int], list[Outline]]:
                         alike.append(each.outline)
     if not found:
         raise BadSchemas(
-            "no saga is wired: name the module where `orchestrate(...)` is wired by --of, or as `of` in"
+            "no saga was found: name the module that wires `orchestrate(...)` with --of, or as `of` in"
             " [tool.steadfaust.schemas] of pyproject.toml"
         )
     return found
@@ -90,7 +92,7 @@ def frozen(place: Path) -> Iterator[tuple[tuple[str, int], Frozen]]:
         try:
             made = msgspec.json.decode(file.read_bytes(), type=Outline)
         except msgspec.DecodeError as error:
-            raise BadSchemas(f"{file} is no frozen saga: {error}") from None
+            raise BadSchemas(f"{file} is not a frozen saga definition: {error}") from None
         yield (made.saga, made.version), Frozen(made, file)
 
 
@@ -101,7 +103,7 @@ def judge(
     *,
     write: bool = False,
 ) -> Iterator[VersionVerdict]:
-    """Each version that is wired or frozen. `write` freezes those that sagas in flight can go on by."""
+    """A verdict for each version that is wired or frozen. `write` freezes those that are new or harmless."""
     for name, version in sorted({*now, *before}):
         alike, kept = now.get((name, version), []), before.get((name, version))
         file = kept.file if kept else place / name / f"{version}.json"
@@ -129,21 +131,19 @@ def _verdict_line(of: VersionVerdict) -> str:
     name, what = f"{of.saga}, version {of.version}", "; ".join(of.changes)
     match of.state:
         case "same":
-            return f"{name}: as it is frozen; sagas in flight go on"
+            return f"{name}: same as frozen; sagas in flight continue"
         case "frozen":
             return f"{name}: frozen in {of.file}"
         case "harmless":
-            return (
-                f"{name}: {what}. Sagas in flight take that over with their next command (--write freezes it)"
-            )
+            return f"{name}: {what}. Sagas in flight adopt this with their next command (--write freezes it)"
         case "new":
-            return f"{name}: not frozen; --write freezes it when it is deployed"
+            return f"{name}: not frozen; freeze it with --write once it is deployed"
         case "gone":
             return (
-                f"{name}: the application does not have it. Sagas in flight wait: give the definition back to"
-                f" orchestrate(...) until all have ended, then delete {of.file}"
+                f"{name}: the application no longer has it. Sagas in flight wait: pass the definition to"
+                f" orchestrate(...) again until all of them have ended, then delete {of.file}"
             )
     return (
-        f"{name}: {what}. Sagas in flight wait, and go on when they get their steps back: give the new steps"
-        f" version {of.version + 1} or higher, and keep those of {of.file} as version {of.version}"
+        f"{name}: {what}. Sagas in flight wait until they have their steps again: give the new steps version"
+        f" {of.version + 1} or higher, and keep the steps in {of.file} as version {of.version}"
     )

@@ -1,6 +1,6 @@
-"""The schemas of an application's classes beside those that are frozen: what differs, and freezing the next.
+"""Compares the schemas of an application's classes with the frozen ones, and freezes new versions.
 
-For the commands; a worker reads frozen schemas with `streams.model.schema_versions`.
+Only commands use this; a worker reads frozen schemas with `streams.model.schema_versions`.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from streams.saga.messages import Command, Repair, Reply
 
 TABLE = "[tool.steadfaust.schemas]"
 _RENAME = (
-    "rename it in three deploys (docs/upgrading.md), or give the new field the old name as an alias, and drop"
-    " what is really gone"
+    "rename it in three deploys (docs/upgrading.md), give the new field the old name as an alias, or name the"
+    " old field with --drop if it is gone"
 )
 
 
 class BadSchemas(SteadfaustError):
-    """The classes are not named, or a file of schemas cannot be read."""
+    """The application's classes were not found, or a schema file cannot be read."""
 
 
 class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[tool.steadfaust.schemas]` of a pyproject.toml.
 
     Attributes:
-        of: modules that have choreographies, routes or a Worker, or `module:name` for one of them.
-        folder: where the frozen schemas are.
+        of: modules with choreographies, routes or a Worker, or `module:name` for one of these.
+        folder: folder of the frozen schemas.
     """
 
     of: tuple[str, ...] = ()
@@ -56,17 +56,17 @@ class Declared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class SchemaFinding:
-    """A topic or table, and how its class and its frozen schema stand to each other.
+    """A topic or table, and how its class compares to its frozen schemas.
 
     Attributes:
         subject: the topic or table.
-        kind: the folder that it belongs to.
-        class_name: its class; empty for one that only has a frozen schema.
-        version: the newest frozen one; 0: none.
-        fingerprint: of the derived schema, 16 hexadecimal digits; empty without a class.
-        differences: what the class says and the newest version does not.
-        unreadable: by version, why it and the one before cannot read each other.
-        reasons: by version, why it was frozen all the same.
+        kind: its folder: events, commands, replies or rows.
+        class_name: empty if it only has a frozen schema.
+        version: the newest frozen version, 0 if there is none.
+        fingerprint: fingerprint of the class's schema, 16 hexadecimal digits; empty without a class.
+        differences: differences between the class and the newest version.
+        unreadable: by version, why it and the version before cannot read each other.
+        reasons: by version, the reason given for freezing it nevertheless.
     """
 
     subject: str
@@ -80,7 +80,7 @@ class SchemaFinding:
 
     @property
     def state(self) -> str:
-        """One word: frozen, changed, new (not frozen yet) or unused (no class has it)."""
+        """frozen, changed, new (not frozen yet) or unused (no class has it)."""
         if not self.class_name:
             return "unused"
         if not self.version:
@@ -89,18 +89,19 @@ class SchemaFinding:
 
     @property
     def unexplained(self) -> dict[int, list[str]]:
-        """The versions that neighbours cannot read, without a reason beside them."""
+        """Versions that cannot read a neighbour, and for which no reason was given."""
         return {number: why for number, why in self.unreadable.items() if number not in self.reasons}
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenSchema:
-    """The outcome of freezing a topic's or table's schema; `done` is frozen, unchanged or refused.
+    """The result of freezing one topic or table.
 
     Attributes:
-        version: the newest one now; 0: none.
-        why: what has changed, or why it is refused.
-        advice: options with which it is not refused.
+        done: `frozen`, `unchanged` or `refused`.
+        version: the newest version now, 0 if there is none.
+        why: what changed, or why it was refused.
+        advice: options with which it would not be refused.
     """
 
     subject: str
@@ -112,7 +113,7 @@ class FrozenSchema:
 
 
 def declared(pyproject: Path) -> Declared:
-    """The table of schemas in a pyproject.toml; empty when there is no such file. Raises BadSchemas."""
+    """`[tool.steadfaust.schemas]` of a file; the defaults if the file does not exist. Raises BadSchemas."""
     if not pyproject.exists():
         return Declared()
     try:
@@ -123,26 +124,24 @@ def declared(pyproject: Path) -> Declared:
 
 
 def wired(of: list[str] | None) -> list[Choreography]:
-    """The choreographies that a command is given, or that pyproject.toml names. Raises BadSchemas."""
+    """The choreographies in `of`, or else those that pyproject.toml names. Raises BadSchemas."""
     found = [wiring for target in of or declared(Path("pyproject.toml")).of for wiring in wirings(target)]
     if not found:
         raise BadSchemas(
-            f"say where the wiring is: --of agents.choreographies, or `of` in {TABLE} of pyproject.toml"
+            f"name the module with the wiring: --of agents.choreographies, or `of` in {TABLE} of"
+            " pyproject.toml"
         )
     return found
 
 
 def classes_of(targets: Iterable[str]) -> dict[str, type[Any]]:
-    """The classes of all messages and rows of the choreographies and routes named, by topic or table.
-
-    Raises BadSchemas.
-    """
+    """The classes of messages and rows in these wirings, by topic or table. Raises BadSchemas."""
     found: dict[str, type[Any]] = {}
     for target in targets:
         found_here = list(wirings(target))
         if not found_here:
             raise BadSchemas(
-                f"{target} has no choreography and no routes: name the module where they are wired"
+                f"{target} has neither a choreography nor routes: name the module that has the wiring"
             )
         for wiring in found_here:
             tables = {name: table.row for name, table in wiring.tables().items()}
@@ -151,13 +150,14 @@ def classes_of(targets: Iterable[str]) -> dict[str, type[Any]]:
                     raise BadSchemas(f"{subject} has two classes: {found[subject]!r} and {kind!r}")
     if not found:
         raise BadSchemas(
-            f"say where the wiring is: --of agents.choreographies, or `of` in {TABLE} of pyproject.toml"
+            f"name the module with the wiring: --of agents.choreographies, or `of` in {TABLE} of"
+            " pyproject.toml"
         )
     return found
 
 
 def review(classes: dict[str, type[Any]], folder: Path) -> list[SchemaFinding]:
-    """All topics and tables that have a class or a frozen schema. Raises NoAvro and BadSchemas."""
+    """Compare every topic and table that has a class or a frozen schema. Raises NoAvro and BadSchemas."""
     kinds = {subject: kind for kind, subject in FrozenSchemas(folder).subjects()}
     found = []
     for subject in sorted({*classes, *kinds}):
@@ -183,9 +183,10 @@ def review(classes: dict[str, type[Any]], folder: Path) -> list[SchemaFinding]:
 def freeze(
     finding: SchemaFinding, cls: type[Any], folder: Path, why: str = "", drop: Collection[str] = ()
 ) -> FrozenSchema:
-    """Freeze what a class says as the next version, unless nothing has changed. One that cannot read the
-    newest, or cannot be read by it, is refused without a reason, which is kept beside it; one in which fields
-    are gone and others new, unless those that are gone are among `drop`.
+    """Freeze the schema of a class as the next version, if it has changed.
+
+    It is refused if it and the newest version cannot read each other and `why` is empty, or if it loses some
+    fields and gains others and a lost field is not in `drop`. `why` is stored beside the schema.
     """
     place = folder / finding.kind / finding.subject
     newest = str(place / f"{finding.version}{SCHEMA}") if finding.version else ""
@@ -210,17 +211,17 @@ def freeze(
     if against:
         (place / f"{version}{REASON}").write_text(f"{why}\n", "utf-8")
     file = place / f"{version}{SCHEMA}"
-    with file.open("x", encoding="utf-8") as new:  # nothing that is frozen is written over
+    with file.open("x", encoding="utf-8") as new:  # never overwrite a frozen schema
         new.write(printed(msgspec.json.decode(derived)) + "\n")
     return FrozenSchema(finding.subject, "frozen", version, str(file), finding.differences)
 
 
 def _versions(folder: Path, kind: str, subject: str) -> list[str]:
-    """The frozen schemas of a topic or table, the oldest first. Raises BadSchemas."""
+    """The frozen schemas of a topic or table, oldest first. Raises BadSchemas."""
     place = folder / kind / subject
     numbers = FrozenSchemas(folder).numbers(kind, subject)
     if numbers != list(range(1, len(numbers) + 1)):
-        raise BadSchemas(f"{place} has the versions {numbers}: they are counted from 1 without a gap")
+        raise BadSchemas(f"{place} has versions {numbers}: they must count from 1 without a gap")
     texts = [(place / f"{number}{SCHEMA}").read_text("utf-8") for number in numbers]
     for number, text in zip(numbers, texts, strict=True):
         try:
@@ -237,10 +238,12 @@ def _reasons(place: Path) -> Iterator[tuple[int, str]]:
 
 
 def wirings(target: str) -> Iterator[Choreography]:
-    """The choreographies of `module[:name]`, those of Workers and routes, too. Raises BadSchemas."""
+    """The choreographies of `module[:name]`, including those of Workers and of routes. Raises BadSchemas."""
     module, _, name = target.partition(":")
     if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # as `python -m` has it: an application need not be installed
+        sys.path.insert(
+            0, str(Path.cwd())
+        )  # as with `python -m`, so that an application need not be installed
     try:
         found = import_module(module)
     except ImportError as error:

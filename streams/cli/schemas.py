@@ -1,6 +1,6 @@
-"""`steadfaust schemas`: freeze what classes say as the next version, and check that they say what is frozen.
+"""`steadfaust schemas`: freeze the schemas of classes, and check the classes against the frozen schemas.
 
-Exit status: 0 all is well, 1 something differs, cannot be read or was refused, 2 a wrong call.
+Exit status: 0 no problem, 1 something differs, cannot be read or was refused, 2 wrong arguments.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streams.cli.schema_files import (
     review,
 )
 
-app = typer.Typer(help="Avro schemas: write (freeze the next version), check.", no_args_is_help=True)
+app = typer.Typer(help="Freeze Avro schemas, and check classes against them.", no_args_is_help=True)
 
 FAILED = 1
 Of = Annotated[
@@ -30,17 +30,22 @@ Of = Annotated[
     typer.Option(
         "--of",
         metavar="MODULE[:NAME]",
-        help="Where choreographies, routes or a Worker are; may be repeated."
-        " Else `of` in [tool.steadfaust.schemas].",
+        help="Module with choreographies, routes or a Worker; may be repeated."
+        r" Default: `of` in \[tool.steadfaust.schemas].",
     ),
 ]
 Folder = Annotated[
-    Path | None, typer.Option(help="Where frozen schemas are. Else `folder` in the same table, or schemas.")
+    Path | None,
+    typer.Option(
+        help=r"Folder of frozen schemas. Default: `folder` in \[tool.steadfaust.schemas], or schemas."
+    ),
 ]
-Subjects = Annotated[list[str] | None, typer.Argument(help="Topics or tables; all of them unless given.")]
+Subjects = Annotated[list[str] | None, typer.Argument(help="Topics or tables. Default: all.")]
 Why = Annotated[
     str,
-    typer.Option("--why", help="The reason to freeze versions that others cannot read; name their subjects."),
+    typer.Option(
+        "--why", help="Reason to freeze versions that others cannot read. Name the topics or tables."
+    ),
 ]
 
 Drop = Annotated[
@@ -48,8 +53,8 @@ Drop = Annotated[
     typer.Option(
         "--drop",
         metavar="FIELD",
-        help="This field is gone, and no new one has its values; may be repeated. Without it a version in"
-        " which some fields are gone and others are new is refused: it may be a rename.",
+        help="Field that is dropped, not renamed; may be repeated. Without it, a version that both loses and"
+        " gains fields is refused, because it may rename one.",
     ),
 ]
 
@@ -64,17 +69,17 @@ def write(
     *,
     as_json: Json = False,
 ) -> None:
-    """Freeze what the classes say, each that has changed as the next version of its topic or table.
+    """Freeze the schemas of classes. A changed schema becomes the next version of its topic or table.
 
-    A version that cannot read the one before, or cannot be read by it, is refused, unless --why gives the
-    reason, which is kept beside it. So is one that may rename a field, unless the new field has the old name
-    as an alias, or --drop says that the old one is dropped. Nothing that is frozen is ever changed.
+    A version that cannot read the one before it, or be read by it, is refused unless --why gives a reason,
+    which is stored beside it. A version that may rename a field is refused unless the new field has the old
+    name as an alias, or --drop names the old field. Frozen versions never change.
     """
     classes, place = _found(of, folder)
     if unknown := [each for each in subjects or () if each not in classes]:
-        raise typer.BadParameter(f"no message or table is named {', '.join(unknown)}")
+        raise typer.BadParameter(f"there is no topic or table {', '.join(unknown)}")
     if why and not subjects:
-        raise typer.BadParameter("--why is about certain topics or tables: name them")
+        raise typer.BadParameter("--why needs the topics or tables that it is about")
     chosen = [each for each in review(classes, place) if each.class_name]
     done = [
         freeze(each, classes[each.subject], place, why, drop or ())
@@ -94,9 +99,7 @@ def write(
 
 @app.command()
 def check(of: Of = None, folder: Folder = None, *, as_json: Json = False) -> None:
-    """Tell which classes say something else than their newest frozen version, and which versions cannot read
-    what the one before or after has written.
-    """
+    """Report classes that differ from their frozen schema, and versions that cannot read a neighbour."""
     classes, place = _found(of, folder)
     found = review(classes, place)
     nothing = not any(each.version for each in found)
@@ -114,24 +117,26 @@ def check(of: Of = None, folder: Folder = None, *, as_json: Json = False) -> Non
 
 
 def _found(of: list[str] | None, folder: Path | None) -> tuple[dict[str, type[Any]], Path]:
-    """The classes, and the folder of what is frozen."""
+    """The classes by topic or table, and the folder of frozen schemas."""
     project = declared(Path("pyproject.toml"))
     place = folder or Path(project.folder)
     if place.exists() and not place.is_dir():
-        raise BadSchemas(f"{place} is no folder")
+        raise BadSchemas(f"{place} is not a folder")
     return classes_of(of or project.of), place
 
 
 def _problems(found: SchemaFinding, *, nothing: bool) -> list[str]:
-    """Problems of a topic's or table's schemas. `nothing`: nothing at all is frozen."""
+    """Problems of one topic or table. `nothing` means that no schema at all is frozen."""
     problems = []
     if found.state == "changed":
         what = "; ".join(found.differences)
-        problems.append(f"{found.class_name} is not as in version {found.version}: {what}. {_freeze(found)}")
+        problems.append(f"{found.class_name} differs from version {found.version}: {what}. {_freeze(found)}")
     if found.state == "new" and not nothing:
         problems.append(f"{found.class_name} is not frozen. {_freeze(found)}")
     for number, why in found.unexplained.items():
-        problems.append(f"version {number}: {'; '.join(why)}. Say why in {found.subject}/{number}.reason.txt")
+        problems.append(
+            f"version {number}: {'; '.join(why)}. Give the reason in {found.subject}/{number}.reason.txt"
+        )
     return problems
 
 
@@ -151,9 +156,9 @@ def _tell_written(done: FrozenSchema) -> None:
 
 def _tell_rest(found: list[SchemaFinding], wrong: list[SchemaFinding], *, nothing: bool) -> None:
     if unused := [each.subject for each in found if each.state == "unused"]:
-        say(f"frozen, but no message or table of the wiring: {', '.join(unused)}")
+        say(f"frozen, but not in the wiring: {', '.join(unused)}")
     if nothing:
-        say("nothing is frozen: workers run from the schemas that the classes say")
+        say("nothing is frozen yet: workers use the schemas of the classes")
     else:
         good = sum(each.state == "frozen" for each in found if each not in wrong)
-        say(f"{good} of {sum(bool(each.class_name) for each in found)} are as they are frozen")
+        say(f"{good} of {sum(bool(each.class_name) for each in found)} are the same as frozen")

@@ -1,4 +1,4 @@
-"""`steadfaust up | down | status`: Kafka, S3, PostgreSQL and the companions of the application."""
+"""`steadfaust up | down | status`: Kafka, S3, PostgreSQL and the application's own processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streams.local import Stack, declared, declared_buckets, declared_databases,
 from streams.local.parts import StackSpec
 from streams.local.supervisor import supervise
 
-Var = Annotated[Path, typer.Option("--var", help="The stack's directory: data, logs and stack.json.")]
+Var = Annotated[Path, typer.Option("--var", help="Folder of the local stack: data, logs and stack.json.")]
 
 DOWN = 3
 """Exit status of `status` when the stack is down, as in init scripts."""
@@ -21,16 +21,24 @@ DOWN = 3
 
 def up(
     var: Var = Path("var"),
-    brokers: Annotated[int, typer.Option(help="1, or 3 for topics with three replicas; 0: no Kafka.")] = 1,
-    port: Annotated[int | None, typer.Option(help="The first broker's port; free ones unless given.")] = None,
+    brokers: Annotated[
+        int, typer.Option(help="Number of brokers: 1, 3 (three replicas), or 0 for no Kafka.")
+    ] = 1,
+    port: Annotated[
+        int | None, typer.Option(help="Port of the first broker. Default: any free ports.")
+    ] = None,
     *,
     cdc: Annotated[
-        bool, typer.Option("--cdc", help="Kafka Connect with Debezium too, for STEADFAUST_OUTBOX=cdc.")
+        bool, typer.Option("--cdc", help="Also start Kafka Connect with Debezium, for STEADFAUST_OUTBOX=cdc.")
     ] = False,
-    foreground: Annotated[bool, typer.Option("--foreground", help="Stay in front until Ctrl-C.")] = False,
-    tiered: Annotated[bool, typer.Option("--tiered", help="Optimise Kafka's code, for benchmarks.")] = False,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Run in the foreground until Ctrl-C.")
+    ] = False,
+    tiered: Annotated[
+        bool, typer.Option("--tiered", help="Let the JVM optimise Kafka fully, for benchmarks.")
+    ] = False,
 ) -> None:
-    """Start the stack, wait until everything answers, and print the addresses."""
+    """Start the local stack, wait until everything answers, and print the addresses."""
     if (stack := running(var)) is not None:
         say("already up")
         _print_addresses(stack)
@@ -54,16 +62,16 @@ def up(
 
 
 def down(var: Var = Path("var")) -> None:
-    """Stop the stack and wait until nothing of it runs; its data stays."""
+    """Stop the local stack and wait until all of its processes have ended. Its data is kept."""
     say("stopped" if stop(var, typer.echo) else "already down")
 
 
 def status(
     var: Var = Path("var"),
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what stack.json says.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the contents of stack.json.")] = False,
 ) -> None:
-    """Say whether the stack is up, and where; exit status 3 when it is down."""
+    """Show whether the local stack is running, and its addresses. Exit status 3 if it is down."""
     stack = running(var)
     if as_json:
         found = {} if stack is None else msgspec.to_builtins(stack.state)

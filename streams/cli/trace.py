@@ -1,7 +1,7 @@
 """`steadfaust trace`: what happened to a key.
 
-Exit status: 0 found, 1 an error, 3 nothing matched, 4 the answer is not complete: it has stopped at a bound,
-or the key's owner has not answered.
+Exit status: 0 found, 1 an error, 3 nothing matched, 4 the answer is incomplete, because the search reached a
+limit or the owner of the key's lane did not answer.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from streams.control.base.asked import as_asked
 
 
 def trace(
-    key: Annotated[str, typer.Argument(help="A key, a saga's id, a message id or a correlation id.")],
+    key: Annotated[str, typer.Argument(help="Key, saga id, message id or correlation id.")],
     since: Annotated[
         str, typer.Option(help="How far to look back: 90s, 10m, 2h, 1d, or a time (RFC 3339).")
     ] = "",
     worker: At = "",
     *,
     everywhere: Annotated[
-        bool, typer.Option("--everywhere", help="In all partitions, with what has the same correlation id.")
+        bool,
+        typer.Option(
+            "--everywhere", help="Search all partitions, and include messages with the same correlation id."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what happened to a key: every message of it in order of time, and what waits."""
+    """Show what happened to a key: all of its messages in order of time, and what is still waiting."""
     query = {"q": as_asked(key), "since": since, "everywhere": "1" if everywhere else ""}
     found = find_worker(worker).get("/api/search", {name: text for name, text in query.items() if text})
     if as_json:
@@ -46,15 +49,15 @@ def _print(found: dict[str, Any]) -> None:
         say(_entry_line(entry))
     for line in _held_lines(found["held"] or {}):
         say(line)
-    looked = f"looked at {found['looked']} records since {found['since']} in {found['partitions']} partitions"
+    looked = f"searched {found['looked']} records since {found['since']} in {found['partitions']} partitions"
     if found["stopped"]:
-        looked += f"; complete until {found['until']} only: {found['stopped']}"
+        looked += f"; complete only until {found['until']}: {found['stopped']}"
     if found["missing"]:
-        looked += f"; what its owner has is not known: {found['missing']}"
+        looked += f"; rows and waiting messages are missing: {found['missing']}"
     if any(entry["handlers"] for entry in found["entries"]):
-        looked += "; handlers are those of today"
+        looked += "; handlers as they are wired today"
     if found["longer"]:
-        looked += f"; --since {found['longer']} looks further back"
+        looked += f"; use --since {found['longer']} to look further back"
     say(looked, err=True)
 
 
@@ -88,4 +91,4 @@ def _held_lines(held: dict[str, Any]) -> list[str]:
 
 
 def _due(each: dict[str, Any]) -> str:
-    return "not by itself" if each["due_in"] is None else f"due in {each['due_in']:g} s"
+    return "no due time" if each["due_in"] is None else f"due in {each['due_in']:g} s"

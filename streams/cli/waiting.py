@@ -1,6 +1,6 @@
 """`steadfaust waiting`: which messages wait, for what, and until when.
 
-Exit status: 0 some wait; 1 an error; 3 none does; 4 not all lanes have answered.
+Exit status: 0 some messages wait; 1 an error; 3 none waits; 4 not all lanes have answered.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from streams.control.waiting.waiting_answers import REASONS, WAITING_PATH
 
 def waiting(
     worker: At = "",
-    handler: Annotated[str, typer.Option(help="Only those that wait for this handler.")] = "",
-    reason: Annotated[str, typer.Option(help=f"Only those that wait for this: {', '.join(REASONS)}.")] = "",
-    key: Annotated[str | None, typer.Option(help="All of this key, also those behind the first one.")] = None,
+    handler: Annotated[str, typer.Option(help="Only messages waiting for this handler.")] = "",
+    reason: Annotated[
+        str, typer.Option(help=f"Only messages waiting for this reason: {', '.join(REASONS)}.")
+    ] = "",
+    key: Annotated[
+        str | None, typer.Option(help="All waiting messages of this key, not just the first.")
+    ] = None,
     limit: Limit = 50,
     *,
     as_json: Json = False,
 ) -> None:
-    """List messages that wait, the oldest first: why, until when, and how many wait behind each."""
+    """List waiting messages, oldest first: why each one waits, until when, and how many wait behind it."""
     if reason and reason not in REASONS:
-        raise typer.BadParameter(f"--reason knows no {reason}: use {', '.join(REASONS)}")
+        raise typer.BadParameter(f"unknown --reason {reason}: use one of {', '.join(REASONS)}")
     asked = "" if key is None else as_asked(key)
     given = {"handler": handler, "reason": reason, "key": asked, "limit": str(min(limit, 500))}
     query = {name: text for name, text in given.items() if text}
@@ -36,7 +40,7 @@ def waiting(
     )
     printed, incomplete = echo_pages(pages, "waiting", _line, limit=limit, as_json=as_json)
     for lane, why in incomplete.items():
-        say(f"lane {lane} is not all there: {why}", err=True)
+        say(f"lane {lane} is incomplete: {why}", err=True)
     raise typer.Exit(UNFINISHED if incomplete else 0 if printed else NOTHING)
 
 

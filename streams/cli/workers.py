@@ -1,4 +1,4 @@
-"""Asking a worker over HTTP."""
+"""Sends requests to a worker over HTTP."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from streams.host.slots import addresses
 from streams.settings import Settings
 from streams.system.loopback import loopback_origin
 
-#: Seconds for an answer; the worker may have to ask another one first.
+#: Seconds to wait for an answer. The worker may have to ask another worker first.
 TIMEOUT = 30.0
-#: Seconds for which a lane's owner is waited for: a dead one is listed until its session has ended.
+#: Seconds to wait for a lane's owner. A dead worker is listed until its session times out.
 PATIENCE = 60.0
-#: Seconds for which lanes are waited for without which an answer says something, but not all.
+#: Seconds to wait for lanes without which an answer would be incomplete.
 FOR_ALL_LANES = 20.0
-#: Between two tries, in seconds.
+#: Seconds between two attempts.
 PAUSE = 0.5
 
 
 class NoAnswer(SteadfaustError):
-    """No worker answered, or it refused; the message has the reason."""
+    """No worker answered, or it refused the request; the text has the reason."""
 
 
 class _NotYet(NoAnswer):
-    """A lane has no owner that answers, which passes."""
+    """No owner of a lane answers at the moment; a later attempt may succeed."""
 
 
 class WorkerAddress:
-    """A worker by its address; any of them knows who owns what."""
+    """A worker. Any worker of an application can be asked; it asks the owner of a lane."""
 
     def __init__(self, url: str, token: str = "") -> None:
-        """`token` is shown to other machines' workers alone."""
+        """`token` is sent only to workers on other machines."""
         self.url = url.rstrip("/")
         self._headers = {} if loopback_origin(url) else Access(token).headers
         self._open = build_opener(ProxyHandler({})).open
@@ -52,12 +52,12 @@ class WorkerAddress:
         return self._ask(Request(f"{self.url}{path}{'?' + urlencode(query) if query else ''}"))
 
     def post(self, path: str, body: object) -> Any:
-        """Send an operation. Returns the worker's answer. Raises NoAnswer."""
+        """Send an operation, and return the worker's answer. Raises NoAnswer."""
         headers = {"Content-Type": "application/json"}
         return self._ask(Request(f"{self.url}{path}", data=msgspec.json.encode(body), headers=headers))
 
     def pages(self, path: str, query: Mapping[str, str]) -> Iterator[Any]:
-        """Every page of an answer, one after the other."""
+        """Iterate over all pages of an answer. Raises NoAnswer."""
         cursor = ""
         while True:
             page = self.whole(path, {**query, "cursor": cursor} if cursor else query)
@@ -67,8 +67,8 @@ class WorkerAddress:
                 return
 
     def whole(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """The worker's status, of all lanes if they answer within some seconds: the other lanes are in
-        `left_out`, where the answer has that. Raises NoAnswer.
+        """The worker's answer, after waiting some seconds for lanes that do not answer. Those that are still
+        missing are in the answer's `left_out`. Raises NoAnswer.
         """
         waiting = _WaitNotice(FOR_ALL_LANES)
         while True:
@@ -78,7 +78,7 @@ class WorkerAddress:
                 return answer
 
     def _ask(self, request: Request) -> Any:
-        request.add_header(ASK_AGAIN, "0")  # we ask again ourselves, and say so
+        request.add_header(ASK_AGAIN, "0")  # we retry ourselves, and print that we wait
         for name, value in self._headers.items():
             request.add_unredirected_header(name, value)
         waiting = _WaitNotice(PATIENCE)
@@ -101,14 +101,14 @@ class WorkerAddress:
 
 
 class _WaitNotice:
-    """Waits between tries, up to a bound, and says what for: once, and again when that changes."""
+    """Waits between attempts, up to a limit, and prints what it waits for each time that changes."""
 
     def __init__(self, within: float) -> None:
         self._until = time.monotonic() + within
         self._said = ""
 
     def goes_on(self, reason: str) -> bool:
-        """Wait a little; False when the time is over."""
+        """Wait a little. Returns False once the time is up."""
         if time.monotonic() >= self._until:
             return False
         if reason != self._said:
@@ -128,14 +128,14 @@ def _refusal(error: HTTPError) -> NoAnswer:
 
 
 def find_worker(url: str = "") -> WorkerAddress:
-    """The worker at an address, or the first one that runs here. Raises NoAnswer when none does."""
+    """The worker at a URL, or the first one on this machine. Raises NoAnswer if there is none."""
     settings = Settings.read()
     if url:
         return WorkerAddress(url, settings.peers().token)
     found = addresses(settings.var / "workers" / settings.app_id)
     if not found:
         raise NoAnswer(
-            f"no worker of {settings.app_id} runs here under {settings.var}: start one, set STEADFAUST_APP_ID"
-            " and STEADFAUST_VAR as it has them, or name one with --worker URL"
+            f"no worker of {settings.app_id} runs on this machine under {settings.var}: start one, set"
+            " STEADFAUST_APP_ID and STEADFAUST_VAR to its values, or name one with --worker URL"
         )
     return WorkerAddress(found[0])

@@ -21,7 +21,7 @@ def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     """A new project called `lamps`, and the interpreter that has the wheel."""
     at = tmp_path_factory.mktemp("new")
     python = str(installed(wheel, at / "environment"))
-    assert "made lamps/" in run(python, "-c", NEW, "new", "lamps", cwd=at)
+    assert "created lamps/" in run(python, "-c", NEW, "new", "lamps", cwd=at)
     return at / "lamps", python
 
 
@@ -68,5 +68,5 @@ def test_a_folder_that_is_not_empty_is_left_alone(tmp_path: Path) -> None:
     for name in ("lamps", "file"):
         done = steadfaust("new", name, cwd=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-        assert f"error: {name} is there and not empty" in done.stderr
+        assert f"error: {name} exists and is not empty" in done.stderr
     assert [path.name for path in (tmp_path / "lamps").iterdir()] == ["mine"]

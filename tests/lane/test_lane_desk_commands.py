@@ -117,7 +117,7 @@ async def test_replays_for_a_handler_that_is_gone_are_discarded(fake: FakeWorld)
         assert "bench.count (gone)" in (await desk.run("list", "-w", f"topic={gone}")).stdout
         words = ("discard", "-w", "state=replaying", "--why", "nobody counts them any more")
         asked = await desk.run(*words, "--yes")
-        assert "1 asked for, 1 matched of 2" in asked.stdout, asked.output
+        assert "1 requested, 1 of 2 matched" in asked.stdout, asked.output
         await quiet(fake, lane, operations=1)
     states = {letter.topic: letter.state for letter in await letters(fake)}
     assert states == {gone: LetterState.DISCARDED, stays: LetterState.REPLAYING}
@@ -191,6 +191,5 @@ async def test_what_cannot_be_done_or_answered_is_an_error(
         ident = (await letter_ids(fake))[0]
         late = await desk.run("replay", ident, "--why", "as told", "--timeout", "0.1", "--job", "j1")
         assert late.exit_code == UNFINISHED
-        assert (
-            "the lanes of 1 of 1 letters have not answered yet; to look again, give --job j1" in late.stderr
-        )
+        assert "the lanes of 1 of 1 dead letters have not answered yet" in late.stderr
+        assert "to check again, add --job j1" in late.stderr

@@ -46,7 +46,7 @@ async def test_a_handler_is_paused_shown_and_resumed(fake: FakeWorld) -> None:
     async with an_operator(fake) as (operator, lane, work):
         paused = await operator.run("pause", COUNT, "--why", "the bank is down", "--who", "ann")
         assert paused.exit_code == 0, paused.output
-        assert f"pause of {COUNT} holds in 2 of 2 partitions: paused" in paused.stdout
+        assert f"pause of {COUNT} is in effect in 2 of 2 partitions: paused" in paused.stdout
         assert "64 MiB of messages can wait" in paused.stdout
         assert set((await states(fake)).values()) == {PauseState.PAUSED}
         events = [fake.event(work, key, i) for i in range(2) for key in "abc"]
@@ -60,7 +60,7 @@ async def test_a_handler_is_paused_shown_and_resumed(fake: FakeWorld) -> None:
         assert (shown["state"], shown["who"], shown["why"]) == ("paused", "ann", "the bank is down")
         assert (shown["waiting"], shown["keys"], shown["attempts"]) == ({"paused": 6}, 3, 0)
         assert shown["breakers"] == {"closed": 1}
-        assert "messages that wait  6 paused, of 3 keys" in (await operator.run("status", COUNT)).stdout
+        assert "waiting messages    6 paused, of 3 keys" in (await operator.run("status", COUNT)).stdout
 
         resumed = await line(operator, "resume", COUNT, "--why", "it is back")
         assert (resumed["holds_in"], resumed["of"], resumed["state"]) == (2, 2, "running")
@@ -79,7 +79,7 @@ async def test_a_drain_outlives_the_command_that_waits_for_it(fake: FakeWorld) -
         early = await operator.run("drain", COUNT, "--why", "a deploy", "--timeout", "0.3")
         assert early.exit_code == UNFINISHED
         assert "draining in 1 of 2" in early.stdout
-        assert "messages of 1 keys wait" in early.stderr
+        assert "messages of 1 keys are waiting" in early.stderr
         fake.clock.set(fake.clock.now() + 10_000)
         done = await operator.run("drain", COUNT, "--why", "a deploy")
         assert (done.exit_code, "drained" in done.stdout) == (0, True)
@@ -95,7 +95,7 @@ async def test_a_lane_that_does_not_answer_is_named(fake: FakeWorld) -> None:
         await lane.stop()
         result = await operator.run("pause", COUNT, "--why", "so", "--timeout", "0.1")
         assert result.exit_code == UNFINISHED
-        assert "holds in 0 of 2 partitions: unknown" in result.stdout
+        assert "in effect in 0 of 2 partitions: unknown" in result.stdout
         assert "lane 0 has not answered: lane 0 is closed" in result.stderr
         lane = await fake.open()
         await fake.until(lambda: len(lane.lane.gates[COUNT].shut) == 2)
@@ -120,10 +120,10 @@ async def test_an_unannounced_schema_is_shown_until_it_is_announced(fake: FakeWo
         await fake.post(newer(fake.event(work, "a", 0), "a", 0))
         await settled(fake, work, lane)
         handlers = await listed(operator)
-        assert all(f"not announced: schema {unknown}" in line for line in handlers)
+        assert all(f"unknown schema {unknown}" in line for line in handlers)
         assert len(handlers) == 2
         shown = (await operator.run("status", COUNT)).stdout
-        assert "messages that wait  1 schema, of 1 keys" in shown
+        assert "waiting messages    1 schema, of 1 keys" in shown
         assert f"1 key waits for schema {unknown}, for {COUNT}, since 20" in shown
         (told,) = (await line(operator, "status", COUNT))["schemas"]
         assert (told["schema"], told["keys"]) == (unknown, 1)

@@ -150,7 +150,7 @@ async def test_an_operator_sees_and_replaces_an_unreadable_row(fake: FakeWorld, 
         assert 'replaced: {"n":7,"text":""}' in done.stdout
         again = await run("rows", "replace", "counts", "a", "--row", str(row), "--why", "once more")
         found = (again.exit_code, again.stderr)
-        assert found == (1, "refused: the row can be read, so it is for handlers to change\n")
+        assert found == (1, "refused: the row can be read, so only handlers may change it\n")
         replayed = await run("dlq", "replay", "--where", "key=a", "--why", "the row is right", "--yes")
         assert replayed.exit_code == 0, replayed.output
         await fake.until(lambda: running.lane.counters.replayed == 1)

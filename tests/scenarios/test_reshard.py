@@ -60,7 +60,7 @@ def test_orders_under_way_go_on_in_more_partitions(world: World, monkeypatch: py
             seen = next((line for line in process.stderr if step in line or line.startswith("error")), "")
             assert step in seen
             process.kill()
-    assert "done: STEADFAUST_APP_ID=scenario-16" in done(world, *RESHARD)
+    assert "done: set STEADFAUST_APP_ID=scenario-16" in done(world, *RESHARD)
     late = world.start_worker()
     assert late.process.wait(scenario.BOUND) == 1
     assert "has 16 partitions" in late.events("worker_cannot_start")[0]["error"]

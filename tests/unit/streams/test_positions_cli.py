@@ -66,7 +66,7 @@ def test_what_stops_a_lane_is_listed(cluster: Cluster) -> None:
     (line,) = found.output.splitlines()
     wanted = {"topic": "orders", "problem": "created again", "recorded": 5, "end": 3}
     assert wanted.items() <= json.loads(line).items()
-    assert "orders[0]  holds 0 to 3  at 5  CREATED AGAIN" in run("list").output
+    assert "orders[0]  offsets 0 to 3  position 5  CREATED AGAIN" in run("list").output
     assert run("list", "--topic", "unknown").exit_code == 3
 
 
@@ -98,11 +98,11 @@ def test_a_cut_log_is_listed_as_a_problem(same: Cluster, grown: int) -> None:
     for n in range(grown):
         same.produce(ORDERS, None, b"%d" % n)
     found = run("list", "--problems")
-    line = f"orders[0]  holds 0 to {3 + grown}  at 5  RECORDS WERE LOST FROM 3 TO 5"
+    line = f"orders[0]  offsets 0 to {3 + grown}  position 5  RECORDS WERE LOST FROM 3 TO 5"
     assert (found.exit_code, found.output.splitlines()) == (4, [line])
     (told,) = map(json.loads, run("list", "--problems", "--json").output.splitlines())
     assert {"problem": "records were lost", "cut": 3, "had": 5}.items() <= told.items()
-    assert "goes on at 3 (was 5)" in run("accept", "--topic", "orders").output
+    assert "continues at 3 (was 5)" in run("accept", "--topic", "orders").output
     settled = run("list", "--problems")
     assert (settled.exit_code, settled.output) == (0, "")
 
@@ -110,7 +110,7 @@ def test_a_cut_log_is_listed_as_a_problem(same: Cluster, grown: int) -> None:
 def test_a_dry_run_changes_nothing(cluster: Cluster) -> None:
     end = len(cluster.entries(CHANGELOG))
     told = run("accept", "--topic", "orders", "--dry-run")
-    assert (told.exit_code, "goes on at 0 (was 5)" in told.output) == (0, True)
+    assert (told.exit_code, "continues at 0 (was 5)" in told.output) == (0, True)
     assert "nothing was changed" in told.output
     assert len(cluster.entries(CHANGELOG)) == end
     assert run("list").exit_code == 4

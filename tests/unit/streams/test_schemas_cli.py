@@ -101,7 +101,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
 
 def test_an_application_may_have_frozen_nothing(shop: Shop) -> None:
     done = shop.run("check")
-    assert done.stdout == "nothing is frozen: workers run from the schemas that the classes say\n"
+    assert done.stdout == "nothing is frozen yet: workers use the schemas of the classes\n"
     assert done.exit_code == 0
 
 
@@ -117,7 +117,7 @@ def test_the_first_versions_are_frozen_by_kind_and_once(shop: Shop) -> None:
     ]
     again = shop.run("write")
     assert (again.exit_code, again.stdout) == (0, "unchanged: 4 of 4\n")
-    assert shop.run("check").stdout == "4 of 4 are as they are frozen\n"
+    assert shop.run("check").stdout == "4 of 4 are the same as frozen\n"
 
 
 def test_a_change_fails_the_check_until_it_is_frozen(shop: Shop) -> None:
@@ -125,7 +125,7 @@ def test_a_change_fails_the_check_until_it_is_frozen(shop: Shop) -> None:
     shop.changes("units: int = 1")
     done = shop.run("check")
     assert done.exit_code == 1
-    assert "shop.thing.sold.v1: Sold is not as in version 1: units is new." in done.stdout
+    assert "shop.thing.sold.v1: Sold differs from version 1: units is new." in done.stdout
     assert "steadfaust schemas write shop.thing.sold.v1" in done.stdout
     first = shop.sold("1.avsc").read_text()
     assert shop.run("write", "shop.thing.sold.v1").exit_code == 0
@@ -169,7 +169,7 @@ def test_what_neighbours_cannot_read_is_refused_without_a_reason(
     missing = shop.run("check")
     assert missing.exit_code == 1
     assert told in missing.stdout
-    assert "Say why in" in missing.stdout
+    assert "Give the reason in" in missing.stdout
 
 
 @pytest.mark.promise("renamed-fields")
@@ -227,7 +227,7 @@ def test_one_without_a_class_is_told_and_stays(shop: Shop) -> None:
     shop.run("write")
     (shop.place / "frozen" / SOLD).rename(shop.place / "frozen" / "events" / "shop.thing.lost.v1")
     done = shop.run("check")
-    assert "frozen, but no message or table of the wiring: shop.thing.lost.v1" in done.stdout
+    assert "frozen, but not in the wiring: shop.thing.lost.v1" in done.stdout
 
 
 def test_both_commands_speak_json(shop: Shop) -> None:
@@ -248,8 +248,8 @@ def test_both_commands_speak_json(shop: Shop) -> None:
     [
         (["--of", "shop:lost"], "shop has no lost"),
         (["--of", "nowhere"], "nowhere cannot be imported"),
-        (["--of", "json"], "json has no choreography and no routes"),
-        (["--folder", "shop.py"], "shop.py is no folder"),
+        (["--of", "json"], "json has neither a choreography nor routes"),
+        (["--folder", "shop.py"], "shop.py is not a folder"),
     ],
 )
 def test_a_wrong_call_says_what_is_wrong(shop: Shop, words: list[str], told: str) -> None:
@@ -284,7 +284,7 @@ def test_a_gap_between_versions_is_told(shop: Shop) -> None:
     shop.sold("3.avsc").write_text("{}")
     shop.changes("units: int = 1")
     done = shop.run("write")
-    assert "has the versions [1, 3]: they are counted from 1 without a gap" in str(done.exception)
+    assert "has versions [1, 3]: they must count from 1 without a gap" in str(done.exception)
     assert shop.sold("3.avsc").read_text() == "{}"
 
 

@@ -232,7 +232,7 @@ def test_a_command_knows_the_settings_of_its_project(tmp_path: Path) -> None:
     assert "no worker of steadfaust" in command(tmp_path, STEADFAUST_VAT="19").stderr
     assert "STEADFAUST_QUUX is no setting" in command(tmp_path, STEADFAUST_QUUX="1").stderr
     (tmp_path / "pyproject.toml").write_text('[tool.steadfaust]\nsettings = "shop:None"\n')
-    assert "name it module:Class" in command(tmp_path).stderr
+    assert "write it as module:Class" in command(tmp_path).stderr
 
 
 def test_settings_of_a_library_application_are_read_alike(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ async def command(*words: str, of: FakeWorker) -> Result:
 
 async def test_a_replay_waits_for_the_dead_owners_letters(alive, heir, one, told):
     asking = asyncio.create_task(command(*REPLAY, of=alive))
-    await said(told, "waits: the owner, http://127.0.0.1:")
+    await said(told, "waiting: the owner, http://127.0.0.1:")
     _, job = await one.json("/api/dead-letters/jobs/all")
     assert job["state"] == "running"
     assert alive.assignment.owners[2] in job["waits_for"]

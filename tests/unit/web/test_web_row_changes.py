@@ -171,5 +171,5 @@ async def test_a_payload_in_the_object_store_is_followed_up():
         command = CliRunner().invoke
         told = await asyncio.to_thread(command, steadfaust, ["trace", "k1", "--worker", browser.url])
         assert f"{kept.reference} (7 bytes)" in told.stdout
-        assert "handlers are those of today" in told.stderr
+        assert "handlers as they are wired today" in told.stderr
         await browser.shows(f"/topics/{ParcelSeen.TOPIC}/{worker.partition('k1')}/1", "it is no longer there")

@@ -76,7 +76,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     made.says(TAKE, PACK, SHIP)
     assert "nothing is frozen" in made.check().output
     assert made.check("--write").exit_code == 0
-    assert made.check().output == "sale, version 1: as it is frozen; sagas in flight go on\n"
+    assert made.check().output == "sale, version 1: same as frozen; sagas in flight continue\n"
     yield made
     sys.modules.pop("shop", None)
 
@@ -115,7 +115,7 @@ def test_what_strands_sagas_in_flight_fails_and_is_named(shop: Shop, changed: Ch
         found = shop.check(*arguments)
         assert found.exit_code == 1
         assert f"sale, version 1: {said}" in found.output
-        assert "Sagas in flight wait, and go on when they get their steps back" in found.output
+        assert "Sagas in flight wait until they have their steps again" in found.output
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_what_strands_sagas_in_flight_fails_and_is_named(shop: Shop, changed: Ch
     [
         (
             {"steps": [TAKE.replace("30", "90"), PACK, SHIP]},
-            "step take has a timeout of 90 s in place of 30 s. Sagas in flight take that over",
+            "step take has a timeout of 90 s in place of 30 s. Sagas in flight adopt this",
         ),
-        ({"steps": [TAKE, PACK, SHIP], "shelf": "row: str = ''"}, "as it is frozen"),
+        ({"steps": [TAKE, PACK, SHIP], "shelf": "row: str = ''"}, "same as frozen"),
     ],
 )
 def test_what_sagas_in_flight_do_not_depend_on_passes(shop: Shop, changed: Changed, said: str) -> None:
@@ -148,7 +148,7 @@ def test_a_version_taken_away_fails_until_its_file_is(shop: Shop) -> None:
     shop.check("--write")
     found = shop.check()
     assert found.exit_code == 1
-    assert "sale, version 1: the application does not have it. Sagas in flight wait" in found.output
+    assert "sale, version 1: the application no longer has it. Sagas in flight wait" in found.output
     (shop.folder / "schemas/sagas/sale/1.json").unlink()
     assert shop.check().exit_code == 0
 
@@ -159,14 +159,14 @@ def test_steps_that_share_a_version_are_both_known(shop: Shop) -> None:
     shop.says(TAKE, SHIP, more=", version=2", older=older.replace("Older = Mistake, Older", ""))
     text = (shop.folder / "shop.py").read_text().replace("Newest, Older", "Newest, Mistake, Older")
     (shop.folder / "shop.py").write_text(text)
-    assert "sale, version 1: as it is frozen" in shop.check().output
+    assert "sale, version 1: same as frozen" in shop.check().output
 
 
 def test_no_saga_and_no_frozen_file_are_errors(shop: Shop) -> None:
     (shop.folder / "schemas/sagas/sale/1.json").write_text("{}")
-    assert "1.json is no frozen saga" in str(shop.check().exception)
+    assert "1.json is not a frozen saga" in str(shop.check().exception)
     (shop.folder / "shop.py").write_text("routes = ()")
-    assert "no saga is wired" in str(shop.check().exception)
+    assert "no saga was found" in str(shop.check().exception)
 
 
 def test_the_sagas_of_the_application_are_as_they_are_frozen() -> None:
