@@ -28,40 +28,44 @@ class OrdersWay(StrEnum):
 class OrderSettings(Settings):
     """Settings of the order application."""
 
-    choreography: Way = Field(default=Way.STOCK_FIRST, description="what comes first: stock or payment")
+    choreography: Way = Field(default=Way.STOCK_FIRST, description="first step of an order: stock or payment")
     gateway_patience: float = Field(
-        default=10.0, gt=0, description="how long a call to the gateway is tried in all, in seconds"
+        default=10.0, gt=0, description="total seconds for one call to the gateway, retries included"
     )
     gateway_attempts: int = Field(
-        default=0, ge=0, description="attempts of a call at most; 0: as many as patience allows"
+        default=0, ge=0, description="maximum attempts of a call (0: as many as gateway_patience allows)"
     )
-    gateway_url: str = Field(default="", description="payment gateway; empty: that of the local stack")
+    gateway_url: str = Field(default="", description="URL of the payment gateway (empty: the local stack's)")
     orders_way: OrdersWay = Field(
         default=OrdersWay.PLACED,
-        description="placed: by choreography; submitted: by a saga; both: half of the orders either way",
+        description="how orders are handled: placed (choreography), submitted (saga) or both (half each)",
     )
-    api_host: str = Field(default="127.0.0.1", description="address that the orders API listens on")
+    api_host: str = Field(default="127.0.0.1", description="address on which the orders API listens")
     api_port: int = Field(
         default=0,
         ge=0,
         lt=2**16,
-        description="port of the orders API in the worker of slot 0, slot n the n-th after; 0: none",
+        description="port of the orders API in the worker of slot 0; slot n adds n (0: workers have none)",
     )
-    api_connections: int = Field(default=8, ge=3, description="connections to PostgreSQL of one orders API")
+    api_connections: int = Field(
+        default=8, ge=3, description="maximum connections to PostgreSQL of one orders API"
+    )
     api_patience: float = Field(
-        default=5.0, gt=0, description="how long a request waits for PostgreSQL, until it is answered 503"
+        default=5.0,
+        gt=0,
+        description="how long a request waits for PostgreSQL before it is answered with 503",
     )
-    api_max_body: int = Field(default=900_000, ge=1, description="bytes of a request's body at most")
+    api_max_body: int = Field(default=900_000, ge=1, description="maximum size of a request's body")
     api_rate: float = Field(
-        default=0.0, ge=0, description="requests a second that one client may make; 0: any number"
+        default=0.0, ge=0, description="maximum requests per second of one client (0: no limit)"
     )
     api_caller_header: str = Field(
         default="",
         pattern=r"^([A-Za-z0-9!#$%&'*+.^_`|~-]+)?$",
-        description="header with the authenticated caller, which a proxy sets: each has keys of its own",
+        description="header in which a proxy names the authenticated caller, who owns its idempotency keys",
     )
     api_projection: bool = Field(
-        default=True, description="whether the orders API also takes over the ends of orders"
+        default=True, description="let the orders API also write the status of orders into PostgreSQL"
     )
     idempotency_hours: float = Field(
         default=24.0, gt=0, description="how long the answer to an idempotency key is kept"

@@ -1,7 +1,6 @@
-"""Where Kafka is and how to get in, as one value, which every client of the library takes; and how workers
-reach each other.
+"""How clients connect to Kafka, and how workers reach each other: both as values made from settings.
 
-Both are made of settings; the settings of aiokafka, Faust and Kafka Connect follow from them.
+The configurations of aiokafka, Faust and Kafka Connect are derived from them.
 """
 
 from __future__ import annotations
@@ -85,37 +84,37 @@ class Security:
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Where some brokers of the cluster are, `host:port,...`, and how to get in."""
+    """Addresses of brokers as `host:port,...`, with the TLS and SASL settings for them."""
 
     addresses: str
     security: Security = Security()
 
     @classmethod
     def of(cls, bootstrap: Bootstrap) -> Brokers:
-        """Addresses alone are of brokers that anybody may connect to, unencrypted."""
+        """Brokers from a value of either form. Addresses alone mean unencrypted brokers without log-in."""
         return bootstrap if isinstance(bootstrap, Brokers) else cls(bootstrap)
 
     def __str__(self) -> str:
         return self.addresses
 
 
-#: What clients take.
+#: What clients accept for brokers.
 Bootstrap: TypeAlias = Brokers | str
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """How a worker is reached from other machines, and what they have to show. No text of it has the token.
+    """How other machines reach a worker, and how they authenticate. Its repr does not contain the tokens.
 
     Attributes:
-        host: the name or address that it tells the others, `auto` for the one that reaches the brokers;
-            empty: it is reached on its own machine alone.
-        token: what requests from other machines have to show; the same for all workers.
-        viewer_token: what those show who may only look.
-        login: people and programs on the worker's own machine have to show a token, too.
-        user_header: in which a reverse proxy at one of `proxies` names the visitor.
-        proxies: addresses that are believed, also which address a request comes from (`X-Forwarded-For`).
-        operators: the names of those who may change something, by the proxy's word; `*` for all.
+        host: name or address that the worker gives to others, or `auto` for the one that reaches the brokers.
+            If it is empty, only the worker's own machine can reach it.
+        token: token for requests from other machines; the same on all workers.
+        viewer_token: token for read-only access.
+        login: whether a token is required on the worker's own machine, too.
+        user_header: header in which a reverse proxy at one of `proxies` names the user.
+        proxies: addresses of trusted proxies, also for the client's address (`X-Forwarded-For`).
+        operators: users named by the proxy who may change something, or `*` for all.
     """
 
     host: str = ""
@@ -127,49 +126,57 @@ class Peers:
     operators: frozenset[str] = frozenset()
 
     def check(self) -> None:
-        """Raise SettingsError where a worker would be open to the network without a token worth the name."""
+        """Raise SettingsError if the worker would be reachable without a token, or with a weak one."""
         if self.host and not self.token:
             raise SettingsError(
-                f"STEADFAUST_WEB_HOST is {self.host}, so other machines can ask this worker: set"
+                f"STEADFAUST_WEB_HOST is {self.host}, so other machines can reach this worker: set"
                 " STEADFAUST_WEB_TOKEN, or its _FILE, to the same secret on all workers"
             )
         if self.login and not self.token:
             raise SettingsError("STEADFAUST_WEB_LOGIN is set: set STEADFAUST_WEB_TOKEN, or its _FILE, too")
         for name, token in (("WEB_TOKEN", self.token), ("WEB_VIEWER_TOKEN", self.viewer_token)):
             if token and not (len(token) >= LEAST and token.isascii() and token.isprintable()):
-                raise SettingsError(f"STEADFAUST_{name} has to be {LEAST} characters of ASCII at least")
+                raise SettingsError(
+                    f"STEADFAUST_{name} must have at least {LEAST} characters, all of them ASCII"
+                )
         if self.viewer_token and self.viewer_token == self.token:
             raise SettingsError(
                 "STEADFAUST_WEB_VIEWER_TOKEN is STEADFAUST_WEB_TOKEN: its holders could change everything"
             )
         if self.user_header and not self.proxies:
             raise SettingsError(
-                "STEADFAUST_WEB_USER_HEADER is set: set STEADFAUST_WEB_PROXIES, too, to who is believed"
+                "STEADFAUST_WEB_USER_HEADER is set: set STEADFAUST_WEB_PROXIES, too, to the trusted proxies"
             )
 
 
 class BrokerSettings(BaseSettings):
-    """The settings that say where Kafka is and how to get in."""
+    """Settings for connections to Kafka."""
 
-    bootstrap: str = Field(default="", description="brokers, host:port,...; empty: those of the local stack")
+    bootstrap: str = Field(default="", description="brokers as host:port,... (empty: the local stack's)")
     security_protocol: Protocol = Field(
-        default="PLAINTEXT", description="how clients connect: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"
+        default="PLAINTEXT", description="PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"
     )
     sasl_mechanism: Mechanism = Field(
         default="SCRAM-SHA-512", description="PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
     )
-    sasl_username: str = Field(default="", description="who this client is to brokers")
-    sasl_password: SecretStr = Field(default=SecretStr(""), description="belongs to the user")
-    sasl_password_file: str = Field(default="", description="file with the password, in its place")
-    ssl_ca_file: str = Field(
-        default="", description="certificates that are trusted, PEM; empty: those that the machine trusts"
+    sasl_username: str = Field(default="", description="user name for brokers")
+    sasl_password: SecretStr = Field(default=SecretStr(""), description="password of the user")
+    sasl_password_file: str = Field(
+        default="", description="file with the password, instead of sasl_password"
     )
-    ssl_certificate_file: str = Field(default="", description="this client's own certificate, PEM")
-    ssl_key_file: str = Field(default="", description="its key, PEM; empty: in the certificate's file")
-    ssl_key_password: SecretStr = Field(default=SecretStr(""), description="of the key, if it has one")
+    ssl_ca_file: str = Field(
+        default="", description="PEM file with trusted certificates (empty: the machine's)"
+    )
+    ssl_certificate_file: str = Field(default="", description="PEM file with the client's certificate")
+    ssl_key_file: str = Field(
+        default="", description="PEM file with its key (empty: it is in the certificate file)"
+    )
+    ssl_key_password: SecretStr = Field(
+        default=SecretStr(""), description="password of the key, if it has one"
+    )
 
     def security(self) -> Security:
-        """How to get in. Raises SettingsError when settings contradict each other, or a file is missing."""
+        """TLS and SASL. Raises SettingsError if values contradict each other, or a file is missing."""
         found = Security(
             protocol=self.security_protocol,
             mechanism=self.sasl_mechanism,
@@ -185,30 +192,30 @@ class BrokerSettings(BaseSettings):
 
 
 class PeerSettings(BaseSettings):
-    """The settings that say how workers reach each other."""
+    """Settings for connections between workers, and for access to their pages."""
 
     web_host: str = Field(
-        default="", description="host that other machines reach this worker at; auto: found; empty: none do"
+        default="",
+        description="host at which other machines reach this worker (auto: find it; empty: loopback only)",
     )
     web_token: SecretStr = Field(
-        default=SecretStr(""), description="what they have to show; the same for all workers"
+        default=SecretStr(""), description="token that other machines must send; the same on all workers"
     )
-    web_token_file: str = Field(default="", description="file with the token, in its place")
-    web_viewer_token: SecretStr = Field(
-        default=SecretStr(""), description="what those have to show who may only look"
+    web_token_file: str = Field(default="", description="file with the token, instead of web_token")
+    web_viewer_token: SecretStr = Field(default=SecretStr(""), description="token for read-only access")
+    web_viewer_token_file: str = Field(
+        default="", description="file with the read-only token, instead of web_viewer_token"
     )
-    web_viewer_token_file: str = Field(default="", description="file with that token, in its place")
-    web_login: bool = Field(default=False, description="on the worker's own machine, too, the token is shown")
-    web_user_header: str = Field(default="", description="header in which a reverse proxy names the visitor")
-    web_proxies: str = Field(
-        default="", description="addresses of the proxies that are believed, comma between"
-    )
+    web_login: bool = Field(default=False, description="require the token on the worker's own machine, too")
+    web_user_header: str = Field(default="", description="header in which a reverse proxy names the user")
+    web_proxies: str = Field(default="", description="addresses of trusted proxies, separated by commas")
     web_operators: str = Field(
-        default="", description="who may change something, by the proxy's word, comma between; *: all"
+        default="",
+        description="users named by the proxy who may change something, separated by commas (*: all)",
     )
 
     def peers(self) -> Peers:
-        """How this worker is reached. Raises SettingsError."""
+        """How other machines reach this worker. Raises SettingsError if values contradict each other."""
         viewer = secret("WEB_VIEWER_TOKEN", self.web_viewer_token, self.web_viewer_token_file)
         found = Peers(
             self.web_host,
@@ -228,10 +235,11 @@ def _names(text: str) -> frozenset[str]:
 
 
 def secret(name: str, value: SecretStr, file: str) -> str:
-    """A secret from its setting or from the file in its place, without the line's end: what was written on
-    Windows ends with CR LF, and may begin with a byte order mark.
+    """A secret from its setting or its file, without a byte order mark or a line break at the end, which
+    files from Windows may have.
 
-    Raises SettingsError when both are set, the file cannot be read or is empty, or it has several lines.
+    Raises SettingsError if both are set, if the file is empty or cannot be read, or if there are several
+    lines.
     """
     text = value.get_secret_value().rstrip("\r\n")
     if not file:
@@ -241,7 +249,7 @@ def secret(name: str, value: SecretStr, file: str) -> str:
     try:
         read = Path(file).read_text("utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SettingsError(f"STEADFAUST_{name}_FILE is {file}, which cannot be read: {reason}") from None
     if not read:
         raise SettingsError(f"STEADFAUST_{name}_FILE is {file}, which is empty")

@@ -1,4 +1,6 @@
-"""Names and values in the environment: each name that begins with STEADFAUST_ is a setting, or a mistake."""
+"""Checks the environment: a name that begins with STEADFAUST_ must be a setting, and its value must be
+usable.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from pydantic import ValidationError
 from streams.errors import SettingsError
 
 PREFIX = "STEADFAUST_"
-#: What the local stack, fault injection and the project's own build and tests read: no settings of a worker,
-#: and workers that these start inherit them.
+#: Variables of the local stack, of fault injection, and of the project's own build and tests. They are not
+#: settings of a worker, but workers may inherit them.
 OF_TOOLS = frozenset(
     PREFIX + name
     for name in (
@@ -36,14 +38,14 @@ OF_TOOLS = frozenset(
         "TILL",
     )
 )
-#: What Kubernetes sets in every pod for a Service whose name begins with `steadfaust`.
+#: Variables that Kubernetes sets in every pod for a Service whose name begins with `steadfaust`.
 _OF_KUBERNETES = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$")
 _ADDRESS = re.compile(r"(tcp|udp|sctp)://")
-#: From which likeness on a name is taken for a misspelled one, 0 to 1.
+#: Similarity, from 0 to 1, from which on a name is taken for a misspelled setting.
 _ALIKE = 0.8
 
 
-#: The largest numbers that make sense; of all others a trillion is.
+#: Maximum values of numbers; for all others it is a trillion.
 _MOST = {
     "lanes": 100_000,
     "max_message_bytes": 2**30,
@@ -65,11 +67,12 @@ _IDENT = re.compile(r"[A-Za-z0-9._-]{0,150}")
 
 
 def check_names(environment: Mapping[str, str], known: Collection[str], *, complete: bool = True) -> None:
-    """Raise SettingsError for names that are no settings, with the setting that was meant.
+    """Raise SettingsError for names that are not settings, with the setting that was probably meant.
 
     Args:
         known: the fields of a settings class.
-        complete: these are all; else an application may have others, and only a misspelled one is refused.
+        complete: whether `known` has every setting. If not, only misspelled names are refused, because an
+            application may have settings of its own.
     """
     own = sorted(name.upper() for name in known)
     declared = OF_TOOLS.union(PREFIX + name for name in own)
@@ -80,9 +83,9 @@ def check_names(environment: Mapping[str, str], known: Collection[str], *, compl
             continue
         meant = get_close_matches(upper.removeprefix(PREFIX), own, n=1, cutoff=_ALIKE)
         if meant:
-            problems.append(f"{name} is no setting: did you mean {PREFIX}{meant[0]}?")
+            problems.append(f"{name} is not a setting: did you mean {PREFIX}{meant[0]}?")
         elif complete:
-            problems.append(f"{name} is no setting: docs/settings.md has all of them; unset it")
+            problems.append(f"{name} is not a setting: unset it (docs/settings.md lists all settings)")
     if problems:
         raise SettingsError(" ".join(problems))
 
@@ -92,12 +95,12 @@ def _is_a_service(name: str, value: str) -> bool:
 
 
 def check_value(name: str, value: Any) -> None:
-    """Raise ValueError, with what a setting may be, for a value that nothing can work with."""
+    """Raise ValueError for a value that cannot work, with the values that are allowed."""
     match value:
         case bool():
             return
         case int() | float() if abs(value) > (most := _MOST.get(name, _ANY_MOST)):
-            raise ValueError(f"give {most:,.15g} at most")
+            raise ValueError(f"the maximum is {most:,.15g}")
         case str() if value and (schemes := _SCHEMES.get(name)):
             if not re.match(rf"({'|'.join(schemes)})://[^\s]", value):
                 raise ValueError(f"give an address that begins with {schemes[0]}://")
@@ -116,7 +119,7 @@ def check_value(name: str, value: Any) -> None:
 
 
 def without_empty(text: str) -> str:
-    """A list with commas between, without blanks and empty parts."""
+    """A comma-separated list without blanks and empty parts."""
     return ",".join(each.strip() for each in text.split(",") if each.strip())
 
 
@@ -127,15 +130,15 @@ def _check_addresses(text: str) -> None:
                 ip_address(each.strip())
             except ValueError:
                 raise ValueError(
-                    f"give IP addresses, with commas between; {each.strip()!r} is none"
+                    f"give IP addresses, separated by commas; {each.strip()!r} is not one"
                 ) from None
 
 
 def what_is_wrong(error: ValidationError, shown: Collection[str]) -> str:
-    """Problems of settings, in one line that names each variable.
+    """Describe the problems of settings in one line that names each variable.
 
     Args:
-        shown: fields whose values may be printed; others may be secrets.
+        shown: fields whose values may be printed, because they are not secret.
     """
     problems = []
     for each in error.errors(include_url=False, include_context=False):

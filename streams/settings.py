@@ -1,7 +1,7 @@
-"""Settings: one source, `STEADFAUST_*` environment variables, read by the composition root only.
+"""The settings of a worker, read from `STEADFAUST_*` environment variables when it starts.
 
-Faust is handed what it needs; its own environment names are not consulted. One module has
-them all.
+Nothing else in the library reads the environment. Faust gets its configuration from here; its own environment
+variables are ignored.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from streams.model.policy.retry import RetryPolicy, longest_path
 from streams.tracing.settings import TraceSettings
 from streams.units import DAY, MIB
 
-#: Access keys of the local stack's S3: no secret.
+#: Access keys of the local stack's S3. They are not secret.
 LOCAL_KEYS = ("local", "local-secret")
 LOCAL_BUCKET = "event-payloads"
-#: What lanes do unless a setting says otherwise.
+#: Defaults for lanes.
 _LANE = LaneOptions()
 
 
 class Bucket(NamedTuple):
-    """Where payloads are kept; an empty endpoint is Amazon's, empty keys are found by the client itself."""
+    """Where payloads are stored. An empty endpoint is Amazon S3, empty keys are those that boto3 finds."""
 
     name: str
     endpoint: str
@@ -44,165 +44,179 @@ class Bucket(NamedTuple):
 
 
 class Settings(PeerSettings, BrokerSettings, TraceSettings):
-    """Settings of operators. Times in seconds unless the name says otherwise, sizes in bytes."""
+    """Settings of a worker. Times are in seconds unless the name says otherwise, sizes in bytes."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", allow_inf_nan=False)
 
     app_id: str = Field(
-        default="steadfaust", description="names the group, the changelogs and the transactional ids"
+        default="steadfaust",
+        description="application id, from which group, changelogs and transactional ids are named",
     )
     agents_id: str = Field(
-        default="", description="names the group and changelogs of plain agents; empty: app_id with -agents"
+        default="", description="application id of plain Faust agents (empty: app_id with -agents)"
     )
-    var: Path = Field(default=Path("var"), description="where the local stack, slots and local stores live")
+    var: Path = Field(default=Path("var"), description="folder of the local stack, slots and local stores")
     partitions: int = Field(
-        default=4, ge=1, description="partitions of every topic; for good, see docs/operating.md"
+        default=4,
+        ge=1,
+        description="partitions of every topic; only `steadfaust reshard` can change it later",
     )
     lanes: int = Field(
-        default=2, ge=1, description="lanes over those partitions: the most workers that share the load"
+        default=2, ge=1, description="lane count: the maximum number of workers that share the load"
     )
-    standbys: int = Field(default=1, ge=0, description="followers of each lane on other workers")
+    standbys: int = Field(default=1, ge=0, description="standby copies of each lane on other workers")
     replication: int = Field(
-        default=0, ge=0, description="replication factor; 0: three, or fewer on fewer brokers"
+        default=0,
+        ge=0,
+        description="replication factor of new topics (0: three, or fewer with fewer brokers)",
     )
     web_port: int = Field(
-        default=6066, ge=0, description="port of the worker in slot 0, slot n the n-th after it; 0: any"
+        default=6066, ge=0, description="port of the worker in slot 0; slot n adds n (0 picks free ports)"
     )
     metrics: bool = Field(
-        default=True, description="whether workers measure themselves, and answer /metrics for Prometheus"
+        default=True, description="collect metrics and serve them for Prometheus at /metrics"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="the least that workers log; debug: each transition of a saga, too"
+        default="info", description="minimum log level; debug includes every transition of a saga"
     )
     session_timeout: float = Field(
-        default=10.0, gt=0, description="silence after which a worker's lanes move on"
+        default=10.0, gt=0, description="silence after which a worker's lanes move to other workers"
     )
     heartbeat: float = Field(
-        default=2.0, gt=0, description="between heartbeats; under a third of session_timeout"
+        default=2.0, gt=0, description="time between heartbeats; at most a third of session_timeout"
     )
     producer: Literal["newest", "v1"] = Field(
         default="newest",
-        description="protocol of transactions: the newest that the cluster has, or the one that all have",
+        description="transaction protocol: the newest of the cluster, or v1, which every cluster supports",
     )
-    max_batch: int = Field(default=_LANE.max_batch, ge=1, description="messages in one transaction at most")
+    max_batch: int = Field(default=_LANE.max_batch, ge=1, description="maximum messages in one transaction")
     linger: float = Field(
         default=_LANE.linger,
         ge=0,
-        description="how long a commit waits for more messages at least: fewer transactions, later ones",
+        description="minimum wait of a commit for more messages: fewer transactions, more delay",
     )
     max_in_flight: int = Field(
         default=_LANE.max_in_flight,
         ge=1,
-        description="keys of a lane with an outbound call under way at most",
+        description="maximum keys of a lane with an outbound call in progress",
     )
     max_ahead: int = Field(
         default=_LANE.max_ahead,
         ge=0,
-        description="how far above a position messages of other keys are committed while one takes its time,"
-        " in offsets; 0: all of its partition number wait",
+        description="maximum offsets by which other keys are committed ahead of a slow message"
+        " (0: all messages of its partition number wait)",
     )
     loopback: bool = Field(
         default=_LANE.loopback,
-        description="whether a lane handles what it sends to itself in the transaction that writes it; false"
-        " while workers of a version before it run",
+        description="handle a message that a lane sends to itself in the transaction that writes it; set to"
+        " false while workers of a version without this run",
     )
     max_message_bytes: int = Field(
-        default=_LANE.max_message_bytes, ge=100_000, description="largest record, and largest row"
+        default=_LANE.max_message_bytes, ge=100_000, description="maximum size of a record or a row"
     )
     retry_delays: str = Field(
         default="10,60,300",
-        description="seconds that a failed message waits before each later try, as many as there are",
+        description="delays in seconds before the delayed retries of a message; up to three",
     )
     outage_patience: float = Field(
         default=_LANE.outage_patience,
         ge=0,
         allow_inf_nan=False,
-        description="how long a message's late tries are not spent while nothing of its handler succeeds",
+        description="during a full outage, how long delayed retries do not count against the limit",
     )
     schema_patience: float = Field(
         default=_LANE.schema_patience,
         ge=0,
         allow_inf_nan=False,
-        description="how long a message waits for its schema to be announced, before it is a dead letter",
+        description="how long a message waits for its schema to be announced before it is dead-lettered",
     )
     max_waiting_bytes: int = Field(
         default=_LANE.max_waiting_bytes,
         ge=MIB,
-        description="bytes of one key that may wait for a handler on disk; further ones are dead letters",
+        description="maximum bytes of one key that wait for a handler; further messages are dead-lettered",
     )
     hold_back: float = Field(
         default=_LANE.hold_back,
         ge=0,
         allow_inf_nan=False,
-        description="for how long a partition is not read where a key's queue is half full; 0: it is read on",
+        description="how long a partition is not read while a key's queue is half full (0: always read)",
     )
     max_replays: int = Field(
-        default=_LANE.max_replays, ge=1, description="failed replays after which a dead letter is parked"
+        default=_LANE.max_replays,
+        ge=1,
+        description="number of failed replays after which a dead letter is parked",
     )
     edit_dead_letters: bool = Field(
-        default=False, description="whether operators may edit a dead letter and replay that"
+        default=False, description="allow operators to edit a dead letter before a replay"
     )
     saga_limit: float = Field(
-        default=_LANE.saga_limit, gt=0, description="how long a saga may take until it is shown as stalled"
+        default=_LANE.saga_limit, gt=0, description="age at which an unfinished saga is shown as stalled"
     )
-    inbox_retention_days: float = Field(default=_LANE.inbox_retention / DAY, gt=0)
-    dead_letter_retention_days: float = Field(default=_LANE.dead_letter_retention / DAY, gt=0)
+    inbox_retention_days: float = Field(
+        default=_LANE.inbox_retention / DAY, gt=0, description="how long handled ids are kept, at least"
+    )
+    dead_letter_retention_days: float = Field(
+        default=_LANE.dead_letter_retention / DAY, gt=0, description="how long dead letters are kept"
+    )
     message_retention_days: float = Field(
         default=_LANE.message_retention / DAY,
         gt=0,
-        description="how long the cluster keeps messages at most; for their payloads",
+        description="longest retention of message topics in the cluster; payloads are kept as long",
     )
     postgres_url: str = Field(
         default="",
-        description="postgresql://user@host:port/database; empty: that of the local stack",
+        description="postgresql://user@host:port/database (empty: the local stack's)",
         repr=False,
     )
     postgres_password_file: str = Field(
-        default="", description="file with the password of the user that postgres_url names"
+        default="", description="file with the password of the user in postgres_url"
     )
     outbox: Literal["poll", "cdc"] = Field(
         default="poll",
-        description="who relays the outbox: polling relays, or change data capture by Kafka Connect",
+        description="what publishes the outbox: poll (polling relays) or cdc (change data capture)",
     )
-    connect_url: str = Field(
-        default="", description="http://... of Kafka Connect; empty: that of the local stack"
-    )
+    connect_url: str = Field(default="", description="URL of Kafka Connect (empty: the local stack's)")
     outbox_after: Literal["mark", "delete", "archive"] = Field(
-        default="mark", description="what to do with a published row: it is marked, deleted, or archived"
+        default="mark", description="what happens to a published row: mark, delete or archive"
     )
-    outbox_poll: float = Field(
-        default=0.2, gt=0, description="after which a relay looks at the outbox without a notification"
-    )
+    outbox_poll: float = Field(default=0.2, gt=0, description="longest time between two polls of the outbox")
     outbox_retention_days: float = Field(
-        default=7, gt=0, description="how long published rows are kept, marked or archived"
+        default=7, gt=0, description="how long published rows are kept, whether marked or archived"
     )
     cleanup_every: float = Field(
         default=3600,
         ge=0,
-        description="between cleanups of outbox and inboxes by a relay or an API; 0: none, commands do it",
+        description="time between cleanups of outbox and inboxes (0: only commands clean up)",
     )
     outbox_slot_warn_bytes: int = Field(
         default=512 * MIB,
         ge=1,
-        description="log that PostgreSQL keeps for change data capture before operators are warned",
+        description="size of the log kept for change data capture at which health warns",
     )
     s3_bucket: str = Field(
-        default="", description="for large payloads; empty: that of the local stack, or none without one"
+        default="", description="bucket for large payloads (empty: the local stack's, if it runs)"
     )
     s3_endpoint: str = Field(
-        default="", description="URL of a store; empty: the running local stack's, or else Amazon's"
+        default="",
+        description="URL of the object store (empty: the local stack's if it runs, otherwise Amazon S3)",
     )
-    s3_region: str = Field(default="", description="empty: what the machine says")
-    s3_access_key: str = Field(default="", description="empty: what the machine says", repr=False)
-    s3_secret_key: str = Field(default="", repr=False)
-    s3_secret_key_file: str = Field(default="", description="file with the key, in its place")
+    s3_region: str = Field(default="", description="region of the bucket (empty: as boto3 finds it)")
+    s3_access_key: str = Field(default="", description="access key (empty: as boto3 finds it)", repr=False)
+    s3_secret_key: str = Field(default="", description="secret of the access key", repr=False)
+    s3_secret_key_file: str = Field(
+        default="", description="file with the secret key, instead of s3_secret_key"
+    )
     claim_threshold: int = Field(
-        default=DEFAULT_THRESHOLD, ge=1, description="bytes of a payload that still travels in its record"
+        default=DEFAULT_THRESHOLD, ge=1, description="largest payload that travels in its record"
     )
     claim_bytes_in_flight: int = Field(
-        default=64 * MIB, ge=1, description="bytes of payloads on their way, and as many in handlers' hands"
+        default=64 * MIB,
+        ge=1,
+        description="maximum bytes of payloads in transfer, and again in use by handlers",
     )
-    claim_cache_bytes: int = Field(default=32 * MIB, ge=0, description="payloads kept for the next handler")
+    claim_cache_bytes: int = Field(
+        default=32 * MIB, ge=0, description="maximum bytes of payloads cached for the next handler"
+    )
 
     @field_validator("*")
     @classmethod
@@ -212,7 +226,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
 
     @classmethod
     def read(cls) -> Self:
-        """The settings of this process's environment. Raises SettingsError, which names each wrong one."""
+        """Read the settings from the environment. Raises SettingsError, which names each wrong one."""
         try:
             return cls()
         except ValidationError as error:
@@ -221,7 +235,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
 
     @classmethod
     def read_or_exit(cls) -> Self:
-        """The settings of this process's environment, checked; a mistake in them ends it with one line."""
+        """Read and check the settings. A mistake ends the process with a one-line message."""
         try:
             check_names(os.environ, cls.model_fields)
             return cls.read_checked()
@@ -230,8 +244,8 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
 
     @classmethod
     def read_checked(cls) -> Self:
-        """The settings of this process's environment, which also fit together; names that are no settings are
-        passed by. Raises SettingsError.
+        """Read the settings, and check that they fit together. Names that are not settings are ignored.
+        Raises SettingsError.
         """
         settings = cls.read()
         settings.layout()
@@ -243,35 +257,34 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         return settings
 
     def layout(self) -> Layout:
-        """The application's cut. Raises SettingsError, also where an application on a cluster has no name."""
+        """Partitions and lane count. Raises SettingsError if bootstrap is set, but app_id is not."""
         if self.bootstrap and "app_id" not in self.model_fields_set:
             raise SettingsError(
-                "STEADFAUST_BOOTSTRAP is set, and STEADFAUST_APP_ID is not: name the application, in every"
-                " process of it: workers take its lanes, and a relay announces schemas on its topics. Two"
-                " with one name would take each other's. One that has run without a name is called"
-                f" {self.app_id!r}"
+                "STEADFAUST_BOOTSTRAP is set, but STEADFAUST_APP_ID is not: set it in every process of the"
+                " application, because two applications with the same id would share lanes and topics. An"
+                f" application that ran without an id so far is called {self.app_id!r}"
             )
         return Layout(self.app_id, self.partitions, self.lanes)
 
     def agents_group(self) -> str:
-        """The group of plain agents. Raises SettingsError when it is that of the lanes."""
+        """The consumer group of plain agents. Raises SettingsError if it is also the group of the lanes."""
         group = self.agents_id or f"{self.app_id}-agents"
         if group == self.app_id:
             raise SettingsError(
-                f"agents_id is {group!r}, and so is app_id: lanes and plain agents cannot share a group;"
+                f"agents_id and app_id are both {group!r}: lanes and plain agents cannot share a group;"
                 " give the lanes another app_id"
             )
         return group
 
     def duplicates_within(self) -> float:
-        """For how many seconds after a message its duplicate may come: as long as dead letters are kept, and
-        the longest way of retries. Raises SettingsError as `lane_options` does.
+        """Seconds after a message during which a replay may repeat it: the retention of dead letters plus the
+        longest retry path. Raises SettingsError, as `lane_options` does.
         """
         options = self.lane_options()
         return options.dead_letter_retention + longest_path(options.retry)
 
     def lane_options(self) -> LaneOptions:
-        """How lanes work. Raises SettingsError when retentions contradict each other."""
+        """The options of lanes. Raises SettingsError if values contradict each other."""
         inbox, dead_letters = self.inbox_retention_days * DAY, self.dead_letter_retention_days * DAY
         delays = self._delays()
         try:
@@ -281,8 +294,8 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         check_retention(inbox=inbox, dead_letters=dead_letters, longest_retry=longest_path(retry))
         if self.heartbeat * 3 > self.session_timeout:
             raise SettingsError(
-                f"heartbeat of {self.heartbeat:g} s is over a third of session_timeout"
-                f" ({self.session_timeout:g} s): one lost heartbeat would cost the worker its lanes; lower"
+                f"heartbeat ({self.heartbeat:g} s) is more than a third of session_timeout"
+                f" ({self.session_timeout:g} s), so one lost heartbeat could cost the worker its lanes; lower"
                 " STEADFAUST_HEARTBEAT"
             )
         return LaneOptions(
@@ -317,13 +330,13 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
             ) from None
 
     def bucket(self) -> Bucket | None:
-        """Where large payloads go; None when neither a setting nor a running local stack says. Endpoint and
-        keys are those of the stack's S3, whatever the bucket is called, unless `s3_endpoint` is set. Raises
+        """The bucket for large payloads. None if neither the settings nor a running local stack have one.
+        Unless `s3_endpoint` is set, endpoint and keys are those of the local stack, if it runs. Raises
         SettingsError for an endpoint without a bucket.
         """
         if self.s3_endpoint and not self.s3_bucket:
             raise SettingsError(
-                f"STEADFAUST_S3_ENDPOINT is {self.s3_endpoint!r}, and no bucket is named: set"
+                f"STEADFAUST_S3_ENDPOINT is {self.s3_endpoint!r}, but there is no bucket: set"
                 " STEADFAUST_S3_BUCKET"
             )
         local = "" if self.s3_endpoint else self._local_s3()
@@ -344,21 +357,21 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         return str(found["url"]) if found else ""
 
     def brokers(self) -> Brokers:
-        """Where Kafka is, and how to get in. Raises SettingsError when neither a setting nor a running local
-        stack says where, or the settings contradict each other.
+        """The brokers. Raises SettingsError if neither the settings nor a running local stack have any, or if
+        the settings contradict each other.
         """
         return Brokers(self.bootstrap or str(self.local_stack()["bootstrap"]), self.security())
 
     def postgres(self) -> str:
-        """The URL of PostgreSQL. Raises SettingsError when neither a setting nor a local stack has it, or no
-        user is named for the password's file.
+        """The URL of PostgreSQL. Raises SettingsError if neither the settings nor a local stack have one, or
+        if there is a password file, but no user.
         """
         if self.postgres_password_file:
             return self._with_password()
         return self.postgres_url or self._local(
             "postgres",
             "PostgreSQL: set STEADFAUST_POSTGRES_URL, or name `databases` in [tool.steadfaust.local] and"
-            " start it again",
+            " restart it",
         )
 
     def _with_password(self) -> str:
@@ -373,14 +386,14 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         return url._replace(netloc=f"{user}:{quote(password, safe='')}@{hosts}").geturl()
 
     def connect(self) -> str:
-        """Where Kafka Connect is. Raises SettingsError when neither a setting nor a local stack says."""
+        """The URL of Kafka Connect. Raises SettingsError if neither settings nor a local stack have it."""
         return self.connect_url or self._local(
             "connect",
             "Kafka Connect: set STEADFAUST_CONNECT_URL, or start it with `steadfaust up --cdc`",
         )
 
     def _local(self, name: str, advice: str) -> str:
-        """The address of a process of the local stack. Raises SettingsError with what to do."""
+        """The URL of a process of the local stack. Raises SettingsError with `advice` if it does not run."""
         processes = self.local_stack().get("processes", {})
         found = processes.get(name) if isinstance(processes, dict) else None
         if not found:
@@ -388,7 +401,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
         return str(found["url"])
 
     def local_stack(self) -> dict[str, object]:
-        """The state file of the running local stack. Raises SettingsError when there is none."""
+        """The state file of the running local stack. Raises SettingsError if there is none."""
         path = self.var / "stack.json"
         try:
             found: dict[str, object] = json.loads(path.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""The settings of traces, and what they make: a tracer, and a link to where traces are looked at."""
+"""Settings of traces, and the tracer that they configure."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ _ADDRESS = re.compile(r"https?://[^\s\"'<>\\]+")
 
 
 class TraceSettings(BaseSettings):
-    """Whether there are traces, of what, and where they go."""
+    """Settings of traces."""
 
     traces: Exporter = Field(
-        default="none", description="where spans go: none, console, or otlp by OTEL_EXPORTER_OTLP_*"
+        default="none",
+        description="exporter of spans: none, console, or otlp (configured by OTEL_EXPORTER_OTLP_*)",
     )
     trace_ratio: float = Field(
-        default=0.1, ge=0, le=1, description="of the traces that begin here, how many are recorded"
+        default=0.1, ge=0, le=1, description="fraction of the traces starting here that is recorded"
     )
     trace_limit: float = Field(
-        default=20.0, ge=0, description="how many begin in a second at most, in one process; 0: any number"
+        default=20.0, ge=0, description="maximum traces that start per second and process (0: no limit)"
     )
     trace_url: str = Field(
-        default="", description="https://...{trace_id}: where a trace is looked at; empty: pages have no link"
+        default="", description="link to a trace, such as https://...{trace_id} (empty: pages have no link)"
     )
 
     def check_traces(self) -> None:
-        """Raises SettingsError where an address is none, or an exporter is not installed."""
+        """Raise SettingsError if trace_url is not usable, or the exporter is not installed."""
         if self.trace_url and not (_ADDRESS.fullmatch(self.trace_url) and PLACE in self.trace_url):
             raise SettingsError(
                 f"STEADFAUST_TRACE_URL is {self.trace_url!r}: give an address of https:// or http://"
@@ -49,7 +50,7 @@ class TraceSettings(BaseSettings):
 
     @asynccontextmanager
     async def tracing(self, group: str) -> AsyncIterator[Tracer | None]:
-        """A tracer for as long as this is entered; None: there are no traces. Raises SettingsError."""
+        """Context manager with a tracer, or None if traces are off. Raises SettingsError."""
         if self.traces == "none":
             yield None
             return
@@ -59,6 +60,6 @@ class TraceSettings(BaseSettings):
 
 @asynccontextmanager
 async def traced_by(exporter: SpanExporter, settings: TraceSettings, group: str) -> AsyncIterator[Tracer]:
-    """A tracer whose spans go to an exporter."""
+    """Context manager with a tracer that reports to an exporter."""
     async with SpanExport(exporter, group=group) as export:
         yield Tracer(export.report, ratio=settings.trace_ratio, limit=settings.trace_limit)

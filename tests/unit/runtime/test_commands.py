@@ -173,5 +173,5 @@ def test_agents_that_share_the_group_of_the_lanes_are_refused(monkeypatch: pytes
     monkeypatch.setenv("STEADFAUST_AGENTS_ID", "steadfaust")
     with pytest.raises(SettingsError, match="lanes and plain agents cannot share a group"):
         Settings().agents_group()
-    with pytest.raises(SystemExit, match="error: agents_id is 'steadfaust', and so is app_id"):
+    with pytest.raises(SystemExit, match="error: agents_id and app_id are both 'steadfaust'"):
         Settings.read_or_exit()

@@ -140,7 +140,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_application_on_a_cluster_must_have_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEADFAUST_BOOTSTRAP", "broker:9092")
-    with pytest.raises(SystemExit, match="STEADFAUST_APP_ID is not: name the application"):
+    with pytest.raises(SystemExit, match="STEADFAUST_APP_ID is not: set it in every process"):
         Settings.read_or_exit()
 
 
@@ -150,7 +150,10 @@ def test_an_application_on_a_cluster_must_have_a_name(monkeypatch: pytest.Monkey
         ({"lanes": 9}, "9 lanes over 4 partitions"),
         ({"inbox_retention_days": 13}, "inbox retention of 13 days is under dead letters"),
         ({"dead_letter_retention_days": 16}, "Raise inbox_retention or lower dead_letter_retention"),
-        ({"heartbeat": 4, "session_timeout": 10}, "heartbeat of 4 s is over a third of session_timeout"),
+        (
+            {"heartbeat": 4, "session_timeout": 10},
+            "heartbeat \\(4 s\\) is more than a third of session_timeout",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(wrong: dict[str, float], message: str) -> None:

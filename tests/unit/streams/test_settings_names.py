@@ -52,12 +52,12 @@ def refusal(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
 def test_a_misspelled_setting_is_refused_with_the_one_meant(
     monkeypatch: pytest.MonkeyPatch, name: str, meant: str
 ) -> None:
-    assert f"{name} is no setting: did you mean {meant}?" in refusal(monkeypatch, **{name: "1"})
+    assert f"{name} is not a setting: did you mean {meant}?" in refusal(monkeypatch, **{name: "1"})
 
 
 def test_a_name_like_no_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     line = refusal(monkeypatch, STEADFAUST_QUUX="1", STEADFAUST_LANE="2")
-    assert "STEADFAUST_QUUX is no setting: docs/settings.md has all of them" in line
+    assert "STEADFAUST_QUUX is not a setting: unset it (docs/settings.md lists all settings)" in line
     assert "STEADFAUST_LANES?" in line
 
 
@@ -118,7 +118,7 @@ def test_a_bad_value_names_its_setting_in_one_line(monkeypatch: pytest.MonkeyPat
         ("postgres_url", "localhost:5432/orders", "begins with postgresql://"),
         ("gateway_url", "127.0.0.1:8090", "begins with http://"),
         ("s3_endpoint", "minio:9000", "begins with http://"),
-        ("web_port", "70000", "give 65,535 at most"),
+        ("web_port", "70000", "the maximum is 65,535"),
         ("web_proxies", "proxy.example", "give IP addresses"),
         ("app_id", "my app", "letters, digits, dots, hyphens and underscores"),
         ("outbox", "cdcc", "'poll' or 'cdc'"),
@@ -205,7 +205,10 @@ def test_a_relay_takes_the_settings_that_workers_share(
 
 
 def test_a_relay_refuses_what_no_process_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, said in (("STEADFAUST_QUUX", "is no setting"), ("STEADFAUST_LANE", "mean STEADFAUST_LANES?")):
+    for name, said in (
+        ("STEADFAUST_QUUX", "is not a setting"),
+        ("STEADFAUST_LANE", "mean STEADFAUST_LANES?"),
+    ):
         assert f"{said}" in str(relayed_with(monkeypatch, ROOT, **{name: "1"}))
         monkeypatch.delenv(name)
     assert "9 lanes over 4 partitions" in str(relayed_with(monkeypatch, ROOT, STEADFAUST_LANES="9"))
@@ -213,8 +216,8 @@ def test_a_relay_refuses_what_no_process_takes(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_relay_without_a_name_is_told_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
     said = str(relayed_with(monkeypatch, ROOT, STEADFAUST_BOOTSTRAP="kafka:9092"))
-    assert "STEADFAUST_APP_ID is not: name the application, in every process of it" in said
-    assert "a relay announces schemas on its topics" in said
+    assert "STEADFAUST_APP_ID is not: set it in every process" in said
+    assert "would share lanes and topics" in said
 
 
 def test_a_relay_asks_for_no_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,12 +233,12 @@ def test_a_command_knows_the_settings_of_its_project(tmp_path: Path) -> None:
     )
     (tmp_path / "pyproject.toml").write_text('[tool.steadfaust]\nsettings = "shop:ShopSettings"\n')
     assert "no worker of steadfaust" in command(tmp_path, STEADFAUST_VAT="19").stderr
-    assert "STEADFAUST_QUUX is no setting" in command(tmp_path, STEADFAUST_QUUX="1").stderr
+    assert "STEADFAUST_QUUX is not a setting" in command(tmp_path, STEADFAUST_QUUX="1").stderr
     (tmp_path / "pyproject.toml").write_text('[tool.steadfaust]\nsettings = "shop:None"\n')
     assert "write it as module:Class" in command(tmp_path).stderr
 
 
 def test_settings_of_a_library_application_are_read_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEADFAUST_GATEWAY_URL", "http://bank")
-    with pytest.raises(SystemExit, match="STEADFAUST_GATEWAY_URL is no setting"):
+    with pytest.raises(SystemExit, match="STEADFAUST_GATEWAY_URL is not a setting"):
         Settings.read_or_exit()
