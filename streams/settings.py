@@ -116,7 +116,7 @@ class Settings(PeerSettings, BrokerSettings, TraceSettings):
     )
     retry_delays: str = Field(
         default="10,60,300",
-        description="delays in seconds before the delayed retries of a message; up to three",
+        description="delays in seconds before the delayed retries of a message; any number of them",
     )
     outage_patience: float = Field(
         default=_LANE.outage_patience,
