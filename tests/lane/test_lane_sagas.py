@@ -11,7 +11,7 @@ from lane_sagas import TRIPS, LeaveSeat, ReturnMoney, TakeMoney, TakeSeat, Trip,
 from lane_scenes import opened, post, rows_of, stopped, until_so
 from lane_worlds import FakeWorld, World
 
-import streams.engine.waiting.decisions
+import streams.engine.way.failure
 from streams.model.layout import dead_letter_topic
 from streams.model.operations import HandlerCommand
 from streams.model.policy.retry import RetryPolicy
@@ -138,7 +138,7 @@ async def test_sagas_of_an_unknown_version_hold_up_no_others(
 ) -> None:
     """As in a rolling deploy: their lane goes from a worker that has the version to one that has not."""
     if not world.is_fake:
-        monkeypatch.setattr(streams.engine.waiting.decisions, "NOT_YET_PAUSE", 0.3)
+        monkeypatch.setattr(streams.engine.way.failure, "NOT_YET_PAUSE", 0.3)
     new = trips(world.clock, participants=False, versions=(Trip, replace(Trip, version=2)))
     await world.start(new)
     keys = [str(i) for i in range(30)]

@@ -26,7 +26,7 @@ STEPS = {
     "way/dispatch.py": {"_dispatch", "dispatch_operation"},
     "way/attempt.py": {"run_handlers"},
     "staging/outcomes.py": {"stage"},
-    "waiting/decisions.py": {"settle_failed"},
+    "way/failure.py": {"settle_failed"},
     "waiting/due.py": {"due"},
     "dead_letters/table.py": {"write", "give_up"},
     "waiting/timers.py": {"step"},
@@ -45,7 +45,7 @@ UNREAD = (
     "way/dispatch.py",
     "way/attempt.py",
     "staging/outcomes.py",
-    "waiting/decisions.py",
+    "way/failure.py",
 )
 
 
@@ -108,7 +108,7 @@ def drawn(*left_out: str, operations: bool = False) -> list[str]:
 @pytest.mark.parametrize(
     ("error", "value", "left_out"),
     [
-        pytest.param(None, None, ("waiting/decisions.py", "dead_letters/table.py"), id="handled"),
+        pytest.param(None, None, ("way/failure.py", "dead_letters/table.py"), id="handled"),
         pytest.param(
             BUSY,
             None,
@@ -136,7 +136,7 @@ async def test_a_retry_that_is_due_joins_at_dispatch(fake: FakeWorld) -> None:
     aside = (
         INTAKE,
         "way/admission.py",
-        "waiting/decisions.py",
+        "way/failure.py",
         "dead_letters/table.py",
     )
     assert passed == ["waiting/due.py", *drawn(*aside)]

@@ -27,11 +27,11 @@ from streams.engine.staging.payloads import Payloads
 from streams.engine.staging.position import decode_position
 from streams.engine.staging.refusals import Refusals
 from streams.engine.staging.timers import DueIndex
-from streams.engine.waiting import permission, waiting
+from streams.engine.waiting import waiting
 from streams.engine.waiting.long_queues import LongQueues
 from streams.engine.waiting.timers import Timers
 from streams.engine.waiting.waiting import Waiting
-from streams.engine.way import intake
+from streams.engine.way import intake, permission
 from streams.engine.way.changelog_ends import ChangelogEnds
 from streams.errors import Lost, PositionLost, PositionsDisagree
 from streams.model import codecs

@@ -18,7 +18,8 @@ from streams.engine.staging.commit_order import CommitOrder
 from streams.engine.staging.loops import Loops
 from streams.engine.staging.position import decode_position, encode_position
 from streams.engine.staging.unreadable import UnreadableRows
-from streams.engine.waiting import due, permission
+from streams.engine.waiting import due
+from streams.engine.way import permission
 from streams.engine.way.held_up import HeldUpPartitions
 from streams.engine.way.intake import Intake
 from streams.engine.way.loopback import Loopback

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from streams.engine.staging.keys import name_in, split_store_key, time_key
 from streams.engine.staging.timers import timer_key
-from streams.engine.waiting.decisions import NOT_YET_PAUSE
 from streams.engine.waiting.gate import HandlerGate
 from streams.engine.waiting.queue import Reason, WaitingQueue, ms, set_message, set_queue, within_policy
 from streams.engine.waiting.timers import Timers
 from streams.engine.waiting.waiting import Waiting
+from streams.engine.way.failure import NOT_YET_PAUSE
 from streams.errors import RowUnreadable
 from streams.model.policy.retry import longest_wait
 

@@ -1,1 +1,1 @@
-"""Messages that wait for a handler: gates, queues, the scheduler of their heads, decisions on failures."""
+"""Messages that wait for a handler: gates, queues and the scheduler of their heads; timers; dead letters."""

@@ -11,7 +11,7 @@ What a failure leaves behind, with the default policy:
 So two failures and a success are one transaction. A call that a kill ends is counted nowhere. An open breaker
 or a pause makes the first or second failure a row at once. The handlers of a message are committed together:
 a kill before that makes the next owner call all of them again, also one that had succeeded.
-`waiting/decisions.py` decides and stages the row with its count and due time; `waiting/due.py` gives a due
+`way/failure.py` decides and stages the row with its count and due time; `waiting/due.py` gives a due
 row its new entry.
 
 What a kill leaves at each step of a commit (`commit.py`):

@@ -1,4 +1,4 @@
-"""A handler sees a message: its outcome is staged, or `waiting.decisions` decides what follows its error.
+"""A handler sees a message: its outcome is staged, or `way.failure` decides what follows its error.
 
 `run_handlers` takes a message through its handlers. It stops at an attempt that takes time, because the
 handler is async or a payload is fetched or written: `run_in_background` makes that one and goes on.
@@ -18,10 +18,10 @@ from typing import Any
 from streams.engine.staging.area import StagingArea
 from streams.engine.staging.arrival import Arrival
 from streams.engine.staging.payloads import NeedsUpload, Payloads
-from streams.engine.waiting.decisions import settle_failed
 from streams.engine.waiting.gate import HandlerGate
-from streams.engine.waiting.permission import may_go_on, may_run
 from streams.engine.waiting.waiting import Waiting
+from streams.engine.way.failure import settle_failed
+from streams.engine.way.permission import may_go_on, may_run
 from streams.engine.way.spans import LaneSpans
 from streams.engine.way.turns import Timed, Turns
 from streams.errors import HandlerFailed, StoreFailed, ends_process

@@ -12,10 +12,10 @@ from streams.engine.staging.changes import QUEUES_BY_DUE, Change, Writes
 from streams.engine.staging.keys import store_key
 from streams.engine.waiting import queue_rows as queues_module
 from streams.engine.waiting.gate import HandlerGate
-from streams.engine.waiting.permission import is_overtaken
 from streams.engine.waiting.queue import Reason, WaitingQueue, begin, index_prefix, queue_name, set_queue
 from streams.engine.waiting.queue_rows import Queues
 from streams.engine.waiting.waiting import Waiting
+from streams.engine.way.permission import is_overtaken
 from streams.engine.way.turns import Turns
 from streams.model.envelope import RECORD_OVERHEAD
 from streams.model.policy.breaker import NO_PERMIT, BreakerPolicy

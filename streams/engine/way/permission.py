@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streams.engine.staging.arrival import Arrival, Head
-from streams.engine.waiting.decisions import Detour, never_read
 from streams.engine.waiting.queue import Reason
 from streams.engine.waiting.waiting import Waiting, queues_of
+from streams.engine.way.failure import Detour, never_read
 from streams.errors import MessageExpired, NewerSchema, SchemaNeverAnnounced, Undecodable, UnknownSchema
 from streams.model.policy.breaker import BreakerState
 
