@@ -8,8 +8,10 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from streams.console.web_request import Form, LoginRedirect, Read, WebRequest
+from streams.console.page import Form, LoginRedirect, Page
+from streams.control.api.web_request import WebRequest
 from streams.control.base.access import LOGIN, LOGOUT
+from streams.control.base.sessions import KNOWN
 from streams.control.base.view import Problem
 
 log = structlog.get_logger(__name__)
@@ -29,7 +31,8 @@ async def _login_page(request: WebRequest) -> msgspec.Struct:
 
 
 async def _log_in(request: WebRequest, fields: Mapping[str, str]) -> LoginRedirect:
-    found = request.access.log_in(fields.get("token", "").strip(), request.client, request.browser)
+    token, browser = fields.get("token", "").strip(), request.cookies.get(KNOWN, "")
+    found = request.access.log_in(token, request.client, browser)
     if found is None:
         log.warning("login_refused", client=request.client)
         await asyncio.sleep(WRONG_TAKES)
@@ -56,7 +59,7 @@ def _within(path: str) -> str:
 
 
 ROUTES = (
-    Read(LOGIN, _login_page, "login.html", json=None),
+    Page(LOGIN, _login_page, "login.html"),
     Form(LOGIN, _log_in),
     Form(LOGOUT, _log_out),
 )

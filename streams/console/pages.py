@@ -1,4 +1,4 @@
-"""How answers are written: as JSON, as pages, and the files that pages load."""
+"""How pages are rendered, and the files that they load."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from streams.console.formatting import (
 )
 from streams.console.story import story
 from streams.console.swimlanes import saga_lanes, swimlanes
+from streams.control.api.writing import encode
 from streams.control.base.asked import address_of, as_asked
 from streams.control.base.refused import refused
 from streams.control.base.view import Problem
@@ -49,9 +50,6 @@ class Asset(NamedTuple):
     content: bytes
     kind: str
     digest: str
-
-
-encode = msgspec.json.Encoder().encode
 
 
 @cache
@@ -100,15 +98,6 @@ def _templates() -> Environment:
     templates.filters.update(leaves=leaves, bytes=bytes_text, ago=ago, marked=marked, previewed=previewed)
     templates.filters.update(with_times=with_times, wanted_bytes=wanted_bytes)
     return templates
-
-
-def json_response(
-    answer: msgspec.Struct, *, status: int = 200, headers: dict[str, str] | None = None
-) -> ASGIResponse:
-    """An answer as JSON."""
-    return ASGIResponse(
-        body=encode(answer), media_type="application/json", status_code=status, headers=headers
-    )
 
 
 def render(template: str, **values: Any) -> str:

@@ -1,35 +1,32 @@
-"""How answers are written for who asks: pages, JSON, problems, and where a form leads."""
+"""How pages are written for who asks: answers, problems, and where a form leads."""
 
 from __future__ import annotations
 
-import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from litestar.datastructures import Cookie
 from litestar.response.base import ASGIResponse
 
-from streams.console.pages import json_response, page_response
-from streams.console.requests import AnyRequest, query_of, shown_path
-from streams.console.web_request import CSRF, Act, FormPage, LoginRedirect, WebRequest
+from streams.console.page import CSRF, Act, FormPage, LoginRedirect, Page, csrf_of, form_of
+from streams.console.pages import page_response
+from streams.control.api.site import Refusal
+from streams.control.api.web_request import WebRequest
+from streams.control.api.writing import seen_by
 from streams.control.base.access import LOGIN, LOGOUT, Role, Visitor
 from streams.control.base.asking import PASSING
 from streams.control.base.sessions import KNOWN, KNOWN_LASTS, LASTS, SESSION
-from streams.control.base.view import ErrorAnswer, Problem, WorkerView
-from streams.model.personal import masked, personal_fields
+from streams.control.base.view import Problem
 
 #: What an address has as it is: what is reserved, and what is escaped already.
 _IN_ADDRESSES = "/?#[]@!$&'()*+,;=:%~"
-#: What the name of a file that is downloaded may not have, and its characters at most.
-_NOT_IN_NAMES, MOST_OF_NAME = re.compile(r"[^A-Za-z0-9._-]+"), 80
-_NOT_PAGES = ("/api/", "/health/", "/metrics")
 
 
 async def acted(act: Act, request: WebRequest) -> ASGIResponse:
     """Do what a form asks for, and lead to what it shows then."""
-    match await act(request, request.form()):
+    match await act(request, form_of(request)):
         case FormPage(template, answer):
             return page(template, request, answer=answer)
         case LoginRedirect(path, session, browser):
@@ -38,25 +35,24 @@ async def acted(act: Act, request: WebRequest) -> ASGIResponse:
             return see(path)
 
 
-async def as_json(answer: Callable[[WebRequest], Awaitable[Any]], request: WebRequest) -> ASGIResponse:
-    """An answer as JSON; with `download` in the query, as a file."""
-    found = _for(request.visitor, request.view, await answer(request))
-    if not request.query.get("download"):
-        return json_response(found)
-    name = _NOT_IN_NAMES.sub("-", request.path.removeprefix("/api/") + request.query.get("q", ""))
-    kept = {"Content-Disposition": f'attachment; filename="{name[:MOST_OF_NAME]}.json"'}
-    return json_response(found, headers=kept)
+async def shown(page_: Page, request: WebRequest) -> ASGIResponse:
+    """The page of an answer, or the one to which it leads."""
+    if page_.unasked and not request.query.get("q", "").strip():
+        return page(page_.unasked, request)
+    answer = await page_.answer(request)
+    if page_.onward is not None and (there := page_.onward(answer)):
+        return see(there)
+    return page(page_.template, request, answer=answer)
 
 
 def page(template: str, request: WebRequest, **values: Any) -> ASGIResponse:
     """A page for who asks. Who comes for the first time is given the token of forms."""
-    csrf = request.csrf or secrets.token_urlsafe(32)
+    known = csrf_of(request)
+    csrf = known or secrets.token_urlsafe(32)
     secure = _is_over_tls(request)
-    cookies = (
-        [] if request.csrf else [Cookie(CSRF, value=csrf, httponly=True, samesite="strict", secure=secure)]
-    )
+    cookies = [] if known else [Cookie(CSRF, value=csrf, httponly=True, samesite="strict", secure=secure)]
     if "answer" in values:
-        values["answer"] = _for(request.visitor, request.view, values["answer"])
+        values["answer"] = seen_by(request.visitor, request.view, values["answer"])
     more: dict[str, Any] = {
         "query": request.query,
         "path": request.path,
@@ -66,13 +62,6 @@ def page(template: str, request: WebRequest, **values: Any) -> ASGIResponse:
         "now": request.view.now(),
     }
     return page_response(template, cookies, **more, **values)
-
-
-def _for(visitor: Visitor, view: WorkerView, answer: Any) -> Any:
-    """The answer as the visitor may see it: who may only look sees nothing personal."""
-    if visitor.operates or not (names := personal_fields(view.application)):
-        return answer
-    return masked(answer, names)
 
 
 def _cookies_of_login(request: WebRequest, session: str, browser: str) -> list[Cookie]:
@@ -121,48 +110,28 @@ class FormAgain(NamedTuple):
 def form_again(request: WebRequest, *, sent: bool) -> FormAgain | None:
     """The form that was sent with a request; None: it was none of a page's, or a login."""
     operates = request.visitor.operates and request.path not in (LOGIN, LOGOUT)
-    if not operates or request.path.startswith(_NOT_PAGES):
+    if request.method != "POST" or not operates:
         return None
     try:
-        return FormAgain(request.form(), request.csrf, sent)
+        return FormAgain(form_of(request), csrf_of(request), sent)
     except Problem:  # a form of another page
         return None
 
 
-def _address_of(request: AnyRequest) -> str:
-    path, query = request.scope["raw_path"].decode("ascii"), request.scope["query_string"].decode("ascii")
-    return f"{path}?{query}" if query else path
-
-
-def refused(
-    request: AnyRequest,
-    problem: Problem,
-    headers: dict[str, str] | None = None,
-    again: FormAgain | None = None,
-) -> ASGIResponse:
-    """A problem as JSON or as a page, in the form of the answer that it replaces; `again` is the form that
-    led to it.
-    """
-    headers = {
-        **(headers or {}),
-        **problem.headers,
-        **({"WWW-Authenticate": "Bearer"} if problem.status == 401 else {}),
-    }
-    path = shown_path(request)
-    if path.startswith(_NOT_PAGES):
-        return json_response(
-            ErrorAnswer(problem.error, problem.detail), status=problem.status, headers=headers
-        )
+def refused(refusal: Refusal) -> ASGIResponse:
+    """A problem as a page, with the form that led to it."""
+    problem, asked = refusal.problem, refusal.asked
+    again = None if asked is None else form_again(asked, sent=refusal.sent)
     return page_response(
         "problem.html",
         status=problem.status,
-        headers=headers,
+        headers=refusal.headers,
         problem=problem,
         passes=problem.error in PASSING,
-        query=query_of(request),
-        path=path,
+        query=refusal.query,
+        path=refusal.path,
         again=again,
-        here=_address_of(request),
+        here=refusal.address,
         csrf=again.csrf if again is not None else "",
         app="",
         visitor=Visitor(Role.VIEWER),

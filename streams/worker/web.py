@@ -7,10 +7,12 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar
 
 from streams.brokers import READ, Peers
-from streams.console.routes import site
+from streams.control.api.routes import site
+from streams.control.api.site import Console
 from streams.control.base.access import Access
 from streams.control.base.database_answers import DatabaseAnswer, OutboxRows
 from streams.control.base.scans import Question, Scan
@@ -98,12 +100,24 @@ def access_of(peers: Peers, ended: EndedSessions) -> Access:
     )
 
 
+def console_here() -> Console | None:
+    """The pages; None where their room or their packages are not installed: the first page then says so."""
+    if find_spec("streams.console") is None:
+        return None
+    try:
+        from streams.console.console import Pages
+    except MissingExtra:
+        return None
+    return Pages()
+
+
 class LaneWeb(NoWeb):
     """Our pages in place of Faust's: they start and end with the worker."""
 
     def __init__(self, app: ShownApp, **options: Any) -> None:
         super().__init__(app, **options)
-        self._site = site(_View(app), access_of(app.steadfaust.peers(), app.ended_sessions))
+        access = access_of(app.steadfaust.peers(), app.ended_sessions)
+        self._site = site(_View(app), access, console_here())
         self._served = AsyncExitStack()
 
     async def start_server(self) -> None:

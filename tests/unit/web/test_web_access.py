@@ -11,7 +11,7 @@ from test_web_row_changes import version
 from web_workers import NOW, Browser, FakeWorker, bearer
 
 from agents.worker import CHOREOGRAPHIES
-from streams.console import writing as writing_module
+from streams.control.api import writing as writing_module
 from streams.control.base import access as access_module
 from streams.control.base.access import AT_ONCE, EVERY, Access, Incoming, LoginThrottle, Role
 from streams.control.base.sessions import LASTS, SESSION, opened
@@ -514,7 +514,7 @@ def test_an_applications_personal_fields_are_those_that_are_marked():
 
 
 async def test_a_viewer_is_told_nothing_false_of_hidden_bytes(near, worker, monkeypatch):
-    monkeypatch.setattr("streams.console.writing.personal_fields", lambda _: {"id"})
+    monkeypatch.setattr("streams.control.api.writing.personal_fields", lambda _: {"id"})
     ident = worker.put_letter(
         "a",
         error_type="Undecodable",

@@ -13,12 +13,13 @@ from test_web_sagas import VISITS, VisitRepair, VisitReply, VisitWanted, greet, 
 from test_web_timeline import record
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, ParcelSeen, note, owned_by, owner_of
 
-from streams.console.routes import ROUTES
-from streams.console.web_request import ApiOperation, Read
+from streams.control.api.routes import ROUTES
 from streams.control.base.database_answers import DatabaseAnswer, OutboxAnswer, WaitingRow
 from streams.control.base.owner import ASKED_BY
-from streams.control.overview import last_known, rates
+from streams.control.overview import hours, last_known, rates
+from streams.control.overview.pace import Pace
 from streams.control.overview.samples import Sampler
+from streams.control.tables import table_sizes
 from streams.engine.waiting.queue import Reason
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import choreography, on
@@ -26,6 +27,7 @@ from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
 from streams.testing.clock import ManualClock
 from streams.testing.sagas import error, success
+from tests.waiting import BOUND
 
 #: Delete it to have the next run record the answers anew.
 RECORDED = Path(__file__).with_name("api_session.json")
@@ -176,12 +178,17 @@ def sagas():
 
 @pytest.fixture(autouse=True)
 def _counted_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What workers do every few seconds is not done meanwhile: no answer depends on how long others took."""
+    """What workers do every few seconds is not done meanwhile, and nobody is given up for taking a second: no
+    answer depends on how long others took.
+    """
 
-    async def nothing(_: Sampler) -> None:
+    async def nothing(_: Sampler | Pace) -> None:
         pass
 
     monkeypatch.setattr(Sampler, "_run", nothing)
+    monkeypatch.setattr(Pace, "run", nothing)
+    monkeypatch.setattr(table_sizes, "PATIENCE", BOUND)
+    monkeypatch.setattr(hours, "READ", BOUND)
     for module in (rates, last_known):
         monkeypatch.setattr(module, "INTERVAL", float("inf"))
 
@@ -303,11 +310,7 @@ async def test_answers_of_the_api_are_as_recorded(
 
 
 def test_the_session_asks_every_address_of_the_api() -> None:
-    addresses = {
-        getattr(route, "json", "") or f"/api{route.path}"
-        for route in ROUTES
-        if isinstance(route, Read | ApiOperation) and getattr(route, "json", "") is not None
-    }
+    addresses = {route.path for route in ROUTES}
     asked = {
         path.partition("?")[0]
         for path in (*(path for path, _ in READS), *(path for path, _ in OPERATIONS), *JOBS)

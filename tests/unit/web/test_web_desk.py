@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from web_workers import NOW, Browser, FakeWorker, ParcelSeen, make_application, owner_of
 
-from streams.console.letter_pages import differences
+from streams.console.letters import differences
 from streams.engine.staging.keys import prefix_of
 from streams.engine.waiting.dead_letters.row import LetterState
 from streams.engine.waiting.queue import Reason

@@ -179,7 +179,7 @@ FIELDS = {"operation": "pause", "who": 'Night "Sue"', "why": "gateway <closed>"}
 
 async def test_an_operation_without_an_answer_keeps_what_was_typed(one, monkeypatch):
     silent = in_vain(Problem(504, "busy", "the owner did not answer in 1 s"))
-    monkeypatch.setattr("streams.console.handler_routes.ask_handler", silent)
+    monkeypatch.setattr("streams.console.handlers.ask_handler", silent)
     status, _, page = await one.send(f"/handlers/{NOTE}?x=1", **FIELDS)
     assert (status, "Nothing was sent." in page) == (504, True)
     typed = ['value="Night &#34;Sue&#34;"', 'value="gateway &lt;closed&gt;"', 'value="pause"']

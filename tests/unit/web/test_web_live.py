@@ -7,7 +7,7 @@ from aiohttp import ClientSession, ClientTimeout
 
 from streams.console import live as live_module
 from streams.console.live import Live, event
-from streams.console.overviews import LIVE_PARTS
+from streams.console.overview import LIVE_PARTS
 from streams.control.base.view import Problem
 from tests.waiting import BOUND
 

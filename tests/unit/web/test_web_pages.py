@@ -13,7 +13,7 @@ from markupsafe import escape
 from web_workers import NOW, FakeStandby, FakeWorker
 
 from streams.console.formatting import ago, previewed, with_times
-from streams.console.site import MOST_ASKED
+from streams.control.api.site import MOST_ASKED
 from streams.control.base.database_answers import DatabaseAnswer, OutboxAnswer, QueueAnswer, WaitingRow
 from streams.control.handlers.awaited_schemas import MOST_NAMED
 from streams.engine.life.state import LaneState

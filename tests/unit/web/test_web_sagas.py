@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeStandby, FakeWorker, bearer, owner_of
 
-from streams.console import web_request as web_request_module
-from streams.console import writing as writing_module
+from streams.control.api import web_request as web_request_module
+from streams.control.api import writing as writing_module
 from streams.control.base.access import Access
 from streams.control.base.view import Problem
 from streams.control.sagas import indexes as indexes_module

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from web_workers import NOW, Browser, FakeWorker, Parcel, ParcelSeen, bearer, make_application
 
-from streams.console import site, writing
 from streams.console.formatting import MOST_DUMPED, dump, wanted_bytes
+from streams.control.api import site, writing
 from streams.control.base.access import Access
 from streams.control.base.asking import PATIENCE
 from streams.control.base.windows import ReadPart, page_of

@@ -15,8 +15,8 @@ from aiohttp import ClientSession, CookieJar
 from uvicorn.server import ServerState
 from yarl import URL
 
-from streams.console.routes import site
-from streams.console.site import Site
+from streams.control.api.routes import site
+from streams.control.api.site import Site
 from streams.control.base.access import Access
 from streams.control.base.database_answers import DatabaseAnswer, OutboxRows
 from streams.control.base.scans import Question, Scan
@@ -400,7 +400,9 @@ _unused: list[Site] = []
 def site_of(worker: FakeWorker, access: Access) -> Site:
     """The pages of the worker: those of one that is gone, if there is one, with nothing that it knew."""
     if not _unused:
-        return site(worker, access)
+        from streams.console.console import Pages  # a test is without its packages
+
+        return site(worker, access, Pages())
     again = _unused.pop()
     again._view, again._access, again.metrics = worker, access, WorkerMetrics(worker)
     return again

@@ -1,18 +1,16 @@
-"""Requests to a worker, whichever framework took them, and the three kinds of addresses."""
+"""Requests to a worker, whichever framework took them, and the two kinds of addresses under /api."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from hmac import compare_digest
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from aiohttp import ClientSession
 
-from streams.console.overviews import Overviews
+from streams.control.api.overviews import Overviews
 from streams.control.base.access import Access, Visitor
 from streams.control.base.lane_rows import Query
 from streams.control.base.owner import ASKED_BY, ask_json
@@ -24,9 +22,7 @@ from streams.system.loopback import loopback_origin
 T = TypeVar("T")
 A = TypeVar("A", bound=msgspec.Struct)
 
-#: The field of a form, and the cookie, that a page of another origin does not know.
-CSRF = "csrf"
-_JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
+_JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +32,7 @@ class WebRequest:
     Attributes:
         kept: the last answers of this worker that were read from Kafka, for when it does not answer.
         path: decoded.
-        csrf: the token of this visitor's forms.
         client: the address of who asks.
-        browser: what a browser shows that has logged in before.
         silent: why workers did not answer in time, by their addresses: each is waited for once.
     """
 
@@ -49,14 +43,14 @@ class WebRequest:
     jobs: Jobs
     kept: dict[str, Kept]
     overviews: Overviews
+    method: str
     path: str
     names: Mapping[str, str]
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes = b""
-    csrf: str = ""
+    cookies: Mapping[str, str] = field(default_factory=dict)
     client: str = ""
-    browser: str = ""
     silent: dict[str, Problem] = field(default_factory=dict)
 
     @property
@@ -106,33 +100,12 @@ class WebRequest:
     def check_json(self) -> None:
         """Raise Problem 403 for what a foreign page could have sent."""
         origin = self.headers.get("Origin")
-        if self._content_type != _JSON or (origin and loopback_origin(origin) is None):
+        if self.content_type != _JSON or (origin and loopback_origin(origin) is None):
             raise Problem(403, "not_json", "operations are taken as application/json, from this machine only")
 
-    def form(self) -> dict[str, str]:
-        """The fields of a page's own form. Raises Problem 400, and 403 for a form of another page.
-
-        The token alone would do against pages of other hosts. Cookies do not tell the ports of a host apart,
-        though, so that a page of another port can set one: what a browser says of the origin counts, too.
-        """
-        if self._content_type != _FORM:
-            raise Problem(400, "not_a_form", f"this address takes a form ({_FORM}), as its page sends it")
-        fields = dict(parse_qsl(self.body.decode("utf-8", "replace"), keep_blank_values=True))
-        origin = self.headers.get("Origin")
-        foreign = origin is not None and urlsplit(origin).netloc != self.headers.get("Host")
-        if foreign or not self.csrf or not compare_digest(fields.pop(CSRF, "").encode(), self.csrf.encode()):
-            raise Problem(
-                403,
-                "foreign_form",
-                "this form is not of a page of this worker, or the page is too old: open the page again and"
-                " send it from there, with cookies allowed",
-            )
-        if self.visitor.name:
-            fields["who"] = self.visitor.name  # a proxy knows better than a form
-        return fields
-
     @property
-    def _content_type(self) -> str:
+    def content_type(self) -> str:
+        """The type of the body, without its parameters."""
         return self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
@@ -153,61 +126,15 @@ def asks(
     return answer_to
 
 
-def from_form(fields: Mapping[str, str], kind: type[T], *names: str) -> T:
-    """A struct with these fields of a form. Raises Problem 400."""
-    try:
-        return msgspec.convert({name: fields.get(name, "") for name in names}, kind)
-    except msgspec.ValidationError as error:
-        raise Problem(400, "bad_request", str(error)) from error
-
-
-class FormPage(NamedTuple):
-    """A page to show instead of leading to another one: a form that goes on."""
-
-    template: str
-    answer: msgspec.Struct
-
-
-class LoginRedirect(NamedTuple):
-    """Where a login or its end leads, and what the browser shows from then on: its session, nothing after the
-    end; and, after a login, what tells it from others that have not logged in.
-    """
-
-    path: str
-    session: str
-    browser: str = ""
-
-
-#: Does what a form's fields ask for, and returns the address of the page to show then.
-Act = Callable[[WebRequest, dict[str, str]], Awaitable[str | FormPage | LoginRedirect]]
-
-
 class Read(NamedTuple):
-    """An answer: as a page at `path`, if it has a template, and as JSON at the same path under /api.
-
-    Attributes:
-        json: where its JSON is when that is elsewhere; None: nowhere.
-        onward: the address to which the page leads straight on, for an answer; empty: it shows the answer.
-        unasked: the template for a query without `q`.
-    """
+    """An answer, as JSON."""
 
     path: str
     answer: Answer
-    template: str = ""
-    json: str | None = ""
-    onward: Callable[[Any], str] | None = None
-    unasked: str = ""
 
 
 class ApiOperation(NamedTuple):
-    """Something that is changed, by JSON at this path under /api."""
+    """Something that is changed, by JSON."""
 
     path: str
     answer: Answer
-
-
-class Form(NamedTuple):
-    """Something that is changed by a page's form, which then leads to the address that `act` returns."""
-
-    path: str
-    act: Act

@@ -35,3 +35,9 @@ def router_path(raw: bytes) -> str:
 def shown_path(request: AnyRequest) -> str:
     """The path of the request, decoded."""
     return unquote(request.scope["path"])
+
+
+def address_of(request: AnyRequest) -> str:
+    """The path and the query as they came."""
+    path, query = request.scope["raw_path"].decode("ascii"), request.scope["query_string"].decode("ascii")
+    return f"{path}?{query}" if query else path

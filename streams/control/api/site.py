@@ -1,12 +1,12 @@
-"""A worker's pages as an ASGI application: who may ask, what a request is, and how its answer is written."""
+"""A worker's server as an ASGI application: who may ask, what a request is, and how its answer is written."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeAlias, cast
 from urllib.parse import unquote
 
 import structlog
@@ -19,17 +19,15 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.response.base import ASGIResponse
 
 from streams.brokers import READ
-from streams.console.overviews import Overviews, overviews
-from streams.console.pages import asset_response
-from streams.console.requests import AnyRequest, allowed, query_of, router_path, shown_path
-from streams.console.web_request import CSRF, ApiOperation, Form, Read, WebRequest
-from streams.console.writing import FormAgain, acted, as_json, form_again, page, refused, see
+from streams.control.api.overviews import Overviews, overviews
+from streams.control.api.requests import AnyRequest, address_of, allowed, query_of, router_path, shown_path
+from streams.control.api.web_request import ApiOperation, Read, WebRequest
+from streams.control.api.writing import as_json, headers_of, problem_response
 from streams.control.base.access import LOGIN, LOGOUT, Access, Incoming, Visitor
 from streams.control.base.asked import IN_QUERY
 from streams.control.base.asking import patience_of, patiently
 from streams.control.base.lane_rows import Query
 from streams.control.base.owner import ASKED_BY, ask_json
-from streams.control.base.sessions import KNOWN
 from streams.control.base.view import Kept, Problem, WorkerView
 from streams.control.letters.jobs import Jobs
 from streams.control.letters.letter_answers import LettersAnswer, OutcomesAnswer
@@ -44,9 +42,15 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-Route: TypeAlias = Read | ApiOperation | Form
+Route: TypeAlias = Read | ApiOperation
 #: Writes an answer.
 Write = Callable[[WebRequest], Awaitable[ASGIResponse]]
+#: The addresses that programs ask, which have each problem as JSON.
+FOR_PROGRAMS = ("/api/", "/health/", "/metrics")
+NO_CONSOLE = """\
+This worker has no pages: pip install 'steadfaust[console]' and start it again.
+Without them it answers at /api, /health/live, /health/ready and /metrics.
+"""
 
 #: Bytes of a request at most: an edited message is the largest.
 MOST_ASKED = 4 * MIB
@@ -64,8 +68,51 @@ _HEADERS = {
 }
 
 
+class Address(NamedTuple):
+    """An address of a console, which writes its answers itself."""
+
+    method: str
+    path: str
+    write: Write
+
+
+class Refusal(NamedTuple):
+    """A request that has no answer.
+
+    Attributes:
+        path, query: as they came, decoded; `address` is both of them as they came.
+        asked: the request; None: it was refused before it was read.
+        sent: something that it asks for may have been done all the same.
+    """
+
+    problem: Problem
+    headers: dict[str, str]
+    path: str
+    query: Mapping[str, str]
+    address: str
+    asked: WebRequest | None
+    sent: bool
+
+
+class Console(Protocol):
+    """Pages that are served beside the API."""
+
+    @property
+    def addresses(self) -> Iterable[Address]:
+        """All of them, none of which begins like those for programs."""
+
+    def serving(self, view: WorkerView, overviews: Overviews) -> AbstractAsyncContextManager[None]:
+        """Show this worker for as long as this is open."""
+
+    def end_live(self) -> None:
+        """End the streams of live pages."""
+
+    def refused(self, refusal: Refusal) -> ASGIResponse:
+        """A problem as people read it."""
+
+
 class Site:
-    """The pages of one worker, to be served on a loopback address, and on others to who may ask.
+    """The answers of one worker, to be served on a loopback address, and on others to who may ask.
 
     It works while it is entered. It is itself what a server calls.
     """
@@ -77,6 +124,7 @@ class Site:
         *,
         routes: Iterable[Route] = (),
         plain: Mapping[str, Write],
+        console: Console | None = None,
     ) -> None:
         self._view = view
         self._access = access
@@ -84,11 +132,15 @@ class Site:
         self._jobs: Jobs | None = None
         self._kept: dict[str, Kept] = {}
         self._overviews: Overviews | None = None
+        self._console = console
         self._opened = AsyncExitStack()
         self.metrics = WorkerMetrics(view)
         handlers = [self._handler("GET", path, write) for path, write in plain.items()]
         for route in routes:
-            handlers += self._handlers(route)
+            method = "GET" if isinstance(route, Read) else "POST"
+            handlers.append(self._handler(method, route.path, partial(as_json, route.answer)))
+        pages = [Address("GET", "/", _no_console)] if console is None else console.addresses
+        handlers += [self._handler(*each) for each in pages]
         self._app = Litestar(
             handlers,
             exception_handlers={
@@ -109,6 +161,8 @@ class Site:
         self._overviews = await enter(overviews(self._view, self.metrics.sampler, self._session))
         self._jobs = Jobs(self._view, self._letters, self._outcomes)
         self._kept = {}
+        if self._console is not None:
+            await enter(self._console.serving(self._view, self._overviews))
         self._opened.push_async_callback(self._jobs.close)
         return self
 
@@ -117,8 +171,8 @@ class Site:
 
     def end_live(self) -> None:
         """End the streams of live pages: a server that stops waits for them."""
-        if self._overviews is not None:
-            self._overviews.live.end()
+        if self._console is not None:
+            self._console.end_live()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application. Without access, a request does not even learn whether a page exists."""
@@ -141,20 +195,6 @@ class Site:
             inner["path"] = router_path(given["raw_path"])
         await self._app(cast(Any, inner), receive, send_safe)
 
-    def _handlers(self, route: Route) -> list[HTTPRouteHandler]:
-        match route:
-            case Form(path, act):
-                return [self._handler("POST", path, partial(acted, act))]
-            case ApiOperation(path, answer):
-                return [self._handler("POST", f"/api{path}", partial(as_json, answer))]
-        found = []
-        if route.template:
-            found.append(self._handler("GET", route.path, partial(self._as_page, route)))
-        if route.json is not None:
-            json = route.json or f"/api{route.path}"
-            found.append(self._handler("GET", json, partial(as_json, route.answer)))
-        return found
-
     def _handler(self, method: str, path: str, write: Write) -> HTTPRouteHandler:
         async def handle(request: AnyRequest) -> ASGIResponse:
             return await self._answered(request, write)
@@ -167,7 +207,7 @@ class Site:
         return made
 
     async def _answered(self, request: AnyRequest, write: Write) -> ASGIResponse:
-        """Every error as JSON or as a page, in the form of the answer that it replaces."""
+        """The answer, or why there is none."""
         asked: WebRequest | None = None
         try:
             visitor = self._visitor(request)
@@ -179,15 +219,15 @@ class Site:
             away = (ClusterUnavailable,) if request.method == "GET" and within > READ else ()
             response = await patiently(lambda: write(replace(web_request, silent={})), within, passing=away)
         except Problem as problem:  # all of them come before anything is sent
-            return refused(request, problem, again=_again(request, asked, sent=False))
+            return self._refused(request, problem, asked=asked)
         except HTTPException as error:
             return self._not_routed(request, error)
         except SteadfaustError as error:
-            again = _again(request, asked, sent=True)
-            return refused(request, Problem(503, "not_now", str(error)), again=again)
+            return self._refused(request, Problem(503, "not_now", str(error)), asked=asked, sent=True)
         except Exception as error:
             log.exception("page_failed", path=request.scope["path"])
-            return refused(request, Problem(500, "failed", f"{type(error).__name__}: see this worker's log"))
+            detail = f"{type(error).__name__}: see this worker's log"
+            return self._refused(request, Problem(500, "failed", detail))
         if request.method == "POST":
             who = {"role": visitor.role.value, "visitor": visitor.name, "client": web_request.client}
             log.info("web_operation", path=web_request.path, status=response.status_code, **who)
@@ -208,14 +248,31 @@ class Site:
         try:
             self._visitor(request)
         except Problem as problem:
-            return refused(request, problem)
+            return self._refused(request, problem)
         path = shown_path(request)
         word, detail, headers = {
             404: ("not_found", f"there is nothing at {path}", {}),
             405: ("method_not_allowed", f"{path} does not take this method", allowed(error)),
             413: ("too_large", f"{_most(path)} bytes are the most that is taken", {}),
         }.get(error.status_code, ("bad_request", error.detail, {}))
-        return refused(request, Problem(error.status_code, word, detail), headers)
+        return self._refused(request, Problem(error.status_code, word, detail), headers)
+
+    def _refused(
+        self,
+        request: AnyRequest,
+        problem: Problem,
+        headers: dict[str, str] | None = None,
+        *,
+        asked: WebRequest | None = None,
+        sent: bool = False,
+    ) -> ASGIResponse:
+        """A problem as JSON or as a page, in the form of the answer that it replaces."""
+        path, all_headers = shown_path(request), headers_of(problem, headers)
+        if self._console is None or path.startswith(FOR_PROGRAMS):
+            return problem_response(problem, all_headers)
+        return self._console.refused(
+            Refusal(problem, all_headers, path, query_of(request), address_of(request), asked, sent)
+        )
 
     async def _web_request(self, request: AnyRequest, visitor: Visitor) -> WebRequest:
         if self._session is None or self._jobs is None or self._overviews is None:
@@ -229,23 +286,15 @@ class Site:
             jobs=self._jobs,
             kept=self._kept,
             overviews=self._overviews,
+            method=request.method,
             path=shown_path(request),
             names=_names(request, query),
             query=query,
             headers=request.headers,
             body=await request.body() if request.method == "POST" else b"",
-            csrf=request.cookies.get(CSRF, ""),
+            cookies=request.cookies,
             client=self._access.client(_incoming(request)),
-            browser=request.cookies.get(KNOWN, ""),
         )
-
-    async def _as_page(self, read: Read, web_request: WebRequest) -> ASGIResponse:
-        if read.unasked and not web_request.query.get("q", "").strip():
-            return page(read.unasked, web_request)
-        answer = await read.answer(web_request)
-        if read.onward is not None and (there := read.onward(answer)):
-            return see(there)
-        return page(read.template, web_request, answer=answer)
 
     async def _letters(self, query: Query) -> LettersAnswer:
         assert self._session is not None  # a job runs while the site is entered
@@ -258,8 +307,8 @@ class Site:
         return await outcomes(self._view, query, asked_by=None, ask=ask)
 
 
-def _again(request: AnyRequest, asked: WebRequest | None, *, sent: bool) -> FormAgain | None:
-    return form_again(asked, sent=sent) if asked is not None and request.method == "POST" else None
+async def _no_console(_: WebRequest) -> ASGIResponse:
+    return ASGIResponse(body=NO_CONSOLE, media_type="text/plain")
 
 
 def _names(request: AnyRequest, query: Mapping[str, str]) -> dict[str, str]:
@@ -296,8 +345,3 @@ class _Made(Response[bytes]):
 
     def to_asgi_response(self, *_: Any, **__: Any) -> ASGIResponse:
         return self._made
-
-
-async def static(request: WebRequest) -> ASGIResponse:
-    """A file that pages load."""
-    return asset_response(request.names["name"])

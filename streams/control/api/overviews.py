@@ -1,4 +1,4 @@
-"""The overview of a worker's site: what it is made from, and its live parts."""
+"""The overview of a worker's site: what it is made from."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from functools import partial
 from aiohttp import ClientSession
 from msgspec.structs import replace
 
-from streams.console.live import Live
-from streams.console.pages import render
 from streams.control.base.owner import ask_json
 from streams.control.base.view import WorkerView
 from streams.control.overview.flow import overview_of
@@ -24,18 +22,12 @@ from streams.control.overview.samples import Sampler
 
 #: Seconds for which lines of an hour stand as they are.
 HOURS_FRESH = 10.0
-#: What changes on the page, each by the name of its event, with its template.
-LIVE_PARTS = {
-    part: f"overview_{part}.html"
-    for part in ("state", "warnings", "tiles", "flow", "workers", "handlers", "topics")
-}
 
 
 class Overviews:
     """Answers for one worker; see `overviews`."""
 
     def __init__(self, view: WorkerView, sampler: Sampler, session: ClientSession, looks: RatePoller) -> None:
-        self.live = Live(self._parts)
         self._view = view
         self._sampler = sampler
         self._looks = looks
@@ -67,20 +59,12 @@ class Overviews:
         )
         return replace(found, lines=hours.totals())
 
-    async def _parts(self) -> dict[str, str]:
-        answer = await self.answer()
-        now = self._view.now()
-        return {name: render(template, answer=answer, now=now) for name, template in LIVE_PARTS.items()}
-
 
 @asynccontextmanager
 async def overviews(view: WorkerView, sampler: Sampler, session: ClientSession) -> AsyncIterator[Overviews]:
-    """Samples the worker's counters; at the end it releases the live pages."""
+    """Samples the worker's counters."""
     looks = RatePoller(view, sampler.hours)
     async with looks.running():
         made = Overviews(view, sampler, session, looks)
         async with in_background(made.last_known.run(), "last known"):
-            try:
-                yield made
-            finally:
-                made.live.end()
+            yield made

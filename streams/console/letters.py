@@ -10,7 +10,9 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from streams.console.message_fields import EditField, fields_of, skeleton, with_fields
-from streams.console.web_request import FormPage, WebRequest
+from streams.console.page import Form, FormPage, Page
+from streams.control.api.letters import audit
+from streams.control.api.web_request import WebRequest
 from streams.control.base.lane_rows import AskOwner, Query, cursor_of, lane_of_cursor
 from streams.control.base.paging import decode_limit
 from streams.control.base.view import Problem, WorkerView
@@ -348,3 +350,26 @@ async def _editable(request: WebRequest) -> LetterShown:
     if not request.view.application.lane_options.edit_dead_letters:
         raise Problem(403, "no_edit", "editing is off: set STEADFAUST_EDIT_DEAD_LETTERS, and restart")
     return await show_letter(request.view, request.names["letter"], **request.asker(LetterShown))
+
+
+async def _groups_page(request: WebRequest) -> GroupsPage:
+    return await groups_page(request.view, request.query, request.asker(GroupsAnswer)["ask"])
+
+
+async def _letters_page(request: WebRequest) -> LettersPage:
+    return await letters_page(request.view, request.query, request.asker(LettersAnswer)["ask"])
+
+
+ROUTES = (
+    Page("/dead-letters", _groups_page, "letter_groups.html"),
+    Page("/dead-letters/letters", _letters_page, "letters.html"),
+    Form("/dead-letters/letters", operate_on_all),
+    Page("/dead-letters/jobs", jobs_page, "letter_jobs.html"),
+    Page("/dead-letters/jobs/{job}", job_page, "letter_job.html"),
+    Form("/dead-letters/jobs/{job}/stop", stop_job),
+    Page("/dead-letters/audit", audit, "letter_audit.html"),
+    Page("/dead-letters/{letter}", letter_page, "letter.html"),
+    Form("/dead-letters/{letter}", operate),
+    Page("/dead-letters/{letter}/edit", edit_page, "letter_edit.html"),
+    Form("/dead-letters/{letter}/edit", edit),
+)

@@ -1,4 +1,4 @@
-"""Addresses of handlers: what they do, and what operators ask of them."""
+"""The pages of handlers, and their forms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from streams.console.web_request import ApiOperation, Form, Read, WebRequest, from_form
+from streams.console.page import Form, Page, from_form
+from streams.control.api.web_request import WebRequest
 from streams.control.handlers.handler_answers import AskHandler, HandlersAnswer
 from streams.control.handlers.handlers import ask_handler, check_known, list_handlers
 from streams.control.overview.flow_answers import HandlerShown
@@ -22,13 +23,6 @@ _LINES = {
     "Messages that wait": "waiting",
     "Dead letters": "letters",
 }
-_decode_ask = msgspec.json.Decoder(AskHandler).decode
-
-
-async def _handlers(request: WebRequest) -> msgspec.Struct:
-    return await list_handlers(
-        request.view, request.query, handler=request.names.get("handler", ""), **request.asker(HandlersAnswer)
-    )
 
 
 class HandlerPage(HandlersAnswer, frozen=True, kw_only=True):
@@ -66,10 +60,6 @@ async def handlers_page(request: WebRequest) -> msgspec.Struct:
     return await request.overviews.answer()
 
 
-async def _operate(request: WebRequest) -> msgspec.Struct:
-    return await ask_handler(request.view, request.names["handler"], request.json(_decode_ask))
-
-
 async def _settle(request: WebRequest, fields: dict[str, str]) -> str:
     """Ask a handler for what a form says, and lead back to its page."""
     ask = from_form(fields, AskHandler, "operation", "who", "why")
@@ -79,10 +69,7 @@ async def _settle(request: WebRequest, fields: dict[str, str]) -> str:
 
 
 ROUTES = (
-    Read("/handlers", _handlers),
-    Read("/handlers", handlers_page, "handlers.html", json=None),
-    Read("/handlers/{handler}", _handlers),
-    Read("/handlers/{handler}", handler_page, "handler.html", json=None),
+    Page("/handlers", handlers_page, "handlers.html"),
+    Page("/handlers/{handler}", handler_page, "handler.html"),
     Form("/handlers/{handler}", _settle),
-    ApiOperation("/handlers/{handler}/operations", _operate),
 )

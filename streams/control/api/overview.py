@@ -1,22 +1,21 @@
-"""Addresses of the overview, of its live parts, and of the pages of other workers."""
+"""Addresses of the overview, and of workers."""
 
 from __future__ import annotations
 
 import asyncio
 
 import msgspec
-from litestar.response.base import ASGIResponse
-from litestar.response.streaming import ASGIStreamingResponse
 
-from streams.console.web_request import Read, WebRequest
+from streams.control.api.web_request import Read, WebRequest
 from streams.control.base.answers import WorkerAnswer
 from streams.control.base.view import Problem
 from streams.control.overview.flow import PART_PATH
 from streams.control.overview.hours import HOURS_PATH
-from streams.control.overview.overview import overview
+from streams.control.overview.overview import overview as worker_at_a_glance
 
 
-async def _overview(request: WebRequest) -> msgspec.Struct:
+async def overview(request: WebRequest) -> msgspec.Struct:
+    """The overview of all workers."""
     return await request.overviews.answer()
 
 
@@ -30,11 +29,16 @@ async def _over_time(request: WebRequest) -> msgspec.Struct:
     return await overviews.hours() if request.asked_by is None else overviews.counts()
 
 
-async def _of_worker(request: WebRequest) -> msgspec.Struct:
-    """The page of a worker, by its address without the scheme or by its slot. Raises Problem."""
+async def worker(request: WebRequest) -> msgspec.Struct:
+    """This worker."""
+    return worker_at_a_glance(request.view)
+
+
+async def of_worker(request: WebRequest) -> msgspec.Struct:
+    """A worker, by its address without the scheme or by its slot. Raises Problem."""
     wanted, view = request.names["worker"], request.view
     if wanted in (str(view.slot), _name(view.url)):
-        return overview(view)
+        return worker_at_a_glance(view)
     known = {*view.assignment.owners.values(), *view.assignment.members}
     others = sorted(url for url in known if url and url != view.url)
     ask = request.asker(WorkerAnswer)["ask"]
@@ -55,18 +59,10 @@ def _name(url: str) -> str:
     return url.partition("://")[2].rstrip("/")
 
 
-async def live(request: WebRequest) -> ASGIResponse:
-    """The changing parts of the overview, for as long as a browser is connected."""
-    return ASGIStreamingResponse(
-        iterator=request.overviews.live.listen(),
-        media_type="text/event-stream",
-        headers={"X-Accel-Buffering": "no"},  # a proxy that gathers events would hold them back
-    )
-
-
 ROUTES = (
-    Read("/", _overview, "overview.html", json="/api/overview"),
-    Read(PART_PATH.removeprefix("/api"), _part),
-    Read(HOURS_PATH.removeprefix("/api"), _over_time),
-    Read("/workers/{worker}", _of_worker, "worker.html"),
+    Read("/api/overview", overview),
+    Read(PART_PATH, _part),
+    Read(HOURS_PATH, _over_time),
+    Read("/api/worker", worker),
+    Read("/api/workers/{worker}", of_worker),
 )

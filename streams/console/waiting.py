@@ -1,4 +1,4 @@
-"""Addresses of messages that wait."""
+"""The page of messages that wait."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections import Counter
 
 import msgspec
 
-from streams.console.web_request import Read, WebRequest, asks
+from streams.console.page import Page
+from streams.control.api.web_request import WebRequest
 from streams.control.overview.flow_answers import lanes_text
 from streams.control.overview.hours import HourLine
 from streams.control.waiting.waiting import list_waiting
-from streams.control.waiting.waiting_answers import REASONS, WAITING_PATH, WaitingPage
+from streams.control.waiting.waiting_answers import REASONS, WaitingPage
 
 
 class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +63,4 @@ async def waiting_page(request: WebRequest) -> WaitingShown:
     )
 
 
-ROUTES = (
-    Read(WAITING_PATH.removeprefix("/api"), asks(list_waiting, WaitingPage)),
-    Read("/waiting", waiting_page, "waiting.html", json=None),
-)
+ROUTES = (Page("/waiting", waiting_page, "waiting.html"),)

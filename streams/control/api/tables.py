@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from streams.console.web_request import ApiOperation, Read, WebRequest
+from streams.control.api.web_request import ApiOperation, Read, WebRequest
 from streams.control.base.answers import BrowseAnswer, FoundAnswer, TablesAnswer
 from streams.control.base.owner import ask_owner
 from streams.control.base.standby_rows import STANDBY, or_standby
@@ -14,16 +14,17 @@ from streams.control.history.row_history import row_history
 from streams.control.tables.lookup import look_up
 from streams.control.tables.row_operations import AskRow, ask_row
 from streams.control.tables.table_pages import browse_all
-from streams.control.tables.table_sizes import list_tables
+from streams.control.tables.table_sizes import TABLES_PATH, list_tables
 
 _decode_ask = msgspec.json.Decoder(AskRow).decode
 
 
-async def _tables(request: WebRequest) -> msgspec.Struct:
+async def tables(request: WebRequest) -> msgspec.Struct:
+    """All tables, with their sizes."""
     return await list_tables(request.view, only=request.query.get("only", ""), **request.asker(TablesAnswer))
 
 
-async def _table(request: WebRequest) -> msgspec.Struct:
+async def table(request: WebRequest) -> msgspec.Struct:
     """A page of rows. The first one has the table's size, too: not every page asks all workers for it."""
     name = request.names["table"]
     found = await browse_all(
@@ -35,7 +36,8 @@ async def _table(request: WebRequest) -> msgspec.Struct:
     return msgspec.structs.replace(found, table=next(iter(sizes.tables), found.table))
 
 
-async def _rows(request: WebRequest) -> msgspec.Struct:
+async def rows(request: WebRequest) -> msgspec.Struct:
+    """The rows of a key; on a page from a standby, where the owner does not answer. Raises Problem."""
     view, name, query = request.view, request.names["table"], request.rows_query
     ask = partial(ask_owner, request.session, asked_by=view.url)
 
@@ -58,7 +60,8 @@ async def _rows(request: WebRequest) -> msgspec.Struct:
     return msgspec.structs.replace(found, stale=msgspec.structs.replace(found.stale, why=why))
 
 
-async def _history(request: WebRequest) -> msgspec.Struct:
+async def history(request: WebRequest) -> msgspec.Struct:
+    """What a row was, version by version. Raises Problem."""
     return await row_history(request.view, request.names["table"], request.query)
 
 
@@ -67,9 +70,9 @@ async def _mend(request: WebRequest) -> msgspec.Struct:
 
 
 ROUTES = (
-    Read("/tables", _tables, "tables.html"),
-    Read("/tables/{table}", _table, "table.html"),
-    Read("/tables/{table}/rows", _rows, "rows.html"),
-    Read("/tables/{table}/history", _history, "history.html"),
-    ApiOperation("/tables/{table}/rows/operations", _mend),
+    Read(TABLES_PATH, tables),
+    Read(f"{TABLES_PATH}/{{table}}", table),
+    Read(f"{TABLES_PATH}/{{table}}/rows", rows),
+    Read(f"{TABLES_PATH}/{{table}}/history", history),
+    ApiOperation(f"{TABLES_PATH}/{{table}}/rows/operations", _mend),
 )
