@@ -1,7 +1,7 @@
-"""All that a service needs. Sagas are imported from `streams.saga`, what tests need from `streams.testing`;
-outbox, inbox and queues in PostgreSQL, which have an extra, from `streams.postgres`.
+"""The public names for services. Sagas are in `streams.saga`, tools for tests in `streams.testing`, and
+outbox, inbox and queues in PostgreSQL in `streams.postgres`, which needs an extra.
 
-No module of the library imports from here.
+Modules of the library do not import from here.
 """
 
 from __future__ import annotations

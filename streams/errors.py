@@ -1,4 +1,4 @@
-"""Types of errors. A message says what, where and what to do."""
+"""Errors of the library. Their texts say what happened, to what, and what to do."""
 
 from __future__ import annotations
 
@@ -11,106 +11,104 @@ from typing import NamedTuple
 
 
 class SteadfaustError(Exception):
-    """Base of every error that a user can act on; its message says what, where and what to do."""
+    """Base class of errors that a user can act on. The text says what happened, to what, and what to do."""
 
 
 class SettingsError(SteadfaustError):
-    """A setting is missing, or two of them contradict each other; the application does not start."""
+    """A setting is missing or wrong, or two of them contradict each other. The application does not start."""
 
 
 class MissingExtra(SteadfaustError, ImportError):
-    """A part of the library lacks an optional dependency; the message names the extra that has it."""
+    """An optional dependency is not installed. The text names the extra that installs it."""
 
 
 def missing_extra(extra: str, part: str, error: ModuleNotFoundError) -> ImportError:
-    """The error to raise where a part of the library could not import a package.
-
-    Of our own modules it is the one that is given.
-    """
+    """The MissingExtra to raise for a failed import, or `error` itself if the missing module is our own."""
     if (error.name or "").partition(".")[0] == "streams":
         return error
     return MissingExtra(f"{part} need {error.name}: pip install 'steadfaust[{extra}]'")
 
 
 class WiringError(SteadfaustError):
-    """A choreography names a handler, message or resource that does not fit; raised at import or start."""
+    """A handler, choreography or saga is declared wrongly. Raised at import or at the start of a worker."""
 
 
 class TopicMismatch(SteadfaustError):
-    """A topic in the cluster differs from its declaration; the application does not start."""
+    """A topic in the cluster differs from its declaration. The application does not start."""
 
 
 class LayoutMismatch(SteadfaustError):
-    """Workers of one group disagree on the number of partitions or lanes, or have no topic in common."""
+    """Workers of one group have different partitions or lane counts, or have no topic in common."""
 
 
 class ReshardRefused(SteadfaustError):
-    """An application cannot be given these partitions as it is; the message says what is in the way."""
+    """An application cannot be resharded in its present state. The text says what prevents it."""
 
 
 class MembershipLost(SteadfaustError):
-    """The worker cannot be a member of its group any more; it stops, others take its lanes."""
+    """The worker can no longer be a member of its group. It stops, and other workers take its lanes."""
 
 
 class PermanentError(SteadfaustError):
-    """Trying the same message again cannot help: it goes to the dead letters as it came."""
+    """A retry of the message cannot succeed. Raised by a handler, it dead-letters the message at once."""
 
 
 class TransientError(SteadfaustError):
-    """Something outside did not work and may work later: the same message is tried again."""
+    """Something outside failed and may work later. Raised by a handler, it makes the lane retry."""
 
 
 class DataError(PermanentError):
-    """A message, or what its handler made of it, is impossible. That tells nothing of the outside, so a
-    circuit breaker does not count it.
+    """A message, or the outcome of its handler, is invalid. Circuit breakers do not count it, because it does
+    not show that a dependency is down.
     """
 
 
 class MissingHeader(DataError):
-    """A message lacks a header that delivery depends on, such as its id."""
+    """A message lacks a required header, such as its id."""
 
 
 class HeaderTooLong(DataError):
-    """A header that is kept of every message, or passed on to what it causes, has too many bytes."""
+    """A header that lanes store or pass on is too long."""
 
 
 class KeyMismatch(DataError):
-    """A message came under another key than the one it is about: its handlers would touch foreign rows."""
+    """The key of the record differs from the key of the message, so handlers would change the wrong rows."""
 
 
 class Unreadable(DataError):
-    """A record, or a batch of them, is damaged or not what Kafka's format allows."""
+    """A record or a batch of records is damaged, or violates Kafka's format."""
 
 
 class Undecodable(DataError):
-    """The bytes of a message are not what its schema says."""
+    """The bytes of a message do not match its schema."""
 
 
 class Unencodable(DataError):
-    """A handler decided on a value that does not fit its schema, such as a number of 70 bits, or returned
-    what it is not declared to return or send.
+    """A handler returned a value that does not fit its schema, such as a number of 70 bits, or something that
+    it is not declared to return or send.
     """
 
 
 class RowUnreadable(DataError):
-    """A stored row of the message's key cannot be read: the message is a dead letter until an operator has
-    mended the row; other keys go on.
+    """A stored row of the message's key cannot be read. The message is dead-lettered; it can be replayed once
+    an operator has replaced or deleted the row. Other keys continue.
     """
 
 
 class TooLarge(DataError):
-    """A row or an outgoing message is over the broker's limit; found when staged, before the commit."""
+    """A row or an outgoing message exceeds the size limit. Found before the commit, when it is staged."""
 
 
 class QueueFull(PermanentError):
-    """As many messages of an ordering key wait for a handler as may: one more goes to the dead letters."""
+    """The queue for this ordering key is full; further messages are dead-lettered."""
 
 
 class UnknownSchema(SteadfaustError):
-    """A message was written with a schema that is not announced yet; it waits, for a time.
+    """A message was written with a schema that no worker has announced yet. It waits for up to
+    `schema_patience`.
 
     Attributes:
-        fingerprint: the writer's schema fingerprint, 16 hexadecimal digits.
+        fingerprint: fingerprint of the writer's schema, 16 hexadecimal digits.
     """
 
     def __init__(self, fingerprint: str) -> None:
@@ -119,8 +117,8 @@ class UnknownSchema(SteadfaustError):
 
 
 class NewerSchema(UnknownSchema):
-    """A newer version of the application wrote this, and this version cannot read it. It waits, for a time,
-    for a worker of that version: a deploy is under way.
+    """A newer version of the application wrote this message, and this version cannot read it, as happens
+    during a deploy. It waits for up to `schema_patience` for a worker of the newer version.
     """
 
     def __init__(self, fingerprint: str, why: str) -> None:
@@ -129,39 +127,39 @@ class NewerSchema(UnknownSchema):
 
 
 class SchemaNeverAnnounced(PermanentError):
-    """A message has waited for its schema for as long as it may; the text says for which, and since when."""
+    """The message's schema was not announced within `schema_patience`."""
 
 
 class MessageExpired(PermanentError):
-    """A message's deadline was over before its turn came."""
+    """The deadline of a message had passed before it could be handled."""
 
 
 class NotYet(TransientError):
-    """A message is for another version of the application, newer or older than this worker: a deploy is
-    under way. The message waits; this is no failed attempt, and never a dead letter.
+    """A message needs another version of the application than this worker's, as happens during a deploy. It
+    waits. This does not count as a failed attempt, and never makes a dead letter.
     """
 
 
 class SagaVersionUnknown(NotYet):
-    """A saga began with a version of its definition that this worker does not have, or does not have yet."""
+    """A saga started with a version of its definition that this worker does not have."""
 
 
 class SagaStepsChanged(NotYet):
-    """A saga began with other steps than its definition has now, although the version is the same."""
+    """A saga started with other steps than its definition has now, although the version is the same."""
 
 
 class RowSchemaUnknown(NotYet):
     """A row of the message's key was written with a schema that is not announced yet, or that only newer
-    workers can read. The message waits for as long as one that was itself written so.
+    workers can read. The message waits for up to `schema_patience`.
     """
 
 
 class RepairRefused(SteadfaustError):
-    """An operation on a saga is impossible in its state; nothing was changed."""
+    """An operation on a saga is not possible in its present state. Nothing was changed."""
 
 
 class Fenced(SteadfaustError):
-    """Another owner has opened the lane: this one is a zombie and changes nothing more."""
+    """Another worker has opened the lane, so this owner is a zombie and can no longer commit anything."""
 
 
 class TransactionFailed(SteadfaustError):
@@ -208,10 +206,11 @@ class RecordRefused(TransactionFailed):
 
 
 class NotCommittable(DataError):
-    """The broker refuses what a message leads to, so its transaction cannot be committed.
+    """The broker refuses a record that the message produces, so its transaction cannot be committed.
 
     Attributes:
-        omit: whether its dead letter was refused, too, and is to go without the message's value.
+        omit: whether the broker also refused the dead letter, which is then written without the message's
+            value.
     """
 
     def __init__(self, text: str, *, omit: bool = False) -> None:
@@ -220,33 +219,34 @@ class NotCommittable(DataError):
 
 
 class ClusterUnavailable(SteadfaustError):
-    """Kafka did not answer in time; nothing was changed, and the lane opens again later."""
+    """Kafka did not answer in time. Nothing was changed, and the lane opens again later."""
 
 
 class AccessRefused(ClusterUnavailable):
-    """Brokers and this client do not trust each other: a certificate, a user or a password is not right. It
-    does not pass by itself; what starts ends with it.
+    """Brokers and this client do not accept each other: a certificate, user or password is wrong. Waiting
+    does not help, so a program that is starting ends with this error.
     """
 
 
 class PositionLost(SteadfaustError):
-    """The source position and the changelog disagree, or the log was truncated past it; the lane stops."""
+    """The group's position and the changelog disagree, or the log was truncated beyond it. The lane stops."""
 
 
 class PositionsDisagree(PositionLost):
-    """The group's position differs from that of the changelog. Once, it may be that another owner has
-    committed between the two questions; after another fence and with the same two positions, one of them was
-    reset.
+    """The group's position differs from the one in the changelog.
+
+    Seen once, another owner may have committed between the two reads. If both positions are the same after
+    the lane has fenced again, one of them was reset.
     """
 
     @property
     def place(self) -> object:
-        """Equal for errors that say the same."""
+        """A value that is equal for two errors about the same disagreement."""
         return str(self)
 
 
 class Lost(NamedTuple):
-    """A partition that was read or written up to `position`, and has lost what it had from `at` on."""
+    """A partition that was read or written up to `position`, and has lost its records from `at` on."""
 
     topic: str
     partition: int
@@ -261,12 +261,12 @@ class Lost(NamedTuple):
 
 
 class LogCut(PositionsDisagree):
-    """A log has lost records that a lane had read or written, such as after an unclean leader election, or
-    when a disk has lost its newest batches. Once, it may be the answer of a broker that leads no more.
+    """A log has lost records that a lane had read or written, for example in an unclean leader election or
+    because a disk lost its newest batches. Seen once, it may also be the answer of a former leader.
 
     Attributes:
-        lost: which partitions, sorted.
-        hides: whether what was just written may hide it from the next opening.
+        lost: the affected partitions, sorted.
+        hides: whether records just written may hide the loss from the next opening of the lane.
     """
 
     def __init__(self, lost: Iterable[Lost], *, hides: bool = False) -> None:
@@ -281,77 +281,78 @@ class LogCut(PositionsDisagree):
 
     @property
     def place(self) -> object:
-        """The partitions: where only the end is known it moves while others write."""
+        """The affected partitions. Their ends are left out, because they move while others write."""
         return [(each.topic, each.partition) for each in self.lost]
 
 
 class TopicRecreated(PositionsDisagree):
-    """A topic is another one than that of its name to which positions or rows belong, or all of it is in
-    another cluster; the lane stops. Once, it may be a broker's answer from before.
+    """A topic was deleted and created again, or the cluster is another one, so stored positions or rows do
+    not belong to it. The lane stops. Seen once, it may be an outdated answer of a broker.
     """
 
 
 class TopicGone(TopicMismatch):
-    """The cluster does not have a topic that it had: the lane does not open without it.
+    """The cluster no longer has a topic that the lane reads. The lane does not open without it.
 
     Attributes:
-        topics: their names.
+        topics: names of the missing topics.
     """
 
     def __init__(self, topics: Sequence[str]) -> None:
         self.topics = tuple(topics)
         names = ", ".join(topics)
         super().__init__(
-            f"the cluster has no {names} any more. What was in it is gone; made again, it is another topic:"
+            f"the cluster no longer has {names}. Its records are lost; made again, it is another topic:"
             ' see docs/operating.md, "A topic is gone"'
         )
 
 
 class PartitionsAdded(SteadfaustError):
-    """A topic from outside has more partitions than the lane reads: it opens again, and reads them, too."""
+    """Someone added partitions to an external topic. The lane opens again and reads them, too."""
 
 
 class StoreFailed(SteadfaustError):
-    """A lane's local store cannot be opened, read or written. No message is to blame for it."""
+    """A lane's local store cannot be opened, read or written. This is not the fault of a message."""
 
 
 class StoreBusy(StoreFailed):
-    """A lane's local store is still open in another owner; it opens once that one has closed it."""
+    """Another owner still has the lane's local store open. The lane opens once that owner has closed it."""
 
 
 class StoreBroken(StoreFailed):
-    """A lane's local store is damaged: it is wiped and rebuilt from its changelogs."""
+    """A lane's local store is damaged. It is deleted and rebuilt from the changelogs."""
 
 
 class StoreUnavailable(StoreFailed):
-    """A lane's local store cannot be used for a reason that is not in it, such as a full disk. Its copy is
-    kept; the lane closes it, and opens it again later. The message begins with the cause.
+    """A lane's local store cannot be used for a reason outside it, such as a full disk. The lane keeps the
+    files, closes the store and opens it again later. The text begins with the cause.
     """
 
 
 class ChangelogDamaged(SteadfaustError):
-    """A record of a changelog cannot be read, so no store can be made of it: the lane does not open."""
+    """A record of a changelog cannot be read, so no local store can be rebuilt. The lane does not open."""
 
 
 class StoreTooOld(SteadfaustError):
-    """A local store was last current so long ago that deletions may be gone from its changelogs: it is wiped
-    and rebuilt when it is opened again.
+    """A local store was last current so long ago that its changelogs may no longer have every deletion. It is
+    deleted, and rebuilt when the lane opens again.
     """
 
 
 class HandlerFailed(SteadfaustError):
-    """A handler cannot be run at all, for a fault of the library: the worker stops."""
+    """A handler cannot run because of a bug in the library. The worker stops."""
 
 
 class RowsUnavailable(TransientError):
-    """No worker has answered for a table's rows in time, or one has refused."""
+    """No worker answered a request for rows of a table in time, or a worker refused it."""
 
 
 class BlobsUnavailable(TransientError):
-    """The object store did not answer in time, or refused for a reason that an operator can mend.
+    """The object store did not answer in time, or refused for a reason that an operator can remove.
 
     Attributes:
-        cause: the bucket, the store's code and what to do, without the object: alike for each of them.
+        cause: bucket, code of the store and advice, without the name of the object, so that errors with the
+            same cause can be grouped.
     """
 
     def __init__(self, text: str, *, cause: str = "") -> None:
@@ -360,27 +361,27 @@ class BlobsUnavailable(TransientError):
 
 
 class BlobMissing(PermanentError):
-    """A message refers to an object that the store does not have; its message names the object."""
+    """A message refers to an object that the store does not have. The text names it."""
 
 
 class BlobArchived(PermanentError):
-    """An object has to be restored from an archive before it can be read; its message names the object."""
+    """An object must be restored from an archive before it can be read. The text names it."""
 
 
 class BlobAltered(PermanentError):
-    """An object is not what was checked in: its size or digest is another; its message names the object."""
+    """An object's size or digest differs from what its message states. The text names it."""
 
 
 class CancelledError(TransientError):
-    """Something that a handler waited for was cancelled, and not by its lane."""
+    """Something that a handler awaited was cancelled, but not by the lane."""
 
 
 class ProcessKilled(BaseException):
-    """Stands for the end of a process, in a test that runs a worker inside its own."""
+    """Stands for the end of the process in a test that runs a worker inside its own process."""
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an error, also of one whose `__str__` raises."""
+    """The text of an error, even if its `__str__` raises."""
     try:
         return str(error)
     except BaseException as cause:
@@ -390,13 +391,13 @@ def text_of(error: BaseException) -> str:
 
 
 def shown(error: BaseException) -> str:
-    """The type and the text of an error."""
+    """Type and text of an error, as `Type: text`."""
     return f"{type(error).__name__}: {text_of(error)}"
 
 
 def ends_process(error: BaseException) -> bool:
-    """Whether a signal has raised an error to end this process: it must not be caught. What a library raises
-    is that library's failure, also SystemExit.
+    """Whether a signal handler raised this error to end the process, so that it must not be caught. Errors
+    that a library raises, even SystemExit, are failures of that library.
     """
     if isinstance(error, ProcessKilled):
         return True
@@ -410,14 +411,14 @@ def ends_process(error: BaseException) -> bool:
 
 
 def _code_of(handler: object) -> CodeType | None:
-    """The code of a signal's handler, where it is in Python."""
+    """The code of a signal handler, if it is written in Python."""
     handler = getattr(handler, "func", handler)  # of a partial, such as that of asyncio.run
     code: CodeType | None = getattr(handler, "__code__", None)
     return code
 
 
 def _is_by_statement(error: BaseException) -> bool:
-    """Whether a `raise` raised it: what Python's own handler of signals raises comes from no statement."""
+    """Whether a `raise` statement raised it. Python's default signal handler raises without one."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next

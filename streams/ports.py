@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 Headers = Sequence[tuple[str, bytes]]
-#: Of topics that are read by name.
+#: No topic ids: topics are identified by name.
 NO_IDS: Mapping[str, str] = {}
-#: No offset of any partition.
+#: No offsets.
 NO_OFFSETS: Mapping[TP, int] = {}
-#: The leader epoch of a partition that is not known.
+#: An unknown leader epoch.
 NO_EPOCH = -1
 
 
@@ -55,7 +55,7 @@ class Record(Content, Protocol):
 
 
 class OwnRecord(NamedTuple):
-    """A record of a transactional producer that the reader trusts; see `Record`."""
+    """A record of a transactional producer that the reader trusts (see `Reader.trust`)."""
 
     topic: str
     partition: int
@@ -67,14 +67,14 @@ class OwnRecord(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """In the place of a record that cannot be read: its bytes as they came are its value.
+    """Stands for a record that cannot be read. Its value is the raw bytes.
 
-    It has no headers, so nothing takes it for a message; its key is there if that much could be read. Where a
-    whole batch or the rest of one cannot be read, it is in the place of all of it, at the last offset.
+    It has no headers, so it is never taken for a message, and a key only if that could be read. If a whole
+    batch or the rest of a batch cannot be read, one Damaged at the last offset stands for all of its records.
 
     Attributes:
-        form: what its bytes are: a record, records of a batch, or a record batch, as Kafka stores them.
-        why: what is wrong with it, and where.
+        form: what the bytes are: a record, records of a batch, or a record batch, in Kafka's format.
+        why: what is wrong, and where.
     """
 
     topic: str
@@ -89,8 +89,8 @@ class Damaged(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """A cluster's id, and the ids of topics by their names: a topic that is created again has another one.
-    `partitions` tells how many each topic has.
+    """A cluster's id, and topic ids and numbers of partitions by topic name. A topic that was deleted and
+    created again has a new id.
     """
 
     cluster: str
@@ -99,14 +99,14 @@ class Identity(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is open on a partition: readers get nothing from its first record on.
+    """An open transaction in a partition. It blocks read_committed readers at its first record.
 
     Attributes:
-        first: the offset of its first record there.
-        producer: the producer's id, a number that the cluster has given it.
+        first: offset of its first record in the partition.
+        producer: producer id, a number that the cluster assigned.
         epoch: the producer's epoch.
-        last: when it wrote to the partition last, in epoch seconds.
-        transactional_id: how the producer calls itself; empty where the cluster does not tell.
+        last: time of its last write to the partition, in epoch seconds.
+        transactional_id: empty if the cluster does not report it.
     """
 
     first: int
@@ -117,8 +117,8 @@ class OpenTransaction(NamedTuple):
 
 
 class HeldUp(NamedTuple):
-    """A reader waits at an open transaction: `first` is its first offset, `behind` counts the offsets from
-    there to the end of the log.
+    """A partition blocked by an open transaction: `first` is the first offset of the transaction, `behind`
+    the number of offsets from there to the end of the log.
     """
 
     first: int
@@ -126,7 +126,7 @@ class HeldUp(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """A record to be produced to a partition that the caller has chosen. A value of None is a tombstone."""
+    """A record to write to a partition that the caller has chosen. A value of None is a tombstone."""
 
     key: bytes | None
     value: bytes | None
@@ -134,15 +134,15 @@ class Outgoing(NamedTuple):
 
 
 class Sendable(Content, Protocol):
-    """A record to be produced: an `Outgoing`, or a `PackedRecord`, whose bytes are made already."""
+    """A record to write: an `Outgoing`, or a `PackedRecord`, which is encoded already."""
 
     def __iter__(self) -> Iterator[Any]:
         """Key, value and headers."""
 
 
 class Note(NamedTuple):
-    """Stored with a committed position: the leader epoch of the last record before it (KIP-320), and a text
-    of up to 4096 bytes.
+    """Stored with a committed offset: the leader epoch of the last record before it (KIP-320), and a text of
+    up to 4096 bytes.
     """
 
     epoch: int = NO_EPOCH
@@ -150,9 +150,7 @@ class Note(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A committed position, as the group's coordinator has it. Who commits without a note leaves the epoch
-    unknown and the text empty.
-    """
+    """A committed offset of a group. Without a note, the epoch is unknown and the text empty."""
 
     offset: int
     epoch: int = NO_EPOCH
@@ -163,8 +161,8 @@ NO_NOTES: Mapping[TP, Note] = {}
 
 
 class Batch(NamedTuple):
-    """Records of one partition, in order. `next_offset` is the fetch position after them: it may lie
-    beyond the last record, over transaction markers and compacted holes, and `records` may be empty.
+    """Records of one partition, in order. `next_offset` is the fetch position after them. It may be beyond
+    the last record, because of transaction markers and compaction, and `records` may be empty.
     """
 
     tp: TP
@@ -173,7 +171,7 @@ class Batch(NamedTuple):
 
 
 class Reader(Protocol):
-    """A read_committed consumer of partitions chosen by hand; it belongs to no group and commits nothing."""
+    """A read_committed consumer of explicitly assigned partitions, without a group and without commits."""
 
     async def assign(
         self,
@@ -181,140 +179,136 @@ class Reader(Protocol):
         topic_ids: Mapping[str, str] = NO_IDS,
         epochs: Mapping[TP, int] = NO_OFFSETS,
     ) -> None:
-        """Read exactly these partitions, each from its position; replaces what was assigned before.
+        """Read exactly these partitions, each from its position. This replaces the previous assignment.
 
-        With the ids of all topics, nothing is read of another topic that has got one of their names, and
-        nothing of a log that has lost records before a position, where brokers know ids (Kafka 3.1 or
-        later). `epochs` are the leader epochs of what was read before the positions, as far as known.
+        If `topic_ids` has the ids of all topics, nothing is read from another topic that has taken one of the
+        names, or from a log that has lost records before a position. This needs Kafka 3.1 or later. `epochs`
+        are the leader epochs of the records before the positions, as far as they are known.
         """
 
     def trust(self, producers: Collection[int], below: Mapping[TP, int] = NO_OFFSETS) -> None:
-        """Give records of these transactional producers as `OwnRecord`, from the next fetch on: ids
-        as brokers give them, which no other client has. So does what any has written `below` an offset.
+        """From the next fetch on, return records of these producer ids as `OwnRecord`, as well as all records
+        `below` an offset. Brokers assign producer ids, so no other client has one of them.
         """
 
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
-        """Wait up to `timeout` seconds for records; empty when none came.
+        """Wait up to `timeout` seconds for records. The list is empty if none arrive.
 
-        Raises PositionLost when a position is no longer in the log, and LogCut when the log has lost records
-        before it and has others in their places.
+        Raises PositionLost if a position is no longer in the log, and LogCut if the log has lost records
+        before it and has others at their offsets.
         """
 
     def position(self, tp: TP) -> int:
-        """The offset that the next fetch continues from, moved over markers even when no record came."""
+        """The offset at which the next fetch continues. It also moves over transaction markers."""
 
     def epoch(self, tp: TP) -> int:
-        """The leader epoch of what was read last of a partition; NO_EPOCH when unknown."""
+        """The leader epoch of the last record read from a partition, or NO_EPOCH."""
 
     def unknown_topics(self) -> Collection[str]:
-        """Topics that a broker does not have by its last answer: deleted, made again, or not yet
-        known to that broker. Nothing is read of them.
+        """Topics that a broker did not have at its last answer, because they were deleted, created again, or
+        are not yet known to that broker. They are not read.
         """
 
     def behind(self) -> int:
-        """Offsets between the positions and the ends of the logs, as the last answers of brokers had them;
-        makes no request.
+        """The lag: the number of offsets between positions and ends of logs, from the brokers' last answers.
+        Makes no request.
         """
 
     def silence(self) -> float:
-        """For how many seconds one of the brokers that it reads from has not answered: the longest; infinite
-        where one never has.
+        """Seconds since the last answer of the broker that has been silent for longest. Infinite if one has
+        never answered.
         """
 
     def behind_by_partition(self) -> Mapping[TP, int]:
-        """The same for each partition whose end is known."""
+        """The lag of each partition whose end is known."""
 
     def held_up(self) -> Mapping[TP, HeldUp]:
-        """The partitions that stand at an open transaction, as the last answers of brokers had them;
-        makes no request.
-        """
+        """Partitions blocked by an open transaction, from the brokers' last answers. Makes no request."""
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
 
 
 class Transactions(Protocol):
-    """A transactional producer with a fixed id. After any exception its transaction's outcome is unknown:
-    discard it and start another (docs/adr/0002).
+    """A transactional producer with a fixed id. After any exception, discard it and start another one
+    (docs/adr/0002). Every method that asks brokers raises TransactionFailed or Fenced.
     """
 
     @property
     def producer_id(self) -> int:
-        """By which brokers know it, once it has started; another one after a commit with which its epochs
-        were used up.
-        """
+        """The producer id that brokers have assigned. It changes after a commit that used up its epochs."""
 
     async def start(self) -> None:
-        """Initialise the id: fences its previous owner and ends the transaction that one left open."""
+        """Initialise the transactional id. Fences its previous owner and ends a transaction left open."""
 
     async def begin(self) -> None:
-        """Begin a transaction. Raises Fenced when another owner has started."""
+        """Begin a transaction. Raises Fenced if another owner has started."""
 
     async def send(self, batches: Mapping[TP, Sequence[Sendable]]) -> dict[TP, int]:
-        """Write every record and wait until the broker has them all.
+        """Write all records, and wait until the brokers have them.
 
-        Returns for each partition the offset after its last record. Raises Fenced, RecordRefused when
-        the broker does not take a record for what it is, Refused when it takes none now, or OutcomeUnknown
-        when an answer was lost.
+        Returns the offset after the last record of each partition. Raises Fenced; RecordRefused if a broker
+        refuses a record because of its content or size; Refused if it refuses all records at present;
+        OutcomeUnknown if an answer was lost.
         """
 
     async def send_offsets(
         self, offsets: Mapping[TP, int], group: str, notes: Mapping[TP, Note] = NO_NOTES
     ) -> None:
-        """Add the group's positions to the transaction, each with its note if it has one."""
+        """Add offsets of a group to the transaction, each with its note, if there is one."""
 
     async def commit(self) -> None:
-        """Commit. Raises Fenced, or OutcomeUnknown when the answer was lost."""
+        """Commit. Raises Fenced, Refused, or OutcomeUnknown if the answer was lost."""
 
     async def discard(self) -> None:
-        """Let go without ending the transaction: neither abort nor commit. Never raises."""
+        """Let go of the transaction without ending it, by neither abort nor commit. Never raises."""
 
 
 class Cluster(Protocol):
-    """Where lanes get their connections from."""
+    """The Kafka cluster. Methods that ask brokers raise ClusterUnavailable if these do not answer in time."""
 
     def transactions(self, transactional_id: str) -> Transactions:
-        """A producer that is not started yet."""
+        """Create a producer, which is not started yet."""
 
     async def reader(self) -> Reader:
-        """A connected reader with nothing assigned."""
+        """Create a connected reader without an assignment."""
 
     async def committed(self, group: str, tps: Iterable[TP]) -> dict[TP, int]:
-        """The group's committed positions; partitions without one are left out."""
+        """Committed offsets of a group. Partitions without one are left out."""
 
     async def commits(self, group: str, tps: Iterable[TP]) -> dict[TP, Commit]:
-        """The same with their notes."""
+        """Committed offsets of a group with their notes. Partitions without one are left out."""
 
     async def leader_epochs(self, tps: Iterable[TP]) -> dict[TP, int]:
-        """The epoch of each partition's present leader. A log that has all of what was acknowledged before
-        the question has it in this epoch or earlier ones.
+        """The epoch of each partition's present leader. Records acknowledged before the call are in this
+        epoch or earlier ones, unless the log has lost them.
         """
 
     async def epoch_ends(self, epochs: Mapping[TP, int]) -> dict[TP, int]:
-        """For each partition the offset where its log goes on in a later epoch than this one, or its end.
-        Records above it that were read in this epoch are gone. Left out where the leader does not know.
+        """For each partition the offset at which the given epoch ends in its log. Records read in that epoch
+        at higher offsets are lost. Partitions whose leader does not know the epoch are left out.
         """
 
     async def begin_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
-        """The first offset still in each log."""
+        """The first offset of each log."""
 
     async def identity(self, topics: Iterable[str]) -> Identity:
-        """The ids of the cluster and of these topics; topics that it does not have are left out."""
+        """The ids of the cluster and of topics. Topics that do not exist are left out."""
 
     async def end_offsets(self, tps: Iterable[TP]) -> dict[TP, int]:
-        """The high watermark of each log, not the last stable offset (KAFKA-10167)."""
+        """The high watermark of each log, which is not its last stable offset (KAFKA-10167)."""
 
     async def open_transactions(self, tps: Iterable[TP]) -> dict[TP, OpenTransaction]:
-        """The open transaction that began first in each partition; partitions without one are left out."""
+        """The oldest open transaction of each partition. Partitions without one are left out."""
 
 
-#: One change to the local store: its table, its key and its value, of which None deletes.
+#: A change to the local store: table, key and value. A value of None deletes the key.
 Write = tuple[str, bytes, bytes | None]
 
 
 class TableSize(NamedTuple):
-    """About how many rows a table of a store has, and about how many bytes they take. Rows that were written
-    anew or removed count until the store has tidied up.
+    """Approximate size of a table in rows and bytes. Overwritten and deleted rows count until the store
+    compacts its files.
     """
 
     rows: int
@@ -322,84 +316,85 @@ class TableSize(NamedTuple):
 
 
 class Store(Protocol):
-    """A lane's local copy of its tables. Keys sort as bytes within a table; tables appear on first use."""
+    """A lane's local copy of its tables. Keys of a table sort as bytes. A table is created by its first use.
+
+    Every method raises StoreFailed if the store cannot be used.
+    """
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """The value, or None."""
+        """The value of a key, or None."""
 
     def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values in the order of the keys."""
+        """The values, or None, in the order of the keys."""
 
     def scan(
         self, table: str, *, start: bytes = b"", stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Pairs with start <= key < stop, in order of key."""
+        """Pairs with start <= key < stop, in key order."""
 
     def tables(self) -> list[str]:
-        """Names of the tables that exist."""
+        """Names of the existing tables."""
 
     def table_size(self, table: str) -> TableSize:
-        """How large a table is, at once: nothing is counted. One that does not exist has nothing."""
+        """The approximate size of a table, without counting. A table that does not exist is empty."""
 
     def apply(
         self, writes: Iterable[Write], positions: Mapping[TP, int], *, current_at: float | None = None
     ) -> None:
-        """All changes and the changelog positions that they bring the store to, in one atomic write.
+        """Write all changes, and the changelog positions after them, atomically.
 
-        `current_at` says that with them the store has all that the changelogs had at that time; a write
-        that does not prove it leaves it out.
+        Pass `current_at`, in epoch seconds, only if the store then has everything that the changelogs had at
+        that time.
         """
 
     def position(self, tp: TP) -> int:
-        """The changelog offset that the store has been brought to; 0 when it has none."""
+        """The changelog offset up to which the store is written, or 0."""
 
     def drop(self, table: str) -> None:
-        """Remove a table with all in it; nothing happens when there is none."""
+        """Delete a table, if it exists."""
 
     def wipe(self) -> None:
-        """Remove everything, positions too."""
+        """Delete everything, including the positions."""
 
     def current_at(self) -> float | None:
-        """When the store is known to have had all that its changelogs had, in seconds since the epoch, kept
-        across restarts; None when never.
-        """
+        """The last `current_at` that was written, in epoch seconds, or None. It survives restarts."""
 
     def size(self) -> int:
-        """Bytes that it takes on the disk, or in memory, about."""
+        """Approximate size in bytes, on disk or in memory."""
 
     def close(self) -> None:
-        """Release files and locks. A closed store can be opened again by the next owner."""
+        """Release files and locks, so that the next owner can open the store."""
 
 
 class Stores(Protocol):
-    """Opens the store of a lane; the same lane's store is open once at a time."""
+    """Opens the stores of lanes. A lane's store can be open only once at a time."""
 
     def open(self, lane: int) -> Store:
-        """Open, creating it when missing. Raises StoreBusy, or StoreBroken when it cannot be read."""
+        """Open a store, or create it. Raises StoreBusy, StoreBroken or StoreUnavailable."""
 
     def destroy(self, lane: int) -> None:
-        """Remove a store with all that it has, a broken one too."""
+        """Delete a store with all of its files, even if it is broken."""
 
 
 class Clock(Protocol):
-    """Wall time, so that tests can move it."""
+    """Wall time. Tests replace it to control time."""
 
     def now(self) -> float:
         """Seconds since the epoch."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; a test's clock returns when it has been moved on."""
+        """Wait so many seconds. A test's clock returns when the test has moved it."""
 
 
 class Faults(Protocol):
-    """Labelled points of the commit protocol, at which a test makes something happen."""
+    """Fault points of the commit protocol, at which a test can kill, freeze or fail."""
 
     async def reach(self, point: str) -> None:
-        """Called by the lane at each point; does nothing in production."""
+        """Called by the lane at each fault point. Does nothing in production."""
 
 
 class Blob(NamedTuple):
-    """An object as the store lists it. `size` in bytes; `modified` in seconds since the epoch, whole ones."""
+    """The store's entry for an object: `size` in bytes, `modified` in whole epoch seconds."""
 
     name: str
     size: int
@@ -407,40 +402,40 @@ class Blob(NamedTuple):
 
 
 class Blobs(Protocol):
-    """Objects of one bucket, by name. Every method raises BlobsUnavailable, which is transient, when the
-    store does not answer in time, answers that it cannot, or refuses for a reason that an operator can mend.
+    """Objects of one bucket, by name. Every method raises BlobsUnavailable, a transient error, if the store
+    does not answer in time, reports a failure, or refuses for a reason that an operator can remove.
     """
 
     async def put(self, name: str, data: bytes, content_type: str) -> None:
-        """Write an object; one that was there by this name is replaced at once, never half.
+        """Write an object. An object with the same name is replaced atomically.
 
-        It is replaced even by the same bytes: then it counts as new, and a sweeper leaves it alone.
+        Writing the same bytes again renews `modified`, so that a cleanup does not delete the object.
         """
 
     async def get(self, name: str, *, at_most: int | None = None) -> bytes:
-        """Its bytes; of more than `at_most` only the first so many.
+        """Read an object, or only its first `at_most` bytes.
 
-        Raises BlobMissing, and BlobArchived where it has to be restored first.
+        Raises BlobMissing, or BlobArchived if it must be restored first.
         """
 
     async def head(self, name: str) -> Blob | None:
-        """The store's entry for an object; None when there is none."""
+        """The store's entry for an object, or None."""
 
     def scan(self, prefix: str, *, older_than: float | None = None) -> AsyncIterator[Blob]:
-        """Objects whose names begin with the prefix, in the order of their names as UTF-8; only those
-        modified before `older_than`, in seconds since the epoch, when it is given.
+        """List objects whose names begin with a prefix, in the order of their names as UTF-8. With
+        `older_than`, in epoch seconds, only those modified before.
         """
 
     async def delete(self, names: Sequence[str]) -> None:
-        """Remove objects; names that the store does not have are no error."""
+        """Delete objects. Names that do not exist are ignored."""
 
     async def close(self) -> None:
-        """Let go of threads and connections; what is under way may end."""
+        """Close threads and connections, after requests in progress have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """How a lane meets the outside: the cluster, the stores of its machine, time, and faults of tests."""
+    """Everything outside that a lane uses: cluster, stores of the machine, clock, and fault points."""
 
     cluster: Cluster
     stores: Stores

@@ -71,7 +71,7 @@ def _answers(kind: Any, *statuses: int) -> dict[int, ResponseSpec]:
 
 
 _WHY = {
-    400: "The body is no JSON, or something is there twice.",
+    400: "The body is not JSON, or something appears twice.",
     403: "The header of the authenticated caller is missing.",
     404: "There is no such order.",
     408: "The body did not come in time.",

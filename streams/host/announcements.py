@@ -124,8 +124,8 @@ class Announcements:
         except (ClusterUnavailable, TimeoutError) as error:
             log.warning(
                 "logout_not_told",
-                error=str(error) or f"Kafka did not take it in {_TELL_WITHIN:g} s",
-                action="announced once Kafka answers; until then other workers believe a copy of the session",
+                error=str(error) or f"Kafka did not accept it within {_TELL_WITHIN:g} s",
+                action="announced once Kafka answers; until then other workers accept a copy of the session",
             )
 
     async def _tell_ended(self) -> None:
@@ -173,7 +173,7 @@ class Announcements:
                         topic=record.topic,
                         offset=record.offset,
                         error=str(error)[:_SHOWN],
-                        action="passed by; write the right one under the same key, if there is to be one",
+                        action="skipped; if it is needed, write a correct record under the same key",
                     )
 
     def _take(self, record: Record) -> None:

@@ -248,8 +248,8 @@ class LaneApp(faust.App):
         await cuts.look()
         if "lanes" in unset and cuts.newest not in (None, settings.lanes):
             raise LayoutMismatch(
-                f"{settings.app_id} is run with {cuts.newest} lanes since this worker looked, which goes by"
-                " what it finds: start it again, or set STEADFAUST_LANES"
+                f"{settings.app_id} has been run with {cuts.newest} lanes since this worker looked up its"
+                " lane count: restart it, or set STEADFAUST_LANES"
             )
         self._spawn(announcements.follow())
         stores = RocksStores(self._store_directory(slot), write_buffer_bytes=share.write_buffer)
@@ -283,7 +283,7 @@ class LaneApp(faust.App):
                 "cut_kept",
                 partitions=settings.partitions,
                 lanes=settings.lanes,
-                action="set STEADFAUST_PARTITIONS and STEADFAUST_LANES: commands do not look for them",
+                action="set STEADFAUST_PARTITIONS and STEADFAUST_LANES: commands do not look them up",
             )
         return bool(others)
 

@@ -105,7 +105,7 @@ class Producer:
         except BaseException as error:
             await self._close()
             if isinstance(error, KafkaError):
-                why = f"{error}: is STEADFAUST_BOOTSTRAP right, and do the brokers run?"
+                why = f"{error}: is STEADFAUST_BOOTSTRAP right, and are the brokers running?"
                 raise ClusterUnavailable(f"Kafka cannot be reached: {why}") from error
             raise
         return self
@@ -179,11 +179,11 @@ class Producer:
             raise TooLarge(f"a record for {topic} is over the limit: {error}") from error
         except UnknownTopicOrPartitionError as error:
             missing = (
-                f"Kafka has no topic {topic}: start a worker, which makes it, then send the message again"
+                f"Kafka has no topic {topic}: start a worker, which creates it, then send the message again"
             )
             raise ClusterUnavailable(missing) from error
         except KafkaError as error:
-            raise ClusterUnavailable(f"a message for {topic} was not taken: {error!r}") from error
+            raise ClusterUnavailable(f"a message for {topic} was not accepted by Kafka: {error!r}") from error
         sent.add_done_callback(partial(self._done, topic))
         return sent
 
@@ -194,11 +194,9 @@ class Producer:
 
     def _too_large(self, kind: type[Message], key: str, size: int) -> str:
         what = f"{kind.__name__} {key!r} makes a record of {size} bytes for {kind.TOPIC}, and"
-        limit = (
-            f"{what} {self._limit} is the limit (STEADFAUST_MAX_MESSAGE_BYTES, which every worker has alike)"
-        )
+        limit = f"{what} {self._limit} is the limit (STEADFAUST_MAX_MESSAGE_BYTES, the same on every worker)"
         if self._claims is None:
-            return f"{limit}: set STEADFAUST_S3_BUCKET, so that large payloads go by reference"
+            return f"{limit}: set STEADFAUST_S3_BUCKET, so that large payloads travel by reference"
         return f"{limit}: its key and headers alone are too large"
 
     def _done(self, topic: str, sent: asyncio.Future[Any]) -> None:
@@ -210,7 +208,7 @@ class Producer:
                 " that to STEADFAUST_MAX_MESSAGE_BYTES or more, then send the message again"
             )
         else:
-            failure = ClusterUnavailable(f"a message for {topic} was not taken: {error!r}")
+            failure = ClusterUnavailable(f"a message for {topic} was not accepted by Kafka: {error!r}")
         failure.__cause__ = error
         self._failure = self._failure or failure
 
@@ -277,7 +275,7 @@ async def partitions_of(bootstrap: Bootstrap, topics: Iterable[str]) -> list[TP]
         found = await described.describe(names)
     if missing := sorted(set(names) - set(found)):
         raise TopicMismatch(
-            f"the cluster has no topic {', '.join(missing)}: start a worker, which makes them"
+            f"the cluster has no topic {', '.join(missing)}: start a worker, which creates them"
         )
     return [TP(name, number) for name in names for number in range(found[name].partitions)]
 

@@ -80,7 +80,7 @@ def compile_into(target: Path) -> Mapping[str, str]:
 def _compile(target: Path) -> None:
     compiler, *_ = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     if shutil.which(compiler) is None:  # now: mypyc would say so in a minute
-        raise CannotCompile(f"{_NEEDED}: {compiler!r} is not there")
+        raise CannotCompile(f"{_NEEDED}: {compiler!r} was not found")
     copied = target / PACKAGE.name
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("__pycache__", "*.so"))

@@ -34,6 +34,6 @@ async def hand_over(host: LaneHost, assignor: Any, membership: Any) -> None:
         log.warning(
             "lanes_given_away" if assignor.unfit else "lanes_wanted_again",
             lanes=assignor.assigned.active,
-            action="other workers take them" if assignor.unfit else "the group shares them anew",
+            action="other workers take them" if assignor.unfit else "the group assigns them again",
         )
         membership.rejoin()

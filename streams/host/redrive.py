@@ -210,7 +210,7 @@ class Redrive:
         """Where a letter goes: the partition that it came from, if the topic has it, or that of its key."""
         topic = self._plan.to or letter.topic
         if topic == self._plan.letters:
-            raise TopicMismatch(f"{topic} is the topic of dead letters itself: name another one with --to")
+            raise TopicMismatch(f"{topic} is itself the topic of dead letters: name another one with --to")
         if topic not in self._partitions:
             self._partitions[topic] = await self._require(topic)
         number = self._partitions[topic]
@@ -243,7 +243,7 @@ class Redrive:
         """How many partitions a topic has."""
         found = await self._describe(topic)
         if topic not in found:
-            raise TopicMismatch(f"the cluster has no topic {topic}: look at its name, or name one with --to")
+            raise TopicMismatch(f"the cluster has no topic {topic}: check the name, or name one with --to")
         return found[topic]
 
     async def _make_log(self) -> None:

@@ -40,7 +40,7 @@ class StrictJson(MsgspecDTO[T]):
             errors = [{"detail": what, "pointer": where.rstrip("`") or "$"}]
             raise problem(422, "invalid", str(error), errors=errors) from error
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise problem(400, "malformed", f"the body is no JSON: {error}") from error
+            raise problem(400, "malformed", f"the body is not JSON: {error}") from error
         return found
 
     @classmethod

@@ -67,7 +67,7 @@ class RateLimit:
                 raise problem(
                     429,
                     "too-many-requests",
-                    f"{self._rate:g} requests a second are the most for one client",
+                    f"{self._rate:g} requests per second is the limit for one client",
                     headers={"Retry-After": str(math.ceil(wait))},
                 )
 

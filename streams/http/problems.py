@@ -104,7 +104,7 @@ def _invalid(request: AnyRequest, error: ValidationException) -> Response[bytes]
 
 def _unavailable(request: AnyRequest, error: TransientError) -> Response[bytes]:
     """Something that this needs does not answer now. The same request may be sent again."""
-    return _told_unavailable(request, error, "Something behind this is not available now.")
+    return _told_unavailable(request, error, "Something that this needs is not available now.")
 
 
 def _unavailable_for(request: AnyRequest, error: TransientError) -> Response[bytes]:
@@ -120,4 +120,4 @@ def _told_unavailable(request: AnyRequest, error: TransientError, detail: str) -
 def _broken(request: AnyRequest, error: Exception) -> Response[bytes]:
     """A mistake of ours: the log has all of it, the answer has where to look."""
     log.error("request_failed", path=request.scope["path"], exc_info=error)
-    return _answer(request, problem(500, "internal", "This failed for a reason that the server's log tells."))
+    return _answer(request, problem(500, "internal", "This failed; the server's log has the reason."))

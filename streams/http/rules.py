@@ -59,11 +59,11 @@ class RequestRules:
 
     def _refused(self, scope: Any) -> ProblemDetailsException | None:
         if "\0" in scope["path"]:
-            return problem(404, "not-found", "No address has a character of 0.")
+            return problem(404, "not-found", "No address contains a zero byte.")
         try:
             unquote_to_bytes(scope.get("raw_path") or b"").decode()
         except UnicodeDecodeError as error:
-            return problem(400, "malformed", f"the path is no UTF-8: {error}")
+            return problem(400, "malformed", f"the path is not UTF-8: {error}")
         seen = Counter(name.lower() for name, _ in scope["headers"])
         for name in self._single:
             if seen[name] > 1:

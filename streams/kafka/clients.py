@@ -122,7 +122,10 @@ async def close_within(what: str, close: Callable[[], Awaitable[object]]) -> Non
     closing.cancel()
     closing.add_done_callback(_look_at)
     log.warning(
-        "client_does_not_close", client=what, waited=CLOSE_WITHIN, action="left behind; the rest goes on"
+        "client_does_not_close",
+        client=what,
+        waited=CLOSE_WITHIN,
+        action="abandoned; everything else continues",
     )
 
 

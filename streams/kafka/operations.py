@@ -43,7 +43,9 @@ class OperationsProducer:
             ]
             await asyncio.gather(*sent)
         except (KafkaError, TimeoutError, OSError) as error:
-            raise ClusterUnavailable(f"operations were not taken: {error!r}; ask again") from error
+            raise ClusterUnavailable(
+                f"operations were not accepted by Kafka: {error!r}; try again"
+            ) from error
 
     async def _started(self) -> Any:
         async with self._starting:

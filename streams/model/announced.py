@@ -32,7 +32,7 @@ class Schemas:
             fastavro.parse_schema(json.loads(text))
             fingerprint = fingerprint_of(text)
         except Exception as error:  # fastavro raises whatever a text that is no schema leads it into
-            raise Undecodable(f"{text[:200]!r} is no schema: {type(error).__name__}: {error}") from error
+            raise Undecodable(f"{text[:200]!r} is not a schema: {type(error).__name__}: {error}") from error
         self._texts[fingerprint] = text
         if at is not None:
             self._announced.setdefault(fingerprint, at)

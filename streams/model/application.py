@@ -132,7 +132,7 @@ class Application:
             for name, codec in row_codecs.items()
         }
         if reserved := [name for name in self.tables if name in _TAKEN or name.startswith("_")]:
-            raise WiringError(f"table names {reserved} are taken by the lane itself")
+            raise WiringError(f"table names {reserved} are reserved for the lane itself")
         #: Tables, built-in ones too, of which each change is marked for an index by status; set before lanes
         #: are made, by the keeper of such an index (docs/adr/0039).
         self.followed: frozenset[str] = frozenset()

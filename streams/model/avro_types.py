@@ -72,7 +72,7 @@ class _Derivation:
     def record(self, kind: type[Any], where: str) -> dict[str, Any] | str:
         """A Struct as a record."""
         if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
-            raise NoAvro(f"{where} is {kind!r}, which is no msgspec Struct: derive it from Message or Row")
+            raise NoAvro(f"{where} is {kind!r}, which is not a msgspec Struct: derive it from Message or Row")
         _refuse_other_forms(kind, where)
         if self._is_made(kind.__name__, kind, where):
             return kind.__name__
@@ -87,7 +87,9 @@ class _Derivation:
     ) -> dict[str, Any]:
         name = field.encode_name
         if not _NAME.fullmatch(name):
-            raise NoAvro(f"{where} is called {name!r}, which is no name in Avro: use letters, digits and _")
+            raise NoAvro(
+                f"{where} is called {name!r}, which is not a valid Avro name: use letters, digits and _"
+            )
         plain, meta = _without_annotations(field.type)
         enum_name = f"{kind.__name__}{_capitals(name)}"
         null_first = field.default in (msgspec.NODEFAULT, None)
@@ -147,7 +149,7 @@ class _Derivation:
     ) -> dict[str, Any] | str:
         if wrong := [each for each in symbols if not isinstance(each, str) or not _NAME.fullmatch(each)]:
             raise NoAvro(
-                f"{where} can be {wrong[0]!r}, which is no symbol of an Avro enum: use texts of letters, "
+                f"{where} can be {wrong[0]!r}, which is not a valid Avro enum symbol: use texts of letters, "
                 "digits and _ that begin with no digit, or a str"
             )
         if self._is_made(name, symbols if identity is None else identity, where):

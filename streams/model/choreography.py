@@ -1,4 +1,4 @@
-"""The wiring of a choreography: a table of which message goes to which handlers, checked when it is made."""
+"""The wiring of an application: which message goes to which handlers. It is checked when it is made."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class WiringWarning(UserWarning):
-    """A wiring can work, and probably lacks a line."""
+    """The wiring works, but probably lacks a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One line of the wiring. `inbox` None leaves the choice to the choreography."""
+    """One line of the wiring, made by `on`."""
 
     message: type[Message]
     handlers: tuple[AnyHandler, ...]
@@ -33,11 +33,11 @@ class Route:
 
 
 def on(message: type[Message], *handlers: AnyHandler, inbox: bool | None = None) -> Route:
-    """When this message arrives, these handlers run, each once and in this order.
+    """Route a message to handlers, which run in this order, each once.
 
-    A message that no handler of the choreography sends comes from outside and may repeat, so its handlers
-    are covered by the inbox; what the lanes write themselves does not repeat and skips it (docs/adr/0006).
-    `inbox` overrides that.
+    A message that no handler of the choreography sends comes from outside and may be repeated, so lanes check
+    its id in the inbox. Messages that lanes write are never repeated, and skip the inbox (docs/adr/0006). Set
+    `inbox` to override this.
     """
     return Route(message, handlers, inbox)
 
@@ -59,7 +59,7 @@ def check_sent(message: type[Message]) -> None:
 
 
 class Choreography:
-    """All routes of an application. Raises WiringError for a line that does not fit."""
+    """All routes of an application. Raises WiringError for wrong ones."""
 
     def __init__(self, *routes: Route) -> None:
         self.routes: dict[str, Route] = {}
@@ -70,7 +70,7 @@ class Choreography:
                 both = f"{other.__name__} and {route.message.__name__}"
                 raise WiringError(f"{both} have the topic {other.TOPIC}: give each its own")
         if len(self.routes) != len(routes):
-            raise WiringError("a message has two lines in the choreography: put its handlers on one")
+            raise WiringError("a message appears on two lines of the choreography: put its handlers on one")
         self.sent = {message.TOPIC: message for handler in self.handlers() for message in handler.sends}
         for message in self.sent.values():
             check_sent(message)
@@ -153,5 +153,5 @@ class Choreography:
 
 
 def choreography(*routes: Route) -> Choreography:
-    """Put the lines together: `choreography(on(OrderPlaced, inventory.split_order), ...)`."""
+    """Make a wiring: `choreography(on(OrderPlaced, inventory.split_order), ...)`. Raises WiringError."""
     return Choreography(*routes)

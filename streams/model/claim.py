@@ -139,7 +139,7 @@ def claim_in(headers: Mapping[str, bytes]) -> Claim | None:
     reference = _matched(headers, DATAREF, _REFERENCE)
     if not all(0 < len(part) <= _MAX_FILE and part.strip(".") for part in reference[2].split("/")):
         # A store may not say of these that they are not there, but fail, as in an outage.
-        raise BadReference(f"the header {DATAREF} names what can be no object: {reference[0][:200]}")
+        raise BadReference(f"the header {DATAREF} does not name an object: {reference[0][:200]}")
     digest = _matched(headers, SHA256, _DIGEST)
     size = _matched(headers, SIZE, _COUNT)
     content_type = (headers.get(CONTENT_TYPE) or b"")[:_MAX_CONTENT_TYPE].decode("utf-8", "replace")

@@ -186,7 +186,7 @@ class AvroCodec(Generic[T]):
     def _writer(self, fingerprint: bytes) -> tuple[Any, Ranges]:
         if fingerprint not in self._writers:
             if not _FINGERPRINT.fullmatch(fingerprint):  # no worker can ever announce it: it must not wait
-                raise Undecodable(f"{self._kind.__name__}: {fingerprint!r} is no schema fingerprint")
+                raise Undecodable(f"{self._kind.__name__}: {fingerprint!r} is not a schema fingerprint")
             text = self._schemas.get(fingerprint.decode())
             try:
                 parsed = fastavro.parse_schema(json.loads(text))
@@ -244,7 +244,7 @@ class JsonCodec(Generic[T]):
             if isinstance(error, msgspec.ValidationError) or (look := look_of(data)) == JSON:
                 why = Undecodable(f"{self._kind.__name__}: {error}")
                 raise _or_newer(why, data, self._kind, self._schemas, self._subject, self._version) from error
-            raise Undecodable(f"{self._kind.__name__}: it {look}; it is no JSON ({error})") from error
+            raise Undecodable(f"{self._kind.__name__}: it {look}; it is not JSON ({error})") from error
         except BaseException as error:  # what the class raises
             if ends_process(error):
                 raise
@@ -308,7 +308,7 @@ def version_of(kind: type[Any], codec: Codec[Any]) -> tuple[str, str] | None:
 
 
 def json_without_schema(kind: type[Any], subject: str) -> Codec[Any]:
-    """JSON codecs, for what is not worth a schema."""
+    """A JSON codec for a class, without a schema, such as for `Outbox(json_without_schema, ...)`."""
     del subject
     return JsonCodec(kind)
 
@@ -318,7 +318,7 @@ def check_types(kind: type[Any]) -> None:
     try:
         for other in _custom_types(msgspec.inspect.type_info(kind), set()):
             raise WiringError(
-                f"{kind.__name__} cannot be JSON: {other.__name__} in it is no type that JSON has; use str,"
+                f"{kind.__name__} cannot be JSON: {other.__name__} in it is not a type of JSON; use str,"
                 " int, float, bytes, a tuple, a dict or a Struct"
             )
     except TypeError as error:

@@ -62,11 +62,11 @@ _BATCH: Final = 61
 
 
 class Envelope:
-    """The metadata of a message; read from the headers at the first use.
+    """The metadata of a message: ids, time, correlation and causation, from its record's headers.
 
     Attributes:
-        headers: the record's headers by name; of a repeated name the last.
-        id_bytes: `ce_id` as it came.
+        headers: headers by name. If a name is repeated, the last one counts.
+        id_bytes: the raw `ce_id`.
     """
 
     __slots__ = ("headers", "id_bytes", "record")
@@ -91,7 +91,7 @@ class Envelope:
             data = headers.get(name)
             if data is not None and len(data) > MAX_ID_BYTES:
                 raise HeaderTooLong(
-                    f"its header {name} has {len(data)} bytes, {MAX_ID_BYTES} is the most: send a shorter one"
+                    f"its header {name} has {len(data)} bytes, the limit is {MAX_ID_BYTES}: shorten it"
                 )
 
     def _text(self, name: str, default: str = "") -> str:

@@ -1,7 +1,7 @@
-"""Services, and the handlers they are made of.
+"""Services and their handlers.
 
-A handler is a plain function `(message, rows...) -> Outcome`, sync unless it calls the outside. It stays
-callable as it was written, so a unit test just calls it.
+A handler is a function `(message, rows...) -> Outcome`, async only if it calls something outside. The
+decorated function is still callable as written, so that a unit test can call it.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from streams.model.table import RowOf, Table
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: A handler that names this parameter is given the message's envelope: ids, time, correlation.
+#: Name of the parameter with which a handler gets the message's envelope: ids, time, correlation.
 ENVELOPE = "envelope"
-#: Parameters of `outcome(...)` that are no rows.
+#: Parameters of `outcome(...)` that are not rows.
 _OF_OUTCOMES = frozenset(
     each.name
     for each in inspect.signature(outcome).parameters.values()
     if each.kind is not inspect.Parameter.VAR_KEYWORD
 )
-#: What may be given as a handler's name.
+#: The form of a handler's name.
 _NAME = re.compile(r"\w[\w-]*(\.[\w-]+)+", re.ASCII)
-#: A resource that every application has: the topics that it consumes.
+#: Resource of every application: the topics that it consumes.
 CONSUMED = "consumed"
 
 
 class Handler(Generic[P, T]):
-    """A function with what the lane must know of it: its rows, what it sends, what it needs from outside.
+    """A function, with everything that the lane needs to know about it.
 
     Attributes:
-        name: `<service>.<function>` unless another is given. Inbox keys, the ids of what it sends, and what
-            waits for it are by this name: a function that is renamed keeps the former one.
-        accepts: the message classes its first parameter is annotated with.
-        rows: parameter name -> the row it reads and may write.
-        sends: the message classes it may send; sending another one is an error.
-        resources: keyword-only parameters that the composition root supplies, such as a gateway.
-        retry: the policy for messages that it fails on; None: that of the application.
-        breaker: when it is left alone for a while; None: what the application says.
-        order_by: what it orders by within a message's key: while a message of that waits, later ones wait
-            behind it. None: by the key.
-        on_give_up: the reply to the sender when a message is given up, or expires as it waits, for this
-            error; then there is no dead letter. It has no rows, and may only send.
-        accepts_expired: whether the handler sees a message that had expired when the lane read it, also where
-            other messages of the handler wait. It records such a message, and does not begin it. While an
-            earlier message of the key is tried again, the handler does not see it.
-        must_hear: messages that it cannot do without: each needs a line that names it.
-        undone_by: messages that it sends, with those that undo them: a handler of one should handle the
-            other.
+        name: `<service>.<function>`, unless another name is given. Inbox keys, ids of sent messages and
+            waiting messages contain this name, so a renamed function keeps its former name.
+        accepts: message classes in the annotation of its first parameter.
+        rows: rows that it reads and may write, by parameter.
+        sends: message classes that it may send. Sending another class is an error.
+        resources: names of keyword-only parameters, such as a gateway, that the worker supplies.
+        retry: retry policy; None means the application's.
+        breaker: policy of its circuit breaker; None means the application's.
+        order_by: function of the message that returns its ordering key: while a message waits, later messages
+            with the same ordering key wait behind it. None means the message's key.
+        on_give_up: makes a reply to the sender, instead of a dead letter, when a message is given up or
+            expires while it waits. It gets the error, has no rows, and may only send.
+        accepts_expired: whether the handler is called with a message that had already expired when the lane
+            read it, even while other messages of the handler wait, so that it can record it without starting
+            it. It is not called while an earlier message of the key is being retried.
+        must_hear: message classes that it needs: the wiring must route each of them to it.
+        undone_by: message classes that it sends, each with the class that undoes it. An application that
+            handles the one should handle the other.
     """
 
     must_hear: tuple[type[Message], ...] = ()
@@ -130,7 +130,7 @@ def _classes(hint: Any) -> tuple[type[Message], ...]:
 
 
 class Service:
-    """A service by name; its handlers are declared with `@service.handler(...)`."""
+    """A named group of handlers, which are declared with `@service.handler(...)`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -150,18 +150,17 @@ class Service:
         """Declare a handler.
 
         Arguments:
-            sends: the message classes that it may send.
-            retry: the policy for messages that it fails on; None: that of the settings.
-            breaker: when it gets no calls for a while; None: the usual policy.
-            order_by: a function of the message: while one message waits, later ones with the same value wait
-                behind it; None: those of its key.
-            named: its former `service.function`, where either was renamed: what waits, what was handled and
-                the ids of what it sends are by that name (docs/upgrading.md).
-            rows: the tables of its parameters, by name: `points=POINTS`, `POINTS.by(...)` or `POINTS.any`.
+            sends: message classes that it may send.
+            retry: retry policy; None means the one from the settings.
+            breaker: policy of its circuit breaker; None means the default policy.
+            order_by: function of the message that returns its ordering key: while a message waits, later
+                messages with the same ordering key wait behind it. None means the message's key.
+            named: its former `service.function`, if either was renamed. Waiting messages, the inbox and the
+                ids of sent messages use that name (docs/upgrading.md).
+            rows: the tables of its parameters: `points=POINTS`, `POINTS.by(...)` or `POINTS.any`.
 
-        Raises WiringError where signature and tables differ. `@service.handler` without `()` is the same as
-        with them, but type checkers want them: with an overload mypy takes lists of `sends` for lists of
-        their first base.
+        Raises WiringError if signature and tables differ. `@service.handler` works without `()`, too, but not
+        for type checkers, because with an overload mypy misreads lists in `sends`.
         """
 
         def declare(function: Callable[P, T]) -> Handler[P, T]:

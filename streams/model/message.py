@@ -1,4 +1,4 @@
-"""Messages and rows are frozen msgspec structs; a message also knows its topic and its key."""
+"""Messages and rows: frozen msgspec structs. A message also has a topic and a key."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-#: The namespace in Avro of a class that says no other.
+#: Avro namespace of classes that do not set their own.
 NAMESPACE = "steadfaust"
 
 
-#: The name of the mark that a field has in its type's `extra`.
+#: Name of the mark in the `extra` of a field's type.
 PERSONAL = "personal"
-#: Marks a field that identifies a person: `customer: Annotated[str, Personal]`. The web view masks it for
-#: viewers.
+#: Marks a field that identifies a person: `customer: Annotated[str, Personal]`. Pages mask it for users with
+#: read-only access.
 Personal = msgspec.Meta(extra={PERSONAL: True})
 
 
@@ -23,8 +23,8 @@ class LogLine(NamedTuple):
 
     Attributes:
         level: `debug`, `info`, `warning` or `error`.
-        event: its name.
-        fields: what else it says.
+        event: name of the event.
+        fields: further fields by name.
     """
 
     level: str
@@ -33,45 +33,45 @@ class LogLine(NamedTuple):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A typed record, one class for each topic: an event (past tense) or a command (imperative). A class has
-    fields, a `TOPIC` and a `key`.
+    """Base class of messages: events (named in the past tense) and commands (imperative). A subclass has
+    fields, a `TOPIC` and a `key`, and each topic has one class.
     """
 
-    #: The topic that carries it, and its CloudEvents type: `<domain>.<entity>.<event>.v<N>`.
+    #: Topic of the message, and its CloudEvents type: `<domain>.<entity>.<event>.v<N>`.
     TOPIC: ClassVar[str]
 
-    #: The namespace of its Avro schema, which is derived from the class (`streams.model.avro_types`).
+    #: Namespace of the Avro schema that is derived from the class (`streams.model.avro_types`).
     NAMESPACE: ClassVar[str] = NAMESPACE
 
-    #: A picture, a document: its payload goes to the object store whatever its size.
+    #: Whether its payload always goes to the object store, whatever its size, as for a picture or a document.
     BINARY: ClassVar[bool] = False
 
-    #: Which of its fields says, in epoch seconds, until when it is of use (`ce_expirytime`); 0 there: always.
+    #: Name of the field with its deadline in epoch seconds (`ce_expirytime`); a value of 0 is no deadline.
     EXPIRES: ClassVar[str] = ""
 
-    #: Which of its fields says for how many seconds it is of use, from when the lane that handles it takes it
-    #: (`ce_within`); 0 there: always. What it waits in its topic before that does not count.
+    #: Name of the field with its time limit in seconds (`ce_within`), counted from its admission. Time in
+    #: its topic does not count; a value of 0 is no limit.
     WITHIN: ClassVar[str] = ""
 
-    #: Whether handlers send it only under the key that they were called with: then their lane need not read
-    #: it back (docs/adr/0046-loopback.md). To send it under another key is a WiringError.
+    #: Whether handlers send it only under the key that they were called with, so that the lane can handle it
+    #: without reading it back (docs/adr/0046-loopback.md). Sending it under another key raises WiringError.
     SAME_KEY: ClassVar[bool] = False
 
-    #: Whether each one that is sent is a line in the log, too: see `log_line`.
+    #: Whether every sent message is also logged, see `log_line`.
     LOGGED: ClassVar[bool] = False
 
     def log_line(self) -> LogLine:
-        """Fields for the log. Of a class that is LOGGED."""
-        raise NotImplementedError(f"{type(self).__name__} is LOGGED, and has no log_line")
+        """The log line of the message. A class with LOGGED must override it."""
+        raise NotImplementedError(f"{type(self).__name__} is LOGGED, but has no log_line")
 
     @property
     def key(self) -> str:
-        """The key: it decides the partition, the lane, and the rows that handlers may touch."""
+        """The key, which decides the partition, the lane, and the rows that handlers can read and change."""
         raise NotImplementedError(f"{type(self).__name__} has no key")
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of a table's row: a class with fields. It is written whole, and replaced, never changed."""
+    """Base class of rows. A row is immutable: handlers replace it as a whole."""
 
-    #: As a message's.
+    #: Namespace of its Avro schema.
     NAMESPACE: ClassVar[str] = NAMESPACE

@@ -1,4 +1,4 @@
-"""A handler's decision: rows changed, messages to send, timers to set. Values; nothing has happened yet."""
+"""Outcomes: what a handler decides to change, send and schedule. The lane applies them later."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ def _no_message() -> Message:
 
 
 class Timer(msgspec.Struct, frozen=True):
-    """A message to be sent when its time has come, unless it is cancelled by name before.
+    """A message that is sent at a later time, unless the timer is cancelled by name before.
 
-    It belongs to the handler and key that set it; setting the same name again moves it.
+    A timer belongs to the handler and the key that set it. Setting the same name again replaces it.
 
     Attributes:
-        due: when it is due, in seconds since the epoch. A date stays what it is.
-        after: how long after now it is due, in seconds. Give it for a duration, in place of `due`: a clock
-            that was wrong when the timer was set then does not delay it (docs/adr/0077).
+        name: name within the handler and the key.
+        due: when the message is sent, in epoch seconds. Use it for a date.
+        message: the message to send.
+        after: when the message is sent, in seconds from now. Use it for a duration, instead of `due`: a clock
+            that is wrong now then does not delay the timer (docs/adr/0077).
     """
 
     name: str
@@ -32,13 +34,15 @@ class Timer(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """All that one message changes; committed as a whole or not at all.
+    """The decision of a handler about one message. It is committed as a whole or not at all.
 
     Attributes:
-        rows: by the handler's parameters; None deletes, a name left out stays as it is. Of a table that the
-            handler has `any` row of, there is a mapping from subkeys to rows.
-        send, timers, cancel: messages to send, timers to set, and names of timers to cancel before.
-        note: why nothing, or something unusual, happened; for the inbox and the log.
+        rows: new rows by the handler's parameter. None deletes a row, and a parameter that is left out keeps
+            its row. For a parameter declared with `Table.any` the value is a mapping from subkeys to rows.
+        send: messages to send.
+        timers: timers to set.
+        cancel: names of timers to cancel before `timers` are set.
+        note: why nothing, or something unusual, happened. Stored in the inbox and logged.
     """
 
     rows: Mapping[str, Any]
@@ -56,19 +60,19 @@ def outcome(
     note: str = "",
     **rows: Any,
 ) -> Outcome:
-    """The decision of a handler: `outcome(payment=captured, send=[...])`.
+    """Make the outcome of a handler: `outcome(payment=captured, send=[...])`.
 
     Arguments:
-        send: messages, of classes that the handler is declared with.
-        timers: messages to be sent later.
-        cancel: names of this handler's timers under this key that are not needed any more; one that `timers`
-            sets anew stays.
-        note: why it decides so, for the inbox and the log.
-        rows: by the handler's parameters; None deletes the row.
+        send: messages to send; their classes must be in the handler's `sends`.
+        timers: messages to send later.
+        cancel: names of the handler's timers under this key to cancel. A timer that is also in `timers` is
+            set.
+        note: why the handler decided so. Stored in the inbox and logged.
+        rows: new rows by the handler's parameter. None deletes the row.
     """
     return Outcome(rows, send, timers, cancel, note)
 
 
 def nothing(note: str) -> Outcome:
-    """No change, and why: the message is repeated or overtaken."""
+    """Make an outcome without changes, for a message that is repeated or outdated. `note` says why."""
     return Outcome({}, note=note)

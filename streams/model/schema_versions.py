@@ -77,7 +77,7 @@ def schema_for(kind: type[Any], subject: str, frozen: Callable[[str], str]) -> s
     for name, fields in derived.items():
         if name in found and (differ := sorted(fields ^ found[name])):
             raise ClassAndSchemaDiffer(
-                f"{subject}: only one of the class {name} and its newest frozen schema has "
+                f"{subject}: class {name} and its newest frozen schema differ in "
                 f"{', '.join(differ)}: `steadfaust schemas write` freezes what the class says as the next one"
             )
     return text

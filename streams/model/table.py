@@ -13,33 +13,33 @@ R = TypeVar("R", bound=Row)
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[R]):
-    """A table: its name, which is part of its changelog topic's name, and the class of its rows. A handler
-    reads and writes the row under its message's key.
+    """A table of rows of one class. Its name is part of its changelog topic's name. A handler reads and
+    writes the row under the key of its message.
     """
 
     name: str
     row: type[R]
 
     def by(self, subkey: Callable[[Any], str]) -> RowOf[R]:
-        """The sub-row that a message names: `RESERVATIONS.by(lambda line: line.order_id)`."""
+        """One of several rows of a key, by a subkey of the message: `LINES.by(lambda line: line.order)`."""
         return RowOf(self, subkey)
 
     @property
     def any(self) -> RowOf[R]:
-        """Whichever of the key's rows the handler asks for: its parameter is `Rows`, and its outcome names
-        the rows it changes by subkey. A row that no handler uses is not read, however large it is.
+        """Any of the key's rows. The handler's parameter is a `Rows`, with which it reads rows by subkey, and
+        its outcome has a mapping from subkeys to changed rows. Rows that it does not ask for are not read.
         """
         return RowOf(self, any=True)
 
 
-#: Reads one of the key's rows by subkey, "" for the one without; while the handler runs, and no later.
+#: Reads one of the key's rows by subkey ("" for the row without one). Valid only while the handler runs.
 Rows: TypeAlias = Callable[[str], R | None]
 
 
 @dataclass(frozen=True, slots=True)
 class RowOf(Generic[R]):
-    """The row of the message's key that a handler reads and writes; without `subkey`, the one row of the key,
-    and with `any` those that it asks for.
+    """Declares which row of the message's key a handler reads and writes: the row without a subkey, the row
+    that `subkey` selects, or with `any` those that it asks for.
     """
 
     table: Table[R]

@@ -110,7 +110,7 @@ async def server_of(connection: BoundedConnection, url: str) -> Server:
         log.info(
             "postgres_pooler",
             application=connection.get_settings().application_name,
-            effect="no prepared statements, no notifications: what waits is looked for every second or so",
+            effect="no prepared statements and no notifications: relays and workers poll about once a second",
         )
     _pooled[url] = is_pooled
     try:

@@ -1,6 +1,6 @@
-"""Sagas, orchestrated: definitions that read as prose, an engine on the lane, and participants.
+"""Orchestrated sagas: definitions, the handler that runs them on a lane, and participants.
 
-What services import is named here; modules of the library import each other's modules.
+These are the public names. Modules of the library import each other directly.
 """
 
 from streams.saga.definition import Saga, saga

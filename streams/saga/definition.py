@@ -1,4 +1,4 @@
-"""A saga's definition: its steps in order, how each is undone, and from where there is no way back.
+"""The definition of a saga: its steps in order, their compensations, and the pivot.
 
     OrderSaga = (
         saga("order", started_by=OrderSubmitted)
@@ -8,10 +8,11 @@
         .ends(completed=OrderConfirmed, compensated=OrderCancelled)
     )
 
-It is a value, checked as it is made: what does not fit is a WiringError at import that names the step.
+A definition is a value that is checked when it is made: a mistake raises WiringError at import, and names the
+step.
 
-The fields of a command are filled by name from the facts: the fields of the message that started the saga,
-and those of the replies to earlier steps. What is not there by name, `fields` makes of them.
+The fields of a command are filled by name from the facts, which are the fields of the start message and of
+the replies to earlier steps. `fields` computes values that are not among the facts by name.
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 @dataclass(frozen=True, slots=True)
 class Saga:
-    """A definition; begin one with `saga(...)`. Each method returns a longer one.
+    """A definition, made with `saga(...)`. Each method returns a new definition with one more part.
 
     Attributes:
-        name, started_by, version: as `saga(...)` has them.
-        forgets: fields of the message that started it that its row does not keep, and no step may use.
-        unless: why a message that would start one does not; empty: it does.
-        stages: the steps in order; those of a group are one stage.
-        replies: the class of all replies to it, once it has a step.
-        completed: what is sent when all of it is done.
-        compensated: what is sent when all of it is undone.
-        too_late: what is sent when it is to be cancelled and has no way back any more.
-        conflict: what is sent when another message would start it again with other content.
-        ours: topics of commands that the application takes itself; the engine says it. Their participants are
-            asked for their state before they are given up; others are only silent.
-        outline, digest: what its sagas in flight depend on, and the digest of that which their rows keep.
+        name, started_by, version, unless: as in `saga(...)`.
+        forgets: fields of the start message that the row does not keep, and that no step can use.
+        stages: the steps in order. The steps of a group are one stage.
+        replies: the class of all replies to the saga, once it has a step.
+        completed: message that is sent when all steps are done.
+        compensated: message that is sent when all steps are compensated.
+        too_late: message that is sent if a cancellation comes after the pivot.
+        conflict: message that is sent if another message with other content would start the saga again.
+        ours: topics of commands whose participants are in the same application; set by the engine. Such a
+            participant is asked for its state before its step times out.
+        outline, digest: the parts of the definition that sagas in flight depend on, and their digest, which
+        is stored in each saga's row.
     """
 
     name: str
@@ -74,17 +75,17 @@ class Saga:
     digest: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Made once: each saga that begins has the digest in its row."""
+        # Computed once here, because each saga that begins stores the digest in its row.
         made = outline(self.name, self.version, self.started_by.TOPIC, self.forgets, self.stages)
         object.__setattr__(self, "outline", made)
         object.__setattr__(self, "digest", made.digest())
 
     def step(self, name: str, command: type[Command], **options: Unpack[StepOptions]) -> Saga:
-        """Add a step that a participant does. Raises WiringError if it does not fit what comes before."""
+        """Add a step that a participant carries out. Raises WiringError if it does not fit."""
         return self._with(step(name, command, **options))
 
     def together(self, *steps: Step) -> Saga:
-        """Add steps that run at the same time, and are undone at the same time. Raises WiringError."""
+        """Add steps that run, and are compensated, concurrently. Raises WiringError."""
         return self._with(*steps)
 
     def local(
@@ -95,9 +96,9 @@ class Saga:
         gives: type[msgspec.Struct] | None = None,
         when: Callable[[Facts], bool] | None = None,
     ) -> Saga:
-        """A step that the saga makes itself, with nothing but the facts: a check, a calculation. What it
-        returns, of the class that it `gives`, is a fact for later ones; a Refusal ends the way forward. It is
-        left out unless `when`, a function of the facts, is true. Raises WiringError.
+        """Add a step that the saga computes itself from the facts, such as a check. Its result, an instance
+        of `gives`, adds facts for later steps. A Refusal turns the saga back. With `when`, a function of the
+        facts, the step is skipped unless that returns true. Raises WiringError.
         """
         return self._with(Step(name, local=function, reply=gives, when=when, changes_nothing=True))
 
@@ -106,7 +107,7 @@ class Saga:
         answered, for it cannot be taken back.
         """
         if self.has_pivot:
-            raise self._error(name, "there is a pivot already: only one step can be the last way back")
+            raise self._error(name, "there is already a pivot: a saga has at most one")
         return self._with(replace(step(name, command, **options), pivot=True))
 
     def ends(
@@ -189,18 +190,20 @@ class Saga:
         taken, replies = {each.name for each in self.steps()}, self.replies
         for each in steps:
             if each.name in taken:
-                raise self._error(each.name, "there is another step of that name")
+                raise self._error(each.name, "another step has that name")
             taken.add(each.name)
             self._check(each)
             for kind in each.commands:
                 if replies not in (None, kind.REPLY):
-                    raise self._error(each.name, f"{kind.__name__} is replied to elsewhere than the others")
+                    raise self._error(
+                        each.name, f"{kind.__name__} has another reply topic than the other commands"
+                    )
                 replies = kind.REPLY
         return replace(self, stages=(*self.stages, steps), replies=replies)
 
     def _check(self, one: Step) -> None:
         if not _NAME.fullmatch(one.name):
-            raise self._error(one.name, "a name has small letters, digits, - and _")
+            raise self._error(one.name, "use lower-case letters, digits, - and _ in its name")
         if wrong := not_seconds(one.timeout):
             raise self._error(one.name, f"its timeout {wrong}")
         for kind in (one.command, one.compensate):
@@ -263,15 +266,16 @@ def saga(
     forgets: Collection[str] = (),
     unless: Callable[[Any], str] | None = None,
 ) -> Saga:
-    """Begin a definition. docs/sagas.md builds one.
+    """Begin a definition (docs/sagas.md builds one).
 
     Arguments:
-        name: part of the id of each saga, `<name>:<key>`: small letters, digits, - and _.
-        started_by: the class of the message that starts one.
-        version: a higher number with every change of the steps. The older definition stays until the sagas
-            that began with it have ended.
-        forgets: fields of that message which no step needs, and the row does not keep. Each has a default.
-        unless: a function of that message; it returns why the message starts no saga, or an empty text.
+        name: first part of each saga's id `<name>:<key>`: lower-case letters, digits, - and _.
+        started_by: class of the message that starts a saga.
+        version: use a higher number for every change of the steps, and keep the older definition until the
+            sagas that began with it have ended.
+        forgets: fields of the start message that no step needs, so that the row does not keep them. Each must
+            have a default.
+        unless: function of the start message that returns why it does not start a saga, or an empty text.
 
     Raises WiringError.
     """
@@ -282,5 +286,5 @@ def saga(
         )
     check_types(started_by)
     if not _NAME.fullmatch(name):
-        raise WiringError(f"saga {name!r}: a name has small letters, digits, - and _")
+        raise WiringError(f"saga {name!r}: use lower-case letters, digits, - and _ in its name")
     return Saga(name, started_by, version, tuple(forgets), unless)

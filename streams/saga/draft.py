@@ -107,8 +107,8 @@ class Draft:
         kept = len(self._row.start) + len(data) + sum(len(each.data) for each in self._steps.values())
         if kept > KEPT_BOUND:
             raise TooLarge(
-                f"step {step.name} of {self.saga_id} tells {len(data)} bytes: with what started it and "
-                f"the replies to it its row would keep {kept}, and may keep {KEPT_BOUND}"
+                f"step {step.name} of {self.saga_id} returns {len(data)} bytes: with its start message and"
+                f" its replies the row would keep {kept} bytes, and the limit is {KEPT_BOUND}"
             )
 
     def change(self, step: Step, **changes: Any) -> None:

@@ -1,5 +1,4 @@
-"""The handler that runs a saga on the lane: it takes the message that starts one, the replies, and what
-operators ask.
+"""The handler that runs sagas on a lane. It takes start messages, replies, and requests of operators.
 
     order_saga = orchestrate(
         OrderSaga, service=service, table=ORDER_SAGAS, log=OrderSagaTransition, repairs=OrderSagaRepair
@@ -9,7 +8,7 @@ operators ask.
     on(OrderSagaReply,   order_saga),
     on(OrderSagaRepair,  order_saga),
 
-Its commands, deadlines and transitions are an outcome like any other, committed with the saga's row.
+Commands, deadlines and transitions are part of its outcome, and are committed together with the saga's row.
 """
 
 from __future__ import annotations
@@ -95,11 +94,12 @@ class SagaHandler(Handler[Any, Outcome]):
 
 
 class Admission(NamedTuple):
-    """Whether a message starts a saga, made by `admitted` and `turned_away`.
+    """The decision whether a message starts a saga, made by `admitted` or `turned_away`.
 
     Attributes:
-        begins: whether it does.
-        outcome: the rows that change with it; of one that is turned away, what is sent instead, and why.
+        begins: whether the message starts a saga.
+        outcome: rows that change with it. If the message is turned away, also the messages to send, and the
+            note.
     """
 
     begins: bool
@@ -107,12 +107,12 @@ class Admission(NamedTuple):
 
 
 def admitted(**rows: Any) -> Admission:
-    """The message starts a saga, and these rows of `admit` change with it."""
+    """For `admit`: the message starts a saga, and these rows change with it."""
     return Admission(begins=True, outcome=outcome(**rows))
 
 
 def turned_away(why: str, *, send: Sequence[Message] = (), **rows: Any) -> Admission:
-    """The message starts no saga: `why` is noted, `send` and rows are committed all the same."""
+    """For `admit`: the message does not start a saga. `why` is noted; `send` and rows are still committed."""
     return Admission(begins=False, outcome=outcome(send=send, note=why, **rows))
 
 
@@ -125,23 +125,24 @@ def orchestrate(
     admit: Callable[..., Admission] | None = None,
     **rows: Table[Any] | RowOf[Any],
 ) -> SagaHandler:
-    """The handler of a saga, `<service>.<name>_saga`. It needs the resource `clock`, which a worker has.
+    """Make the handler of a saga, named `<service>.<name>_saga`. It needs the resource `clock`, which workers
+    have.
 
-    New sagas begin with the highest version that their message starts; one that has begun ends with its own.
-    Where code with other steps was deployed without a new version, both are given as that version, and the
-    new steps once more as a higher one: each saga goes on by the steps that it began with.
+    A new saga uses the highest version that its message can start, and keeps that version until it ends. If
+    changed steps were deployed without a new version, pass both definitions with that version, and the new
+    one again with a higher version: every saga then continues with the steps that it began with.
 
     Arguments:
-        versions: definitions of one saga.
-        service: in whose name it sends.
-        table: its rows, one for each saga.
-        log: the class of its transitions, each sent as a message.
-        repairs: the class of operators' messages; None: `steadfaust saga` cannot repair it.
-        admit: a function of the first message and `rows`, returns `admitted(...)` or `turned_away(...)`.
+        versions: definitions of the saga.
+        service: the service that sends its messages.
+        table: table with a row for each saga.
+        log: message class of its transitions; each transition is sent as a message.
+        repairs: message class for operators' requests. Without it `steadfaust saga` cannot repair the saga.
+        admit: function of the start message and `rows` that returns `admitted(...)` or `turned_away(...)`.
         rows: tables of the application that `admit` reads and writes, by parameter.
 
-    Raises WiringError for versions that do not go together; the handler raises Unencodable where `admit`
-    returns neither, and PermanentError where the table has another saga under the key.
+    Raises WiringError for versions that contradict each other. The handler raises Unencodable if `admit`
+    returns anything else, and PermanentError if the table has another saga under the key.
     """
     newest = _newest(versions)
     _check_versions(versions)

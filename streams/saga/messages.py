@@ -34,7 +34,7 @@ TEXT_BOUND = 500
 
 
 def saga_id(name: str, key: str) -> str:
-    """The id of the saga of a definition for a key: an order has one of each definition."""
+    """The id of a saga, from the name of its definition and its key."""
     return f"{name}:{key}"
 
 
@@ -44,18 +44,18 @@ def saga_key(saga: str) -> str:
 
 
 class Reply(Message, frozen=True, kw_only=True):
-    """The reply to a command, for the saga that sent it. An application derives one for each reply topic.
+    """Base class of replies to commands. An application derives one for each reply topic.
 
-    The saga's deadlines are replies too, sent to itself: a timer puts one behind all that the reply topic has
-    when it is due, so what has succeeded by then comes first (docs/adr/0013).
+    The deadlines of a saga are replies to itself, too. A timer writes one behind everything in the reply
+    topic when it is due, so that earlier replies are handled first (docs/adr/0013).
 
     Attributes:
-        saga_id: which saga.
-        step: which of its steps.
-        command_id: that of the command.
-        outcome: how it ended.
-        reason: why, when it was not done: a word for programs (`out_of_stock`), or the text of an error.
-        data: what later commands may use, the JSON of the step's reply class; empty when there is none.
+        saga_id: id of the saga.
+        step: name of the step.
+        command_id: id of the command.
+        outcome: the result of the command.
+        reason: why it was not done: a word for programs (`out_of_stock`), or the text of an error.
+        data: facts for later commands, as JSON of the step's reply class; may be empty.
     """
 
     saga_id: str
@@ -78,17 +78,17 @@ class Reply(Message, frozen=True, kw_only=True):
 
 
 class Command(Message, frozen=True, kw_only=True):
-    """Asks a participant for something, or to undo it. Its other fields are filled from what the saga knows.
+    """Base class of commands and compensations. Further fields are filled from the saga's facts.
 
     Attributes:
-        REPLY: the class of its reply, which has the topic.
-        saga_id: which saga asks.
-        step: for which of its steps; command and compensation of a step have the same.
-        command_id: which command: another one for each attempt.
-        attempt: the number of the command in its step, from 1; one that was overtaken is not begun.
-        expires: epoch seconds after which it is not begun any more; 0: never.
-        within: seconds after which it is not tried any more, from when its participant has taken it; 0: it is
-            tried as long as any message. What it waits in its topic does not count.
+        REPLY: class of its reply.
+        saga_id: id of the saga.
+        step: name of the step, the same for its command and its compensation.
+        command_id: unique for each attempt.
+        attempt: number of the command in its step, from 1. An outdated command is not started.
+        expires: epoch seconds after which it is no longer started; 0 means never.
+        within: seconds, from when its participant takes it, after which it is no longer attempted. 0 means as
+            long as any message. Time in its topic does not count.
     """
 
     REPLY: ClassVar[type[Reply]]
@@ -114,21 +114,21 @@ class Command(Message, frozen=True, kw_only=True):
 
     @property
     def operation(self) -> str:
-        """The id of the step for services outside: the same for every attempt, and for its compensation."""
+        """Id of the step for external services, the same for every attempt and for the compensation."""
         return f"{self.saga_id}:{self.step}"
 
 
 class SagaTransition(Message, frozen=True, kw_only=True):
-    """Something that happened to a saga. An application derives one for its topic of transitions.
+    """Base class of transitions, the events of a saga's log. An application derives one for their topic.
 
     Attributes:
-        saga_id: which saga.
-        number: its place in the saga's log, from 1, without a gap; 0 where there is no such saga.
-        time: when the saga took it, epoch seconds.
-        step: the step that it is about; empty for the saga itself.
-        before: the status before, of the step or the saga.
-        after: the status after; the same when nothing has changed, as by a late reply.
-        detail: what a person wants to know besides; may be empty.
+        saga_id: id of the saga.
+        number: number in the saga's log, from 1 without gaps; 0 if there is no such saga.
+        time: when the saga handled the event, in epoch seconds.
+        step: name of the step; empty for the saga itself.
+        before: status of the step or saga before.
+        after: status after. It can be the same as before, for example after a late reply.
+        detail: explanation for people; may be empty.
     """
 
     saga_id: str
@@ -163,15 +163,15 @@ class SagaTransition(Message, frozen=True, kw_only=True):
 
 
 class Repair(Message, frozen=True, kw_only=True):
-    """A request of an operator to a saga. An application derives one for the topic of them; like all that a
-    saga receives it comes under its key, and the inbox knows it by its id, so that it is done once.
+    """Base class of operators' requests to a saga. An application derives one for their topic. A request has
+    the saga's key, and the inbox drops repetitions by its id.
 
     Attributes:
-        saga_id: which saga.
+        saga_id: id of the saga.
         operation: see `streams.saga.repairs`.
-        step: of which of its steps; empty to cancel.
-        who: by whom.
-        why: for what reason.
+        step: name of the step; empty for a cancellation.
+        who: name of the operator.
+        why: reason.
     """
 
     saga_id: str

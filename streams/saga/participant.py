@@ -1,4 +1,4 @@
-"""The participant of a saga: a handler that does a step once, undoes it once, and replies.
+"""The participant of a saga: handlers that do a step once, compensate it once, and reply.
 
     steps = Participant(service, INVENTORY_STEPS)
 
@@ -12,19 +12,19 @@
     def release(command: ReleaseStock, stock: StockLevel) -> Answer:
         return done(stock=stock.release(command.units))
 
-Command and compensation of a step meet in one row, under the key of both (docs/adr/0013). The one that is
-repeated is answered again; a compensation that comes first leaves a mark, and the command after it is
-cancelled. One that fails is retried like any message, but not past its command's expiry; one that is given up
-is no dead letter: the saga gets a reply, and decides.
+Command and compensation of a step share one row, under their common key (docs/adr/0013). A repeated command
+is answered again. If the compensation comes first, the row records that, and the later command is cancelled.
+A failing command is retried like any message, but not beyond its expiry. A command that is given up does not
+become a dead letter: the saga gets a reply, and decides.
 
-When a deadline comes, a saga asks after its command, behind it in the same topic. One that is done has been
-answered by then, one that is under way will be. One that waits, held up by a pause or a breaker, is not begun
-any more, and the saga gets a reply that says so.
+When a step times out, the saga sends a question behind its command in the same topic. A finished command has
+been answered by then, and a running one will be. A command that is still blocked by a pause or a breaker is
+not started any more, and the saga gets a reply that says so.
 
-A compensation that is a plain function runs only for a step that was begun. An async one runs in any case
-but right after a refusal, since a try of which nothing is known may have reached the outside: it asks there
-what was done, under the command's `operation`, and undoes that. It never runs beside a try, for both have one
-key.
+A compensation that is a plain function runs only if the step was started. An async one runs in every case
+except right after a refusal, because an attempt with an unknown outcome may have reached the outside: it
+looks up there what was done, by the command's `operation`, and undoes it. It never runs beside an attempt,
+because both have the same key.
 """
 
 from __future__ import annotations
@@ -67,33 +67,34 @@ def done(
     cancel: Sequence[str] = (),
     **rows: Any,
 ) -> Answer:
-    """The step is done, or undone. `data` has facts for later steps, and is of the class that the step names
-    as `reply`. `send`, `timers`, `cancel` and rows are as in `outcome`, and commit together with the reply.
+    """Answer that the step, or its compensation, is done. `data` has facts for later steps, in the class that
+    the step names as `reply`. `send`, `timers`, `cancel` and rows are as in `outcome`, and commit with the
+    reply.
     """
     reply = b"" if data is None else encode_json(data)
     return Answer("done", outcome(send=send, timers=timers, cancel=cancel, **rows), data=reply)
 
 
 def refused(reason: str, *, send: Sequence[Message] = (), **rows: Any) -> Answer:
-    """The step is not done, for a reason of the business: a word for programs, such as `out_of_stock`.
+    """Answer that the step is refused for a business reason, a word for programs such as `out_of_stock`.
 
-    The saga goes back; it does not try again. A compensation that is refused is a PermanentError. `send` and
-    rows are as in `outcome`, and commit together with the reply.
+    The saga compensates its earlier steps, without a retry. A compensation must not refuse: that raises
+    PermanentError. `send` and rows are as in `outcome`, and commit with the reply.
     """
     return Answer("refused", outcome(send=send, **rows), reason)
 
 
 def later(*, send: Sequence[Message] = (), timers: Sequence[Timer] = (), **rows: Any) -> Answer:
-    """The step is under way. Another handler sends the reply: that of `Participation.answered`, from the row
-    that `Participant.row_of` names. `send`, `timers` and rows are as in `outcome`.
+    """Answer that the step takes longer. Another handler sends the reply later, with `Participation.answered`
+    of the row from `Participant.row_of`. `send`, `timers` and rows are as in `outcome`.
     """
     return Answer("later", outcome(send=send, timers=timers, **rows))
 
 
 class Participant:
-    """A service's part in sagas: it makes handlers of commands, and keeps a row of `table` for each step.
+    """A service's part in sagas. It makes handlers for commands, and keeps a row in `table` for each step.
 
-    The handlers need the resource `clock`, which a worker has. Command and compensation of a step must have
+    The handlers need the resource `clock`, which workers have. Command and compensation of a step must have
     the same key.
     """
 
@@ -103,18 +104,18 @@ class Participant:
         self._table = table
 
     def row_of(self, saga: str, step: str) -> RowOf[Participation]:
-        """The row of a step, for a handler of a message under the saga's key that has an answer to it."""
+        """The row of a step, for a handler of a message with the same key that sends its reply later."""
         return RowOf(self._table, lambda message: f"{saga_id(saga, message.key)}:{step}")
 
     def command(self, **options: Any) -> Callable[[Callable[..., Any]], Handler[Any, Any]]:
-        """Declare the function that does what a command asks for. It takes the command and its rows, and
-        returns an Answer. Options are those of `Service.handler`.
+        """Declare the function that carries out a command. It gets the command and its rows, and returns an
+        Answer. The options are those of `Service.handler`.
         """
         return lambda function: self._handler(function, _Taking(undoing=False), **options)
 
     def compensation(self, **options: Any) -> Callable[[Callable[..., Any]], Handler[Any, Any]]:
-        """Declare the function that undoes a step; it must not refuse. An async one also runs where no row
-        says that the step was begun.
+        """Declare the compensation of a step, which must not refuse. An async function also runs if no row
+        shows that the step was started.
         """
         return lambda function: self._handler(function, _Taking(undoing=True), **options)
 

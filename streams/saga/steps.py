@@ -23,13 +23,13 @@ MOST_FACTOR = 100
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How often a command is sent again that was not answered well. Delays in seconds. Raises WiringError.
+    """How often a failed or unanswered command is sent again. Delays are in seconds. Raises WiringError.
 
     Attributes:
-        times: how many times at most, after the first.
-        delay: before the first of them.
-        factor: by which each delay is longer than the one before.
-        most: the longest delay.
+        times: maximum number of retries.
+        delay: delay before the first retry.
+        factor: factor from each delay to the next.
+        most: maximum delay.
     """
 
     times: int = 0
@@ -63,7 +63,7 @@ PATIENT = Backoff(times=10, delay=5.0)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The answer of a local step that the saga is not to go on; `reason` is a word for programs."""
+    """Result of a local step that turns the saga back; `reason` is a word for programs."""
 
     reason: str
 
@@ -71,16 +71,16 @@ class Refusal:
 class StepOptions(TypedDict, total=False):
     """The options of a step.
 
-    compensate: the command that undoes it. Each step before the pivot needs one, or changes nothing.
-    changes_nothing: there is nothing to undo.
-    timeout: seconds until a reply is given up, of the command and of the compensation. A participant of the
-        same application has as long to work on a command, from when it has taken it; it is asked for its
-        state before it is given up.
-    retry: how often it is tried again before the saga goes back. A refusal is not tried again.
-    retry_compensation: how often the compensation is tried again before the saga is `failed`.
-    reply: the class of the reply's data, whose fields later commands may use.
-    when: whether the step is to be made, evaluated when its turn comes.
-    fields: values for the fields of its commands that the facts have not by name.
+    compensate: command that compensates the step. Each step before the pivot needs one, or `changes_nothing`.
+    changes_nothing: whether the step has nothing to compensate.
+    timeout: seconds to wait for a reply to the command, and to the compensation. A participant in the same
+        application has as long to work on a command, from when it takes it, and is asked for its state before
+        the step times out.
+    retry: retries before the saga turns back. A refusal is not retried.
+    retry_compensation: retries of the compensation before the saga is `failed`.
+    reply: class of the reply's data, whose fields later commands may use.
+    when: function of the facts that decides, when its turn comes, whether the step runs.
+    fields: values for fields of its commands that are not among the facts by name.
     """
 
     compensate: type[Command]
@@ -98,13 +98,14 @@ class Step:
     """One step of a saga.
 
     Attributes:
-        name: unlike that of all others of the saga.
-        command: what its participant is asked for.
-        local: in place of a command, a function of the facts.
+        name: unique in the saga.
+        command: command for its participant.
+        local: function of the facts, instead of a command.
         compensate, changes_nothing, timeout, retry, retry_compensation, reply, when, fields: as in
             `StepOptions`.
-        forward_only: it comes after the pivot: it is tried again until it succeeds or an operator decides.
-        pivot: once it is done, the saga only goes forward.
+        forward_only: whether it comes after the pivot, so that it is retried until it succeeds or an operator
+            decides.
+        pivot: whether the saga cannot turn back once the step is done.
     """
 
     name: str
@@ -144,5 +145,5 @@ class Step:
 
 
 def step(name: str, command: type[Command], **options: Unpack[StepOptions]) -> Step:
-    """A step by itself, for a group of them."""
+    """Make a step for `Saga.together`."""
     return Step(name, command, **options)

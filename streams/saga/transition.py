@@ -36,7 +36,7 @@ def begin(definition: Saga, message: Message, now: float) -> Transition:
     if len(start) > KEPT_BOUND:
         raise TooLarge(
             f"{definition.name}:{message.key} cannot begin: of {type(message).__name__} its row would keep "
-            f"{len(start)} bytes, and may keep {KEPT_BOUND}; name in `forgets` what no step needs"
+            f"{len(start)} bytes, and the limit is {KEPT_BOUND}; name in `forgets` what no step needs"
         )
     row = SagaRow(
         saga_id=saga_id(definition.name, message.key),

@@ -50,26 +50,36 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("app", metavar="module:app", help="the wiring, or the worker that has it")
-    parser.add_argument("--workload", required=True, metavar=_FUNCTION, help="yields messages to send")
-    parser.add_argument("--resources", metavar=_FUNCTION, help="makes what handlers need from outside")
-    parser.add_argument("--check", metavar=_FUNCTION, help="asserts what else has to hold")
+    parser.add_argument("app", metavar="module:app", help="the choreography, or a Worker")
+    parser.add_argument(
+        "--workload", required=True, metavar=_FUNCTION, help="function that yields the messages to send"
+    )
+    parser.add_argument(
+        "--resources", metavar=_FUNCTION, help="function that returns the resources of handlers"
+    )
+    parser.add_argument("--check", metavar=_FUNCTION, help="function with further assertions")
     parser.add_argument(
         "--dead",
         action="append",
         default=[],
         metavar="module:Error",
-        help="messages may be given up for this error; may be repeated. Errors of `streams` and Python's own"
-        " need no module",
+        help="error for which messages may be dead-lettered; may be repeated. Errors of `streams` and of"
+        " Python need no module",
     )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--seed", type=int, help="one run")
+    which.add_argument("--seed", type=int, help="run only this seed")
     which.add_argument(
-        "--seeds", type=seeds_of, default="0:200", metavar="A:B", help="all from A to before B"
+        "--seeds",
+        type=seeds_of,
+        default="0:200",
+        metavar="A:B",
+        help="run the seeds from A up to, but not including, B",
     )
-    parser.add_argument("--shrink", action="store_true", help="make what fails as small as it can be")
-    parser.add_argument("--verbose", action="store_true", help="with --seed: event by event")
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each run that is told")
+    parser.add_argument(
+        "--shrink", action="store_true", help="reduce a failure to the smallest run that still fails"
+    )
+    parser.add_argument("--verbose", action="store_true", help="with --seed: print every event")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON for each reported run")
     return parser
 
 

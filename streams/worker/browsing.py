@@ -52,11 +52,11 @@ class _Budget:
     def is_spent(self) -> bool:
         if not self.stopped:
             if self.bytes <= 0:
-                self.stopped = "no more bytes are read for one page"
+                self.stopped = "one page reads no more bytes"
             elif self.offsets <= 0:
-                self.stopped = f"{MOST_OFFSETS:,} offsets are looked at for one page"
+                self.stopped = f"one page looks at {MOST_OFFSETS:,} offsets at most"
             elif monotonic() >= self.until:
-                self.stopped = f"one page may take {MOST_SECONDS:g} s"
+                self.stopped = f"one page takes {MOST_SECONDS:g} s at most"
         return bool(self.stopped)
 
 

@@ -215,7 +215,7 @@ class TableReader(Generic[R]):
         try:
             return msgspec.convert(answer.value, self._table.row)
         except msgspec.ValidationError as error:
-            raise Undecodable(f"{where} is no {self._table.row.__name__}: {error}") from error
+            raise Undecodable(f"{where} is not a {self._table.row.__name__}: {error}") from error
 
 
 def _read(status: int, body: bytes, url: str, kind: type[A]) -> A | None:
@@ -224,7 +224,7 @@ def _read(status: int, body: bytes, url: str, kind: type[A]) -> A | None:
             return msgspec.json.decode(body, type=kind)
         refusal = msgspec.json.decode(body, type=ErrorAnswer)
     except msgspec.DecodeError as error:
-        raise RowsUnavailable(f"{url} gave no answer that can be read ({status})") from error
+        raise RowsUnavailable(f"{url} gave an unreadable answer ({status})") from error
     if refusal.error == "no_row":
         return None
     if refusal.error in PASSING:

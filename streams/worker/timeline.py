@@ -56,9 +56,9 @@ def _looked(at: Mapping[TP, int], ranges: Mapping[TP, tuple[int, int]]) -> int:
 
 def _why_stop(found: list[Record], looked: int, question: Question, until: float) -> str:
     if looked >= question.most:
-        return f"{question.most:,} records are looked at for one answer"
+        return f"one answer looks at {question.most:,} records at most"
     if len(found) >= MOST_FOUND or size_of(found) >= MOST_FOUND_BYTES:
-        return "no more are shown in one answer"
+        return "one answer shows no more"
     if monotonic() >= until:
-        return f"one answer may take {question.seconds:g} s"
+        return f"one answer takes {question.seconds:g} s at most"
     return ""

@@ -1,8 +1,8 @@
-"""The worker of a service: what a wiring, settings and resources are made into, under Faust's command.
+"""The worker of an application, made from a wiring, settings and resources, and started by Faust's command.
 
     app = Worker(choreography(on(OrderPaid, earn)))
 
-`faust -A yourmodule worker` runs it; several of them share the lanes.
+Run it with `faust -A yourmodule worker`. Several workers share the lanes.
 """
 
 from __future__ import annotations
@@ -75,24 +75,28 @@ def _refused(name: str) -> Any:
 
 
 class Worker(LaneApp):
-    """A worker of a service. It reads its settings now, and asks for a broker when it is started.
+    """A worker of an application. It reads its settings when it is made, and connects when it is started.
 
     Arguments:
         wiring: which handlers take which message.
-        settings: None: those of the environment (`STEADFAUST_*`); a mistake in them ends the process.
-        schemas: the frozen Avro schema of a topic's messages or a table's rows, as text; where it raises
-            LookupError, and without it, the one that is derived from the class.
-        codecs: in place of Avro, given where writers' schemas are learnt; JSON by `json_without_schema`.
-        resources: what handlers name as keyword-only parameters. An async context manager is entered when the
-            worker starts, in its event loop, and left when it stops. A `clock` is there already.
-        choreographed: sagas that no saga definition conducts, for operators to see.
-        faults: what happens at the points of the commit protocol, for tests.
-        faust: options of Faust's own app, as `faust.App` takes them, for plain agents.
+        settings: None reads them from the environment (`STEADFAUST_*`), where a mistake ends the process.
+        schemas: returns the frozen Avro schema of a topic or table as text. If it raises LookupError, or is
+            not given, the schema is derived from the class.
+        codecs: makes codecs other than Avro; it gets the schemas that writers have announced. For JSON see
+            `json_without_schema`.
+        resources: values for keyword-only parameters of handlers, by name. An async context manager is
+            entered in the worker's event loop when the worker starts, and left when it stops. `clock` is
+            predefined.
+        choreographed: choreographies that operators see as sagas.
+        faults: fault points of the commit protocol, for tests.
+        faust: options of `faust.App` for plain agents.
 
-    What Faust declares on an app (`agent`, `topic`, `Table`, `timer` and so on) is declared on `agents_app`,
-    an app of Faust's own, which runs beside the lanes if there is anything for it (docs/faust.md).
+    Faust's declarations (`agent`, `topic`, `Table`, `timer` and so on) go to `agents_app`, an app of Faust
+    that runs beside the lanes if anything is declared on it (docs/faust.md).
 
-    Large payloads go to the object store that the settings name, if they name one.
+    Large payloads go to the object store in the settings, if there is one.
+
+    Raises WiringError for a message or row that cannot be encoded, or a resource that is missing.
     """
 
     def __init__(
@@ -150,9 +154,9 @@ class Worker(LaneApp):
             await self.add_runtime_dependency(self.agents_app)
 
     def client(self, source: str) -> Producer:
-        """A producer of this application's messages, for a script or another service: use it `async with`.
-        Ids are unique within its `source`. As lanes do, it sends large and binary payloads by reference where
-        settings name an object store. Raises SettingsError when nothing names a broker.
+        """A client that sends this application's messages, for a script or another service. Use it with
+        `async with`. Message ids must be unique within `source`. Large and binary payloads go to the object
+        store, if the settings have one. Raises SettingsError if the settings have no broker.
         """
         settings = self.steadfaust
         return Producer(
@@ -164,8 +168,8 @@ class Worker(LaneApp):
         )
 
     def table(self, table: LaneTable[R], *, timeout: float = 60.0) -> TableReader[R]:
-        """Read rows of a table from outside, in any process with these settings: `await
-        app.table(POINTS).get("ada")`. `timeout` is in seconds: for so long the owner of a key is looked for.
+        """A reader of a table's rows from outside, in any process with these settings: `await
+        app.table(POINTS).get("ada")`. It looks for the owner of a key for up to `timeout` seconds.
         """
         from streams.worker.tables import TableReader
 

@@ -145,7 +145,7 @@ async def test_a_command_about_a_letter_says_the_lanes_answer(fake: FakeWorld) -
         await quiet(fake, lane, replayed=1)
         gone = await desk.run("replay", ident, *why)
         told = (gone.exit_code, gone.stdout.splitlines()[-1])
-        assert told == (REFUSED, f"replay of {ident}: refused: there is no such letter, or no more")
+        assert told == (REFUSED, f"replay of {ident}: refused: there is no such dead letter (any more)")
         both = await desk.run("discard", ident, other, *why)
         assert both.exit_code == REFUSED
         assert f"discard of {other}: discarded" in both.stdout

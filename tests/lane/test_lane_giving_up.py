@@ -229,7 +229,10 @@ async def test_what_would_read_back_otherwise_stops_its_message_alone(
         (outcome(send=7), "object is not iterable"),
         (outcome(cancel="alarm"), "cancel='alarm': give the names of timers in a list"),
         (outcome(timers=[Timer("t", 5.0, Unasked(k="a"))]), "bench.count sent Unasked"),
-        (outcome(timers=[Timer("t", "soon", Unasked(k="a"))]), "bench.count decided what cannot be written"),
+        (
+            outcome(timers=[Timer("t", "soon", Unasked(k="a"))]),
+            "bench.count returned something that cannot be written",
+        ),
     ],
 )
 async def test_wrong_outcomes_are_dead_letters_and_open_no_breaker(

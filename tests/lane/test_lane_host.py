@@ -210,7 +210,7 @@ async def test_a_lane_cancelled_by_nobody_is_fatal_to_the_worker(
     _, work = await with_an_unknown_outcome(fake, fatal)
     await fake.post(*some(fake, work, range(1)))
     await fake.until(lambda: fatal)
-    assert str(fatal[0]) == "lane-0 was cancelled by nobody"
+    assert str(fatal[0]) == "lane-0 was cancelled unexpectedly"
 
 
 async def test_a_lane_that_somebody_cancels_is_not_fatal(fake: FakeWorld, fatal: Fatal) -> None:

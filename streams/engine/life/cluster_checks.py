@@ -86,7 +86,9 @@ class ClusterChecks:
         found = added_partitions(app, lane, topics, identity)
         if added := [tp for tp in found if tp not in self._sources.partitions]:
             names = ", ".join(f"{tp.topic}[{tp.partition}]" for tp in added)
-            raise PartitionsAdded(f"{names} came to a topic from outside: the lane opens again to read them")
+            raise PartitionsAdded(
+                f"{names} were added to a topic from outside: the lane opens again to read them"
+            )
 
     async def _touch(self) -> None:
         """An idle lane's store is current, too: say so, lest it be rebuilt when it is opened again."""

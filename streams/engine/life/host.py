@@ -165,7 +165,7 @@ class LaneHost:
     def _ended(self, runner: Lane | Standby, task: asyncio.Task[None]) -> None:
         if task.cancelled() and not task.cancelling():
             # Something that it awaited was: it must not end unheard.
-            error: BaseException | None = SteadfaustError(f"{task.get_name()} was cancelled by nobody")
+            error: BaseException | None = SteadfaustError(f"{task.get_name()} was cancelled unexpectedly")
         else:
             error = None if task.cancelled() else task.exception()
         if error is None:

@@ -76,7 +76,9 @@ def _keep_letter(waiting: Waiting, handler: str, local: bytes, queue: WaitingQue
     if route is None or not letters.lacks(record, handler, home):
         return False
     entry = Entry(home, None, 0, 0, record.key)
-    error = PermanentError("its dead letter is gone with the rows of a changelog, and others wait behind it")
+    error = PermanentError(
+        "its dead letter was lost with rows of a changelog, and later messages wait behind it"
+    )
     letters.write(entry, route, record, error, handler, now, holds=name_in(local))
     entry.done = True
     staging.order.add(entry)

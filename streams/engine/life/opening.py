@@ -80,7 +80,7 @@ async def find_start(
             partitions=identity.partitions[topic],
             expected=app.layout.partitions,
             reads=number,
-            action="their records go on to the partitions of their keys",
+            action="their records are forwarded to the partitions of their keys",
         )
     missing = first | {tp: positions[tp] for tp in forgotten}
     return Start(recovered, positions, ahead, missing, changes, identity.topics, epochs, logs)

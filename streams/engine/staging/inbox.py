@@ -26,7 +26,7 @@ def check_retention(*, inbox: float, dead_letters: float, longest_retry: float) 
     """Raises SettingsError when a replayed dead letter could outlive its inbox entry. Seconds."""
     if inbox < dead_letters + longest_retry:
         raise SettingsError(
-            f"inbox retention of {inbox / DAY:g} days is under dead letters ({dead_letters / DAY:g} days)"
+            f"inbox retention of {inbox / DAY:g} days is shorter than dead letters ({dead_letters / DAY:g})"
             f" plus the longest retry path ({longest_retry / DAY:g} days): a replay could be handled twice."
             " Raise inbox_retention or lower dead_letter_retention (STEADFAUST_INBOX_RETENTION_DAYS,"
             " STEADFAUST_DEAD_LETTER_RETENTION_DAYS, STEADFAUST_RETRY_DELAYS)."

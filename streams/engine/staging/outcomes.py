@@ -18,7 +18,7 @@ from streams.engine.staging.keys import time_key
 from streams.engine.staging.loops import Loops, Sent
 from streams.engine.staging.payloads import NeedsUpload, Prepared, Upload, Uploads, reference
 from streams.engine.staging.timers import remove_timer, set_timer, timer_name
-from streams.errors import TooLarge, Unencodable, WiringError, text_of
+from streams.errors import TooLarge, Unencodable, WiringError, shown
 from streams.kafka.records.writing import PackedRecord, sized, write_sized, write_unsigned
 from streams.model.bound import BoundHandler, BoundMessage, BoundTable
 from streams.model.claim import VALUE, with_claim
@@ -99,7 +99,7 @@ class Outcomes:
         try:
             return self._stage(arrival, handler, outcome, inbox_key, now, uploads)
         except _CANNOT_BE_WRITTEN as error:
-            what = f"{handler.name} decided what cannot be written: {type(error).__name__}: {text_of(error)}"
+            what = f"{handler.name} returned something that cannot be written: {shown(error)}"
             raise Unencodable(what) from error
 
     def _stage(

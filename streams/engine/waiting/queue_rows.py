@@ -70,7 +70,7 @@ class Queues:
             return read_queue(data)
         except ValueError as error:
             what = f"the queue {name_in(local)!r} of messages that wait"
-            follows = "they wait on, and later messages of its key become dead letters"
+            follows = "they keep waiting, and later messages of the key become dead letters"
             self._staging.unreadable.own(QUEUES, local, what, error, follows)
             return None
 

@@ -159,7 +159,7 @@ class Timers:
     def _note(self, timer: bytes, error: Exception) -> None:
         what = f"the timer {name_in(timer)!r}"
         self._staging.unreadable.own(
-            TIMERS, timer, what, error, "it does not ring; its handler may set it anew"
+            TIMERS, timer, what, error, "it will not fire; its handler may set it again"
         )
 
     def _is_staged(self, timer: bytes) -> bool:

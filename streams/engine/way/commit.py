@@ -156,7 +156,9 @@ class Commits:
                 ends = await commit(producer, staged, positions, self._faults)
         except (RecordRefused, TooLarge) as error:
             if isinstance(error, RecordRefused) and self._is_of_the_lane(staged, error):
-                raise Refused(f"{error}. It takes no position of this lane: raise the limit") from error
+                raise Refused(
+                    f"{error}. The topic does not even accept the lane's own position: raise the limit"
+                ) from error
             raise self._blamed(staged, str(error)) from error
         self._logs.committed(positions.ends, ends)
         self._memory.refusals.committed()
@@ -186,7 +188,7 @@ class Commits:
             return RecordRefused(why)
         if staged.last is not None and self._memory.refusals.blame(staged.last, why):
             return RecordRefused(why)
-        return Refused(f"{why}. No message is to blame that could be a dead letter: raise the limit")
+        return Refused(f"{why}. Dead-lettering a message would not help: raise the limit")
 
     async def _wait_for_work(self) -> bool:
         """Wait for work; True when there was none for long, but markers have moved positions on, or the first

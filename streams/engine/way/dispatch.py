@@ -169,4 +169,6 @@ class Dispatch:
         if not task.cancelled():
             self._progress(task.exception())
         elif not self._attempts.closed:  # its key would stand still
-            self._progress(SteadfaustError("a task of the lane was cancelled by nobody: it opens again"))
+            self._progress(
+                SteadfaustError("a task of the lane was cancelled unexpectedly: the lane opens again")
+            )

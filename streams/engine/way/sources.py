@@ -84,7 +84,9 @@ class Sources:
         try:
             ends = await cluster.end_offsets(list(self._stretches))
         except (ClusterUnavailable, TopicMismatch) as error:
-            log.warning("ends_not_known", error=str(error), action="lag is that of before; asked again")
+            log.warning(
+                "ends_not_known", error=str(error), action="the lag keeps its last value; asked again"
+            )
             return
         for tp in ends.keys() & self._stretches.keys():  # it may be read again by now
             self._stretches[tp] = self._stretches[tp]._replace(end=ends[tp])

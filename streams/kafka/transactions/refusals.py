@@ -53,19 +53,22 @@ class _Mend(NamedTuple):
     advice: str
 
 
-_MAY_NOT = "give this worker's user the right again"
+_MAY_NOT = "grant the right to this worker's user again"
 #: What has nothing to do with the messages: it is waited out.
 _WAITED: Mapping[type[BaseException], _Mend] = {
     InvalidTimestampError: _Mend(
-        "the brokers refuse the time of this machine's records", "compare this machine's clock with theirs"
+        "the brokers refuse the timestamps of this machine's records",
+        "compare this machine's clock with theirs",
     ),
     TopicAuthorizationFailedError: _Mend("this worker may not write to a topic", _MAY_NOT),
     GroupAuthorizationFailedError: _Mend("this worker may not commit its group's positions", _MAY_NOT),
     TransactionalIdAuthorizationFailed: _Mend("this worker may not use its transactional id", _MAY_NOT),
     ClusterAuthorizationFailedError: _Mend("this worker may not write to this cluster", _MAY_NOT),
     PolicyViolationError: _Mend("a policy of the brokers refuses the transaction", "see the brokers' log"),
-    InvalidTopicError: _Mend("the brokers do not take a topic's name, or not from clients", "see their log"),
-    CorruptRecordException: _Mend("records did not reach a broker whole", "see the network to it"),
+    InvalidTopicError: _Mend(
+        "the brokers refuse a topic's name, or refuse records for it from clients", "see their log"
+    ),
+    CorruptRecordException: _Mend("records arrived at a broker damaged", "check the network to it"),
     InvalidTransactionTimeout: _Mend(
         "the brokers refuse the time that a transaction may take", "raise their transaction.max.timeout.ms"
     ),

@@ -1,11 +1,11 @@
-"""A circuit breaker for one handler in one lane: a policy without I/O.
+"""Circuit breaker of one handler in one lane. No I/O.
 
-Closed, calls are allowed and their failure rate is measured. Open, none is: messages wait instead of pouring
-into the dead letters. Half-open, a few probes are allowed, and show whether to close or to open again.
+A closed breaker allows calls and measures their failure rate. An open one allows none, so that messages wait
+instead of becoming dead letters. A half-open one allows a few probes, whose results close or reopen it.
 
-A call is one attempt of the handler. It has failed when its error is transient or unknown (see `retry.Kind`).
-A permanent error or a business refusal is a success here: it says that the outside works. An error of the
-data (`errors.DataError`) says nothing of it, and is not counted.
+A call is one attempt of the handler. It counts as failed if its error is transient or unknown
+(`retry.FailureKind`). A permanent error or a business refusal counts as a success, because it shows that the
+dependency works. An error in the data (`errors.DataError`) is not counted.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class BreakerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
-    """When a breaker opens, and for how long. Times in seconds. Raises SettingsError.
+    """When a breaker opens, and for how long. Times are in seconds. Raises SettingsError for wrong values.
 
-    Where the defaults come from: failure_rate and minimum from Hystrix (the rate is resilience4j's too),
-    window from Polly's sampling duration, max_open_for from resilience4j's wait in the open state. open_for
-    is as long as the first retry delay; probes and their timeout are our own.
+    Sources of the defaults: failure_rate and minimum are those of Hystrix (and the rate of resilience4j),
+    window is Polly's sampling duration, max_open_for is resilience4j's wait in the open state, and open_for
+    equals the first retry delay. The values for probes are our own.
 
     Attributes:
-        window: the sliding window over which the failure rate is measured.
-        minimum: with fewer calls than this in the window, the rate says nothing.
-        failure_rate: failed calls among those in the window; at this rate or above, the breaker opens.
-        open_for: how long it stays open at first; doubled each time that a probe fails.
-        max_open_for: how long it stays open at most, however many have failed.
-        probes: calls under way at most while half-open, and how many must succeed to close it.
-        probe_timeout: after which a probe that has not reported is taken for lost, as when its batch was
-            dropped, and makes room for another; longer than the handler ever takes.
+        window: length of the sliding window over which the failure rate is measured.
+        minimum: minimum number of calls in the window for the breaker to open.
+        failure_rate: fraction of failed calls in the window from which on the breaker opens.
+        open_for: how long it stays open the first time; doubled each time that a probe fails.
+        max_open_for: maximum time that it stays open.
+        probes: maximum concurrent calls while half-open, and the number that must succeed to close it.
+        probe_timeout: time after which a probe without a result counts as lost and another is allowed, such
+            as when its batch was dropped. It must be longer than the handler takes.
     """
 
     window: float = 30.0
@@ -70,7 +70,7 @@ class BreakerPolicy:
             if wrong := not_a_count(getattr(self, name), 1):
                 raise SettingsError(f"{name} of a breaker {wrong}")
         if not 0 < self.failure_rate <= 1:
-            raise SettingsError(f"failure_rate of {self.failure_rate}: give a part of 1, such as 0.5")
+            raise SettingsError(f"failure_rate of {self.failure_rate}: give a fraction such as 0.5")
         if self.max_open_for < self.open_for:
             raise SettingsError(
                 f"max_open_for of {self.max_open_for:g} s is under open_for ({self.open_for:g} s): raise it"

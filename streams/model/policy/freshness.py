@@ -60,6 +60,6 @@ class Freshness:
         if is_too_old(self.current_at, now, self._delete_retention):
             raise StoreTooOld(
                 f"the local copy was last known to be current {now - self.current_at:.0f} s ago, and"
-                f" deletions are kept for {self._delete_retention:g} s: what is read now may lack some."
+                f" deletions are kept for {self._delete_retention:g} s: reads may miss some."
                 " It is rebuilt from the changelogs"
             )

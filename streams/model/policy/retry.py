@@ -1,8 +1,9 @@
-"""Decide on a message whose handler failed: a policy without I/O (docs/adr/0009).
+"""Retry policy: what happens to a message whose handler failed. No I/O (docs/adr/0009).
 
-A message has a few immediate retries in its lane. Then it waits as a row of its lane's waiting table, once
-for each delay, and then it becomes a dead letter. The first three waits are shown in the retry topics, which
-are for people to read. A business refusal is an outcome, never an error, and does not come here.
+The lane first retries the message a few times at once. Then the message waits as a row in the lane, once for
+each delay, and after the last attempt it becomes a dead letter. The retry topics get a copy of the first
+three waits, for people to read; the lane retries from its row. A business refusal is an outcome, not an error, and is never
+retried.
 """
 
 from __future__ import annotations
@@ -29,18 +30,19 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How the failed messages of a handler are retried. Delays in seconds.
+    """How failed messages of a handler are retried.
 
-    Raises SettingsError when it is made of values that contradict each other.
+    Raises SettingsError for values that are wrong or contradict each other.
 
     Attributes:
-        immediate: retries at once, in the lane, after the first attempt.
-        delays: how long a message waits as a row before each further call, any number of them; a later delay
-            may be shorter.
-        transient: exception classes that are transient for this handler, their subclasses included.
-        permanent: exception classes that are permanent for this handler, their subclasses included.
-        unknown_is_permanent: unclassified errors go to the dead letters at once.
-        hold_while_dead: later messages of the ordering key wait also while the failed one is a dead letter.
+        immediate: number of immediate retries after the first attempt.
+        delays: delay in seconds before each delayed retry, any number of them. A later delay may be
+            shorter.
+        transient: exception classes that are transient for this handler, including their subclasses.
+        permanent: exception classes that are permanent for this handler, including their subclasses.
+        unknown_is_permanent: whether an unclassified error dead-letters the message at once.
+        hold_while_dead: whether later messages of the ordering key stay blocked while the failed one is a
+            dead letter.
     """
 
     immediate: int = 2
@@ -67,7 +69,7 @@ class RetryPolicy:
 
     @property
     def max_attempts(self) -> int:
-        """Attempts that a message has before it goes to the dead letters, the first included."""
+        """Number of attempts before a message is dead-lettered, including the first."""
         return 1 + self.immediate + len(self.delays)
 
 

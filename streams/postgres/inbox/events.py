@@ -32,7 +32,7 @@ def id_of(event_id: EventId) -> str:
         try:
             event_id = bytes(event_id).decode()
         except UnicodeDecodeError as error:
-            raise DataError(f"the event id {event_id!r} is no UTF-8: {error}") from error
+            raise DataError(f"the event id {event_id!r} is not UTF-8: {error}") from error
     elif event_id is not None and not isinstance(event_id, str):
         raise DataError(f"the event id {event_id!r} is a {type(event_id).__name__}: give str, UUID or bytes")
     require_id(event_id)
@@ -46,11 +46,11 @@ def require_id(event_id: str) -> None:
     try:
         size = len(event_id.encode())
     except UnicodeEncodeError as error:
-        raise DataError(f"the event id {event_id!a} is no text that can be stored: {error}") from error
+        raise DataError(f"the event id {event_id!a} cannot be stored as text: {error}") from error
     if size > MAX_ID_BYTES:
-        raise HeaderTooLong(f"an event id has {size} bytes, {MAX_ID_BYTES} is the most: send a shorter one")
+        raise HeaderTooLong(f"an event id has {size} bytes, the limit is {MAX_ID_BYTES}: send a shorter one")
     if "\0" in event_id:
-        raise DataError(f"the event id {event_id!a} has a character of 0, which PostgreSQL does not store")
+        raise DataError(f"the event id {event_id!a} contains a zero byte, which PostgreSQL does not store")
 
 
 def payload_bytes(event_id: str, payload: Any) -> bytes | None:

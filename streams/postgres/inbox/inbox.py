@@ -60,7 +60,7 @@ class ConsumerInbox:
         consumer_name: who handles; each consumer handles an event once.
         metrics: where to count; None: nowhere.
         duplicates_within: for how many seconds after an event its duplicate may come: how long dead letters
-            are kept, and the longest way of retries. A cleanup that would forget earlier is refused. None: it
+            are kept, and the longest retry path. A cleanup that would forget earlier is refused. None: it
             is not known, and a cleanup takes the word of its caller.
         keep_payloads: whether the rows have the payloads; without them they are smaller.
     """
@@ -185,7 +185,7 @@ class ConsumerInbox:
         if days * DAY < self._duplicates_within:
             raise SettingsError(
                 f"entries of consumer {self.consumer_name!r} are needed for {self._duplicates_within / DAY:g}"
-                f" days, the retention of dead letters and the longest way of retries: after {days:g} days a"
+                f" days, the retention of dead letters and the longest retry path: after {days:g} days a"
                 " replay would be handled twice. Keep them longer, or dead letters shorter"
             )
 

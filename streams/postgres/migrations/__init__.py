@@ -206,7 +206,9 @@ async def _applied(connection: Connection) -> dict[tuple[str, int], asyncpg.Reco
         rows = await connection.fetch('SELECT "set", number, digest, applied_at FROM applied_migrations')
     except asyncpg.InsufficientPrivilegeError as error:
         role = await connection.fetchval("SELECT current_user")
-        raise MigrationError(f"what was applied cannot be read: {error}{advice(error, role)}") from error
+        raise MigrationError(
+            f"the table applied_migrations cannot be read: {error}{advice(error, role)}"
+        ) from error
     return {(row["set"], row["number"]): row for row in rows}
 
 

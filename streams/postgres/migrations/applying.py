@@ -103,7 +103,7 @@ async def apply(
         except PASSING as error:
             if time.monotonic() > deadline:
                 raise MigrationError(
-                    f"{what} was not applied, nothing of it: it has waited for {holder[-1]} for"
+                    f"{what} was not applied at all: it has waited for {holder[-1]} for"
                     f" {patience:g} s ({error}). End that transaction, then run this again"
                 ) from error
             log.warning(
@@ -116,9 +116,7 @@ async def apply(
             pause = min(pause * 2, _LONGEST_PAUSE)
         except asyncpg.PostgresError as error:
             role = await connection.fetchval("SELECT current_user")
-            raise MigrationError(
-                f"{what} was not applied, nothing of it: {error}{advice(error, role)}"
-            ) from error
+            raise MigrationError(f"{what} was not applied at all: {error}{advice(error, role)}") from error
         else:
             return
 

@@ -227,7 +227,7 @@ class QueueWorker:
                 raise _JobFailed(error) from error
             if not is_ours:
                 raise LeaseLost(
-                    f"jobs {jobs[0].id} and others were done for longer than {self._options.lease:g} s"
+                    f"jobs {jobs[0].id} and others ran longer than their lease of {self._options.lease:g} s"
                 )
         self._count_done(jobs)
 
@@ -257,7 +257,7 @@ class QueueWorker:
                 SQL["postpone"], lease, job.id, _text(error), timedelta(seconds=pause)
             )
         if not there:
-            raise LeaseLost(f"job {job.id} was tried for longer than {self._options.lease:g} s")
+            raise LeaseLost(f"job {job.id} ran longer than its lease of {self._options.lease:g} s")
         self._postponed[job.id] = self._postponed.pop(job.id, 0) + 1
         if len(self._postponed) > _REMEMBERED:
             del self._postponed[next(iter(self._postponed))]
@@ -294,7 +294,7 @@ class QueueWorker:
                 SQL["fail"], lease, job.id, _text(error), options.tries, pause
             )
         if not counted:
-            raise LeaseLost(f"job {job.id} was tried for longer than {options.lease:g} s")
+            raise LeaseLost(f"job {job.id} ran longer than its lease of {options.lease:g} s")
         if last or isinstance(error, PASSING):
             self._postponed.pop(job.id, None)
         write = log.error if last else log.warning

@@ -174,7 +174,7 @@ class Marks:
             aggregate="/".join(row.aggregate),
             attempt=row.attempts + 1,
             error=why,
-            action="its aggregate's later rows wait; mend the cause, or `steadfaust outbox show` it",
+            action="its aggregate's later rows wait; fix the cause; `steadfaust outbox show` has the row",
         )
 
     def _remember(self, written: Sequence[OutboxRow]) -> None:

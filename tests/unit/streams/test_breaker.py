@@ -159,8 +159,8 @@ def test_callers_with_an_earlier_clock_count_as_well() -> None:
         ({"probes": 0}, "probes of a breaker is 0: give 1 or more"),
         ({"open_for": 1e18}, "open_for of a breaker is .*over ten years"),
         ({"minimum": 1.5}, "minimum of a breaker is 1.5: give a whole number"),
-        ({"failure_rate": 0}, "failure_rate of 0: give a part of 1"),
-        ({"failure_rate": 50}, "failure_rate of 50: give a part of 1"),
+        ({"failure_rate": 0}, "failure_rate of 0: give a fraction"),
+        ({"failure_rate": 50}, "failure_rate of 50: give a fraction"),
     ],
 )
 def test_a_policy_that_cannot_work_is_refused_when_made(wrong: dict[str, float], told: str) -> None:

@@ -128,7 +128,7 @@ def test_an_unknown_schema_is_known_once_it_is_announced() -> None:
     "fingerprint", [b"0" * 15, b"0" * 17, b"zzzzzzzzzzzzzzzz", b"\xff" * 16, b"ABCDEFABCDEFABCD"]
 )
 def test_what_is_no_fingerprint_is_undecodable(fingerprint: bytes) -> None:
-    with pytest.raises(Undecodable, match="is no schema fingerprint"):
+    with pytest.raises(Undecodable, match="is not a schema fingerprint"):
         AvroCodec(Line, OURS, Schemas()).decode(b"\x02a", fingerprint)
 
 

@@ -291,7 +291,7 @@ def test_a_gap_between_versions_is_told(shop: Shop) -> None:
 def test_a_file_that_is_no_schema_is_named(shop: Shop) -> None:
     shop.run("write")
     shop.sold("1.avsc").write_text("{}")
-    assert f"{SOLD}/1.avsc: '{{}}' is no schema" in str(shop.run("check").exception)
+    assert f"{SOLD}/1.avsc: '{{}}' is not a schema" in str(shop.run("check").exception)
 
 
 def test_a_topic_that_nobody_has_is_a_wrong_call(shop: Shop) -> None:

@@ -148,7 +148,7 @@ def test_an_application_on_a_cluster_must_have_a_name(monkeypatch: pytest.Monkey
     ("wrong", "message"),
     [
         ({"lanes": 9}, "9 lanes over 4 partitions"),
-        ({"inbox_retention_days": 13}, "inbox retention of 13 days is under dead letters"),
+        ({"inbox_retention_days": 13}, "inbox retention of 13 days is shorter than dead letters"),
         ({"dead_letter_retention_days": 16}, "Raise inbox_retention or lower dead_letter_retention"),
         (
             {"heartbeat": 4, "session_timeout": 10},

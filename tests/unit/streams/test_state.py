@@ -201,7 +201,7 @@ def test_inventing_sources_does_not_fill_the_memory() -> None:
 
 def test_an_inbox_shorter_than_dead_letters_is_refused() -> None:
     check_retention(inbox=15 * DAY, dead_letters=14 * DAY, longest_retry=DAY)
-    with pytest.raises(SettingsError, match="inbox retention of 15 days is under dead letters"):
+    with pytest.raises(SettingsError, match="inbox retention of 15 days is shorter than dead letters"):
         check_retention(inbox=15 * DAY, dead_letters=14 * DAY, longest_retry=DAY + 1)
 
 

@@ -106,7 +106,7 @@ def test_a_tables_name_is_its_own() -> None:
         def own(order: Placed, row: Stock | None) -> Outcome:
             return nothing(f"{order}{row}")
 
-        with pytest.raises(WiringError, match="taken by the lane"):
+        with pytest.raises(WiringError, match="reserved for the lane"):
             app(on(Placed, own))
 
 

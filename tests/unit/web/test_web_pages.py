@@ -410,7 +410,7 @@ async def test_a_lane_that_stays_closed_is_not_waited_for(browser, worker):
     lane.state, lane.error = LaneState.BACKING_OFF, TopicGone(["post.parcel.seen.v1"])
     status, problem = await browser.json("/api/tables/parcels/rows?key=k1")
     assert (status, problem["error"]) == (503, "lane_closed")
-    assert "the cluster has no post.parcel.seen.v1 any more" in problem["detail"]
+    assert "the cluster no longer has post.parcel.seen.v1" in problem["detail"]
 
 
 async def test_a_quarantined_lane_can_be_read(browser, worker):

@@ -100,13 +100,14 @@ class Cuts:
         newest = self.newest
         if newest is None:
             raise LayoutMismatch(
-                f"no worker has recorded yet with how many lanes {self._layout.app_id} is run: start the"
-                " workers first. One that stops has recorded it."
+                f"no worker has recorded the lane count of {self._layout.app_id} yet: start the workers"
+                " first; once one has run, the lane count is recorded."
             )
         if newest != self._layout.lanes:
             raise LayoutMismatch(
-                f"{self._layout.app_id} has been run with {newest} lanes since this worker started, which is"
-                f" set to {self._layout.lanes}: set STEADFAUST_LANES={newest}, or stop all workers first."
+                f"{self._layout.app_id} has been run with {newest} lanes since this worker started, but this"
+                f" one is set to {self._layout.lanes}: set STEADFAUST_LANES={newest}, or stop all workers"
+                " first."
                 ' See docs/operating.md, "Changing the lane count".'
             )
         await self._fence(self._ids_of_others(lane))

@@ -92,7 +92,7 @@ def refusal(
         )
     else:
         ids = [f"{topic} (was {recorded.topics[topic]}, is {actual.topics[topic]})" for topic in topics]
-        what = f"created again since, so that {where} means nothing in it: {', '.join(ids)}"
+        what = f"created again since, so {where} means nothing in it: {', '.join(ids)}"
     return TopicRecreated(
         f"{what}. {_handled(handled)} If this is meant, see `steadfaust positions list`, and"
         f" `steadfaust positions accept --topic {topics[0]}` goes on with what is there now;"

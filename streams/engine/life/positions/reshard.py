@@ -92,8 +92,8 @@ class Reshard:
             f"{old.app_id} was resharded: set STEADFAUST_APP_ID={new.app_id} and"
             f" STEADFAUST_PARTITIONS={new.partitions}"
         )
-        self._entered = f"{new.app_id} is not complete: give `steadfaust reshard` again, to its end"
-        self._settled = f"{new.app_id} lacks partitions of its messages: give `steadfaust reshard` again"
+        self._entered = f"{new.app_id} is not complete: run `steadfaust reshard` again until it finishes"
+        self._settled = f"{new.app_id} lacks partitions of its message topics: run `steadfaust reshard` again"
 
     # -- before ---------------------------------------------------------------------------------------
 

@@ -185,7 +185,9 @@ def parse_id(text: str, *, within: int | None = None) -> tuple[int, bytes]:
     """
     local = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
     if letter_id(local) != text or len(local) < 4:
-        raise ValueError(f"{text!r} is no letter's id: `steadfaust dlq list` begins each line with one")
+        raise ValueError(
+            f"{text!r} is not the id of a dead letter: `steadfaust dlq list` begins each line with one"
+        )
     partition, key = split_store_key(local)
     if within not in (None, partition):
         raise ValueError(f"{text!r} is of partition {partition}, not {within}")

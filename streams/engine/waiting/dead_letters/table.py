@@ -63,7 +63,7 @@ class DeadLetters:
             return None if data is None else decode_letter(data)
         except (ValueError, IndexError) as error:
             what = f"the row of dead letter {letter_id(local)}"
-            follows = "it is in its topic of dead letters alone, and cannot be replayed from here"
+            follows = "it exists only in its topic of dead letters, and cannot be replayed from here"
             self.staging.unreadable.own(DEAD_LETTERS, local, what, error, follows)
             return None
 

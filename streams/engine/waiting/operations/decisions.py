@@ -62,7 +62,7 @@ def decide_letter(
     letter's handler is not there any more, or takes its topic no more, so that a replay would wait for ever.
     """
     if letter is None:
-        return LetterDecision(None, Do.NOTHING, "refused: there is no such letter, or no more")
+        return LetterDecision(None, Do.NOTHING, "refused: there is no such dead letter (any more)")
     if why := _why_not(letter, operation, limits, gone=gone):
         return refused(letter, operation, now_ms, why)
     match operation.kind:
@@ -95,24 +95,26 @@ def _why_not(letter: Letter, operation: Operation, limits: OperationLimits, *, g
     if letter.state is LetterState.REPLAYING and not gone:
         return "it is being replayed"
     if letter.state is LetterState.REPLAYING and operation.kind is not LetterCommand.DISCARD:
-        return f"its replay waits for {letter.handler}, which takes {letter.topic} no more: discard it first"
+        return (
+            f"its replay waits for {letter.handler}, which no longer takes {letter.topic}: discard it first"
+        )
     match operation.kind:
         case LetterCommand.DISCARD:
             if not operation.why:
                 return "a discard needs a reason"
-            return "it was discarded before" if letter.state is LetterState.DISCARDED else ""
+            return "it is already discarded" if letter.state is LetterState.DISCARDED else ""
         case LetterCommand.RESTORE:
             return "" if letter.state is LetterState.DISCARDED else "it is not discarded"
         case LetterCommand.EDIT if not limits.edit:
-            return "editing is off: see the setting edit_dead_letters"
+            return "editing is not enabled: see the setting edit_dead_letters"
         case LetterCommand.EDIT if operation.value is None and operation.headers is None:
-            return "it says neither a new value nor new headers"
+            return "give a new value or new headers"
         case LetterCommand.EDIT if letter.omitted and (operation.value is None or operation.headers is None):
             return "value and headers are not kept: give both"
         case LetterCommand.EDIT if letter.is_raw and (operation.value is None or operation.headers is None):
-            return "it is no message, but the bytes of something unreadable: give value and headers"
+            return "it is not a message, but unreadable bytes: give value and headers"
         case LetterCommand.REPLAY if letter.is_raw:
-            return "it is no message, but the bytes of something unreadable: edit it, or discard it"
+            return "it is not a message, but unreadable bytes: edit or discard it"
         case LetterCommand.REPLAY if letter.omitted:
             return f"its bytes are not kept, they are in {letter.topic} at offset {letter.offset}"
     if letter.state is LetterState.DISCARDED:

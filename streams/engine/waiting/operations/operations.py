@@ -150,7 +150,7 @@ class Operations:
     ) -> tuple[str, Fresh | None]:
         """A message that no handler has given up goes to all that have not done it, as if it came now."""
         if letter.handler and (why := self._why_unknown(route, letter, now)):
-            return f"there is no handler {letter.handler}, and it is not known who has done it: {why}", None
+            return f"there is no handler {letter.handler}, and who has handled it is unknown: {why}", None
         arrival = None
         try:
             envelope = checked(letter.record)
@@ -230,7 +230,7 @@ def _mended(staging: StagingArea, entry: Entry, operation: RowOperation) -> str:
     if data is None:
         return "refused: there is no such row"
     if _is_readable(table, data):
-        return "refused: the row can be read, so it is for handlers to change"
+        return "refused: the row can be read, so only handlers may change it"
     limit = staging.app.lane_options.max_message_bytes - RECORD_OVERHEAD
     change, why_not = _change(table, key, operation, limit)
     if change is None:
@@ -248,9 +248,9 @@ def _change(table: BoundTable, key: bytes, operation: RowOperation, limit: int) 
     try:
         row = decode_row(table.codec, value)
     except (Undecodable, UnknownSchema) as error:
-        return None, f"what it is to be cannot be read either: {error}"
+        return None, f"the replacement cannot be read either: {error}"
     if (size := len(key) + len(value)) > limit:
-        return None, f"what it is to be has {size} bytes, the limit is {limit}"
+        return None, f"the replacement has {size} bytes, the limit is {limit}"
     return Change(table.name, key, value, row), ""
 
 

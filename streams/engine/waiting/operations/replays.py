@@ -35,7 +35,7 @@ def replay(waiting: Waiting, arrival: Arrival, handler: BoundHandler, letter: Le
         local = queues_of(arrival, handler)[1]
     queue = waiting.queues.get(local)
     if queue is None and local in waiting.gates[handler.name].queues:
-        return "what waits of its ordering key cannot be read: see row_unreadable in the log"
+        return "the waiting messages of its ordering key cannot be read: see row_unreadable in the log"
     number = None if queue is None or not letter.queue else _place(waiting, local, queue, letter)
     if queue is not None and number is not None:
         grown = message.size - waiting.queues.message(local, number).size

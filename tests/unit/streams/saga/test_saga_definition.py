@@ -77,11 +77,11 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a second pivot": (
         lambda: begun().pivot("pay", Pay).pivot("again", Pay),
-        "step 'again': there is a pivot already",
+        "step 'again': there is already a pivot",
     ),
     "a name twice": (
         lambda: with_train().together(TRAIN),
-        "step 'train': there is another step of that name",
+        "step 'train': another step has that name",
     ),
     "a name twice in a group": (
         lambda: begun().together(TRAIN, step("train", Pay, changes_nothing=True)),
@@ -122,17 +122,17 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "milliseconds": (lambda: with_train(timeout=3e12), "its timeout is .*over ten years: give seconds"),
     "a name for nobody": (
         lambda: begun().step("the train", BookTrain, changes_nothing=True),
-        "step 'the train': a name has",
+        "step 'the train': use lower-case letters",
     ),
     "a reply to another topic": (
         lambda: with_train().step("else", Elsewhere, changes_nothing=True),
-        "step 'else': Elsewhere is replied to elsewhere",
+        "step 'else': Elsewhere has another reply topic",
     ),
     "replies to two topics in a group": (
         lambda: begun().together(
             step("train", BookTrain, compensate=CancelTrain), step("else", Elsewhere, changes_nothing=True)
         ),
-        "step 'else': Elsewhere is replied to elsewhere",
+        "step 'else': Elsewhere has another reply topic",
     ),
     "a command without a reply": (
         lambda: begun().step("nowhere", Nowhere, changes_nothing=True),
@@ -147,7 +147,10 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "JourneyBooked needs `seat`",
     ),
     "an empty group": (lambda: begun().together(), "a group without steps"),
-    "a saga for nobody": (lambda: saga("a:b", started_by=JourneyWanted), "saga 'a:b': a name has"),
+    "a saga for nobody": (
+        lambda: saga("a:b", started_by=JourneyWanted),
+        "saga 'a:b': use lower-case letters",
+    ),
 }
 
 
