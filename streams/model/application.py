@@ -31,43 +31,40 @@ _TAKEN = (*BUILT_IN, CLAIMS)
 
 @dataclass(frozen=True, slots=True)
 class LaneOptions:
-    """How lanes work. Times in seconds, sizes in bytes.
+    """Options of lanes. Times are in seconds, sizes in bytes.
 
     Attributes:
-        max_batch: messages in one transaction at most.
-        max_batch_bytes: bytes of those messages and of what they decided, as objects in memory, after which a
-            transaction takes no more.
-        max_backlog: messages taken and not yet committed at most, for each lane.
-        max_backlog_bytes: bytes of those and of what they decided, after which the lane reads no more.
-        max_worker_backlog: the same for all lanes of a worker together; each may hold its share of it.
-        max_worker_backlog_bytes: bytes of those.
+        max_batch: maximum messages in one transaction.
+        max_batch_bytes: maximum bytes in one transaction: messages and their outcomes, as objects in memory.
+        max_backlog: maximum backlog of a lane: messages taken and not yet committed.
+        max_backlog_bytes: bytes of the backlog, outcomes included, above which the lane reads no more.
+        max_worker_backlog: maximum backlog of all lanes of a worker together. Each lane may fill its share.
+        max_worker_backlog_bytes: the same in bytes.
         loopback: whether lanes handle what they send to themselves in the transaction that writes it.
-        max_ahead: how far above a position messages are committed while one of another key holds it up, in
-            offsets; with 0 all of its partition number wait.
-        max_in_flight: keys with an async handler under way at most, for each lane.
-        linger: how long a commit waits for more messages at least; see `engine.way.commit.rest`.
+        max_ahead: maximum offsets by which other keys are committed ahead of a slow message; 0 means that all
+            messages of its partition number wait.
+        max_in_flight: maximum keys of a lane with a running async handler.
+        linger: minimum wait of a commit for more messages (`streams.model.policy.pacing`).
         max_message_bytes: the broker's limit for a record, rows included.
-        inbox_retention: how long an id is remembered at least.
+        inbox_retention: minimum time for which handled ids are kept.
         dead_letter_retention: how long a dead letter is kept.
-        message_retention: how long the cluster keeps messages at most; the payloads of those that came by
-            reference are needed as long.
+        message_retention: longest retention of message topics; payloads by reference are kept as long.
         delete_retention: how long changelogs keep tombstones; older local stores are rebuilt.
         stop_timeout: how long a commit in flight may take when the lane is stopped.
-        fenced_pause: wait after being fenced, for membership to tell who owns the lane now.
-        retry: the policy for handlers that have none of their own.
-        breaker: when handlers that do not say it themselves are left alone for a while.
-        outage_patience: while nothing of a handler succeeds, a message's late tries are not spent for so long
-            after it began to wait; 0: each counts.
-        schema_patience: how long a message waits until its schema is announced, or a worker has the lane that
-            can read it; then it is a dead letter.
-        max_waiting: messages of one ordering key that may wait for a handler; further ones go to the dead
-            letters. Their bytes are the bound; this one is for tests.
-        max_waiting_bytes: bytes of those.
-        hold_back: for how long a lane reads the topics of a handler no further in a partition where such a
-            queue is near its bound; 0: it reads on.
+        fenced_pause: wait after being fenced, so that the group can say who owns the lane now.
+        retry: retry policy of handlers without their own.
+        breaker: breaker policy of handlers without their own.
+        outage_patience: during a full outage of a handler, how long delayed retries of a message do not count
+            against the limit; 0 means that each counts.
+        schema_patience: how long a message waits for its schema to be announced, or for a worker that can
+            read it, before it is dead-lettered.
+        max_waiting: maximum messages in the queue of an ordering key, used by tests. In production the limit
+            is `max_waiting_bytes`.
+        max_waiting_bytes: maximum bytes in the queue of an ordering key; further messages are dead-lettered.
+        hold_back: how long a lane does not read a partition while such a queue is half full; 0 means never.
         max_replays: failed replays after which a dead letter is parked.
-        edit_dead_letters: whether operators may give a dead letter another content and replay that.
-        saga_limit: how long a saga may take until it is shown as stalled.
+        edit_dead_letters: whether operators may edit a dead letter before a replay.
+        saga_limit: age at which an unfinished saga is shown as stalled.
     """
 
     max_batch: int = 4000

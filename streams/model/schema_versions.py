@@ -78,7 +78,7 @@ def schema_for(kind: type[Any], subject: str, frozen: Callable[[str], str]) -> s
         if name in found and (differ := sorted(fields ^ found[name])):
             raise ClassAndSchemaDiffer(
                 f"{subject}: class {name} and its newest frozen schema differ in "
-                f"{', '.join(differ)}: `steadfaust schemas write` freezes what the class says as the next one"
+                f"{', '.join(differ)}: `steadfaust schemas write` freezes the schema of the class as the next one"
             )
     return text
 

@@ -1,7 +1,7 @@
-"""The lane: one owner of a fixed set of partition numbers, over all topics of the application.
+"""The lane: the single owner of a fixed set of partition numbers, across all topics of the application.
 
-It reads, runs handlers, and commits state, inbox, outputs and source positions in one Kafka transaction;
-only then does the local store change. On any doubt it drops what is staged and opens again.
+It reads messages, runs handlers, and commits rows, inbox, messages and positions in one Kafka transaction.
+Only then does it change the local store. After any error it drops everything staged, and opens again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ log = structlog.get_logger(__name__)
 
 
 class Lane:
-    """Runs until stopped; see `run`. The same class runs on Kafka and on the fake broker."""
+    """A lane, which `run` runs until it is stopped, on Kafka or on the fake broker."""
 
     def __init__(
         self,
@@ -84,12 +84,12 @@ class Lane:
 
     @property
     def waits_for_machine(self) -> bool:
-        """Whether it cannot commit for its machine: the clock or the disk."""
+        """Whether the machine's clock or disk prevents its commits."""
         return bool(self.trouble) and is_of_the_machine(self.error)
 
     @property
     def backlog(self) -> int:
-        """Messages taken and not yet committed."""
+        """Number of messages taken and not yet committed."""
         return self._session.staging.order.uncommitted if self._session is not None else 0
 
     @property
@@ -109,12 +109,13 @@ class Lane:
         return loops.foreign if loops is not None else ()
 
     async def run(self) -> None:
-        """Open, work, and open again after every doubt, until stopped.
+        """Open, work, and open again after every error, until stopped.
 
-        Raises HandlerFailed, PositionLost or LayoutMismatch, which opening again would not help: for a lost
-        position this lane stops, for the others its worker.
-        Positions that disagree are lost when the next opening finds the very same: who was overtaken while it
-        opened has compared those of before the other's commit with those of after it (docs/adr/0007).
+        Positions that disagree count as lost only if the next opening finds the same two positions, because
+        another owner may have committed between the two reads (docs/adr/0007).
+
+        Raises HandlerFailed, PositionLost or LayoutMismatch, which opening again would not cure. PositionLost
+        stops this lane, the others stop the worker.
         """
         contain_tasks(asyncio.get_running_loop())
         try:
@@ -143,7 +144,7 @@ class Lane:
                 store.close()
 
     def stop(self) -> None:
-        """Ask the lane to end; a commit in flight is let finish. `run` returns when it has."""
+        """Ask the lane to end. A running commit may finish; then `run` returns."""
         self._stopping.set()
         self._memory.signals.all()
 

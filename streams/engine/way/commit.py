@@ -1,4 +1,4 @@
-"""The commit protocol: state, inbox, outputs and source positions in one Kafka transaction, then the store.
+"""The commit protocol: rows, inbox, messages and positions in one Kafka transaction, then the local store.
 
 Nothing here retries or aborts. After any exception the lane discards the producer and everything staged, and
 opens again from Kafka's state, because most errors leave the outcome unknown (docs/adr/0002).
@@ -54,7 +54,7 @@ def rest(spent: float, since: float, linger: float) -> float:
 async def commit(
     producer: Transactions, staged: Staged, positions: Positions, faults: Faults
 ) -> Mapping[TP, int]:
-    """Commit what is staged; returns the end of each partition written to.
+    """Commit what is staged. Returns the end of each partition written to.
 
     Raises Fenced, OutcomeUnknown, RecordRefused, Refused or LogCut.
     """
@@ -82,11 +82,11 @@ async def _offsets(producer: Transactions, positions: Positions, faults: Faults)
 
 
 class Positions:
-    """What a transaction commits to the group: positions in sources, and the ends of changelogs.
+    """The offsets that a transaction commits to the group: source positions, and ends of changelogs.
 
     Attributes:
-        offsets, notes: all of them.
-        ends: where changelogs are to end.
+        offsets, notes: the offsets with their notes.
+        ends: expected ends of the changelogs.
     """
 
     def __init__(self, staged: Staged, group: str, sources: Sources, logs: ChangelogEnds) -> None:
@@ -98,14 +98,14 @@ class Positions:
         self.notes = {**{tp: Note(sources.epoch(tp)) for tp in staged.offsets}, **notes}
 
     def check(self, ends: Mapping[TP, int]) -> None:
-        """Raise LogCut when brokers have written a changelog elsewhere than it ended."""
+        """Raise LogCut if brokers have written to a changelog at another offset than its known end."""
         self._logs.check(self.ends, ends)
 
 
 class Commits:
-    """Commits what a lane has staged, and only then writes it to the lane's store.
+    """Commits what a lane has staged, and only then writes it to the local store.
 
-    Expiry and stale index entries go to the store without a transaction: they can be made again.
+    Expiry and stale index entries go to the store without a transaction, because they can be computed again.
     """
 
     def __init__(
@@ -132,9 +132,9 @@ class Commits:
         self._spent = self._ended = 0.0
 
     async def step(self, producer: Transactions) -> bool:
-        """Commit once, as soon as there is something to; False: there was nothing yet.
+        """Commit once, as soon as there is something to commit. Returns False if there was nothing yet.
 
-        Raises what `commit` does, and what a handler in the background has failed with.
+        Raises the errors of `commit`, and the error of a handler that failed in the background.
         """
         signals, limit = self._memory.signals, self._memory.reopening.limit
         signals.work.clear()
@@ -174,15 +174,15 @@ class Commits:
         return True
 
     def _is_of_the_lane(self, staged: Staged, error: RecordRefused) -> bool:
-        """Whether its changelog takes not even what the lane records for itself: no message is to blame."""
+        """Whether the changelog refuses even the lane's own rows, so that no message is the cause."""
         if not error.limit or error.topic != self._app.layout.changelog(LANE):
             return False
         rows = (each for each in staged.changes.get(LANE, {}).values() if each.key[:1] in OF_THE_LANE)
         return any(record_size(each.key, each.value, ()) > error.limit for each in rows)
 
     def _blamed(self, staged: Staged, why: str) -> Refused | RecordRefused:
-        """A record was refused. Of several messages it is not known whose: the next transactions are
-        smaller.
+        """The error for a refused record. With several messages in the transaction the cause is unknown, so
+        the next transactions are smaller.
         """
         if staged.handled > 1:
             return RecordRefused(why)
@@ -191,8 +191,8 @@ class Commits:
         return Refused(f"{why}. Dead-lettering a message would not help: raise the limit")
 
     async def _wait_for_work(self) -> bool:
-        """Wait for work; True when there was none for long, but markers have moved positions on, or the first
-        ones are still to be recorded. Whoever wakes it without work does not prolong the time.
+        """Wait for work. Returns True if there was none for long, but positions have moved over markers, or
+        the first ones are not recorded yet. A spurious wake-up does not extend the deadline.
         """
         order = self._staging.order
         if not order.has_advanced and not self._logs.has_news:

@@ -1,6 +1,6 @@
-"""Messages run in the order of their keys: at once, or in the background while other keys go on.
+"""Runs the messages of each key in order: at once, or in the background while other keys continue.
 
-A key with an async handler or a payload under way holds its later messages back.
+A key with a running async handler or a payload in transfer blocks its later messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streams.logs import handling
 
 
 class Dispatch:
-    """The order of keys, the tasks and the room of one lane."""
+    """Keeps the order within keys, the background tasks, and the room for more, of one lane."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Dispatch:
 
     @property
     def in_flight(self) -> int:
-        """Keys with an async handler or a payload under way."""
+        """Number of keys with a running async handler or a payload in transfer."""
         return len(self._in_flight)
 
     @property
@@ -55,33 +55,33 @@ class Dispatch:
 
     @property
     def room(self) -> int:
-        """How many keys more new messages may begin; a part is kept for due heads that found no place."""
+        """How many more keys may start. Some slots are reserved for due retries that could not start."""
         return max(0, self._max_in_flight - self.in_flight - self._due.reserved)
 
     async def close(self) -> None:
-        """Cancel what is under way. Its entry is not finished, so nothing of it is committed."""
+        """Cancel the running tasks. Their entries are not finished, so nothing of them is committed."""
         self._attempts.closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def step(self, now: float, room: Callable[[], int]) -> bool:
-        """A chore: run heads of queues that are due, and what follows them, `room` messages at most."""
+        """A periodic task: run due heads of queues, and the messages behind them, up to `room` messages."""
         with closing(self._due.due(room, now)) as heads:
             for arrival in heads:
                 self.dispatch(arrival, now)
         return self._due.started > 0
 
     def dispatch_all(self, arrivals: Sequence[Arrival], now: float) -> None:
-        """Run messages in their order, at `now` (epoch seconds), or let them wait for their keys. Raises
-        HandlerFailed.
+        """Run messages in order, at `now` (epoch seconds), or queue them behind earlier ones of their keys.
+        Raises HandlerFailed.
         """
         for arrival in arrivals:
             self._dispatch(arrival, now)
         handling(None)
 
     def dispatch(self, arrival: Arrival, now: float) -> None:
-        """The same of one message."""
+        """Run or queue one message. Raises HandlerFailed."""
         self._dispatch(arrival, now)
         handling(None)
 

@@ -1,4 +1,4 @@
-"""Partitions in which a lane stands at another client's open transaction, as it must: which, and whose."""
+"""Tracks partitions blocked by another client's open transaction, and which client that is."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from streams.ports import TP, Clock, Cluster, HeldUp, OpenTransaction
 
 log = structlog.get_logger(__name__)
 
-#: Between looks, in seconds.
+#: Seconds between checks.
 LOOK_INTERVAL = 1.0
-#: From here on a partition that is held up is said: transactions of lanes take less, in seconds.
+#: Seconds after which a blocked partition is reported. Transactions of lanes are shorter than that.
 SAID_AFTER = 5.0
 
 
 class Held(NamedTuple):
-    """A partition that is held up since a time, in epoch seconds; `by` is None until the cluster has told."""
+    """A partition that is blocked since `since`, in epoch seconds. `by` is None until the cluster has
+    answered.
+    """
 
     at: HeldUp
     since: float
@@ -29,12 +31,12 @@ class Held(NamedTuple):
 
 
 class HeldUpPartitions:
-    """Looks at what a lane's reader knows. It asks the cluster only about what is held up for long.
+    """Checks a lane's reader for blocked partitions, and asks the cluster only about those blocked for long.
 
     Attributes:
-        partitions: the partitions that are held up now.
-        looked: when it has looked last, in epoch seconds: durations are from then, so that a clock that is
-            set does not change them.
+        partitions: partitions that are blocked now.
+        looked: time of the last check, in epoch seconds. Durations end there, so that a clock change does not
+            alter them.
     """
 
     def __init__(self, lane: int, held_up: Callable[[], Mapping[TP, HeldUp]], clock: Clock) -> None:
@@ -46,16 +48,16 @@ class HeldUpPartitions:
         self._said: set[TP] = set()
 
     def longest(self) -> float:
-        """For how many seconds the partition is held up that is so for longest; 0: none is."""
+        """Seconds for which a partition is blocked: the longest, or 0 if none is."""
         return max((self.looked - held.since for held in self.partitions.values()), default=0.0)
 
     def long(self) -> dict[TP, Held]:
-        """The partitions that are held up for longer than a transaction of a lane takes."""
+        """The partitions that are blocked for longer than a transaction of a lane takes."""
         held_up = sorted(self.partitions.items())
         return {tp: held for tp, held in held_up if self.looked - held.since >= SAID_AFTER}
 
     async def run(self, stopping: asyncio.Event, cluster: Cluster) -> None:
-        """Look until the lane stops."""
+        """Check until the lane stops."""
         while not stopping.is_set():
             await self._clock.sleep(LOOK_INTERVAL)
             self._look()

@@ -85,7 +85,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a name twice in a group": (
         lambda: begun().together(TRAIN, step("train", Pay, changes_nothing=True)),
-        "step 'train': there is another",
+        "step 'train': another step has that name",
     ),
     "a field that nobody has": (
         lambda: with_train().step("hotel", BookHotel, compensate=CancelHotel),

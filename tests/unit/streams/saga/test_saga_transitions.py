@@ -385,7 +385,9 @@ def test_data_that_would_fill_the_row_is_not_taken() -> None:
     saga = given_saga(noted).start(WANTED).expect_command(BookTrain)
     saga.reply(success, Note("n" * (KEPT_BOUND // 2))).expect_command(BookHotel)
     saga.reply(success, Note("n" * (KEPT_BOUND // 2))).expect_compensation(CancelHotel)
-    assert re.search("step hotel of journey:j-1 .* the replies to it", saga.row.step("hotel").error)
+    assert re.search(
+        "step hotel of journey:j-1 .* with its start message and its replies", saga.row.step("hotel").error
+    )
     assert len(msgspec.json.encode(saga.row)) < 2 * KEPT_BOUND
 
 
