@@ -77,8 +77,8 @@ def schema_for(kind: type[Any], subject: str, frozen: Callable[[str], str]) -> s
     for name, fields in derived.items():
         if name in found and (differ := sorted(fields ^ found[name])):
             raise ClassAndSchemaDiffer(
-                f"{subject}: class {name} and its newest frozen schema differ in "
-                f"{', '.join(differ)}: `steadfaust schemas write` freezes the schema of the class as the next one"
+                f"{subject}: class {name} and its newest frozen schema differ in"
+                f" {', '.join(differ)}: `steadfaust schemas write` freezes that of the class as the next one"
             )
     return text
 

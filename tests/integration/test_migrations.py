@@ -108,7 +108,7 @@ async def test_a_lock_that_stays_is_named_and_nothing_applied(
         (shop.folder / "0003_note.sql").write_text(half)
         await reader.execute("BEGIN; SELECT FROM parcels")
         pid = await reader.fetchval("SELECT pg_backend_pid()")
-        with capture_logs(), pytest.raises(MigrationError, match=f"nothing of it: .* held by pid {pid}"):
+        with capture_logs(), pytest.raises(MigrationError, match=f"not applied at all: .* held by pid {pid}"):
             await migrate(connection, [shop], patience=0.0, url=postgres_url)
         assert await connection.fetchval("SELECT to_regclass('half')") is None
 
