@@ -175,8 +175,10 @@ class Waiting:
         """Why a message cannot wait behind others, with which the queue is `after`; None: it can. A dead
         letter waits behind none.
         """
+        if queue is None:
+            return None
         fits = after.length <= self.options.max_waiting and after.bytes <= self.options.max_waiting_bytes
-        if queue is None or (fits and reason is not Reason.DEAD):
+        if fits and reason is not Reason.DEAD:
             return None
         return QueueFull(
             f"{queue.length} messages ({queue.bytes} bytes) of its ordering key wait for"

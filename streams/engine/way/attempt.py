@@ -105,7 +105,8 @@ class Attempts:
         """Call a sync handler and stage its outcome. Returns what was raised; raises what no message is to
         blame for.
         """
-        self._begin_span(arrival, handler)
+        if self.spans is not None:
+            self._begin_span(self.spans, arrival, handler)
         try:
             outcome = call(self._staging, arrival, handler)
             self._outcomes.stage(arrival, handler, outcome, inbox_key, now)
@@ -122,7 +123,8 @@ class Attempts:
         and stage its outcome. True: the handler tries again at once.
         """
         tried, error = perf_counter(), None
-        self._begin_span(arrival, arrival.handler)
+        if self.spans is not None:
+            self._begin_span(self.spans, arrival, arrival.handler)
         try:
             if arrival.message is None:
                 await self.payloads.fetch(arrival)
@@ -171,10 +173,9 @@ class Attempts:
             if removed := self._outcomes.put_prepared(arrival.entry, prepared):
                 self._staging.append(arrival.entry.partition, removed)
 
-    def _begin_span(self, arrival: Arrival, handler: BoundHandler) -> None:
-        if self.spans is not None:
-            attempt = arrival.attempt
-            attempt.span = self.spans.begin_attempt(arrival, handler.name, attempt.tries + 1)
+    def _begin_span(self, spans: LaneSpans, arrival: Arrival, handler: BoundHandler) -> None:
+        attempt = arrival.attempt
+        attempt.span = spans.begin_attempt(arrival, handler.name, attempt.tries + 1)
 
     def _end_span(self, arrival: Arrival, outcome: str) -> None:
         attempt = arrival.attempt
