@@ -44,7 +44,7 @@ class LaneOptions:
         max_ahead: maximum offsets by which other keys are committed ahead of a slow message; 0 means that all
             messages of its partition number wait.
         max_in_flight: maximum keys of a lane with a running async handler.
-        linger: minimum wait of a commit for more messages (`streams.model.policy.pacing`).
+        linger: minimum wait of a commit for more messages (`engine.way.commit.rest`).
         max_message_bytes: the broker's limit for a record, rows included.
         inbox_retention: minimum time for which handled ids are kept.
         dead_letter_retention: how long a dead letter is kept.
