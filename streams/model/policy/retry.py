@@ -1,9 +1,9 @@
 """Retry policy: what happens to a message whose handler failed. No I/O (docs/adr/0009).
 
 The lane first retries the message a few times at once. Then the message waits as a row in the lane, once for
-each delay, and after the last attempt it becomes a dead letter. The retry topics get a copy of the first three
-waits, for people to read; the lane retries from its row. A business refusal is an outcome, not an error, and
-is never retried.
+each delay, and after the last attempt it becomes a dead letter. The retry topics get a copy of the first
+three waits, for people to read; the lane retries from its row. A business refusal is an outcome, not an
+error, and is never retried.
 """
 
 from __future__ import annotations
