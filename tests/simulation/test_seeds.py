@@ -92,6 +92,8 @@ FOUND = {
     235508: "a worker that was refused was to start again by a task of its own, and ended that, too",
     21517: "a position passed what was handled ahead of it, before the lane had taken that, and it was again",
     53582: "a topic took next to nothing twice at once, and the run left it so",
+    1405: "the line was so thin that a lane's first positions took longer than a transaction may",
+    1782: "as 1405, with one message in a transaction from the beginning",
     8551: "a commit under way left a position in a topic that was deleted and made again twice",
 }
 
