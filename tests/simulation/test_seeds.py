@@ -94,6 +94,8 @@ FOUND = {
     53582: "a topic took next to nothing twice at once, and the run left it so",
     1405: "the line was so thin that a lane's first positions took longer than a transaction may",
     1782: "as 1405, with one message in a transaction from the beginning",
+    549: "one lane's disk failed, and with it the page of its worker",
+    3494: "two starts of a saga had one id, and the judge took the one that came second for the first",
     8551: "a commit under way left a position in a topic that was deleted and made again twice",
 }
 

@@ -54,7 +54,7 @@ async def rows_of(
 
 def check_still_here(view: WorkerView, lane: int, store: Store) -> None:
     """Raises Problem 503 when the lane has gone since its store was looked up."""
-    if lane not in view.lanes or readable_store(view, lane) is not store:
+    if lane not in view.lanes or readable_store(view, lane) != store:
         raise Problem(503, "lane_not_open", f"lane {lane} has moved meanwhile: ask again")
 
 

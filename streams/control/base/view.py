@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -16,7 +17,7 @@ from streams.engine.staging.measures import Measures
 from streams.engine.staging.unreadable import UnreadableRows
 from streams.engine.waiting.gate import HandlerGate
 from streams.engine.way.measures import LaneMeasures
-from streams.errors import PositionLost, TopicMismatch
+from streams.errors import PositionLost, StoreFailed, TopicMismatch
 from streams.model.application import Application
 from streams.model.policy.assignment import Assignment
 from streams.ports import TP, Outgoing, Store
@@ -266,7 +267,8 @@ class WorkerView(Protocol):
 
 def readable_store(view: WorkerView, lane: int) -> Store:
     """The tables of a lane that this worker runs. Raises Problem 503 while they may lack committed rows, and
-    where it runs the lane no more: it may have moved while something else was looked at.
+    where it runs the lane no more: it may have moved while something else was looked at. Their methods raise
+    Problem 503 if the disk fails.
     """
     running = view.lanes.get(lane)
     if running is None:
@@ -276,4 +278,41 @@ def readable_store(view: WorkerView, lane: int) -> Store:
         # What does not pass by itself is no reason to wait: a topic is gone, a position is lost.
         word = "lane_closed" if isinstance(running.error, (TopicMismatch, PositionLost)) else "lane_not_open"
         raise Problem(503, word, f"lane {lane} is {running.state}{why}")
-    return running.store
+    return cast(Store, _Guarded(running.store, lane))
+
+
+class _Guarded:
+    """The store of one lane. Its failing disk is a Problem of this lane, so that an answer over all lanes
+    leaves this one out and has the others.
+    """
+
+    def __init__(self, store: Store, lane: int) -> None:
+        self._store = store
+        self._lane = lane
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Guarded) and self._store is other._store
+
+    def __hash__(self) -> int:
+        return id(self._store)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        def guarded(*args: Any, **options: Any) -> Any:
+            with self._failing():
+                return method(*args, **options)
+
+        return guarded
+
+    def scan(self, *args: Any, **options: Any) -> Iterator[tuple[bytes, bytes]]:
+        with self._failing():
+            yield from self._store.scan(*args, **options)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreFailed as error:
+            detail = f"lane {self._lane} cannot use its local store: {error}"
+            raise Problem(503, "store_failed", detail) from error

@@ -11,7 +11,7 @@ from streams.control.handlers import handlers as handlers_module
 from streams.engine.waiting.gate import Failure
 from streams.engine.waiting.operations.pauses import set_pause
 from streams.engine.waiting.queue import Reason
-from streams.errors import ClusterUnavailable
+from streams.errors import ClusterUnavailable, StoreUnavailable
 from streams.model.envelope import TYPE, rfc3339
 from streams.model.operations import (
     HANDLER_OPERATION,
@@ -41,6 +41,18 @@ async def only(browser: Browser, path: str = HANDLERS) -> tuple[Any, Any]:
     answer = await browser.found(path)
     (handler,) = answer["handlers"]
     return handler, answer
+
+
+async def test_a_lane_whose_disk_fails_is_left_out(first, second, one, monkeypatch):
+    def fails(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("input/output error")
+
+    monkeypatch.setattr(first.lanes[0].store, "scan", fails)
+    handler, answer = await only(one)
+    assert sum(handler["partitions"].values()) == 6
+    assert list(answer["left_out"]) == ["0"]
+    assert "lane 0 cannot use its local store: input/output error" in answer["left_out"]["0"]
+    assert (await one.found("/api/worker"))["url"] == first.url
 
 
 async def test_all_lanes_are_told_of_together(first, second, one):
