@@ -137,7 +137,7 @@ def test_only_changed_sources_are_compiled_again(tmp_path: Path, monkeypatch: py
 
 def test_without_a_compiler_it_says_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "/nowhere/cc -pthread")
-    with pytest.raises(CannotCompile, match=r"a C compiler are needed.*'/nowhere/cc' is not there"):
+    with pytest.raises(CannotCompile, match=r"a C compiler are needed.*'/nowhere/cc' was not found"):
         compile_into(tmp_path / "made")
 
 
