@@ -447,7 +447,7 @@ async def test_what_is_no_operation_or_names_no_letter_changes_nothing(world: Wo
     await operated(world, lane, operation(world, LetterCommand.EDIT, ident, value=b'{"k":"a","i":7}'))
     (letter,) = await letters(world)
     assert letter.value == events[1].value
-    assert letter.history[-1].result.startswith("refused: editing is off")
+    assert letter.history[-1].result.startswith("refused: editing is not enabled")
     await operated(world, lane, good)
     assert (await letters(world))[0].state is LetterState.DISCARDED
     assert lane.lane.reopened == 0

@@ -67,7 +67,7 @@ async def test_all_that_match_are_replayed_after_a_look(fake: FakeWorld) -> None
         words = ("replay", "-w", "key=a", "--why", "mended", "--who", "ann")
         no = await desk.run(*words, typed="n\n")
         assert no.exit_code == REFUSED
-        assert "replay 2 letters?" in no.output
+        assert "replay 2 dead letters?" in no.output
         dry = (await desk.lines(*words, "--dry-run"))[0]
         assert (dry["matched"], dry["asked"]) == (2, 0)
         assert len(await letters(fake)) == 6
