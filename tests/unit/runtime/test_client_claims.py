@@ -87,7 +87,7 @@ def worker(
             None if blobs is None else ClaimChecks(blobs, bucket="bucket", threshold=settings.claim_threshold)
         )
 
-    monkeypatch.setattr("streams.worker.worker.claim_checks", named)
+    monkeypatch.setattr("streams.worker.worker._claims", named)
     read = Settings(var=tmp_path, bootstrap="nowhere:1", app_id="notes", **settings)
     return Worker(choreography(), settings=read, codecs=lambda _: json_without_schema)
 
