@@ -1,6 +1,7 @@
 """README's handler on the core alone: every optional room is left out of the library."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,12 +16,15 @@ from streams.host.client import TopicReader
 from streams.model.codecs import Schemas, avro, decode_row
 from streams.model.layout import changelog_topic
 from streams.model.schema_versions import nothing_frozen
-from tests.core_alone import core_alone
 from tests.integration.worker_process import environment_of, start
 from tests.readme import smallest_handler
 from tests.waiting import BOUND, eventually_async
 
+ROOT = Path(__file__).parents[2]
+#: What holds the guarantee, what it stands on, and the start-up. All other rooms can be left out.
+CORE = frozenset(("model", "engine", "kafka", "host", "worker", "system", "logs", "tracing"))
 PAYMENTS = 40
+PRINTED_TOPIC = "shop.order.paid.v1"
 SIMULATED = """
 from points import OrderPaid, app
 from streams.testing.simulation.users import simulate
@@ -49,6 +53,22 @@ asyncio.run(main(*map(int, sys.argv[1:])))
 """
 
 
+def core_alone(into: Path, *more: str) -> Path:
+    """Copy the core to `into`, the folder to put first on `PYTHONPATH`. `more` are rooms that a test needs
+    beside it, without their `__init__`, which may name rooms that are left out.
+    """
+
+    def left_out(folder: str, names: list[str]) -> list[str]:
+        rooms = {path.parent.name for path in Path(folder).glob("*/__init__.py")}
+        unwanted = rooms - CORE - set(more) if Path(folder) == ROOT / "streams" else set()
+        return [name for name in names if name == "__pycache__" or name in unwanted]
+
+    shutil.copytree(ROOT / "streams", into / "streams", ignore=left_out)
+    for room in more:
+        (into / "streams" / room / "__init__.py").write_text("")
+    return into
+
+
 class Points(Row, frozen=True, kw_only=True):
     """The row of README's handler."""
 
@@ -59,7 +79,10 @@ class Points(Row, frozen=True, kw_only=True):
 def core(tmp_path: Path) -> dict[str, str]:
     """The environment of programs that find the core, README's handler and nothing else of ours."""
     tree = core_alone(tmp_path / "core", "testing")
-    (tmp_path / "points.py").write_text(smallest_handler())
+    printed = smallest_handler()
+    assert f'"{PRINTED_TOPIC}"' in printed
+    # The broker is shared with the test of the printed program, which must not meet these payments.
+    (tmp_path / "points.py").write_text(printed.replace(PRINTED_TOPIC, "core-alone.order.paid.v1"))
     path = os.pathsep.join((str(tree), str(tmp_path)))
     return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "STEADFAUST_VAR": str(tmp_path / "var")}
 
