@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from importlib.util import find_spec
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from streams.brokers import READ, Peers
 from streams.control.api.routes import site
@@ -17,28 +15,24 @@ from streams.control.base.access import Access
 from streams.control.base.database_answers import DatabaseAnswer, OutboxRows
 from streams.control.base.scans import Question, Scan
 from streams.control.base.windows import LogRange, ReadPage, TopicFacts, Window
-from streams.engine.life.host import LaneHost
 from streams.engine.life.lane import Lane
 from streams.engine.life.standby import Standby
 from streams.engine.staging.measures import Measures
 from streams.errors import ClusterUnavailable, MissingExtra, SettingsError
-from streams.host.announcements import Announcements
+from streams.host.app import LaneApp
 from streams.host.ended_sessions import EndedSessions
 from streams.host.no_web import NoWeb
-from streams.host.process import WorkerProcess
-from streams.host.slots import Slot
 from streams.http import HttpServer
 from streams.kafka.clients import KafkaOptions
 from streams.kafka.cluster import KafkaCluster
 from streams.kafka.connections import silent_brokers
-from streams.kafka.operations import OperationsProducer
 from streams.kafka.throttles import throttles
 from streams.kafka.topics import Description, KafkaTopics
 from streams.model.application import Application
 from streams.model.policy.assignment import Assignment
 from streams.ports import TP, Outgoing
 from streams.saga.views import ChoreographedSaga
-from streams.settings import Settings
+from streams.worker import has_room
 from streams.worker.browsing import browse, logs
 from streams.worker.timeline import scan
 
@@ -57,35 +51,6 @@ _PATIENT = KafkaOptions(metadata_timeout=READ)
 _SCANS_AT_ONCE = 2
 
 
-class ShownApp(Protocol):
-    """The source of the pages. All of it but the settings comes as the worker starts."""
-
-    conf: Any
-    steadfaust: Settings
-    slot: Slot | None
-    web_sockets: Sequence[socket.socket]
-    process: WorkerProcess | None
-    host: LaneHost | None
-    operators: OperationsProducer | None
-    cluster: KafkaCluster | None
-    announcements: Announcements | None
-    file_shortage: str
-    membership_trouble: str
-    ended_sessions: EndedSessions
-
-    @property
-    def lane_application(self) -> Application:
-        """The bound application. Raises SteadfaustError while the worker is starting."""
-
-    @property
-    def choreographed(self) -> Sequence[ChoreographedSaga]:
-        """Sagas without an orchestrator."""
-
-    @property
-    def assignor(self) -> Any:
-        """Knows what the group has decided last."""
-
-
 def access_of(peers: Peers, ended: EndedSessions) -> Access:
     """Who may ask, but in sessions that were ended. A token that is set for commands alone opens nothing."""
     shown = bool(peers.host or peers.login)
@@ -102,7 +67,7 @@ def access_of(peers: Peers, ended: EndedSessions) -> Access:
 
 def console_here() -> Console | None:
     """The pages; None where their room or their packages are not installed: the first page then says so."""
-    if find_spec("streams.console") is None:
+    if not has_room("console"):
         return None
     try:
         from streams.console.console import Pages
@@ -114,10 +79,10 @@ def console_here() -> Console | None:
 class LaneWeb(NoWeb):
     """Our pages in place of Faust's: they start and end with the worker."""
 
-    def __init__(self, app: ShownApp, **options: Any) -> None:
+    def __init__(self, app: LaneApp, choreographed: Sequence[ChoreographedSaga] = (), **options: Any) -> None:
         super().__init__(app, **options)
         access = access_of(app.steadfaust.peers(), app.ended_sessions)
-        self._site = site(_View(app), access, console_here())
+        self._site = site(_View(app, choreographed), access, console_here())
         self._served = AsyncExitStack()
 
     async def start_server(self) -> None:
@@ -136,8 +101,9 @@ class LaneWeb(NoWeb):
 class _View:
     """The application as its pages see it."""
 
-    def __init__(self, app: ShownApp) -> None:
+    def __init__(self, app: LaneApp, choreographed: Sequence[ChoreographedSaga] = ()) -> None:
         self._app = app
+        self._choreographed = choreographed
         self._scans = asyncio.Semaphore(_SCANS_AT_ONCE)
         self._facts: dict[str, tuple[float, TopicFacts]] = {}
         #: Why Kafka had no answer last, and when to try again.
@@ -149,7 +115,7 @@ class _View:
 
     @property
     def choreographed(self) -> Sequence[ChoreographedSaga]:
-        return self._app.choreographed
+        return self._choreographed
 
     @property
     def assignment(self) -> Assignment:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streams.errors import MissingExtra, WiringError
@@ -29,6 +28,7 @@ from streams.model.table import Table as LaneTable
 from streams.ports import Faults
 from streams.settings import Settings
 from streams.system import SystemClock
+from streams.worker import has_room
 
 if TYPE_CHECKING:
     from streams.saga.views import ChoreographedSaga
@@ -40,11 +40,6 @@ R = TypeVar("R", bound=Row)
 CLOCK = "clock"
 #: Beside the service's own resources; no parameter of a handler has such a name.
 _CLAIMS = "claim checks"
-
-
-def has_room(name: str) -> bool:
-    """Whether this copy of the library has a room that can be left out."""
-    return find_spec(f"streams.{name}") is not None
 
 
 def _claims(settings: Settings) -> AbstractAsyncContextManager[ClaimChecks | None]:
@@ -216,4 +211,4 @@ class Worker(LaneApp):
         except MissingExtra as error:
             raise SystemExit(f"error: {error}") from error
 
-        return LaneWeb(self)
+        return LaneWeb(self, self.choreographed)
