@@ -3,16 +3,13 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
-from web_workers import Browser, FakeWorker, make_application, owned_by, owner_of
+from web_workers import Browser, FakeWorker, Two, make_application, owned_by, owner_of
 
 from streams.control.base import claims, owner, standby_rows
 from streams.control.overview import flow
 from streams.model.application import Application
 from streams.saga.views import ChoreographedSaga
 from tests.waiting import BOUND
-
-#: Two workers, and a browser of each.
-Two = tuple[FakeWorker, FakeWorker, Browser, Browser]
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Two
 from test_web_handlers import paused
 from test_web_row_changes import version
 from test_web_sagas import VISITS, VisitRepair, VisitReply, VisitWanted, greet, put_saga, visit
 from test_web_timeline import record
-from web_workers import NOW, Browser, FakeStandby, FakeWorker, ParcelSeen, note, owned_by, owner_of
+from web_workers import NOW, Browser, FakeStandby, FakeWorker, ParcelSeen, Two, note, owned_by, owner_of
 
 from streams.control.api.routes import ROUTES
 from streams.control.base.database_answers import DatabaseAnswer, OutboxAnswer, WaitingRow

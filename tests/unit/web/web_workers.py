@@ -524,3 +524,7 @@ class Browser:
         async with self.get(path, **options) as response:
             assert response.content_type == "text/html"
             return response.status, await response.text()
+
+
+#: Two workers, and a browser of each.
+Two = tuple[FakeWorker, FakeWorker, Browser, Browser]
