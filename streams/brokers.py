@@ -23,8 +23,8 @@ FIND = "auto"
 LEAST = 16
 
 
-#: Seconds for which a question is waited for, whoever is asked: Kafka, PostgreSQL, another worker, or a lane
-#: that opens. Then the answer is what is known, and why there is no more.
+#: Timeout in seconds for a question to Kafka, PostgreSQL, another worker, or a lane that is opening. After that
+#: the answer has what is known, and why the rest is missing.
 READ = 1.0
 
 

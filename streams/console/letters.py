@@ -16,6 +16,7 @@ from streams.control.api.web_request import WebRequest
 from streams.control.base.lane_rows import AskOwner, Query, cursor_of, lane_of_cursor
 from streams.control.base.paging import decode_limit
 from streams.control.base.view import Problem, WorkerView
+from streams.control.letters.jobs import require_editing
 from streams.control.letters.letter_answers import (
     Ask,
     GroupAnswer,
@@ -345,10 +346,8 @@ def _reason(fields: Mapping[str, str]) -> dict[str, Any]:
 
 
 async def _editable(request: WebRequest) -> LetterShown:
-    if not request.visitor.operates:
-        raise Problem(403, "read_only", "you may look, and change nothing: that takes the operators' token")
-    if not request.view.application.lane_options.edit_dead_letters:
-        raise Problem(403, "no_edit", "editing is off: set STEADFAUST_EDIT_DEAD_LETTERS, and restart")
+    request.visitor.require_operator()
+    require_editing(request.view.application)
     return await show_letter(request.view, request.names["letter"], **request.asker(LetterShown))
 
 

@@ -207,7 +207,7 @@ class Site:
         return made
 
     async def _answered(self, request: AnyRequest, write: Write) -> ASGIResponse:
-        """The answer, or why there is none."""
+        """The answer, or the problem in its place."""
         asked: WebRequest | None = None
         try:
             visitor = self._visitor(request)
@@ -237,10 +237,8 @@ class Site:
         """Who it is. Raises Problem."""
         path = shown_path(request)
         visitor = self._access.visitor(_incoming(request))
-        if request.method == "POST" and not visitor.operates and path not in (LOGIN, LOGOUT):
-            raise Problem(
-                403, "read_only", "you may look, and change nothing: that takes the operators' token"
-            )
+        if request.method == "POST" and path not in (LOGIN, LOGOUT):
+            visitor.require_operator()
         return visitor
 
     def _not_routed(self, request: AnyRequest, error: HTTPException) -> ASGIResponse:

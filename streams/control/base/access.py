@@ -88,6 +88,13 @@ class Visitor:
         """Whether it may change something."""
         return self.role is Role.OPERATOR
 
+    def require_operator(self) -> None:
+        """Raises Problem 403 for a visitor who may only look."""
+        if not self.operates:
+            raise Problem(
+                403, "read_only", "you may look, and change nothing: that takes the operators' token"
+            )
+
 
 class Incoming(NamedTuple):
     """A request as it comes.

@@ -299,12 +299,17 @@ def _check(app: Application, request: Ask) -> None:
     for letter in request.letters:
         partition_and_key(app, letter)
     if request.operation is LetterCommand.EDIT:
-        if not app.lane_options.edit_dead_letters:
-            raise Problem(403, "no_edit", "editing is off: set STEADFAUST_EDIT_DEAD_LETTERS, and restart")
+        require_editing(app)
         if len(request.letters) != 1:
             raise Problem(400, "one_letter", "edit one letter at a time")
         if request.message is not None and request.value is not None:
             raise Problem(400, "two_messages", "give either a message or the bytes of its value")
+
+
+def require_editing(app: Application) -> None:
+    """Raises Problem 403 where dead letters may not be edited."""
+    if not app.lane_options.edit_dead_letters:
+        raise Problem(403, "no_edit", "editing is off: set STEADFAUST_EDIT_DEAD_LETTERS, and restart")
 
 
 def _states(request: Ask) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What becomes of a message whose attempt failed, or may not be made now (docs/adr/0009, docs/adr/0016).
+"""The ends of a message whose attempt failed or may not be made now (docs/adr/0009, docs/adr/0016).
 
 `settle_failed` has every end of a failed attempt, and comes first. `Detour` has what each end does. Below is
 how an end is chosen, by `policy.retry`. `Waiting` stages the rows. Times are epoch seconds.
@@ -93,7 +93,7 @@ def settle_failed(
 
 
 class Detour:
-    """A message that does not go straight through, at a time, and all that can become of it."""
+    """A message that does not go straight through, and each end that it can have, at one time."""
 
     __slots__ = ("arrival", "gate", "handler", "head", "now", "waiting")
 
@@ -243,7 +243,7 @@ def _away(waiting: Waiting, head: Head, gate: HandlerGate, now: float) -> float 
 
 
 def never_read(unknown: UnknownSchema, patience: float, since: float) -> SchemaNeverAnnounced | Undecodable:
-    """The error of a message that has waited until it could be read for as long as it may."""
+    """The error of a message whose schema was not announced within `schema_patience`."""
     waited = f"within {patience:g} s from {rfc3339(since)}"
     if isinstance(unknown, NewerSchema):
         return Undecodable(

@@ -33,7 +33,7 @@ def may_run(waiting: Waiting, arrival: Arrival, now: float) -> bool:
     if isinstance(arrival.error, UnknownSchema):
         found: bool | Wait | Exception = _await_schema(waiting, arrival, arrival.error, by_key, now)
     elif isinstance(arrival, Head):
-        # What is given up has its turn, too, among those of its ordering key.
+        # Dead-lettering respects key order, too.
         behind = _behind_others(waiting, arrival, by_key, by_order, now)
         found = behind or arrival.error or _expired(waiting, arrival, now) or True
     else:
