@@ -23,7 +23,7 @@ FIND = "auto"
 LEAST = 16
 
 
-#: Timeout in seconds for a question to Kafka, PostgreSQL, another worker, or a lane that is opening. After that
+#: Timeout in seconds for a question to Kafka, PostgreSQL, another worker, or a lane that is opening. After it
 #: the answer has what is known, and why the rest is missing.
 READ = 1.0
 
