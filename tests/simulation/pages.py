@@ -14,8 +14,10 @@ from typing import Any
 from streams.control.base.view import READABLE, Problem
 from streams.control.handlers.handlers import paused_here
 from streams.control.metrics.lane_metrics import handler_metrics, lane_metrics
+from streams.control.overview.health import BEHIND_AFTER
 from streams.control.overview.overview import overview, readiness
 from streams.engine.life.lane import Lane
+from streams.engine.life.watchdog import STUCK_AFTER
 from streams.engine.staging.changes import MESSAGES, POSITIONS, QUEUES
 from streams.engine.staging.keys import name_in, prefix_in
 from streams.engine.staging.position import decode_position
@@ -28,8 +30,8 @@ from streams.testing.simulation.plan import Finding, PlanStep
 from streams.testing.simulation.run import Part, Run
 from streams.testing.simulation.workers import SimulatedWorker
 
-#: Seconds without progress after which a page has to say why: a watchdog looks every 5 seconds for 30.
-PATIENCE = 38.0
+#: Seconds that a page may be late with a reason: a watchdog looks every 5 seconds.
+LATE = 8.0
 #: Seconds between looks while a run settles.
 LOOK = 10.0
 #: Seconds within which lanes that are given away are with another worker.
@@ -73,6 +75,7 @@ class PagesPart(Part):
         self._looks += 1
         reasons: dict[int, list[str]] = {}
         lanes: dict[int, Lane] = {}
+        moving: set[Lane | None] = set()
         for worker in self.run.workers:
             if worker is None or worker.machine.is_frozen or not worker.process.is_alive:
                 continue
@@ -92,7 +95,9 @@ class PagesPart(Part):
             why = [*health.reasons, *health.warnings]
             reasons |= dict.fromkeys(worker.host.lanes, why)
             lanes |= worker.host.lanes
-        self._unexplained(lanes, reasons)
+            now = worker.machine.clock.now()
+            moving |= {lane for lane in worker.host.lanes.values() if now - lane.last_progress <= STUCK_AFTER}
+        self._unexplained(lanes, moving, reasons)
         self._not_handed_over()
 
     def _not_handed_over(self) -> None:
@@ -111,8 +116,12 @@ class PagesPart(Part):
                 where = f"{name} waits for its machine, {sorted(able)} could go on"
                 self._found.append(Finding("lanes move to a worker that can commit", where))
 
-    def _unexplained(self, lanes: dict[int, Lane], reasons: dict[int, list[str]]) -> None:
-        """A lane that is the same for long, with something to handle, has a reason on its worker's page."""
+    def _unexplained(
+        self, lanes: dict[int, Lane], moving: set[Lane | None], reasons: dict[int, list[str]]
+    ) -> None:
+        """A lane that is the same for long, with something to handle, has a reason on its worker's page. One
+        that commits elsewhere meanwhile is not stuck, only behind: several handlers may take 15 s in turn.
+        """
         run, now = self.run, self.run.loop.time()
         stands = run.cluster.groups.get(run.app.layout.app_id, {})
         still: dict[tuple[TP, int, Lane | None, int], float] = {}
@@ -125,8 +134,8 @@ class PagesPart(Part):
                     at = tp, stands.get(tp, 0), owner, 0 if owner is None else owner.reopened
                     still[at] = now if reasons.get(lane, ["no worker has it"]) else self._since.get(at, now)
         self._since = still
-        for (tp, position, *_), since in still.items():
-            if now - since > PATIENCE:
+        for (tp, position, owner, _), since in still.items():
+            if now - since > LATE + (BEHIND_AFTER if owner in moving else STUCK_AFTER):
                 where = f"{tp.topic}[{tp.partition}] stands at {position} for {now - since:.0f} s"
                 self._found.append(Finding("what waits has a reason that a page shows", where))
 

@@ -96,6 +96,9 @@ FOUND = {
     1782: "as 1405, with one message in a transaction from the beginning",
     549: "one lane's disk failed, and with it the page of its worker",
     3494: "two starts of a saga had one id, and the judge took the one that came second for the first",
+    8597: "the answer to an operator who went on with a log was lost, and the judge counted no answer",
+    1149: "a lane committed elsewhere while a partition stood for 40 s, as each request took 9 s",
+    4943: "a message came after three handlers of 15 s each, in a lane that committed meanwhile",
     8551: "a commit under way left a position in a topic that was deleted and made again twice",
 }
 

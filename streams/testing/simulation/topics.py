@@ -74,6 +74,9 @@ class Topics(Part):
         #: Deleted, and no operator has gone on with what came after: lanes read nothing of that, whatever
         #: position a commit under way has left in it.
         self._unaccepted: set[str] = set()
+        #: What an operator was told of partitions, until the answer says that they are accepted. Where it was
+        #: lost and nothing is wrong there any more, they were.
+        self._told: dict[TP, Standing] = {}
 
     def missing(self) -> list[str]:
         """Whether lanes may still have to notice what was done."""
@@ -167,6 +170,8 @@ class Topics(Part):
         for standing in await standings(run.app.layout, run.cluster):
             if standing.problem:
                 found[standing.topic].append(standing)
+            elif told := self._told.pop(TP(standing.topic, standing.partition), None):
+                self._accepted(told)
         for topic, these in sorted(found.items()):
             run.note("accepts", topic=topic, why=these[0].problem)
             for each in these:
@@ -174,12 +179,16 @@ class Topics(Part):
                 if each.problem == "the group was reset":
                     recorded = each.recorded is not None and each.begin <= each.recorded <= each.end
                     at = At.RECORDED if recorded else At.AUTO
+                self._told[TP(topic, each.partition)] = each
                 await accept(run.app.layout, run.cluster, topic, [each.partition], at)
-                for part in run.parts:
-                    part.accepted(topic, [each])
+                self._accepted(self._told.pop(TP(topic, each.partition)))
             self._unaccepted.discard(topic)
             run.deleted[topic] = max(run.loop.time(), run.deleted.get(topic, 0.0))
         return bool(found)
+
+    def _accepted(self, standing: Standing) -> None:
+        for part in self.run.parts:
+            part.accepted(standing.topic, [standing])
 
     async def _accept_lanes(self) -> None:
         """The lane changelog is another: nothing else says where lanes stood, but the group."""
