@@ -308,6 +308,22 @@ async def test_a_failed_job_holds_later_ones_of_its_key(in_order: World) -> None
     assert (world.seen[-3:], await world.listed()) == (["a", "b", "c"], [])
 
 
+async def test_due_jobs_behind_a_waiting_one_keep_no_others(in_order: World) -> None:
+    world = in_order
+    world.fails["a"] = Broke("no stamp")
+    await world.put(parcel("a"))
+    await world.work()
+    await world.put(*(parcel(f"b{number}") for number in range(3 * OPTIONS.batch)), delay=10.0)
+    await world.put(parcel("x", customer="bob"), delay=11.0)
+    await world.wait(20)
+    await world.work()
+    assert world.seen == ["x"]
+    world.fails.clear()
+    await world.wait(30)
+    await world.work()
+    assert world.seen[1:] == ["a", *(f"b{number}" for number in range(3 * OPTIONS.batch))]
+
+
 @pytest.mark.promise("queue-order")
 @pytest.mark.parametrize(("decision", "handled"), [("retry", ["a", "b"]), ("discard", ["b"])])
 async def test_a_marked_job_holds_its_key_until_somebody_decides(

@@ -56,8 +56,8 @@ def test_an_api_on_an_empty_database_is_down_with_advice(empty_url: str, tmp_pat
 async def test_too_old_migrations_are_named(postgres_url: str) -> None:
     async with Database(postgres_url) as database:
         assert "lacks migration 0001_orders of 'orders'" in await unready(database)
-        await database.pool.execute("DELETE FROM applied_migrations WHERE number = 10")
-        assert "0010_outbox_wakeup_logged of 'steadfaust' and 1 more" in await unready(database)
+        await database.pool.execute("DELETE FROM applied_migrations WHERE number = 11")
+        assert "0011_queue_due of 'steadfaust' and 1 more" in await unready(database)
 
 
 async def test_a_database_that_is_newer_serves_and_is_told(orders_url: str) -> None:
