@@ -66,10 +66,11 @@ def hostile_order() -> Order:
 
 @contextmanager
 def ground_in(
-    var: Path, *, databases: Sequence[str] = (), revive_after: float | None = None
+    var: Path, *, databases: Sequence[str] = (), revive_after: float | None = None, **environment: str
 ) -> Iterator[Ground]:
     """All of it, until it is left. Stock has arrived, and the orders below have come to their ends. With
     `databases` there is PostgreSQL, too. A broker that is killed comes back after `revive_after` seconds.
+    Workers have `environment`, too.
     """
     till = var / "till"
     processes, buckets = declared(PROJECT), declared_buckets(PROJECT)
@@ -87,6 +88,7 @@ def ground_in(
                 "STEADFAUST_WEB_LOGIN": "true",
                 "STEADFAUST_WEB_TOKEN": OPERATOR,
                 "STEADFAUST_WEB_VIEWER_TOKEN": VIEWER,
+                **environment,
             },
         )
         with world.closing():

@@ -8,7 +8,7 @@ import re
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 #: Long enough for pages to say it, on a slow machine, too.
 BROKER_IS_AWAY_FOR = 40.0
+#: Seconds until another worker has the lanes of a frozen one, and nothing is missing any more: a page looks
+#: several times, and waits each time for a worker that does not answer.
+SESSION = 30.0
 #: In the page: when it has heard of its worker last, and when the bar appeared, in epoch milliseconds.
 WATCH = """
 addEventListener("DOMContentLoaded", () => {
@@ -66,8 +69,19 @@ def seconds(each_browser: Browser) -> Record:
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     var = tmp_path_factory.mktemp("faults-seen")
-    with ground_in(var, revive_after=BROKER_IS_AWAY_FOR) as ground:
+    session = {"STEADFAUST_SESSION_TIMEOUT": str(SESSION)}
+    with ground_in(var, revive_after=BROKER_IS_AWAY_FOR, **session) as ground:
         yield ground
+
+
+@contextmanager
+def stopped(worker: Worker) -> Iterator[None]:
+    """It goes on at the end, so that a page that says nothing fails one test."""
+    worker.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        worker.signal(signal.SIGCONT)
 
 
 @asynccontextmanager
@@ -136,10 +150,9 @@ async def test_a_frozen_worker_is_said_by_its_own_pages(
     async with looking(each_browser, ground.address(worker), "/", "/dead-letters") as pages:
         await asyncio.gather(*map(is_well, pages))
         seconds.begin()
-        worker.signal(signal.SIGSTOP)
-        for page, which in zip(pages, ("overview", "dead letters"), strict=True):
-            await bar_appears(page, seconds, f"own worker frozen: {which}")
-        worker.signal(signal.SIGCONT)
+        with stopped(worker):
+            for page, which in zip(pages, ("overview", "dead letters"), strict=True):
+                await bar_appears(page, seconds, f"own worker frozen: {which}")
         await asyncio.gather(*map(is_well, pages))
     await asyncio.to_thread(ground.world.until_shared, ground.workers)
 
@@ -153,12 +166,11 @@ async def test_a_frozen_worker_is_said_by_others_pages(
     async with looking(each_browser, ground.address(ground.workers[0]), *paths) as (*pages, of_saga):
         name = name_of(ground, frozen)
         seconds.begin()
-        frozen.signal(signal.SIGSTOP)
-        await asyncio.gather(
-            everywhere(pages, name, seconds, "another worker frozen"),
-            says(of_saga, f"{name}, did not answer in 1 s", seconds, "another worker frozen: its saga"),
-        )
-        frozen.signal(signal.SIGCONT)
+        with stopped(frozen):
+            await asyncio.gather(
+                everywhere(pages, name, seconds, "another worker frozen"),
+                says(of_saga, f"{name}, did not answer in 1 s", seconds, "another worker frozen: its saga"),
+            )
         await asyncio.gather(*map(is_well, (*pages, of_saga)))
         await expect(pages[0].locator("main")).not_to_contain_text("does not answer")
     await asyncio.to_thread(ground.world.until_shared, ground.workers)
