@@ -41,10 +41,10 @@ async def handler_page(request: WebRequest) -> HandlerPage:
     check_known(request.view.application, name)
     query = {"handler": name, "limit": str(MOST_OLDEST)}
     found, overview, hours, oldest = await gather(
-        list_handlers(request.view, request.query, handler=name, **request.asker(HandlersAnswer)),
+        list_handlers(request.view, request.query, request.others(HandlersAnswer), handler=name),
         request.overviews.answer(),
         request.overviews.hours(),
-        list_waiting(request.view, query, **request.asker(WaitingPage)),
+        list_waiting(request.view, query, request.others(WaitingPage)),
     )
     shown = (each for service in overview.services for each in service.handlers if each.handler == name)
     return HandlerPage(

@@ -13,7 +13,8 @@ from streams.console.message_fields import EditField, fields_of, skeleton, with_
 from streams.console.page import Form, FormPage, Page
 from streams.control.api.letters import audit
 from streams.control.api.web_request import WebRequest
-from streams.control.base.lane_rows import AskOwner, Query, cursor_of, lane_of_cursor
+from streams.control.base.lane_rows import Query
+from streams.control.base.others import Others, lane_after_lane
 from streams.control.base.paging import decode_limit
 from streams.control.base.view import Problem, WorkerView
 from streams.control.letters.jobs import require_editing
@@ -125,13 +126,13 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
 # -- questions --------------------------------------------------------------------------------------------
 
 
-async def groups_page(view: WorkerView, query: Query, ask: AskOwner) -> GroupsPage:
+async def groups_page(view: WorkerView, query: Query, others: Others[GroupsAnswer]) -> GroupsPage:
     """The groups of all lanes. Raises Problem 400."""
     filter_of(query, view.now())
     groups: list[GroupAnswer] = []
 
     async def part(query: Query) -> GroupsAnswer:
-        return await group_letters(view, query, asked_by=None, ask=ask)
+        return await group_letters(view, query, others)
 
     def take(found: GroupsAnswer) -> bool:
         nonlocal groups
@@ -142,7 +143,7 @@ async def groups_page(view: WorkerView, query: Query, ask: AskOwner) -> GroupsPa
     return GroupsPage(groups=groups, looked=looked, left_out=left_out, next=cursor)
 
 
-async def letters_page(view: WorkerView, query: Query, ask: AskOwner) -> LettersPage:
+async def letters_page(view: WorkerView, query: Query, others: Others[LettersAnswer]) -> LettersPage:
     """Letters of all lanes that match, a page of them. Raises Problem 400."""
     limit = decode_limit(query.get("limit", ""))
     wanted = {name: text for name, text in query.items() if name in FILTERS and text}
@@ -151,7 +152,7 @@ async def letters_page(view: WorkerView, query: Query, ask: AskOwner) -> Letters
 
     async def part(query: Query) -> LettersAnswer:
         some = {**query, "limit": str(limit - len(letters))}
-        return await list_letters(view, some, asked_by=None, ask=ask)
+        return await list_letters(view, some, others)
 
     def take(found: LettersAnswer) -> bool:
         letters.extend(found.letters)
@@ -168,21 +169,17 @@ async def _through(
     part: Callable[[Query], Awaitable[Any]],
     take: Callable[[Any], bool],
 ) -> tuple[int, dict[int, str], str]:
-    """Take part after part until there is enough. A lane that does not answer is left out."""
-    looked, left_out, cursor = 0, dict[int, str](), query.get("cursor", "")
-    while True:
-        try:
-            found = await part({**query, "cursor": cursor})
-        except Problem as problem:
-            if problem.status < 500:
-                raise
-            lane = lane_of_cursor(cursor) if cursor else 0
-            left_out[lane] = problem.detail
-            cursor, enough = cursor_of(view.application, lane, b""), False
-        else:
-            looked, cursor, enough = looked + found.looked, found.next, take(found)
-        if enough or not cursor or looked >= MOST_LOOKED_AT:
-            return looked, left_out, cursor
+    """Take part after part until `take` has enough, or enough was looked at."""
+    looked = 0
+
+    async def at(cursor: str) -> tuple[str, bool]:
+        nonlocal looked
+        found = await part({**query, "cursor": cursor})
+        looked += found.looked
+        return found.next, take(found) or looked >= MOST_LOOKED_AT
+
+    left_out, cursor = await lane_after_lane(view.application, query.get("cursor", ""), at)
+    return looked, left_out, cursor
 
 
 async def letter_page(request: WebRequest) -> LetterPage:
@@ -190,20 +187,20 @@ async def letter_page(request: WebRequest) -> LetterPage:
     wanted, ident = request.query.get("asked", ""), request.names["letter"]
     shown: LetterShown | None = None
     try:
-        shown = await show_letter(request.view, ident, **request.asker(LetterShown))
+        shown = await show_letter(request.view, ident, request.others(LetterShown))
     except Problem as problem:
         if problem.error != "no_letter" or not wanted:
             raise
     settled_ = None
     if (job := request.query.get("job")) and wanted:
         query = {"operation": wanted, "job": job}
-        settled_ = await settled(request.view, ident, query, **request.asker(SettledAnswer))
+        settled_ = await settled(request.view, ident, query, request.others(SettledAnswer))
     alike = None
     if shown is not None and "HX-Request" not in request.headers:
         one = shown.letter
         those = {"handler": one.handler, "error_type": one.error_type, "place": one.place}
         those |= {"message_type": one.message_type, "state": one.state}
-        alike = await letters_page(request.view, those, request.asker(LettersAnswer)["ask"])
+        alike = await letters_page(request.view, those, request.others(LettersAnswer))
     app, (_, key) = request.view.application, partition_and_key(request.view.application, ident)
     topic, handler = topic_of(key), split_row_key(key)[1].partition(b"\0")[0]
     route = app.wiring.routes.get(topic)
@@ -348,15 +345,15 @@ def _reason(fields: Mapping[str, str]) -> dict[str, Any]:
 async def _editable(request: WebRequest) -> LetterShown:
     request.visitor.require_operator()
     require_editing(request.view.application)
-    return await show_letter(request.view, request.names["letter"], **request.asker(LetterShown))
+    return await show_letter(request.view, request.names["letter"], request.others(LetterShown))
 
 
 async def _groups_page(request: WebRequest) -> GroupsPage:
-    return await groups_page(request.view, request.query, request.asker(GroupsAnswer)["ask"])
+    return await groups_page(request.view, request.query, request.others(GroupsAnswer))
 
 
 async def _letters_page(request: WebRequest) -> LettersPage:
-    return await letters_page(request.view, request.query, request.asker(LettersAnswer)["ask"])
+    return await letters_page(request.view, request.query, request.others(LettersAnswer))
 
 
 ROUTES = (

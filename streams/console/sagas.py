@@ -45,7 +45,7 @@ class SagasPage(msgspec.Struct, frozen=True, kw_only=True):
 async def sagas_page(request: WebRequest) -> SagasPage:
     """The page. Raises Problem."""
     found, overview, hours = await gather(
-        list_sagas(request.view, request.query, **request.asker(SagasAnswer)),
+        list_sagas(request.view, request.query, request.others(SagasAnswer)),
         request.overviews.answer(),
         request.overviews.hours(),
     )
@@ -55,7 +55,7 @@ async def sagas_page(request: WebRequest) -> SagasPage:
         for wanted, there in (({"status": "failed"}, counts.get("failed")), ({"stalled": "1"}, stalled)):
             if there:
                 query = {**wanted, "limit": str(MOST_FIRST)}
-                some = await list_sagas(request.view, query, **request.asker(SagasAnswer))
+                some = await list_sagas(request.view, query, request.others(SagasAnswer))
                 known = {each.id for each in first}
                 first += [each for each in some.sagas if each.id not in known]
     return SagasPage(
@@ -81,7 +81,7 @@ async def _repair(request: WebRequest, fields: dict[str, str]) -> str:
     """Ask a saga for what a form says, and lead back to its page."""
     ask = from_form(fields, AskSaga, "operation", "who", "why", "step")
     ident = request.names["saga"]
-    done = await ask_saga(request.view, ident, ask, ask=request.asker(SagaShown)["ask"])
+    done = await ask_saga(request.view, ident, ask, request.others(SagaShown))
     there = address_of("/sagas", "saga", ident)
     query = urlencode({"asked": f"{done.operation} {done.step}".strip(), "entries": done.entries})
     return f"{there}{'&' if '?' in there else '?'}{query}"

@@ -47,7 +47,7 @@ class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
 async def waiting_page(request: WebRequest) -> WaitingShown:
     """The page. Raises Problem."""
     found, overview, hours = await gather(
-        list_waiting(request.view, request.query, **request.asker(WaitingPage)),
+        list_waiting(request.view, request.query, request.others(WaitingPage)),
         request.overviews.answer(),
         request.overviews.hours(),
     )

@@ -13,7 +13,7 @@ _decode_ask = msgspec.json.Decoder(AskHandler).decode
 
 async def _handlers(request: WebRequest) -> msgspec.Struct:
     return await list_handlers(
-        request.view, request.query, handler=request.names.get("handler", ""), **request.asker(HandlersAnswer)
+        request.view, request.query, request.others(HandlersAnswer), handler=request.names.get("handler", "")
     )
 
 

@@ -19,7 +19,7 @@ _TOPICS = "topics"
 async def _of_key(request: WebRequest) -> msgspec.Struct:
     if "key" not in request.query:
         raise Problem(400, "no_key", f"which key? ask for {KEY_PATH}?key=...")
-    return await held(request.view, request.query["key"], **request.asker(KeyAnswer))
+    return await held(request.view, request.query["key"], request.others(KeyAnswer))
 
 
 async def database(request: WebRequest) -> msgspec.Struct:
@@ -49,12 +49,12 @@ async def record(request: WebRequest) -> msgspec.Struct:
 
 async def found(request: WebRequest) -> msgspec.Struct:
     """Everything known of a text; where that is nothing, the keys that begin with it."""
-    found = await look_into(request.view, request.query, **request.asker(KeyAnswer))
+    found = await look_into(request.view, request.query, request.others(KeyAnswer))
     there = found.entries or found.outbox or (found.held is not None and found.held.things)
     text = request.query.get("q", "").strip()
     if there or len(text) < LEAST_NAMED:
         return found
-    keys = await list_keys(request.view, {"prefix": text}, **request.asker(KeysAnswer))
+    keys = await list_keys(request.view, {"prefix": text}, request.others(KeysAnswer))
     return msgspec.structs.replace(found, named=[*found.named, *named_keys(keys)])
 
 

@@ -22,11 +22,11 @@ _decode_ask = msgspec.json.Decoder(Ask).decode
 
 
 async def _answer(request: WebRequest) -> msgspec.Struct:
-    return await settled(request.view, request.names["letter"], request.query, **request.asker(SettledAnswer))
+    return await settled(request.view, request.names["letter"], request.query, request.others(SettledAnswer))
 
 
 async def _outcomes(request: WebRequest) -> msgspec.Struct:
-    return await outcomes(request.view, request.query, **request.asker(OutcomesAnswer))
+    return await outcomes(request.view, request.query, request.others(OutcomesAnswer))
 
 
 async def _operate(request: WebRequest) -> msgspec.Struct:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
 from streams.control.api.web_request import Read, WebRequest
 from streams.control.base.answers import WorkerAnswer
+from streams.control.base.others import other_workers
 from streams.control.base.view import Problem
 from streams.control.overview.flow import PART_PATH
 from streams.control.overview.hours import HOURS_PATH
@@ -39,19 +38,15 @@ async def of_worker(request: WebRequest) -> msgspec.Struct:
     wanted, view = request.names["worker"], request.view
     if wanted in (str(view.slot), _name(view.url)):
         return worker_at_a_glance(view)
-    known = {*view.assignment.owners.values(), *view.assignment.members}
-    others = sorted(url for url in known if url and url != view.url)
-    ask = request.asker(WorkerAnswer)["ask"]
+    known, others = other_workers(view), request.others(WorkerAnswer)
     if wanted.isdigit():
-        found = await asyncio.gather(*(ask(url, "/api/worker", {}) for url in others), return_exceptions=True)
-        for each in found:
+        for each in (await others.each(view, "/api/worker")).values():
             if isinstance(each, WorkerAnswer) and str(each.slot) == wanted:
                 return each
-    for url in others:
+    for url in known:
         if wanted == _name(url):
-            answer: WorkerAnswer = await ask(url, "/api/worker", {})
-            return answer
-    names = ", ".join(sorted({_name(view.url), *map(_name, others)}))
+            return await others.ask(url, "/api/worker", {})
+    names = ", ".join(sorted({_name(view.url), *map(_name, known)}))
     raise Problem(404, "no_worker", f"there is no worker {wanted!r}: there are {names}")
 
 

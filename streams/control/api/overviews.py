@@ -10,6 +10,7 @@ from functools import partial
 from aiohttp import ClientSession
 from msgspec.structs import replace
 
+from streams.control.base.others import Others
 from streams.control.base.owner import ask_json
 from streams.control.base.view import WorkerView
 from streams.control.overview.flow import overview_of
@@ -33,8 +34,8 @@ class Overviews:
         self._looks = looks
         self.last_known = LastKnown(view)
         self._hours: tuple[float, HoursAnswer] | None = None
-        self._ask = partial(ask_json, session, kind=WorkerPart, asked_by=view.url)
-        self._ask_counts = partial(ask_json, session, kind=CountsAnswer, asked_by=view.url)
+        self._parts = Others(partial(ask_json, session, kind=WorkerPart, asked_by=view.url))
+        self._counts = Others(partial(ask_json, session, kind=CountsAnswer, asked_by=view.url))
 
     def part(self) -> WorkerPart:
         """The part of this worker."""
@@ -48,14 +49,14 @@ class Overviews:
         """The last hour of all workers; anew every few seconds."""
         now = self._view.now()
         if self._hours is None or not 0 <= now - self._hours[0] < HOURS_FRESH:
-            self._hours = now, await over_time(self._view, self.counts(), self._ask_counts)
+            self._hours = now, await over_time(self._view, self.counts(), self._counts)
         return self._hours[1]
 
     async def answer(self) -> OverviewAnswer:
         """The overview of all workers."""
         view, samples = self._view, self._sampler.lanes
         found, hours = await gather(
-            overview_of(view, self._looks, samples, self._ask, self.last_known), self.hours()
+            overview_of(view, self._looks, samples, self._parts, self.last_known), self.hours()
         )
         return replace(found, lines=hours.totals())
 

@@ -44,27 +44,22 @@ async def saga(request: WebRequest) -> SagaShown:
 
 async def _shown(request: WebRequest, ident: str) -> SagaShown:
     """From its owner; on a page from a standby, where the owner does not answer. Raises Problem."""
-    view, asker, copied = request.view, request.asker(SagaShown), {STANDBY: "1"}
+    view, others, copied = request.view, request.others(SagaShown), {STANDBY: "1"}
     if not request.may_be_stale:
-        return await show_saga(view, ident, request.rows_query, **asker)
-
-    async def elsewhere(url: str) -> SagaShown:
-        found: SagaShown = await asker["ask"](url, path_of(ident), copied)
-        return found
-
+        return await show_saga(view, ident, request.rows_query, others)
     found, why = await or_standby(
         view,
         lane_of_saga(view, ident),
-        lambda: show_saga(view, ident, request.rows_query, **asker),
-        lambda: show_saga(view, ident, copied, **asker),
-        elsewhere,
+        lambda: show_saga(view, ident, request.rows_query, others),
+        lambda: show_saga(view, ident, copied, others),
+        lambda url: others.ask(url, path_of(ident), copied),
     )
     return replace(found, stale=replace(found.stale, why=why)) if found.stale and why else found
 
 
 async def _operate(request: WebRequest) -> msgspec.Struct:
     wanted = request.json(_decode_ask)
-    return await ask_saga(request.view, request.names["saga"], wanted, ask=request.asker(SagaShown)["ask"])
+    return await ask_saga(request.view, request.names["saga"], wanted, request.others(SagaShown))
 
 
 ROUTES = (

@@ -27,6 +27,7 @@ from streams.control.base.access import LOGIN, LOGOUT, Access, Incoming, Visitor
 from streams.control.base.asked import IN_QUERY
 from streams.control.base.asking import patience_of, patiently
 from streams.control.base.lane_rows import Query
+from streams.control.base.others import Others
 from streams.control.base.owner import ASKED_BY, ask_json
 from streams.control.base.view import Kept, Problem, WorkerView
 from streams.control.letters.jobs import Jobs
@@ -297,12 +298,12 @@ class Site:
     async def _letters(self, query: Query) -> LettersAnswer:
         assert self._session is not None  # a job runs while the site is entered
         ask = partial(ask_json, self._session, kind=LettersAnswer, asked_by=self._view.url)
-        return await list_letters(self._view, query, asked_by=None, ask=ask)
+        return await list_letters(self._view, query, Others(ask))
 
     async def _outcomes(self, query: Query) -> OutcomesAnswer:
         assert self._session is not None  # as above
         ask = partial(ask_json, self._session, kind=OutcomesAnswer, asked_by=self._view.url)
-        return await outcomes(self._view, query, asked_by=None, ask=ask)
+        return await outcomes(self._view, query, Others(ask))
 
 
 async def _no_console(_: WebRequest) -> ASGIResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from aiohttp import ClientSession
@@ -13,6 +13,7 @@ from aiohttp import ClientSession
 from streams.control.api.overviews import Overviews
 from streams.control.base.access import Access, Visitor
 from streams.control.base.lane_rows import Query
+from streams.control.base.others import Others
 from streams.control.base.owner import ASKED_BY, ask_json
 from streams.control.base.standby_rows import STANDBY
 from streams.control.base.view import Kept, Problem, WorkerView
@@ -73,9 +74,9 @@ class WebRequest:
             query.pop(STANDBY, None)
         return query
 
-    def asker(self, kind: type[msgspec.Struct]) -> dict[str, Any]:
-        """Which worker asks, if one does, and how to ask the owner of something for an answer of a class."""
-        return {"asked_by": self.asked_by, "ask": partial(self._ask, kind)}
+    def others(self, kind: type[A]) -> Others[A]:
+        """The other workers, to be asked for answers of a class."""
+        return Others(partial(self._ask, kind), self.asked_by)
 
     async def _ask(self, kind: type[A], owner: str, path: str, query: Query) -> A:
         if (known := self.silent.get(owner)) is not None:
@@ -121,7 +122,7 @@ def asks(
 
     async def answer_to(request: WebRequest) -> msgspec.Struct:
         subject = request.names[name] if name else request.query
-        return await answer(request.view, subject, **request.asker(kind))
+        return await answer(request.view, subject, request.others(kind))
 
     return answer_to
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any
 
 from streams.control.base.paging import after, decode_cursor, encode_cursor
 from streams.control.base.view import Problem, WorkerView, readable_store
@@ -17,8 +16,6 @@ from streams.model.application import Application
 from streams.ports import Store
 
 Query = Mapping[str, str]
-#: Asks a lane's owner the same question: (owner, path, query).
-AskOwner = Callable[[str, str, Query], Awaitable[Any]]
 
 #: Rows looked at between two turns of the event loop, which lanes share.
 AT_ONCE = 100
@@ -56,31 +53,6 @@ def check_still_here(view: WorkerView, lane: int, store: Store) -> None:
     """Raises Problem 503 when the lane has gone since its store was looked up."""
     if lane not in view.lanes or readable_store(view, lane) != store:
         raise Problem(503, "lane_not_open", f"lane {lane} has moved meanwhile: ask again")
-
-
-async def elsewhere(
-    view: WorkerView, lane: int, path: str, query: Query, asked_by: str | None, ask: AskOwner
-) -> Any:
-    """The answer of the owner of a lane that is elsewhere, unless a worker is asking: two that differ about
-    who it is would ask each other without end. Raises Problem.
-    """
-    owner = view.assignment.owners.get(lane)
-    if owner is None or owner == view.url:
-        raise Problem(503, "lane_not_open", f"lane {lane} is not open on any worker that this one knows of")
-    if asked_by is not None:
-        raise Problem(
-            503, "owner_moving", f"{asked_by} takes {view.url} for the owner of lane {lane}: try again"
-        )
-    return await ask(owner, path, query)
-
-
-def lanes_by_owner(view: WorkerView) -> dict[str | None, list[int]]:
-    """All lanes by the worker that owns them; None: no owner is known."""
-    lanes: dict[str | None, list[int]] = {}
-    for number in range(view.application.layout.lanes):
-        owner = view.url if number in view.lanes else view.assignment.owners.get(number)
-        lanes.setdefault(owner, []).append(number)
-    return lanes
 
 
 def lanes_in(view: WorkerView, query: Query) -> list[int]:

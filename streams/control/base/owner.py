@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TypeVar
-from urllib.parse import quote
 
 import msgspec
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from streams.brokers import READ
-from streams.control.base.answers import FoundAnswer
 from streams.control.base.view import ErrorAnswer, Problem
 from streams.system.loopback import peer_origin
 from streams.units import MIB
@@ -23,17 +21,7 @@ ASKED_BY = "Steadfaust-Asked-By"
 TIMEOUT = READ
 #: A page has a bound in stored bytes; as JSON it may be larger, but not without end.
 MOST_BYTES = 16 * MIB
-
-
 _refusal = msgspec.json.Decoder(ErrorAnswer).decode
-
-
-async def ask_owner(
-    session: ClientSession, owner: str, table: str, query: Mapping[str, str], *, asked_by: str
-) -> FoundAnswer:
-    """The rows of a key, from its owner. Raises Problem, as `ask_json` does."""
-    path = f"/api/tables/{quote(table, safe='')}/rows"
-    return await ask_json(session, owner, path, query, kind=FoundAnswer, asked_by=asked_by)
 
 
 async def ask_json(

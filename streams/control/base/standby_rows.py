@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from streams.brokers import READ
 from streams.control.base.answers import StaleAnswer
@@ -59,9 +59,9 @@ def staleness(view: WorkerView, standby: StandbyView) -> StaleAnswer:
 async def or_standby(
     view: WorkerView,
     lane: int,
-    question: Callable[[], Coroutine[Any, Any, A]],
-    here: Callable[[], Coroutine[Any, Any, A]],
-    elsewhere: Callable[[str], Coroutine[Any, Any, A]],
+    question: Callable[[], Awaitable[A]],
+    here: Callable[[], Awaitable[A]],
+    elsewhere: Callable[[str], Awaitable[A]],
 ) -> tuple[A, str]:
     """The owner's answer, or a standby's with the reason why the owner does not answer: standbys are read
     after a second. Where none has an answer, the owner's is waited for.

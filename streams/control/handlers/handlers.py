@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import uuid_utils
 from msgspec.structs import replace
 
-from streams.control.base.lane_rows import AT_ONCE, Query, check_still_here, lanes_by_owner, lanes_in
+from streams.control.base.lane_rows import AT_ONCE, Query, check_still_here, lanes_in
+from streams.control.base.others import Others
 from streams.control.base.paging import after
 from streams.control.base.table_fields import text_of
 from streams.control.base.view import Problem, WorkerView, readable_store, require_reason
@@ -37,16 +38,13 @@ from streams.model.envelope import new_headers, rfc3339
 from streams.model.operations import HANDLER_OPERATION, HandlerOperation, HandlerPause, encode_operation
 from streams.ports import TP, Outgoing
 
-#: Asks a lane's owner the same question: (owner, path, query).
-AskOwner = Callable[[str, str, Query], Awaitable[HandlersAnswer]]
-
 HANDLERS_PATH = "/api/handlers"
 #: Keys of which waiting messages are counted, in each lane.
 MOST_COUNTED = 20_000
 
 
 async def list_handlers(
-    view: WorkerView, query: Query, *, asked_by: str | None, ask: AskOwner, handler: str = ""
+    view: WorkerView, query: Query, others: Others[HandlersAnswer], handler: str = ""
 ) -> HandlersAnswer:
     """Every handler, or the one that is named, and of that also what waits for it. Raises Problem.
 
@@ -55,15 +53,16 @@ async def list_handlers(
     names = [handler] if handler else sorted(view.application.handlers)
     if handler:
         check_known(view.application, handler)
-    if asked_by is not None:
-        return await _of_lanes(view, names, lanes_in(view, query), counted=bool(handler))
+
+    async def here(lanes: Sequence[int]) -> HandlersAnswer:
+        return await _of_lanes(view, names, lanes, counted=bool(handler))
+
+    if others.asked_by is not None:
+        return await here(lanes_in(view, query))
     path = f"{HANDLERS_PATH}/{handler}" if handler else HANDLERS_PATH
-    parts = [
-        _of_owner(view, names, owner, some, path, ask, counted=bool(handler))
-        for owner, some in lanes_by_owner(view).items()
-    ]
+    answers, left_out = await others.all_lanes(view, here, path, {})
     known = [_answer_of(name, 0, [], None) for name in names]  # also when no lane answers
-    return merged([_answer(view.application, known, {}), *await asyncio.gather(*parts)])
+    return merged([_answer(view.application, known, left_out), *answers])
 
 
 def paused_here(view: WorkerView, lane: int) -> dict[tuple[str, int], HandlerPause]:
@@ -101,26 +100,6 @@ def check_known(app: Application, handler: str) -> None:
     if handler not in app.handlers:
         names = ", ".join(sorted(app.handlers))
         raise Problem(404, "no_handler", f"there is no handler {handler!r}: there are {names}")
-
-
-async def _of_owner(
-    view: WorkerView,
-    names: Sequence[str],
-    owner: str | None,
-    lanes: Sequence[int],
-    path: str,
-    ask: AskOwner,
-    *,
-    counted: bool,
-) -> HandlersAnswer:
-    if owner == view.url:
-        return await _of_lanes(view, names, lanes, counted=counted)
-    if owner is None:
-        return _answer(view.application, [], dict.fromkeys(lanes, "this worker knows of no owner"))
-    try:
-        return await ask(owner, path, {"lanes": ",".join(map(str, lanes))})
-    except Problem as problem:
-        return _answer(view.application, [], dict.fromkeys(lanes, problem.detail))
 
 
 async def _of_lanes(

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from streams.control.base.answers import RowAnswer
-from streams.control.base.lane_rows import AskOwner, elsewhere
+from streams.control.base.others import Others
 from streams.control.base.paging import after
 from streams.control.base.table_fields import shown_table
 from streams.control.base.view import Problem, WorkerView, readable_store
@@ -41,14 +41,13 @@ class _KeyPlace(NamedTuple):
         return islice(self.store.scan(table, start=first, stop=after(first)), MOST_OF_A_KIND + 1)
 
 
-async def held(view: WorkerView, key: str, *, asked_by: str | None, ask: AskOwner) -> KeyAnswer:
+async def held(view: WorkerView, key: str, others: Others[KeyAnswer]) -> KeyAnswer:
     """All of a key, from its owner. Raises Problem."""
     layout, data = view.application.layout, key_bytes(key)
     partition = layout.partition_of(data)
     lane = layout.lane_of(partition)
     if lane not in view.lanes:
-        found: KeyAnswer = await elsewhere(view, lane, KEY_PATH, {"key": key}, asked_by, ask)
-        return found
+        return await others.owner_of(view, lane, KEY_PATH, {"key": key})
     place = _KeyPlace(readable_store(view, lane), partition, data)
     return KeyAnswer(
         key=key,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from asyncio import gather
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 from urllib.parse import urlencode
 
 import msgspec
 
-from streams.control.base.lane_rows import Query, lanes_by_owner
+from streams.control.base.lane_rows import Query
+from streams.control.base.others import Others
 from streams.control.base.paging import prefix_ranges
 from streams.control.base.table_fields import text_of
 from streams.control.base.view import Problem, WorkerView, readable_store
@@ -30,26 +30,20 @@ class KeysAnswer(msgspec.Struct, frozen=True, kw_only=True):
     keys: list[str]
 
 
-#: Asks a worker for the keys in its lanes: (worker, path, query).
-AskKeys = Callable[[str, str, Query], Awaitable[KeysAnswer]]
-
-
-async def list_keys(view: WorkerView, query: Query, *, asked_by: str | None, ask: AskKeys) -> KeysAnswer:
+async def list_keys(view: WorkerView, query: Query, others: Others[KeysAnswer]) -> KeysAnswer:
     """Keys that begin with `prefix`, of all workers that answer; for another worker those of its lanes."""
     prefix = query.get("prefix", "")
     if not prefix:
         raise Problem(400, "no_prefix", "which keys? ask for /api/keys?prefix=...")
 
-    async def of_owner(owner: str | None) -> list[str]:
-        if owner == view.url:
-            return _keys_here(view, key_bytes(prefix))
-        with suppress(Problem):  # the overview says which lanes do not answer
-            if owner is not None:
-                return (await ask(owner, KEYS_PATH, {"prefix": prefix})).keys
-        return []
+    async def here(_: Sequence[int]) -> KeysAnswer:
+        return KeysAnswer(keys=_keys_here(view, key_bytes(prefix)))
 
-    owners = [view.url] if asked_by is not None else list(lanes_by_owner(view))
-    found = {key for keys in await gather(*map(of_owner, owners)) for key in keys}
+    if others.asked_by is not None:
+        answers = [await here(())]
+    else:  # the overview says which lanes do not answer
+        answers, _ = await others.all_lanes(view, here, KEYS_PATH, {"prefix": prefix})
+    found = {key for each in answers for key in each.keys}
     return KeysAnswer(keys=sorted(found, key=lambda key: (len(key), key))[:MOST_KEYS])
 
 

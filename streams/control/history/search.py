@@ -14,7 +14,8 @@ from urllib.parse import quote, urlencode
 
 from streams.control.base.asked import address_of, asked_text
 from streams.control.base.claims import with_claims
-from streams.control.base.lane_rows import AskOwner, Query
+from streams.control.base.lane_rows import Query
+from streams.control.base.others import Others
 from streams.control.base.scans import MOST_RECORDS, Question, Scan, joined
 from streams.control.base.view import Problem, WorkerView
 from streams.control.history.holdings import held, key_bytes
@@ -49,7 +50,7 @@ class Meant(NamedTuple):
     wanted: tuple[bytes, ...]
 
 
-async def look_into(view: WorkerView, query: Query, *, asked_by: str | None, ask: AskOwner) -> TimelineAnswer:
+async def look_into(view: WorkerView, query: Query, others: Others[KeyAnswer]) -> TimelineAnswer:
     """Everything known of `q`: a key, a saga's id, a message id or a correlation id. Raises Problem 400.
 
     The query may have `since` (an age such as 2h, or a time), `everywhere` (all partitions, not the key's
@@ -61,7 +62,7 @@ async def look_into(view: WorkerView, query: Query, *, asked_by: str | None, ask
     meant = meant_by(view, text)
     since = since_of(query.get("since", ""), view.now())
     most = _most(query.get("most", ""))
-    there, missing = await _held(view, meant.key, asked_by, ask)
+    there, missing = await _held(view, meant.key, others)
     since = since if since is not None else _begin(there, view.now())
     everywhere = query.get("everywhere", "") not in ("", "0", "false")
     try:
@@ -178,11 +179,9 @@ def _correlations(records: Sequence[Record]) -> list[bytes]:
     return list(dict.fromkeys(found))[:_MOST_FOLLOWED]
 
 
-async def _held(
-    view: WorkerView, key: str, asked_by: str | None, ask: AskOwner
-) -> tuple[KeyAnswer | None, str]:
+async def _held(view: WorkerView, key: str, others: Others[KeyAnswer]) -> tuple[KeyAnswer | None, str]:
     try:
-        return await held(view, key, asked_by=asked_by, ask=ask), ""
+        return await held(view, key, others), ""
     except Problem as problem:
         return None, problem.detail
 

@@ -10,16 +10,15 @@ from msgspec.structs import replace
 from streams.control.base.claims import claim_answer, with_claims
 from streams.control.base.lane_rows import (
     AT_ONCE,
-    AskOwner,
     Query,
     age_of,
     check_still_here,
     cursor_of,
-    elsewhere,
     let_others,
     place_of,
     rows_of,
 )
+from streams.control.base.others import Others
 from streams.control.base.paging import decode_limit
 from streams.control.base.table_fields import text_of
 from streams.control.base.view import Problem, WorkerView, readable_store
@@ -54,6 +53,7 @@ from streams.model.envelope import FINGERPRINT, rfc3339
 from streams.model.layout import DEAD_LETTERS
 from streams.ports import Store
 
+LETTERS_PATH = "/api/dead-letters"
 #: Rows looked at for one answer at most.
 MOST_LOOKED_AT = 5_000
 #: Of bytes that will not decode, so many are shown.
@@ -94,15 +94,12 @@ def filter_of(query: Query, now: float) -> Filter:
 # -- questions --------------------------------------------------------------------------------------------
 
 
-async def list_letters(
-    view: WorkerView, query: Query, *, asked_by: str | None, ask: AskOwner
-) -> LettersAnswer:
+async def list_letters(view: WorkerView, query: Query, others: Others[LettersAnswer]) -> LettersAnswer:
     """A page of letters, in order of lane, partition and key; each key's in order of their source."""
     limit, meant = decode_limit(query.get("limit", "")), filter_of(query, view.now())
     lane, begin = place_of(view.application, query)
     if lane not in view.lanes:
-        found: LettersAnswer = await elsewhere(view, lane, "/api/dead-letters", query, asked_by, ask)
-        return found
+        return await others.owner_of(view, lane, LETTERS_PATH, query)
     letters: list[LetterAnswer] = []
     looked, at = 0, b""
     async for local, data in await _rows(view, lane, begin, query):
@@ -116,15 +113,12 @@ async def list_letters(
     return LettersAnswer(letters=letters, looked=looked, next=cursor_of(view.application, lane, at))
 
 
-async def group_letters(
-    view: WorkerView, query: Query, *, asked_by: str | None, ask: AskOwner
-) -> GroupsAnswer:
+async def group_letters(view: WorkerView, query: Query, others: Others[GroupsAnswer]) -> GroupsAnswer:
     """Groups of a part of the letters."""
     meant = filter_of(query, view.now())
     lane, begin = place_of(view.application, query)
     if lane not in view.lanes:
-        found: GroupsAnswer = await elsewhere(view, lane, "/api/dead-letters/groups", query, asked_by, ask)
-        return found
+        return await others.owner_of(view, lane, f"{LETTERS_PATH}/groups", query)
     groups: dict[tuple[str, str, str, str], _Group] = {}
     hour_ago = (view.now() - 3600) * 1000
     looked, at = 0, b""
@@ -144,20 +138,19 @@ async def group_letters(
     return GroupsAnswer(groups=found_here, looked=looked, next=cursor_of(view.application, lane, at))
 
 
-async def show_letter(view: WorkerView, ident: str, *, asked_by: str | None, ask: AskOwner) -> LetterShown:
+async def show_letter(view: WorkerView, ident: str, others: Others[LetterShown]) -> LetterShown:
     """All of one letter, from its owner. Raises Problem 404 when there is none."""
-    shown = await _from_owner(view, ident, asked_by, ask)
+    shown = await _from_owner(view, ident, others)
     # A worker that answers another one does not wait for the object store.
-    return shown if asked_by is not None else (await with_claims(view.application, [shown]))[0]
+    return shown if others.asked_by is not None else (await with_claims(view.application, [shown]))[0]
 
 
-async def _from_owner(view: WorkerView, ident: str, asked_by: str | None, ask: AskOwner) -> LetterShown:
+async def _from_owner(view: WorkerView, ident: str, others: Others[LetterShown]) -> LetterShown:
     app = view.application
     partition, key = partition_and_key(app, ident)
     lane = app.layout.lane_of(partition)
     if lane not in view.lanes:
-        found: LetterShown = await elsewhere(view, lane, f"/api/dead-letters/{ident}", {}, asked_by, ask)
-        return found
+        return await others.owner_of(view, lane, f"{LETTERS_PATH}/{ident}", {})
     data = readable_store(view, lane).get(DEAD_LETTERS, store_key(partition, key))
     if data is None:
         raise Problem(

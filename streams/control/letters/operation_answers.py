@@ -4,15 +4,16 @@ where it refused, or the letter is gone; the letter's row says how a replay went
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from urllib.parse import quote
 
-from streams.control.base.lane_rows import AskOwner, Query, elsewhere
+from streams.control.base.lane_rows import Query
+from streams.control.base.others import Others
 from streams.control.base.paging import after
 from streams.control.base.view import Problem, WorkerView, readable_store
 from streams.control.letters.jobs import operation_id, source_of
 from streams.control.letters.letter_answers import OutcomesAnswer, SettledAnswer
-from streams.control.letters.letters import partition_and_key, replay_waits
+from streams.control.letters.letters import LETTERS_PATH, partition_and_key, replay_waits
 from streams.engine.staging.inbox import Inbox, source_prefix
 from streams.engine.staging.keys import store_key
 from streams.engine.waiting.dead_letters.row import LetterState, Summary, decode_summary
@@ -22,30 +23,24 @@ from streams.model.operations import LetterCommand
 from streams.model.row_keys import row_key, split_row_key
 from streams.ports import Store
 
-OUTCOMES_PATH = "/api/dead-letters/outcomes"
+OUTCOMES_PATH = f"{LETTERS_PATH}/outcomes"
 #: Characters of ids in one request to another worker: they are a part of its address.
 MOST_IN_ADDRESS = 4_000
 _REFUSED = "refused: "
 _REPLAYS = (LetterCommand.REPLAY, LetterCommand.EDIT)
 
 
-async def settled(
-    view: WorkerView, ident: str, query: Query, *, asked_by: str | None, ask: AskOwner
-) -> SettledAnswer:
+async def settled(view: WorkerView, ident: str, query: Query, others: Others[SettledAnswer]) -> SettledAnswer:
     """How an operation of `job` on a letter has ended, from its owner. Raises Problem."""
     partition, _ = partition_and_key(view.application, ident)
     operation = _operation(query.get("operation", ""))
     lane = view.application.layout.lane_of(partition)
     if lane not in view.lanes:
-        path = f"/api/dead-letters/{quote(ident, safe='')}/answer"
-        found: SettledAnswer = await elsewhere(view, lane, path, query, asked_by, ask)
-        return found
+        return await others.owner_of(view, lane, f"{LETTERS_PATH}/{quote(ident, safe='')}/answer", query)
     return _settled_here(view, lane, ident, operation, query.get("job", ""))
 
 
-async def outcomes(
-    view: WorkerView, query: Query, *, asked_by: str | None, ask: Callable[..., Awaitable[OutcomesAnswer]]
-) -> OutcomesAnswer:
+async def outcomes(view: WorkerView, query: Query, others: Others[OutcomesAnswer]) -> OutcomesAnswer:
     """The same of many: `letters` has their ids, with commas. Those of silent lanes are missing."""
     operation, job = _operation(query.get("operation", "")), query.get("job", "")
     found: list[SettledAnswer] = []
@@ -59,12 +54,14 @@ async def outcomes(
             except Problem as problem:
                 if problem.status < 500:
                     raise
-        elif asked_by is None and owner is not None:
+        elif others.asked_by is None and owner is not None:
             elsewhere_.setdefault(owner, []).append(ident)
     for owner, idents in elsewhere_.items():
         for some in _sliced(idents):
             try:
-                found += (await ask(owner, OUTCOMES_PATH, {**query, "letters": ",".join(some)})).outcomes
+                found += (
+                    await others.ask(owner, OUTCOMES_PATH, {**query, "letters": ",".join(some)})
+                ).outcomes
             except Problem:  # its letters are missing in the answer, as documented
                 break
     return OutcomesAnswer(outcomes=found)

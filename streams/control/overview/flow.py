@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from msgspec.structs import replace
 
-from streams.brokers import READ
-from streams.control.base.lane_rows import Query
+from streams.control.base.others import Others, beside_address
 from streams.control.base.view import Problem, WorkerView
 from streams.control.overview.flow_answers import (
     Flow,
@@ -43,52 +41,39 @@ from streams.engine.staging.measures import DURATIONS
 from streams.model.application import Application
 from streams.model.envelope import rfc3339
 
-#: Asks a worker for its part: (worker, path, query).
-AskPart = Callable[[str, str, Query], Awaitable[WorkerPart]]
-
 PART_PATH = "/api/overview/part"
-#: Seconds for a worker's part: a page does not wait longer for one that is silent.
-PATIENCE = READ
 #: Seconds after which counts of a lane are called old: a lane with many rows is counted more seldom.
 OLD = 30.0
-#: Requests to workers at the same time.
-AT_ONCE = 16
 
 
 async def overview_of(
     view: WorkerView,
     looks: RatePoller,
     samples: Mapping[int, LaneSample],
-    ask: AskPart,
+    others: Others[WorkerPart],
     last_known: LastKnown,
 ) -> OverviewAnswer:
     """The overview of all workers, also those without a lane. One that does not answer in time is there as
     silent, and its lanes count as `last_known` has them.
     """
     own = worker_part(view, looks, samples)
-    parts = [own, *await ask_parts(view, ask)]
+    parts = [own, *await _ask_parts(view, others)]
     ordered = sorted(last_known.take(parts), key=lambda part: (part.slot < 0, part.slot, part.url))
     return shown(view, merge(ordered, last_known.counts, view.now(), last_known.warnings(), view.patience))
 
 
-async def ask_parts(view: WorkerView, ask: AskPart) -> list[WorkerPart]:
-    """The parts of the other workers, requested all at once."""
-    room = asyncio.Semaphore(AT_ONCE)
+async def _ask_parts(view: WorkerView, others: Others[WorkerPart]) -> list[WorkerPart]:
+    """The parts of the other workers; of one without an answer only why, and the lanes that it owns."""
+    answers = await others.each(view, PART_PATH)
+    return [
+        _silent(view, url, answer) if isinstance(answer, Problem) else answer
+        for url, answer in answers.items()
+    ]
 
-    async def ask_one(url: str) -> WorkerPart:
-        try:
-            async with room, asyncio.timeout(PATIENCE):
-                return await ask(url, PART_PATH, {})
-        except TimeoutError:
-            why = f"no answer in {PATIENCE:g} s"
-        except Problem as problem:
-            why = "it cannot be reached" if problem.error == "owner_unreachable" else problem.detail
-        owns = sorted(lane for lane, owner in view.assignment.owners.items() if owner == url)
-        return WorkerPart(url=url, silent=why, owns=owns)
 
-    known = {*view.assignment.owners.values(), *view.assignment.members}
-    others = sorted(url for url in known if url and url != view.url)
-    return list(await asyncio.gather(*map(ask_one, others)))
+def _silent(view: WorkerView, url: str, problem: Problem) -> WorkerPart:
+    owns = sorted(lane for lane, owner in view.assignment.owners.items() if owner == url)
+    return WorkerPart(url=url, silent=beside_address(problem), owns=owns)
 
 
 # -- together ---------------------------------------------------------------------------------------------

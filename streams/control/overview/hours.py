@@ -4,16 +4,12 @@ dead letters by handler; lag by topic.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from streams.brokers import READ
-from streams.control.base.lane_rows import Query
+from streams.control.base.others import Others
 from streams.control.base.view import Problem, WorkerView
 from streams.model.envelope import rfc3339
 
@@ -124,14 +120,10 @@ def lines(answers: Iterable[Minutes], now: int) -> list[HourLine]:
     return _lines(totals, since)
 
 
-async def over_time(
-    view: WorkerView, own: CountsAnswer, ask: Callable[[str, str, Query], Awaitable[Any]]
-) -> HoursAnswer:
+async def over_time(view: WorkerView, own: CountsAnswer, others: Others[CountsAnswer]) -> HoursAnswer:
     """The last hour of all workers. Silent ones, and those of a version that does not count so, are named."""
-    known = {*view.assignment.owners.values(), *view.assignment.members}
-    others = sorted(url for url in known if url and url != view.url)
-    answers = await asyncio.gather(*(_counts_of(url, ask) for url in others))
-    counts = [own, *(each for each in answers if each is not None)]
+    answers = await others.each(view, HOURS_PATH)
+    counts = [own, *(each for each in answers.values() if not isinstance(each, Problem))]
     now = int(view.now() // 60)
     return HoursAnswer(
         lines={
@@ -139,16 +131,8 @@ async def over_time(
             kind: lines([each.kinds.get(kind, {}) for each in counts], now - (kind == "attempts"))
             for kind in KINDS
         },
-        untold=[url for url, each in zip(others, answers, strict=True) if each is None],
+        untold=[url for url, each in answers.items() if isinstance(each, Problem)],  # the overview says why
     )
-
-
-async def _counts_of(url: str, ask: Callable[[str, str, Query], Awaitable[Any]]) -> CountsAnswer | None:
-    with suppress(TimeoutError, Problem):  # the overview says why
-        async with asyncio.timeout(READ):
-            found: CountsAnswer = await ask(url, HOURS_PATH, {})
-            return found
-    return None
 
 
 def _lines(totals: Sequence[Counter[str]], since: int) -> list[HourLine]:

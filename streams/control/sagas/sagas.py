@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import uuid_utils
 
-from streams.control.base.lane_rows import AskOwner, Query, cursor_of, elsewhere, place_of
+from streams.control.base.lane_rows import Query, cursor_of, place_of
+from streams.control.base.others import Others, lane_after_lane
 from streams.control.base.paging import decode_limit
 from streams.control.base.standby_rows import copy_asked_for, copy_of, staleness
 from streams.control.base.view import Problem, WorkerView, readable_store, require_reason
@@ -48,7 +49,7 @@ MOST_LOOKED_AT = 2_000
 # -- questions --------------------------------------------------------------------------------------------
 
 
-async def list_sagas(view: WorkerView, query: Query, *, asked_by: str | None, ask: AskOwner) -> SagasAnswer:
+async def list_sagas(view: WorkerView, query: Query, others: Others[SagasAnswer]) -> SagasAnswer:
     """A page of sagas, in order of lane. A lane that does not answer is left out, and named.
 
     A request of another worker is answered for the lane of the cursor only.
@@ -56,29 +57,23 @@ async def list_sagas(view: WorkerView, query: Query, *, asked_by: str | None, as
     app, limit = view.application, decode_limit(query.get("limit", ""))
     # What is wrong with it is not a lane's fault.
     check_place(place_of(app, query)[1], wanted_of(query, view.now()))
-    if asked_by is not None:
-        return await _part(view, query, asked_by, ask)
+    if others.asked_by is not None:
+        return await _part(view, query, others)
     found: list[SagaAnswer] = []
-    left_out: dict[int, str] = {}
-    looked, cursor = 0, query.get("cursor", "")
-    while True:
-        lane, _ = place_of(app, {"cursor": cursor})
-        try:
-            part = await _part(view, {**query, "cursor": cursor, "limit": str(limit - len(found))}, None, ask)
-        except Problem as problem:
-            left_out[lane] = problem.detail
-            cursor = cursor_of(app, lane, b"")
-        else:
-            found += part.sagas
-            looked += part.looked
-            cursor = part.next
-        if not cursor or len(found) >= limit or looked >= MOST_LOOKED_AT:
-            return SagasAnswer(sagas=found, looked=looked, left_out=left_out, next=cursor)
+    looked = 0
+
+    async def part(cursor: str) -> tuple[str, bool]:
+        nonlocal looked
+        some = await _part(view, {**query, "cursor": cursor, "limit": str(limit - len(found))}, others)
+        found.extend(some.sagas)
+        looked += some.looked
+        return some.next, len(found) >= limit or looked >= MOST_LOOKED_AT
+
+    left_out, cursor = await lane_after_lane(app, query.get("cursor", ""), part)
+    return SagasAnswer(sagas=found, looked=looked, left_out=left_out, next=cursor)
 
 
-async def show_saga(
-    view: WorkerView, ident: str, query: Query, *, asked_by: str | None, ask: AskOwner
-) -> SagaShown:
+async def show_saga(view: WorkerView, ident: str, query: Query, others: Others[SagaShown]) -> SagaShown:
     """All of one saga, from its owner, or from a copy here if `query` says so. Raises Problem 404 when there
     is none.
     """
@@ -87,8 +82,7 @@ async def show_saga(
     lane = app.layout.lane_of(partition)
     copied = copy_asked_for(view, {**query, "lane": str(lane)})
     if copied is None and lane not in view.lanes:
-        found: SagaShown = await elsewhere(view, lane, path_of(ident), {}, asked_by, ask)
-        return found
+        return await others.owner_of(view, lane, path_of(ident), {})
     store = readable_store(view, lane) if copied is None else copy_of(copied)
     for kind in kinds_of(view, ident):
         data = store.get(kind.table, store_key(partition, row_key(_key(ident))))
@@ -131,14 +125,14 @@ def kinds_of(view: WorkerView, ident: str) -> list[SagaKind]:
     return found
 
 
-async def ask_saga(view: WorkerView, ident: str, request: AskSaga, *, ask: AskOwner) -> AskedSaga:
+async def ask_saga(view: WorkerView, ident: str, request: AskSaga, others: Others[SagaShown]) -> AskedSaga:
     """Send an operator's message to a saga. Raises Problem, and ClusterUnavailable."""
     app = view.application
     require_reason(request.who, request.why)
     if len(request.id) > 200:
         raise Problem(400, "bad_id", "an id has 200 characters at most")
     repairs = next((kind.repairs for kind in kinds_of(view, ident) if kind.repairs is not None), None)
-    shown = await show_saga(view, ident, {}, asked_by=None, ask=ask)
+    shown = await show_saga(view, ident, {}, others)
     if repairs is None or not shown.operations:
         how = shown.saga.way or shown.saga.status
         raise Problem(409, "nobody_conducts", f"{ident} is {how}: it takes no operations")
@@ -181,13 +175,12 @@ def _step(request: AskSaga, shown: SagaShown) -> str:
     raise Problem(400, "which_step", f"{shown.saga.id} waits for {', '.join(waits)}: name the step")
 
 
-async def _part(view: WorkerView, query: Query, asked_by: str | None, ask: AskOwner) -> SagasAnswer:
+async def _part(view: WorkerView, query: Query, others: Others[SagasAnswer]) -> SagasAnswer:
     """The part of a page from the lane of its cursor."""
     app = view.application
     lane, begin = place_of(app, query)
     if lane not in view.lanes:
-        found: SagasAnswer = await elsewhere(view, lane, SAGAS_PATH, query, asked_by, ask)
-        return found
+        return await others.owner_of(view, lane, SAGAS_PATH, query)
     wanted, limit = wanted_of(query, view.now()), decode_limit(query.get("limit", ""))
     sagas: list[SagaAnswer] = []
     looked = 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
 
 from streams.control.base.answers import BrowseAnswer, FoundAnswer, RowAnswer
+from streams.control.base.others import Others
 from streams.control.base.paging import (
     Page,
     Range,
@@ -24,7 +26,7 @@ from streams.control.base.standby_rows import copy_asked_for, copy_of, staleness
 from streams.control.base.table_fields import ShownTable, shown_table
 from streams.control.base.view import Problem, StandbyView, WorkerView, readable_store
 from streams.control.overview.overview import owners
-from streams.control.tables.table_sizes import about
+from streams.control.tables.table_sizes import TABLES_PATH, about
 from streams.engine.staging.changes import POSITIONS
 from streams.engine.staging.keys import position_key, split_store_key, store_key
 from streams.engine.staging.position import Ahead, decode_position
@@ -37,8 +39,11 @@ Query = Mapping[str, str]
 EXACT = "exact"
 #: In a query: the place of a message, `topic:partition:offset`, that the rows must not be older than.
 AFTER = "after"
-#: Asks an owner's address for rows: (owner, table, query).
-AskOwner = Callable[[str, str, Query], Awaitable[FoundAnswer]]
+
+
+def rows_path(table: str) -> str:
+    """Where workers ask each other for the rows of a key."""
+    return f"{TABLES_PATH}/{quote(table, safe='')}/rows"
 
 
 def browse(view: WorkerView, name: str, query: Query) -> BrowseAnswer:
@@ -70,13 +75,9 @@ def browse(view: WorkerView, name: str, query: Query) -> BrowseAnswer:
     )
 
 
-async def look_up(
-    view: WorkerView, name: str, query: Query, *, asked_by: str | None, ask: AskOwner
-) -> FoundAnswer:
-    """The rows of a key. `query` has key, and may have subkey, cursor, limit, exact, after.
-
-    Asks the key's owner when that is another worker, unless a worker is asking: its map of owners may be
-    older than ours or newer, and two that differ would ask each other without end.
+async def look_up(view: WorkerView, name: str, query: Query, others: Others[FoundAnswer]) -> FoundAnswer:
+    """The rows of a key, from its owner. `query` has key, and may have subkey, cursor, limit, exact, after.
+    Raises Problem.
     """
     app = view.application
     table = shown_table(app, name)
@@ -98,15 +99,8 @@ async def look_up(
         raise Problem(503, "no_owner", f"lane {lane} has no owner yet: this worker has not joined its group")
     if owner == view.url:
         raise Problem(503, "lane_not_open", f"lane {lane} is opening")
-    if asked_by is not None:
-        raise Problem(
-            503,
-            "owner_moving",
-            f"{asked_by} takes {view.url} for the owner of lane {lane}, but that is {owner}:"
-            " lanes are moving, try again",
-        )
     wanted = {k: query[k] for k in ("key", "subkey", "cursor", "limit", EXACT, AFTER) if k in query}
-    return await ask(owner, name, wanted)
+    return await others.owner_of(view, lane, rows_path(name), wanted)
 
 
 def _find(view: WorkerView, table: ShownTable, key: bytes, query: Query, store: Store) -> FoundAnswer:

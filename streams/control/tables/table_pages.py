@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from streams.control.base.answers import BrowseAnswer, RowAnswer
-from streams.control.base.lane_rows import Query, cursor_of, elsewhere, place_of
+from streams.control.base.lane_rows import Query, cursor_of, place_of
+from streams.control.base.others import Others, lane_after_lane
 from streams.control.base.paging import decode_cursor, decode_limit, encode_cursor
 from streams.control.base.standby_rows import STANDBY, or_standby
 from streams.control.base.table_fields import shown_table
@@ -16,14 +16,12 @@ from streams.control.base.view import Problem, WorkerView
 from streams.control.overview.overview import owners
 from streams.control.tables.lookup import EXACT, browse, number_in
 
-#: Asks a lane's owner for a page of its rows: (owner, path, query).
-AskOwner = Callable[[str, str, Query], Coroutine[Any, Any, BrowseAnswer]]
 #: Why an owner does not answer, where it answers for none of its lanes.
 _SILENT = ("owner_silent", "owner_unreachable")
 
 
 async def browse_all(
-    view: WorkerView, name: str, query: Query, *, asked_by: str | None, ask: AskOwner, copies: bool = False
+    view: WorkerView, name: str, query: Query, others: Others[BrowseAnswer], *, copies: bool = False
 ) -> BrowseAnswer:
     """A page of the rows in the lanes of all workers, for what a query of `browse` may have.
 
@@ -31,10 +29,10 @@ async def browse_all(
     is read. A request of another worker is answered for this worker's own lanes. Raises Problem.
     """
     shown_table(view.application, name)
-    if asked_by is not None:
+    if others.asked_by is not None:
         return browse(view, name, query)
     query = {each: text for each, text in query.items() if each != STANDBY}  # only workers ask so
-    lanes = _Lanes(view, name, ask, copies=copies)
+    lanes = _Lanes(view, name, others, copies=copies)
     lane = _lane_of(view, query)
     return await (lanes.through(query) if lane is None else lanes.one(lane, query))
 
@@ -44,10 +42,10 @@ class _Lanes:
     for again.
     """
 
-    def __init__(self, view: WorkerView, name: str, ask: AskOwner, *, copies: bool) -> None:
+    def __init__(self, view: WorkerView, name: str, others: Others[BrowseAnswer], *, copies: bool) -> None:
         self._view = view
         self._name = name
-        self._ask = ask
+        self._others = others
         self._copies = copies
         self._silent: dict[str, Problem] = {}
 
@@ -55,26 +53,18 @@ class _Lanes:
         """A page from a cursor on, lane after lane."""
         app, limit = self._view.application, decode_limit(query.get("limit", ""))
         rows: list[RowAnswer] = []
-        left_out: dict[int, str] = {}
         found: dict[int, BrowseAnswer] = {}
-        cursor = query.get("cursor", "")
-        while True:
+
+        async def part(cursor: str) -> tuple[str, bool]:
             lane, begin = place_of(app, {"cursor": cursor})
-            part = {"prefix": query.get("prefix", ""), "limit": str(limit - len(rows)), "lane": str(lane)}
-            part |= {EXACT: query[EXACT]} if EXACT in query else {}
-            try:
-                page = await self.one(lane, {**part, "cursor": encode_cursor(begin or None)})
-            except Problem as problem:
-                if problem.status < 500:
-                    raise
-                left_out[lane] = problem.detail
-                cursor = cursor_of(app, lane, b"")
-            else:
-                found[lane] = page
-                rows += page.rows
-                cursor = cursor_of(app, lane, decode_cursor(page.next))
-            if not cursor or len(rows) >= limit:
-                return self._page(query, found, left_out, rows, cursor)
+            some = {"prefix": query.get("prefix", ""), "limit": str(limit - len(rows)), "lane": str(lane)}
+            some |= {EXACT: query[EXACT]} if EXACT in query else {}
+            page = found[lane] = await self.one(lane, {**some, "cursor": encode_cursor(begin or None)})
+            rows.extend(page.rows)
+            return cursor_of(app, lane, decode_cursor(page.next)), len(rows) >= limit
+
+        left_out, cursor = await lane_after_lane(app, query.get("cursor", ""), part)
+        return self._page(query, found, left_out, rows, cursor)
 
     def _page(
         self,
@@ -125,7 +115,7 @@ class _Lanes:
         if not self._copies:
             return await from_owner()
         found, why = await or_standby(
-            view, lane, from_owner, from_here, lambda url: self._ask(url, path, copied)
+            view, lane, from_owner, from_here, lambda url: self._others.ask(url, path, copied)
         )
         if not has_told:
             self._silent[owner] = Problem(504, "owner_silent", why)
@@ -136,8 +126,7 @@ class _Lanes:
             raise self._silent[owner]
         if lane in self._view.lanes:
             return browse(self._view, self._name, query)
-        found: BrowseAnswer = await elsewhere(self._view, lane, path, query, None, self._ask)
-        return found
+        return await self._others.owner_of(self._view, lane, path, query)
 
 
 def _lane_of(view: WorkerView, query: Query) -> int | None:

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from streams.control.base.answers import TableAnswer, TablePart, TablesAnswer
-from streams.control.base.lane_rows import Query
+from streams.control.base.others import Others
 from streams.control.base.table_fields import ShownTable, shown_tables
-from streams.control.base.view import READABLE, Problem, WorkerView
-from streams.control.overview.flow import PATIENCE
+from streams.control.base.view import READABLE, WorkerView
 from streams.errors import SteadfaustError
 
 TABLES_PATH = "/api/tables"
-#: Asks a worker for the tables of its lanes: (worker, path, query).
-AskOwner = Callable[[str, str, Query], Awaitable[Any]]
 
 
-async def list_tables(
-    view: WorkerView, *, asked_by: str | None, ask: AskOwner, only: str = ""
-) -> TablesAnswer:
+async def list_tables(view: WorkerView, others: Others[TablesAnswer], only: str = "") -> TablesAnswer:
     """Every table that can be browsed, or the one that is named, with its size in the lanes of all workers.
-    Lanes without an answer within a second are left out, and named. A worker that answers another one
-    answers for its own lanes.
+    Lanes without an answer in time are left out, and named. A worker that answers another one answers for its
+    own lanes.
     """
-    own = _tables_here(view, only)
-    if asked_by is not None:
-        return own
-    owners = view.assignment.owners
-    others = sorted({url for lane, url in owners.items() if url != view.url and lane not in view.lanes})
+    if others.asked_by is not None:
+        return _tables_here(view, only)
+
+    async def here(_: Sequence[int]) -> TablesAnswer:
+        return _tables_here(view, only)
+
     query = {"only": only} if only else {}
-    answers = await asyncio.gather(*(_asked(url, query, ask) for url in others))
-    silent = {url: each for url, each in zip(others, answers, strict=True) if isinstance(each, str)}
-    found = [own, *(each for each in answers if not isinstance(each, str))]
+    found, silent = await others.all_lanes(view, here, TABLES_PATH, query)
     by_name = {table.name: table for each in found for table in each.tables if not only or table.name == only}
     parts: dict[str, dict[int, TablePart]] = {name: {} for name in by_name}
     for table in (table for each in found for table in each.tables if table.name in by_name):
@@ -47,39 +39,26 @@ async def list_tables(
             replace(table, parts=[lanes[lane] for lane in sorted(lanes)])
             for table, lanes in zip(by_name.values(), parts.values(), strict=True)
         ],
-        left_out={lane: _why(view, lane, found, silent) for lane in _lanes(view) if lane not in counted},
+        left_out={
+            lane: _why(view, lane, found, silent)
+            for lane in range(view.application.layout.lanes)
+            if lane not in counted
+        },
     )
 
 
-def _lanes(view: WorkerView) -> range:
-    return range(view.application.layout.lanes)
-
-
-def _why(view: WorkerView, lane: int, found: Sequence[TablesAnswer], silent: Mapping[str, str]) -> str:
+def _why(view: WorkerView, lane: int, found: Sequence[TablesAnswer], silent: Mapping[int, str]) -> str:
     """Why nothing is known of a lane."""
-    if why := next((each.left_out[lane] for each in found if lane in each.left_out), ""):
-        return why
+    for left_out in (silent, *(each.left_out for each in found)):
+        if lane in left_out:
+            return left_out[lane]
     owner = view.assignment.owners.get(lane)
-    if owner is None:
-        return "this worker knows of no owner"
-    why = silent.get(owner, "it has sent no sizes, as a worker of an earlier version or one that moves lanes")
-    return f"{owner}: {why}"
+    return f"{owner}: it has sent no sizes, as a worker of an earlier version or one that moves lanes"
 
 
 def about(table: ShownTable) -> TableAnswer:
     """A table without its size."""
     return TableAnswer(name=table.name, about=table.about, changelog=table.changelog, builtin=table.builtin)
-
-
-async def _asked(url: str, query: Query, ask: AskOwner) -> TablesAnswer | str:
-    try:
-        async with asyncio.timeout(PATIENCE):
-            found: TablesAnswer = await ask(url, TABLES_PATH, query)
-    except TimeoutError:
-        return f"no answer in {PATIENCE:g} s"
-    except Problem as problem:
-        return problem.detail
-    return found
 
 
 def _tables_here(view: WorkerView, only: str) -> TablesAnswer:

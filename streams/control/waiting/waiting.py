@@ -5,8 +5,7 @@ Each owner answers for its lanes from its index; the worker with the page merges
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from typing import NamedTuple
 
@@ -17,11 +16,11 @@ from streams.control.base.lane_rows import (
     AT_ONCE,
     Query,
     check_still_here,
-    lanes_by_owner,
     lanes_in,
     let_others,
     rows_of,
 )
+from streams.control.base.others import Others
 from streams.control.base.paging import decode_cursor, decode_limit, encode_cursor
 from streams.control.base.view import Problem, WorkerView, readable_store
 from streams.control.sagas.indexes import WAITING, index_of, is_indexed, waiting_list
@@ -32,9 +31,6 @@ from streams.control.waiting.waiting_answers import REASONS, WAITING_PATH, Waiti
 from streams.engine.staging.changes import QUEUES
 from streams.engine.staging.keys import TIME
 from streams.ports import Store
-
-#: Asks a worker the same question for lanes of its own: (owner, path, query).
-AskOwner = Callable[[str, str, Query], Awaitable[WaitingPage]]
 
 #: Queues looked at in each lane for one answer at most.
 MOST_LOOKED_AT = 2_000
@@ -58,22 +54,23 @@ class _LanePart(NamedTuple):
     unsorted: str = ""
 
 
-async def list_waiting(view: WorkerView, query: Query, *, asked_by: str | None, ask: AskOwner) -> WaitingPage:
+async def list_waiting(view: WorkerView, query: Query, others: Others[WaitingPage]) -> WaitingPage:
     """A page of what waits. `query` may have handler, reason, key, limit and cursor. Raises Problem 400.
 
     With a key, all messages of that key are listed, each with the one before it.
     """
     wanted = _wanted(query)
-    if asked_by is not None:
-        return await _of_lanes(view, lanes_in(view, query), query, wanted)
-    lanes = lanes_by_owner(view)
+
+    async def here(lanes: Sequence[int]) -> WaitingPage:
+        return await _of_lanes(view, lanes, query, wanted)
+
+    if others.asked_by is not None:
+        return await here(lanes_in(view, query))
+    only = None
     if (key := asked_text(query.get("key", ""))) is not None:
-        number = view.application.layout.lane_of_key(key.encode("utf-8", "replace").decode())
-        lanes = {owner: [number] for owner, numbers in lanes.items() if number in numbers}
-    parts = await asyncio.gather(
-        *(_of_owner(view, owner, some, query, wanted, ask) for owner, some in lanes.items())
-    )
-    return _merged(parts, wanted)
+        only = [view.application.layout.lane_of_key(key.encode("utf-8", "replace").decode())]
+    pages, left_out = await others.all_lanes(view, here, WAITING_PATH, query, only)
+    return _merged([*pages, WaitingPage(waiting=[], looked=0, left_out=left_out, next="")], wanted)
 
 
 def _wanted(query: Query) -> WaitingFilter:
@@ -83,26 +80,6 @@ def _wanted(query: Query) -> WaitingFilter:
     if begin and len(begin) < TIME:
         raise Problem(400, "bad_cursor", "the cursor is of another list")
     return WaitingFilter(query.get("handler", ""), reason, begin, decode_limit(query.get("limit", "")))
-
-
-async def _of_owner(
-    view: WorkerView,
-    owner: str | None,
-    lanes: Sequence[int],
-    query: Query,
-    wanted: WaitingFilter,
-    ask: AskOwner,
-) -> WaitingPage:
-    if owner == view.url:
-        return await _of_lanes(view, lanes, query, wanted)
-    if owner is None:
-        why = "this worker knows of no owner"
-    else:
-        try:
-            return await ask(owner, WAITING_PATH, {**query, "lanes": ",".join(map(str, lanes))})
-        except Problem as problem:
-            why = problem.detail
-    return WaitingPage(waiting=[], looked=0, left_out=dict.fromkeys(lanes, why), next="")
 
 
 async def _of_lanes(

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 from web_workers import Browser, FakeWorker, Two, make_application, owned_by, owner_of
 
-from streams.control.base import claims, owner, standby_rows
-from streams.control.overview import flow
+from streams.control.base import claims, others, owner, standby_rows
 from streams.model.application import Application
 from streams.saga.views import ChoreographedSaga
 from tests.waiting import BOUND
@@ -17,7 +16,7 @@ def _a_machine_may_be_slow(monkeypatch: pytest.MonkeyPatch, quiet: None) -> None
     """Nobody is given up for taking a second, unless a test says so."""
     for module, name in (
         (claims, "PATIENCE"),
-        (flow, "PATIENCE"),
+        (others, "PATIENCE"),
         (owner, "TIMEOUT"),
         (standby_rows, "PATIENCE"),
     ):

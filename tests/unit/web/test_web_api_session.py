@@ -15,10 +15,9 @@ from web_workers import NOW, Browser, FakeStandby, FakeWorker, ParcelSeen, Two, 
 from streams.control.api.routes import ROUTES
 from streams.control.base.database_answers import DatabaseAnswer, OutboxAnswer, WaitingRow
 from streams.control.base.owner import ASKED_BY
-from streams.control.overview import hours, last_known, rates
+from streams.control.overview import last_known, rates
 from streams.control.overview.pace import Pace
 from streams.control.overview.samples import Sampler
-from streams.control.tables import table_sizes
 from streams.engine.waiting.queue import Reason
 from streams.model.application import Application, LaneOptions
 from streams.model.choreography import choreography, on
@@ -26,7 +25,6 @@ from streams.model.codecs import json_without_schema
 from streams.model.layout import Layout
 from streams.testing.clock import ManualClock
 from streams.testing.sagas import error, success
-from tests.waiting import BOUND
 
 #: Delete it to have the next run record the answers anew.
 RECORDED = Path(__file__).with_name("api_session.json")
@@ -186,8 +184,6 @@ def _counted_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Sampler, "_run", nothing)
     monkeypatch.setattr(Pace, "run", nothing)
-    monkeypatch.setattr(table_sizes, "PATIENCE", BOUND)
-    monkeypatch.setattr(hours, "READ", BOUND)
     for module in (rates, last_known):
         monkeypatch.setattr(module, "INTERVAL", float("inf"))
 

@@ -11,8 +11,9 @@ from web_workers import NOW, Browser, FakeStandby, FakeWorker, handler_shown, in
 
 from streams.console.flow_columns import flow_columns
 from streams.console.pages import render
+from streams.control.base import others
+from streams.control.base.others import Others
 from streams.control.base.view import Problem
-from streams.control.overview import flow
 from streams.control.overview.flow import merge, overview_of, shown
 from streams.control.overview.flow_answers import (
     HandlerPart,
@@ -365,7 +366,7 @@ async def test_all_owners_are_asked_at_once_and_merged(worker):
         await both.wait()
         return WorkerPart(url=owner, ready=True, owns=[{OTHER: 1}.get(owner, 2)])
 
-    answer = await overview_of(worker, RatePoller(worker), {}, ask, LastKnown(worker))
+    answer = await overview_of(worker, RatePoller(worker), {}, Others(ask), LastKnown(worker))
     assert {each.url for each in answer.workers} == {worker.url, OTHER, "http://127.0.0.1:3"}
     assert answer.homeless == [3]
 
@@ -383,9 +384,9 @@ async def silent(*_):
     ],
 )
 async def test_a_worker_that_does_not_answer_is_shown(worker, monkeypatch, ask, why):
-    monkeypatch.setattr(flow, "PATIENCE", 0.02)
+    monkeypatch.setattr(others, "PATIENCE", 0.02)
     worker.owns({0: worker.url, 1: OTHER})
-    answer = await overview_of(worker, RatePoller(worker), {}, ask, LastKnown(worker))
+    answer = await overview_of(worker, RatePoller(worker), {}, Others(ask), LastKnown(worker))
     (shown,) = (each for each in answer.workers if each.silent)
     assert (shown.url, shown.owns) == (OTHER, [1])
     assert answer.warnings[0].grave
@@ -429,13 +430,13 @@ def test_messages_for_a_handler_that_is_gone_are_a_problem(worker):
 
 
 async def test_lanes_of_a_silent_worker_count_as_before(worker, monkeypatch):
-    monkeypatch.setattr(flow, "PATIENCE", 0.02)
+    monkeypatch.setattr(others, "PATIENCE", 0.02)
     worker.owns({0: worker.url, 1: OTHER, 2: OTHER})
     before = LaneCounts(lane=1, at=NOW - 60, waiting={"post.note": {"retry": 5}}, letters={"post.note": 2})
     known = LastKnown(worker)
     known.take([WorkerPart(url=OTHER, counts=[before])])
     known.take([WorkerPart(url=OTHER, counts=[LaneCounts(lane=1, at=NOW - 90)])])
-    answer = await overview_of(worker, RatePoller(worker), {0: LaneSample(NOW)}, silent, known)
+    answer = await overview_of(worker, RatePoller(worker), {0: LaneSample(NOW)}, Others(silent), known)
     assert (answer.waiting, answer.letters, answer.old_counts) == (5, 2, {1: 60.0})
     assert (answer.uncounted, answer.silent_lanes, answer.counted) == ([2, 3], [1, 2], 60.0)
     page = render("overview_tiles.html", answer=answer, now=NOW)
@@ -567,7 +568,7 @@ async def test_a_worker_without_lanes_is_shown_with_what_it_follows(worker):
         assert owner == OTHER
         return spare
 
-    answer = await overview_of(worker, RatePoller(worker), {}, ask, LastKnown(worker))
+    answer = await overview_of(worker, RatePoller(worker), {}, Others(ask), LastKnown(worker))
     assert {each.url for each in answer.workers} == {worker.url, OTHER}
     assert {each.grave for each in merge([part(url=OTHER, silent="no answer", owns=[])]).warnings} == {False}
     assert "It owns no lane, and follows 1." in render("overview_workers.html", answer=answer)

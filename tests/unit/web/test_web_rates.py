@@ -6,6 +6,7 @@ import pytest
 from test_web_sagas import VISITS, make_application, put_saga
 from web_workers import NOW, Browser, FakeWorker, in_vain
 
+from streams.control.base.others import Others
 from streams.control.base.owner import ASKED_BY
 from streams.control.base.view import Problem
 from streams.control.overview.flow_part import progress
@@ -215,6 +216,6 @@ async def test_workers_that_do_not_tell_are_named():
     worker = FakeWorker.with_lanes(0, 1)
     worker.owns({0: worker.url, 1: worker.url, 2: "http://127.0.0.1:2"})
     own = CountsAnswer(kinds={"sagas": counted({0: {0: {"started": 1}}})})
-    found = await over_time(worker, own, refused)
+    found = await over_time(worker, own, Others(refused))
     assert found.untold == ["http://127.0.0.1:2"]
     assert [each.counts for each in found.lines["sagas"]] == [[1]]

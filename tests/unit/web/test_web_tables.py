@@ -11,6 +11,7 @@ from web_workers import NOW, Browser, FakeStandby, FakeWorker, in_vain, owner_of
 
 from streams.control.base import standby_rows
 from streams.control.base.answers import BrowseAnswer, TablesAnswer
+from streams.control.base.others import Others
 from streams.control.base.standby_rows import or_standby
 from streams.control.base.view import Problem
 from streams.control.tables.lookup import browse
@@ -51,10 +52,10 @@ async def test_tables_are_listed_with_what_all_workers_have_of_them():
         owner_of(f"k{n}", first, second).put(f"k{n}", note="x" * 100)
 
     async def ask(url: str, path: str, query: Any) -> TablesAnswer:
-        assert (url, path, query) == (GONE, "/api/tables", {})
-        return await list_tables(second, asked_by=first.url, ask=silent)
+        assert (url, path, query) == (GONE, "/api/tables", {"lanes": "2,3"})
+        return await list_tables(second, Others(silent, first.url))
 
-    found = await list_tables(first, asked_by=None, ask=ask)
+    found = await list_tables(first, Others(ask))
     (parcels,) = (table for table in found.tables if table.name == "parcels")
     assert parcels.rows == 40
     assert parcels.bytes > 40 * 100
@@ -66,7 +67,7 @@ async def test_tables_are_listed_with_what_all_workers_have_of_them():
 
 async def test_lanes_of_a_worker_that_does_not_answer_are_named():
     first, _ = two_workers()
-    found = await list_tables(first, asked_by=None, ask=silent)
+    found = await list_tables(first, Others(silent))
     assert sorted(found.left_out) == [2, 3]
     assert "refused" in found.left_out[2]
 
@@ -80,9 +81,9 @@ async def test_a_lane_that_two_workers_have_at_once_counts_once():
         worker.put(key, note="there")
 
     async def ask(*_: Any) -> TablesAnswer:
-        return await list_tables(both, asked_by=first.url, ask=silent)
+        return await list_tables(both, Others(silent, first.url))
 
-    (parcels,) = (await list_tables(first, asked_by=None, ask=ask, only="parcels")).tables
+    (parcels,) = (await list_tables(first, Others(ask), only="parcels")).tables
     assert [part.lane for part in parcels.parts] == [0, 1, 2, 3]
     assert parcels.rows == 1
 
@@ -93,10 +94,10 @@ async def test_lanes_whose_worker_tells_no_sizes_are_named():
     first.owns({0: first.url, 1: first.url, 2: GONE})
 
     async def ask(*_: Any) -> TablesAnswer:
-        told = await list_tables(first, asked_by=first.url, ask=silent)
+        told = await list_tables(first, Others(silent, first.url))
         return TablesAnswer(tables=[msgspec.structs.replace(each, parts=[]) for each in told.tables])
 
-    found = await list_tables(first, asked_by=None, ask=ask)
+    found = await list_tables(first, Others(ask))
     assert sorted(found.left_out) == [2, 3]
     assert "earlier version" in found.left_out[2]
     assert "no owner" in found.left_out[3]
@@ -212,11 +213,11 @@ async def test_programs_are_given_no_copy_unasked():
 
 async def test_a_table_is_browsed_with_standbys_where_owners_are_gone():
     worker, key = with_a_copy()
-    found = await browse_all(worker, "parcels", {}, asked_by=None, ask=silent, copies=True)
+    found = await browse_all(worker, "parcels", {}, Others(silent), copies=True)
     assert [row.key for row in found.rows] == [key]
     assert [(each.lane, each.worker) for each in found.stale] == [(2, worker.url)]
     assert sorted(found.left_out) == [1, 3]
-    plain = await browse_all(worker, "parcels", {}, asked_by=None, ask=silent)
+    plain = await browse_all(worker, "parcels", {}, Others(silent))
     assert (plain.rows, sorted(plain.left_out)) == ([], [1, 2, 3])
     async with Browser.of(worker) as browser:
         await browser.shows("/tables/parcels", "is shown from the standby")
@@ -236,7 +237,7 @@ async def test_the_standby_of_another_worker_is_asked_for_its_copy():
             raise Problem(504, "owner_silent", "no answer")
         return browse(follower, "parcels", query)
 
-    found = await browse_all(first, "parcels", {"lane": "2"}, asked_by=None, ask=ask, copies=True)
+    found = await browse_all(first, "parcels", {"lane": "2"}, Others(ask), copies=True)
     assert [row.key for row in found.rows] == [key]
     assert (found.stale[0].worker, found.stale[0].why) == (third, "no answer")
 
@@ -251,7 +252,7 @@ async def test_a_silent_owner_is_waited_for_once_on_a_page():
 
     for copies in (True, False):
         asked.clear()
-        found = await browse_all(worker, "parcels", {}, asked_by=None, ask=ask, copies=copies)
+        found = await browse_all(worker, "parcels", {}, Others(ask), copies=copies)
         assert asked == ["1"]
         assert sorted(found.left_out) == ([1, 3] if copies else [1, 2, 3])
         assert [row.key for row in found.rows] == ([key] if copies else [])
@@ -266,7 +267,7 @@ async def test_a_slow_owner_is_waited_for_once(short_patience):
         await asyncio.Event().wait()
 
     worker.standbys[1] = worker.standbys[3] = worker.standbys[2]
-    found = await browse_all(worker, "parcels", {}, asked_by=None, ask=ask, copies=True)
+    found = await browse_all(worker, "parcels", {}, Others(ask), copies=True)
     assert asked == ["1"]
     assert found.lanes == [0, 1, 2, 3]
 
@@ -276,7 +277,7 @@ async def test_while_one_lane_opens_the_owner_answers_for_others(worker):
         worker.put(f"k{n}")
     worker.standbys[0] = FakeStandby(0, store=worker.lanes[0].store)
     worker.lanes[0].state = LaneState.OPENING
-    found = await browse_all(worker, "parcels", {}, asked_by=None, ask=silent, copies=True)
+    found = await browse_all(worker, "parcels", {}, Others(silent), copies=True)
     assert [each.lane for each in found.stale] == [0]
     assert len(found.rows) == 40
 
