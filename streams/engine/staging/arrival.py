@@ -39,7 +39,7 @@ class Counters:
 
 
 class Attempt:
-    """The attempt of one handler at a message: the one that is made now, or comes next."""
+    """The attempts of a handler at a message: the one that is made now or comes next, and their count."""
 
     __slots__ = ("permit", "span", "tries", "upload")
 

@@ -1,18 +1,27 @@
 """The lane, in the order of a message's trip: intake, admission, dispatch, attempt, commit.
 
-What a failure leaves behind, with the default policy:
+What a failed call of a handler leads to, with the default policy:
 
-| failed call | next call | kept in | after a kill |
-|---|---|---|---|
-| first, second | at once | memory: no row, no transaction | the message is read again: its first call |
-| third to fifth | after 10, 60, 300 s | a row of the waiting table | the row is recovered: the same call |
-| sixth | none: a dead letter | the dead letter's row | nothing is called again |
+| failed call | what follows | where its count is |
+|---|---|---|
+| first, second | the handler is called again at once | in memory: no row, no transaction |
+| third to fifth | a row of the waiting table: the handler is called after 10, 60, 300 s | in the row |
+| sixth | a dead letter, or the reply that the handler gives when it gives up | in the dead letter |
 
-So two failures and a success are one transaction. A call that a kill ends is counted nowhere. An open breaker
-or a pause makes the first or second failure a row at once. The handlers of a message are committed together:
-a kill before that makes the next owner call all of them again, also one that had succeeded.
-`way/failure.py` decides and stages the row with its count and due time; `waiting/due.py` gives a due
-row its new entry.
+The handlers of a message are committed together: the outcome of each, or its waiting row or dead letter, all
+inbox ids and the position are one transaction. What a kill costs depends on whether it was committed:
+
+| killed | after that |
+|---|---|
+| before | it is read again; all its handlers begin with their first call, also one that had succeeded |
+| after, a handler waits | its row is recovered, and it alone is called, when it is due |
+| after, none waits | nothing is called again |
+
+So calls before a kill are counted only in rows that were committed. Without a kill, two failures and a
+success take no transaction more. An open breaker or a pause makes the first or second failure a row without
+further calls. A message that a lane sends to itself is tried once before it is read (`way/loopback.py`): an
+error there is not counted. `way/failure.py` decides what follows, and stages the row; `waiting/due.py` gives
+a due row its new entry.
 
 What a kill leaves at each step of a commit (`commit.py`):
 

@@ -5,8 +5,8 @@ handler is async or a payload is fetched or written: `run_in_background` makes t
 
 After an error the handler is called twice more at once, by default; `Attempt.tries` counts in memory. If
 it succeeds then, its outcome goes into the entry as if it were the first call. If the worker is killed before
-the commit, nothing of that is left: the lane reads the message again, and begins with its first call. A later
-retry waits as a row, which is committed and has the count.
+the commit, nothing of that is left: the lane reads the message again, and each handler begins with its first
+call. A later retry waits as a row, which is committed and has the count.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Attempts:
         now: float,
     ) -> bool:
         """Settle an attempt that ended with `error`; None: success. True: the handler tries again at once.
-        False after an error: the message is a row that waits, or a dead letter, and the handler has decided.
+        False after an error: the message waits for the handler as a row, or is a dead letter, or has a reply.
         """
         if error is None:
             self.waiting.succeeded(arrival, gate, seconds, now)

@@ -1,7 +1,7 @@
 """The commit protocol: rows, inbox, messages and positions in one Kafka transaction, then the local store.
 
 Nothing here retries or aborts. After any exception the lane discards the producer and everything staged, and
-opens again from Kafka's state, because most errors leave the outcome unknown (docs/adr/0002).
+opens again from Kafka's state, because an error may leave the outcome unknown (docs/adr/0002).
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Commits:
     async def step(self, producer: Transactions) -> bool:
         """Commit once, as soon as there is something to commit. Returns False if there was nothing yet.
 
-        Raises the errors of `commit`, and the error of a handler that failed in the background.
+        Raises the errors of `commit`, and what was found in the background: `LaneMemory.signals.error`.
         """
         signals, limit = self._memory.signals, self._memory.reopening.limit
         signals.work.clear()

@@ -17,7 +17,8 @@ class Signals:
     Attributes:
         work: there may be something to commit.
         room: there may be room for more messages.
-        error: what a handler in the background has failed with; the lane ends its session for it.
+        error: why the lane has to end its session, found in the background: a store that failed, or a
+            bug of the library. An error that a handler raises is settled, and not kept here.
     """
 
     def __init__(self) -> None:
