@@ -75,7 +75,8 @@ def shown_table(app: Application, name: str) -> ShownTable:
     layout = app.layout
     if (bound := app.tables.get(name)) is not None:
         kind = app.wiring.tables()[name].row
-        about = f"{kind.__name__}: {(inspect.getdoc(kind) or '').partition('.')[0]}"
+        first, _, _ = inspect.cleandoc(kind.__doc__ or "").partition(".")
+        about = f"{kind.__name__}: {first}" if first else kind.__name__
         return ShownTable(name, about, bound.changelog, False, _rows_of(bound))
     if name == POSITIONS:
         about = "by source topic, the offset that each partition goes on from"
