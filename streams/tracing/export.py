@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from time import monotonic, thread_time
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import structlog
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 log = structlog.get_logger(__name__)
-
-Exporter: TypeAlias = Literal["none", "console", "otlp"]
 
 #: Spans that wait at most.
 MOST_WAITING = 10_000

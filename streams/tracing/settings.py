@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
 from streams.errors import SettingsError
 from streams.tracing.context import PLACE
-from streams.tracing.export import Exporter, SpanExport, exporter_of
 from streams.tracing.tracer import Tracer
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace.export import SpanExporter
 
 _ADDRESS = re.compile(r"https?://[^\s\"'<>\\]+")
 
@@ -24,7 +20,7 @@ _ADDRESS = re.compile(r"https?://[^\s\"'<>\\]+")
 class TraceSettings(BaseSettings):
     """Settings of traces."""
 
-    traces: Exporter = Field(
+    traces: Literal["none", "console", "otlp"] = Field(
         default="none",
         description="exporter of spans: none, console, or otlp (configured by OTEL_EXPORTER_OTLP_*)",
     )
@@ -46,6 +42,8 @@ class TraceSettings(BaseSettings):
                 f" with {PLACE} in it"
             )
         if self.traces != "none":
+            from streams.tracing.export import exporter_of  # nothing else needs the exporters
+
             exporter_of(self.traces).shutdown()
 
     @asynccontextmanager
@@ -54,12 +52,7 @@ class TraceSettings(BaseSettings):
         if self.traces == "none":
             yield None
             return
-        async with traced_by(exporter_of(self.traces), self, group) as tracer:
-            yield tracer
+        from streams.tracing.export import SpanExport, exporter_of  # as above
 
-
-@asynccontextmanager
-async def traced_by(exporter: SpanExporter, settings: TraceSettings, group: str) -> AsyncIterator[Tracer]:
-    """Context manager with a tracer that reports to an exporter."""
-    async with SpanExport(exporter, group=group) as export:
-        yield Tracer(export.report, ratio=settings.trace_ratio, limit=settings.trace_limit)
+        async with SpanExport(exporter_of(self.traces), group=group) as export:
+            yield Tracer(export.report, ratio=self.trace_ratio, limit=self.trace_limit)

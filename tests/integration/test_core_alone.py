@@ -61,6 +61,8 @@ def core_alone(into: Path, *more: str) -> Path:
     def left_out(folder: str, names: list[str]) -> list[str]:
         rooms = {path.parent.name for path in Path(folder).glob("*/__init__.py")}
         unwanted = rooms - CORE - set(more) if Path(folder) == ROOT / "streams" else set()
+        if Path(folder) == ROOT / "streams" / "tracing":
+            unwanted = {"export.py"}  # to OpenTelemetry
         return [name for name in names if name == "__pycache__" or name in unwanted]
 
     shutil.copytree(ROOT / "streams", into / "streams", ignore=left_out)
