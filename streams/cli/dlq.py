@@ -33,7 +33,7 @@ from streams.cli.options import (
     takes,
 )
 from streams.cli.workers import WorkerAddress, find_worker
-from streams.control.letters.letter_answers import GroupAnswer, merged
+from streams.control.letters.letter_answers import GroupAnswer, all_groups
 from streams.control.letters.letters import FILTERS
 
 app = typer.Typer(help="List, show, replay, edit and discard dead letters.", no_args_is_help=True)
@@ -370,7 +370,7 @@ def edit(
 def _groups(worker: WorkerAddress, query: dict[str, str]) -> list[GroupAnswer]:
     found: list[GroupAnswer] = []
     for page in worker.pages(f"{LETTERS}/groups", query):
-        found = merged(found, [msgspec.convert(group, GroupAnswer) for group in page["groups"]])
+        found = all_groups([*found, *(msgspec.convert(group, GroupAnswer) for group in page["groups"])])
     return found
 
 

@@ -28,7 +28,7 @@ from streams.control.letters.letter_answers import (
     LettersAnswer,
     LetterShown,
     SettledAnswer,
-    merged,
+    all_groups,
 )
 from streams.control.letters.letters import (
     FILTERS,
@@ -136,7 +136,7 @@ async def groups_page(view: WorkerView, query: Query, others: Others[GroupsAnswe
 
     def take(found: GroupsAnswer) -> bool:
         nonlocal groups
-        groups = merged(groups, found.groups)
+        groups = all_groups([*groups, *found.groups])
         return False
 
     looked, left_out, cursor = await _through(view, query, part, take)

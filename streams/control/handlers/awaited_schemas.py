@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
 
+from streams.control.base.merging import each_by, total
 from streams.engine.waiting.gate import HandlerGate
 from streams.model.envelope import rfc3339
 
@@ -21,41 +23,32 @@ class AwaitedAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str
     handler: str
-    keys: int
-    since: str
-    newer: bool = False
+    keys: Annotated[int, total]
+    since: Annotated[str, min]
+    newer: Annotated[bool, any] = False
+
+
+#: Answers of several lanes as one.
+longest_awaited = each_by(
+    "schema", "handler", order=lambda each: (each.since, each.schema, each.handler), most=MOST_NAMED
+)
 
 
 def awaited(gates: Iterable[HandlerGate]) -> list[AwaitedAnswer]:
     """The schemas that messages behind these gates wait for, longest first."""
-    return merged(
+    here = [
         AwaitedAnswer(
             schema=schema,
             handler=gate.handler,
-            keys=found.keys,
-            since=rfc3339(found.since),
-            newer=found.newer,
+            keys=waits.keys,
+            since=rfc3339(waits.since),
+            newer=waits.newer,
         )
         for gate in gates
-        for schema, found in gate.unread.awaited().items()
-    )
-
-
-def merged(answers: Iterable[AwaitedAnswer]) -> list[AwaitedAnswer]:
-    """Answers of several lanes as one: those that wait longest, no more than are named."""
-    found: dict[tuple[str, str], AwaitedAnswer] = {}
-    for each in answers:
-        name = (each.schema, each.handler)
-        before = found.get(name)
-        if before is not None:
-            each = msgspec.structs.replace(  # noqa: PLW2901 - it is one with those before
-                each,
-                keys=before.keys + each.keys,
-                since=min(before.since, each.since),
-                newer=before.newer or each.newer,
-            )
-        found[name] = each
-    return sorted(found.values(), key=lambda each: (each.since, each.schema, each.handler))[:MOST_NAMED]
+        for schema, waits in gate.unread.awaited().items()
+    ]
+    found: list[AwaitedAnswer] = longest_awaited([here])
+    return found
 
 
 def warning(each: AwaitedAnswer) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
+from typing import Annotated
 
 import msgspec
 
-from streams.control.handlers.awaited_schemas import AwaitedAnswer
-from streams.control.handlers.awaited_schemas import merged as merged_schemas
+from streams.control.base.merging import merged_by, total
+from streams.control.handlers.awaited_schemas import AwaitedAnswer, longest_awaited
 from streams.model.operations import HandlerCommand
 
 RUNNING = "running"
@@ -27,6 +28,12 @@ class FailureAnswer(msgspec.Struct, frozen=True, kw_only=True):
 MOST_FAILURES = 10
 
 
+def newest_failures(failures: Iterable[Iterable[FailureAnswer]]) -> list[FailureAnswer]:
+    """The newest first, no more than an answer has."""
+    together = chain.from_iterable(failures)
+    return sorted(together, key=lambda each: each.at, reverse=True)[:MOST_FAILURES]
+
+
 class HandlerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A handler in the lanes that have answered.
 
@@ -43,17 +50,17 @@ class HandlerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     handler: str
-    partitions: dict[str, int]
+    partitions: Annotated[dict[str, int], total]
     since: str
     who: str
     why: str
-    breakers: dict[str, int]
-    keys: int
-    attempts: int
-    waiting: dict[str, int]
-    counted_all: bool
-    schemas: list[AwaitedAnswer] = []
-    failures: list[FailureAnswer] = []
+    breakers: Annotated[dict[str, int], total]
+    keys: Annotated[int, total]
+    attempts: Annotated[int, total]
+    waiting: Annotated[dict[str, int], total]
+    counted_all: Annotated[bool, all]
+    schemas: Annotated[list[AwaitedAnswer], longest_awaited] = []
+    failures: Annotated[list[FailureAnswer], newest_failures] = []
 
     @property
     def state(self) -> str:
@@ -101,43 +108,11 @@ class AskedHandler(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
 
 
-def merged(answers: list[HandlersAnswer]) -> HandlersAnswer:
+def all_handlers(answers: list[HandlersAnswer]) -> HandlersAnswer:
     """Answers for different lanes as one. There is at least one."""
-    by_name: dict[str, list[HandlerAnswer]] = {}
-    left_out: dict[int, str] = {}
-    for answer in answers:
-        left_out |= answer.left_out
-        for handler in answer.handlers:
-            by_name.setdefault(handler.handler, []).append(handler)
-    handlers = [_merged(by_name[name]) for name in sorted(by_name)]
-    return msgspec.structs.replace(answers[0], handlers=handlers, left_out=dict(sorted(left_out.items())))
-
-
-def _merged(parts: list[HandlerAnswer]) -> HandlerAnswer:
-    newest = max(parts, key=lambda part: part.since)
-    return HandlerAnswer(
-        handler=newest.handler,
-        partitions=_sum([part.partitions for part in parts]),
-        since=newest.since,
-        who=newest.who,
-        why=newest.why,
-        breakers=_sum([part.breakers for part in parts]),
-        keys=sum(part.keys for part in parts),
-        attempts=sum(part.attempts for part in parts),
-        waiting=_sum([part.waiting for part in parts]),
-        counted_all=all(part.counted_all for part in parts),
-        schemas=merged_schemas(each for part in parts for each in part.schemas),
-        failures=newest_failures(each for part in parts for each in part.failures),
-    )
-
-
-def newest_failures(failures: Iterable[FailureAnswer]) -> list[FailureAnswer]:
-    """The newest first, no more than an answer has."""
-    return sorted(failures, key=lambda each: each.at, reverse=True)[:MOST_FAILURES]
-
-
-def _sum(counts: list[dict[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
-    return dict(sorted(total.items()))
+    handlers = [handler for answer in answers for handler in answer.handlers]
+    left_out = {lane: why for answer in answers for lane, why in answer.left_out.items()}
+    # Who paused it, when and why is of the newest command.
+    newest_first = sorted(handlers, key=lambda each: each.since, reverse=True)
+    together = sorted(merged_by(newest_first, "handler"), key=lambda each: each.handler)
+    return msgspec.structs.replace(answers[0], handlers=together, left_out=dict(sorted(left_out.items())))

@@ -25,7 +25,7 @@ from streams.control.handlers.handler_answers import (
     FailureAnswer,
     HandlerAnswer,
     HandlersAnswer,
-    merged,
+    all_handlers,
     newest_failures,
 )
 from streams.engine.staging.changes import HANDLERS, QUEUES
@@ -62,7 +62,7 @@ async def list_handlers(
     path = f"{HANDLERS_PATH}/{handler}" if handler else HANDLERS_PATH
     answers, left_out = await others.all_lanes(view, here, path, {})
     known = [_answer_of(name, 0, [], None) for name in names]  # also when no lane answers
-    return merged([_answer(view.application, known, left_out), *answers])
+    return all_handlers([_answer(view.application, known, left_out), *answers])
 
 
 def paused_here(view: WorkerView, lane: int) -> dict[tuple[str, int], HandlerPause]:
@@ -112,7 +112,7 @@ async def _of_lanes(
             parts.append(_answer(app, await _of_lane(view, names, lane, counted=counted), {}))
         except Problem as problem:
             parts.append(_answer(app, [], {lane: problem.detail}))
-    return merged(parts)
+    return all_handlers(parts)
 
 
 async def _of_lane(
@@ -150,7 +150,7 @@ def _answer_of(
         waiting={},
         counted_all=True,
         schemas=[] if gate is None else awaited([gate]),
-        failures=[] if gate is None else newest_failures(map(_failure, gate.failures)),
+        failures=[] if gate is None else newest_failures([map(_failure, gate.failures)]),
     )
 
 

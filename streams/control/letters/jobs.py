@@ -30,7 +30,7 @@ from streams.control.letters.letter_answers import (
     LettersAnswer,
     OutcomesAnswer,
     SettledAnswer,
-    merged,
+    all_groups,
 )
 from streams.control.letters.letters import FILTERS, partition_and_key
 from streams.engine.waiting.dead_letters.row import LetterState, topic_of
@@ -184,7 +184,7 @@ class Jobs:
                 job,
                 looked=job.looked + page.looked,
                 matched=job.matched + len(found),
-                groups=merged(job.groups, _groups(found)),
+                groups=all_groups([*job.groups, *_groups(found)]),
                 lane=lane_of_cursor(cursor),
                 waits_for="",
             )

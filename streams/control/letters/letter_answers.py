@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 import msgspec
 
 from streams.control.base.claims import ClaimAnswer
+from streams.control.base.merging import merged_by, total
 from streams.control.base.table_fields import text_of
 from streams.control.waiting.waiting_answers import WaitingAnswer
 from streams.engine.waiting.dead_letters.row import Event, Summary
@@ -63,14 +65,14 @@ class GroupAnswer(msgspec.Struct, frozen=True, kw_only=True):
     error_type: str
     place: str
     message_type: str
-    count: int
-    oldest: str
-    newest: str
+    count: Annotated[int, total]
+    oldest: Annotated[str, min]
+    newest: Annotated[str, max]
     example: str
     message: str = ""
-    last_hour: int = 0
-    failed_again: int = 0
-    replaying: int = 0
+    last_hour: Annotated[int, total] = 0
+    failed_again: Annotated[int, total] = 0
+    replaying: Annotated[int, total] = 0
 
     @property
     def alike(self) -> tuple[str, str, str, str]:
@@ -263,23 +265,7 @@ def event_answer(event: Event) -> EventAnswer:
     return EventAnswer(at=at, who=event.who, operation=event.operation, why=event.why, result=event.result)
 
 
-def both(one: GroupAnswer, other: GroupAnswer) -> GroupAnswer:
-    """Two parts of a group as one."""
-    return msgspec.structs.replace(
-        one,
-        count=one.count + other.count,
-        last_hour=one.last_hour + other.last_hour,
-        failed_again=one.failed_again + other.failed_again,
-        replaying=one.replaying + other.replaying,
-        oldest=min(one.oldest, other.oldest),
-        newest=max(one.newest, other.newest),
-    )
-
-
-def merged(groups: list[GroupAnswer], more: list[GroupAnswer]) -> list[GroupAnswer]:
-    """Groups of two parts together, the largest first."""
-    by_alike = {group.alike: group for group in groups}
-    for group in more:
-        known = by_alike.get(group.alike)
-        by_alike[group.alike] = group if known is None else both(known, group)
-    return sorted(by_alike.values(), key=lambda group: (-group.count, group.alike))
+def all_groups(groups: Iterable[GroupAnswer]) -> list[GroupAnswer]:
+    """Groups of several parts together, the largest first."""
+    together = merged_by(groups, "handler", "error_type", "place", "message_type")
+    return sorted(together, key=lambda group: (-group.count, group.alike))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import zip_longest
 
 from msgspec.structs import replace
 
+from streams.control.base.merging import merged_by
 from streams.control.base.others import Others, beside_address
 from streams.control.base.view import Problem, WorkerView
 from streams.control.overview.flow_answers import (
@@ -14,7 +14,6 @@ from streams.control.overview.flow_answers import (
     HandlerPart,
     HandlerShown,
     LaneCounts,
-    LetterErrors,
     OverviewAnswer,
     ServiceShown,
     TopicPart,
@@ -91,27 +90,19 @@ def merge(
     a worker that has died move within `moved_within` seconds.
     """
     workers = list(parts)
-    topics: dict[str, TopicPart] = {}
-    handlers: dict[str, HandlerPart] = {}
-    for worker in workers:
-        for topic in worker.topics:
-            before = topics.get(topic.topic)
-            topics[topic.topic] = topic if before is None else _both_topics(before, topic)
-        for handler in worker.handlers:
-            found = handlers.get(handler.handler)
-            handlers[handler.handler] = handler if found is None else _both_handlers(found, handler)
+    topics = merged_by((topic for worker in workers for topic in worker.topics), "topic")
+    handlers = [handler for worker in workers for handler in worker.handlers]
     for lane in counts.values():
-        for name in dict.fromkeys([*lane.waiting, *lane.letters]):
-            found = handlers.get(name) or HandlerPart(handler=name)
-            handlers[name] = _both_handlers(found, _counted(name, lane, now))
+        handlers += [_counted(name, lane, now) for name in dict.fromkeys([*lane.waiting, *lane.letters])]
+    handlers = merged_by(handlers, "handler")
     own = [each for worker in workers for each in worker.warnings]
     away = [*of_kafka(workers), *(replace(each, do=BROKERS) for each in own if each.text.startswith(AWAY))]
     warned = [*away[:1], *of_silent(workers, moved_within), *lost]
     warned += [*of_slow(workers), *(each for each in own if not each.text.startswith(AWAY))]
-    warned += [*of_handlers(handlers.values()), *of_topics(topics.values())]
+    warned += [*of_handlers(handlers), *of_topics(topics)]
     flow = Flow(
-        topics=topics,
-        handlers=handlers,
+        topics={each.topic: each for each in topics},
+        handlers={each.handler: each for each in handlers},
         workers=workers,
         warnings=[],
         counts=dict(counts),
@@ -138,47 +129,6 @@ def _counted(handler: str, lane: LaneCounts, now: float) -> HandlerPart:
         held_sagas=lane.held_sagas.get(handler, 0),
         letters_since=rfc3339(lane.letters_since[handler]) if handler in lane.letters_since else "",
     )
-
-
-def _both_topics(one: TopicPart, other: TopicPart) -> TopicPart:
-    return TopicPart(
-        topic=one.topic,
-        rate=one.rate + other.rate,
-        rate_minute=one.rate_minute + other.rate_minute,
-        lag=one.lag + other.lag,
-        lag_before=one.lag_before + other.lag_before,
-    )
-
-
-def _both_handlers(one: HandlerPart, other: HandlerPart) -> HandlerPart:
-    reasons = dict.fromkeys([*one.waiting, *other.waiting])
-    return HandlerPart(
-        handler=one.handler,
-        rate=one.rate + other.rate,
-        rate_minute=one.rate_minute + other.rate_minute,
-        failures=one.failures + other.failures,
-        durations=[sum(pair) for pair in zip_longest(one.durations, other.durations, fillvalue=0)],
-        waiting={reason: one.waiting.get(reason, 0) + other.waiting.get(reason, 0) for reason in reasons},
-        oldest_waiting=max(one.oldest_waiting, other.oldest_waiting),
-        letters=one.letters + other.letters,
-        letter_errors=_both_errors(one.letter_errors, other.letter_errors),
-        held_sagas=one.held_sagas + other.held_sagas,
-        letters_since=min(filter(None, (one.letters_since, other.letters_since)), default=""),
-        paused=one.paused + other.paused,
-        breakers=one.breakers + other.breakers,
-        pause=one.pause or other.pause,
-        since=min(filter(None, (one.since, other.since)), default=""),
-        error=one.error or other.error,
-    )
-
-
-def _both_errors(one: list[LetterErrors], other: list[LetterErrors]) -> list[LetterErrors]:
-    found: dict[tuple[str, str], LetterErrors] = {}
-    for each in (*one, *other):
-        before = found.get((each.error, each.place))
-        count = each.count + (0 if before is None else before.count)
-        found[each.error, each.place] = replace(before or each, count=count)
-    return sorted(found.values(), key=lambda each: -each.count)
 
 
 # -- as it is shown ---------------------------------------------------------------------------------------

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from typing import Annotated
 from urllib.parse import quote, urlencode
 
 import msgspec
 
 from streams.control.base.asked import address_of
+from streams.control.base.merging import each_by, earliest, known, total
 from streams.control.overview.hours import HourLine
 from streams.control.overview.pace import PacePart
 
@@ -113,10 +115,10 @@ class TopicPart(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     topic: str
-    rate: float = 0.0
-    rate_minute: float = 0.0
-    lag: int = 0
-    lag_before: int = 0
+    rate: Annotated[float, total] = 0.0
+    rate_minute: Annotated[float, total] = 0.0
+    lag: Annotated[int, total] = 0
+    lag_before: Annotated[int, total] = 0
 
 
 class LetterErrors(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +127,10 @@ class LetterErrors(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     place: str
     text: str
-    count: int
+    count: Annotated[int, total]
+
+
+most_frequent = each_by("error", "place", order=lambda each: -each.count)
 
 
 class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,21 +155,21 @@ class HandlerPart(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     handler: str
-    rate: float = 0.0
-    rate_minute: float = 0.0
-    failures: int = 0
-    durations: list[int] = []
-    waiting: dict[str, int] = {}
-    oldest_waiting: float = 0.0
-    letters: int = 0
-    letters_since: str = ""
-    letter_errors: list[LetterErrors] = []
-    held_sagas: int = 0
-    paused: int = 0
-    breakers: int = 0
-    pause: str = ""
-    since: str = ""
-    error: str = ""
+    rate: Annotated[float, total] = 0.0
+    rate_minute: Annotated[float, total] = 0.0
+    failures: Annotated[int, total] = 0
+    durations: Annotated[list[int], total] = []
+    waiting: Annotated[dict[str, int], total] = {}
+    oldest_waiting: Annotated[float, max] = 0.0
+    letters: Annotated[int, total] = 0
+    letters_since: Annotated[str, earliest] = ""
+    letter_errors: Annotated[list[LetterErrors], most_frequent] = []
+    held_sagas: Annotated[int, total] = 0
+    paused: Annotated[int, total] = 0
+    breakers: Annotated[int, total] = 0
+    pause: Annotated[str, known] = ""
+    since: Annotated[str, earliest] = ""
+    error: Annotated[str, known] = ""
 
     @property
     def stopped(self) -> str:
