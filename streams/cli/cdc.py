@@ -86,7 +86,7 @@ def start(url: Url = "", connect: ConnectUrl = "", *, take_over: TakeOver = Fals
 
 @app.command()
 def status(url: Url = "", connect: ConnectUrl = "", *, as_json: Json = False) -> None:
-    """Show what publishes the outbox, the state of the connector, and how much log its slot keeps."""
+    """Show what publishes the outbox, the state of the connector, and how much WAL its slot retains."""
 
     async def work(database: Database, at: Connect) -> tuple[RelayKind | None, CdcStatus]:
         async with database.acquire() as connection:

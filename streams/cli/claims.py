@@ -39,11 +39,13 @@ def sweep_claims(
     ] = False,
     grace: Annotated[
         float | None,
-        typer.Option(help="Days to keep every object. Default and minimum: the retention of messages."),
+        typer.Option(
+            help="Keep objects younger than so many days. Default and minimum: the message retention."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Find, and with --delete remove, objects that no message refers to and that are past the grace period.
+    """Find objects that no message refers to, once the grace period is over; --delete removes them.
 
     Exit status 0 if it finished, 1 if a setting is wrong, 2 if S3 or Kafka did not answer.
     """

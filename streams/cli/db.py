@@ -37,7 +37,7 @@ Sets = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="Further migrations, as NAME=FOLDER; may be repeated. Those in pyproject.toml always apply.",
+        help="Additional migrations, as NAME=FOLDER; may be repeated. Those in pyproject.toml always apply.",
     ),
 ]
 
@@ -84,7 +84,7 @@ def wait_(
     *,
     within: Annotated[float, typer.Option("--within", help="Maximum seconds to wait.", min=0)] = 600.0,
 ) -> None:
-    """Wait until `migrate`, run elsewhere, has applied every migration of this program.
+    """Wait until another process has applied all migrations of this program, with `migrate`.
 
     It also waits for a database that does not answer. A database newer than this program counts as ready.
     """

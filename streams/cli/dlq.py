@@ -340,7 +340,10 @@ def restore(
 def edit(
     letter: Id,
     message: Annotated[
-        Path | None, typer.Option(help="JSON file with the new message, in the form of `value` in `show`.")
+        Path | None,
+        typer.Option(
+            help="JSON file with the new message, in the same form as `value` in the output of `show`."
+        ),
     ] = None,
     value: Annotated[
         Path | None, typer.Option(help="File with the new value as bytes, instead of --message.")

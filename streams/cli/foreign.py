@@ -56,7 +56,7 @@ def list_(
 
 @app.command()
 def groups(letters: Letters, where: Where = None, log: Log = LOG, *, as_json: Json = False) -> None:
-    """Count dead letters by cause: topic, error, group or connector; and how many were replayed."""
+    """Count dead letters by topic, error, and group or connector, and how many of them were replayed."""
     found = asyncio.run(_grouped(_redrive(letters, log, where)))
     _print_groups(found, as_json=as_json)
     raise typer.Exit(0 if found else NOTHING)
@@ -83,7 +83,7 @@ def replay(
 ) -> None:
     """Write dead letters back to the topics that they came from.
 
-    Headers about the failure, about replication, or with an expiry that has passed are left out. Each dead
+    Headers about the failure or about replication are not copied, nor is an expiry that has passed. Each dead
     letter is replayed once: if the command is stopped or killed, run it again to continue.
     """
     given = {"to": to, "most": most, "rate": rate, "who": by_whom(who), "why": why, "drop": drop_header or ()}

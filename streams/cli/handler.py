@@ -31,7 +31,7 @@ _HOLDS = {
 
 Name = Annotated[str, typer.Argument(help="Name of the handler, as `list` shows it.")]
 NoWait = Annotated[
-    bool, typer.Option("--no-wait", help="Do not wait until it is in effect in all partitions.")
+    bool, typer.Option("--no-wait", help="Do not wait until all partitions have applied the command.")
 ]
 _OPTIONS = {**OPTIONS, "no_wait": (NoWait, False)}
 _OPERATION = "why who worker timeout no_wait as_json"
@@ -48,7 +48,7 @@ def list_(worker: At = "", *, as_json: Json = False) -> None:
 
 @app.command()
 def status(name: Name, worker: At = "", *, as_json: Json = False) -> None:
-    """Show a handler's state, who paused it and why, and how many messages wait for which reason."""
+    """Show a handler's state, who paused it and why, and how many messages wait for each reason."""
     address = find_worker(worker)
     _check_known(address, name)
     found = _ask(address, name, whole=True)
@@ -79,14 +79,14 @@ def pause(name: Name, **given: Any) -> None:
 @app.command()
 @takes(_OPERATION, _OPTIONS, timeout=600.0)
 def drain(name: Name, **given: Any) -> None:
-    """Drain a handler: new messages wait, those that waited already are handled, then it is paused."""
+    """Drain a handler: keep new messages waiting, handle those that wait already, then pause it."""
     _command(HandlerCommand.DRAIN, name, **given)
 
 
 @app.command()
 @takes(_OPERATION, _OPTIONS)
 def resume(name: Name, **given: Any) -> None:
-    """Resume a handler: its waiting messages are due at once, each key in order."""
+    """Resume a handler: its waiting messages run at once, in order within each key."""
     _command(HandlerCommand.RESUME, name, **given)
 
 

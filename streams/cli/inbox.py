@@ -44,7 +44,7 @@ def cleanup(
     older_than_days: Annotated[
         float | None,
         typer.Option(
-            help="Minimum age. Default: the inbox retention. Refused if replays may need such entries."
+            help="Minimum age of the entries. Default: the inbox retention. No less than replays need."
         ),
     ] = None,
     url: Url = "",

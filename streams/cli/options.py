@@ -20,7 +20,7 @@ REFUSED, NOTHING, UNFINISHED = 1, 3, 4
 At = Annotated[str, typer.Option("--worker", help="URL of a worker. Default: the first one on this machine.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Why = Annotated[str, typer.Option("--why", help="Reason, recorded in the log of operations.")]
-Who = Annotated[str, typer.Option("--who", help="Name of the operator. Default: you.")]
+Who = Annotated[str, typer.Option("--who", help="Name of the operator. Default: your user and host name.")]
 Timeout = Annotated[float, typer.Option(min=0, help="Maximum seconds to wait.")]
 Limit = Annotated[int, typer.Option(min=1, help="Maximum number of results.")]
 

@@ -33,7 +33,7 @@ def list_(
     problems: Annotated[bool, typer.Option("--problems", help="Only positions that stop a lane.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the position of lanes in each partition, with any problem that stops a lane."""
+    """List the committed position in each partition, and any problem that stops its lane."""
     found = _run(lambda layout, cluster: standings(layout, cluster, [topic] if topic else []))
     for standing in found:
         if standing.problem or not problems:
@@ -48,7 +48,10 @@ def accept_(
     topic: Annotated[str, typer.Option(help="Topic to continue with, as it is now.")],
     partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be repeated.")] = None,
     at: Annotated[
-        str, typer.Option(help="Where to continue: auto, begin, end, recorded, group, or an offset.")
+        str,
+        typer.Option(
+            help="Where to continue: auto, begin, end, recorded (by the lane), group (its offset), or an offset."
+        ),
     ] = "auto",
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be recorded.")] = False,

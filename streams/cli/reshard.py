@@ -21,7 +21,7 @@ from streams.settings import Settings
 def reshard(
     to: Annotated[str, typer.Argument(help="New application id, for STEADFAUST_APP_ID.")],
     partitions: Annotated[
-        int, typer.Option(min=2, help="New number of partitions: a multiple of the present one.")
+        int, typer.Option(min=2, help="New number of partitions: a multiple of the current number.")
     ],
     of: Of = None,
     *,

@@ -53,7 +53,7 @@ class VersionVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check(of: Of = None, folder: Folder = None, *, write: Write = False, as_json: Json = False) -> None:
-    """Compare saga definitions with the frozen ones, and show what sagas in flight would do."""
+    """Compare saga definitions with the frozen ones, and show what a change does to running sagas."""
     project = declared(Path("pyproject.toml"))
     place = (folder or Path(project.folder)) / SAGAS
     verdicts = list(judge(outlines(of or list(project.of)), dict(frozen(place)), place, write=write))

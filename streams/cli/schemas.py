@@ -44,7 +44,7 @@ Subjects = Annotated[list[str] | None, typer.Argument(help="Topics or tables. De
 Why = Annotated[
     str,
     typer.Option(
-        "--why", help="Reason to freeze versions that others cannot read. Name the topics or tables."
+        "--why", help="Reason to freeze an incompatible version. Needs the names of the topics or tables."
     ),
 ]
 
@@ -72,7 +72,7 @@ def write(
     """Freeze the schemas of classes. A changed schema becomes the next version of its topic or table.
 
     A version that cannot read the one before it, or be read by it, is refused unless --why gives a reason,
-    which is stored beside it. A version that may rename a field is refused unless the new field has the old
+    which is stored with it. A version that may rename a field is refused unless the new field has the old
     name as an alias, or --drop names the old field. Frozen versions never change.
     """
     classes, place = _found(of, folder)
@@ -99,7 +99,7 @@ def write(
 
 @app.command()
 def check(of: Of = None, folder: Folder = None, *, as_json: Json = False) -> None:
-    """Report classes that differ from their frozen schema, and versions that cannot read a neighbour."""
+    """Report classes that differ from their frozen schema, and versions that are not compatible."""
     classes, place = _found(of, folder)
     found = review(classes, place)
     nothing = not any(each.version for each in found)

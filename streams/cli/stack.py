@@ -35,7 +35,8 @@ def up(
         bool, typer.Option("--foreground", help="Run in the foreground until Ctrl-C.")
     ] = False,
     tiered: Annotated[
-        bool, typer.Option("--tiered", help="Let the JVM optimise Kafka fully, for benchmarks.")
+        bool,
+        typer.Option("--tiered", help="Use all compilers of the JVM, for benchmarks. Starts more slowly."),
     ] = False,
 ) -> None:
     """Start the local stack, wait until everything answers, and print the addresses."""
