@@ -50,7 +50,7 @@ def accept_(
     at: Annotated[
         str,
         typer.Option(
-            help="Where to continue: auto, begin, end, recorded (by the lane), group (its offset), or an offset."
+            help="Where to continue: auto, begin, end, recorded (by lanes), group (its offset), or an offset."
         ),
     ] = "auto",
     *,

@@ -76,7 +76,7 @@ class Pages:
     async def _look_on(self, _: WebRequest) -> ASGIResponse:
         """The changing parts of the overview, for as long as a browser is connected."""
         if self._live is None:
-            raise Problem(503, "not_now", "the worker starts, or ends")
+            raise Problem(503, "not_now", "the worker is starting or stopping")
         return ASGIStreamingResponse(
             iterator=self._live.listen(),
             media_type="text/event-stream",

@@ -72,7 +72,7 @@ def _service(service: ServiceShown, topics: Sequence[TopicShown]) -> FlowService
     numbers = [each.numbers for each in service.handlers]
     waits, letters = sum(each.waits for each in numbers), sum(each.letters for each in numbers)
     paused, open_breakers = sum(each.paused for each in numbers), sum(each.breakers for each in numbers)
-    parts = [f"{waits:,} wait"] if waits else []
+    parts = [f"{waits:,} waiting"] if waits else []
     parts += [f"{letters:,} dead letter{'' if letters == 1 else 's'}"] if letters else []
     parts += ["paused"] if paused else []
     parts += ["breaker open"] if open_breakers else []

@@ -139,8 +139,8 @@ def wanted_bytes(error: str, count: int) -> str:
     """How many bytes a value has, and, where the error of Avro says so, how many its schema wants."""
     has = f"{count:,} byte{'' if count == 1 else 's'}"
     if found := _TOO_SHORT.search(error):
-        return f"{has}, where its schema wants {count - int(found[2]) + int(found[1]):,}"
-    return f"{has} that its schema does not fit"
+        return f"{has}, but its schema needs {count - int(found[2]) + int(found[1]):,}"
+    return f"{has}, not valid for its schema"
 
 
 def dump(digits: str) -> str:
@@ -152,5 +152,5 @@ def dump(digits: str) -> str:
         text = "".join(chr(each) if 32 <= each < 127 else "." for each in part)
         lines.append(f"{at:06x}  {part.hex(' '):<{3 * min(_A_LINE, len(data)) - 1}}  {text}")
     if len(data) > MOST_DUMPED:
-        lines.append(f"... {len(data) - MOST_DUMPED:,} bytes more")
+        lines.append(f"... {len(data) - MOST_DUMPED:,} more bytes")
     return "\n".join(lines)

@@ -19,8 +19,8 @@ from streams.control.waiting.waiting_answers import WaitingAnswer, WaitingPage
 #: Of what waits for a handler, so many are on its page.
 MOST_OLDEST = 5
 _LINES = {
-    "Attempts a minute": "attempts",
-    "Messages that wait": "waiting",
+    "Attempts per minute": "attempts",
+    "Waiting messages": "waiting",
     "Dead letters": "letters",
 }
 

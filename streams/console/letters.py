@@ -257,7 +257,7 @@ async def edit(request: WebRequest, fields: Mapping[str, str]) -> str | FormPage
         message = with_fields(_decode_message(text.encode()), fields)
     except (msgspec.DecodeError, ValueError) as error:
         known = _value(request, shown)
-        why = f"This is no JSON object: {error}" if isinstance(error, msgspec.DecodeError) else str(error)
+        why = f"This is not a JSON object: {error}" if isinstance(error, msgspec.DecodeError) else str(error)
         page = _edit_page(request, shown, known)
         return FormPage("letter_edit.html", msgspec.structs.replace(page, message=text, problem=why))
     if "confirmed" not in fields:

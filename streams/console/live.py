@@ -45,10 +45,12 @@ class Live:
     def listen(self) -> AsyncIterator[bytes]:
         """Events, as they go to a browser. Raises Problem 503 when too many look on, or the worker ends."""
         if self._ended:
-            raise Problem(503, "not_now", "the worker ends")
+            raise Problem(503, "not_now", "the worker is stopping")
         if self.listeners >= MOST_LISTENERS:
             raise Problem(
-                503, "too_many_listeners", f"{MOST_LISTENERS} look on at this worker already: ask another one"
+                503,
+                "too_many_listeners",
+                f"{MOST_LISTENERS} browsers watch this worker already: use another one",
             )
         return self._listen()
 

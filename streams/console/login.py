@@ -36,7 +36,7 @@ async def _log_in(request: WebRequest, fields: Mapping[str, str]) -> LoginRedire
     if found is None:
         log.warning("login_refused", client=request.client)
         await asyncio.sleep(WRONG_TAKES)
-        raise Problem(401, "wrong_token", "the token is another one: the operators of the workers have it")
+        raise Problem(401, "wrong_token", "wrong token: ask the operators of the workers for it")
     log.info("login", client=request.client)
     return LoginRedirect(_within(fields.get("next", "/")), *found)
 

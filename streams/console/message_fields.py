@@ -73,7 +73,7 @@ def _replaced(value: Any, name: str, given: Mapping[str, str]) -> Any:
     try:
         return msgspec.convert(msgspec.json.decode(text.strip().encode()), type(value))
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise ValueError(f"{name} is {text!r}: it takes a value of the kind {_kind(value)}") from error
+        raise ValueError(f"{name} is {text!r}: it takes a value of type {_kind(value)}") from error
 
 
 def _text(leaf: Any) -> str:

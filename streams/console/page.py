@@ -40,8 +40,8 @@ def form_of(request: WebRequest) -> dict[str, str]:
         raise Problem(
             403,
             "foreign_form",
-            "this form is not of a page of this worker, or the page is too old: open the page again and"
-            " send it from there, with cookies allowed",
+            "this form does not come from a page of this worker, or the page is too old: open the page"
+            " again and send it from there, with cookies allowed",
         )
     if request.visitor.name:
         fields["who"] = request.visitor.name  # a proxy knows better than a form

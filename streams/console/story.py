@@ -68,7 +68,7 @@ class StoryStep:
             tried = [error_text(each.failure) for each in self.again] or [self.entry.unreadable]
         tried += [self.reason] if self.reason else []
         done = [text for text in (*changed_texts(self.changes), sent_text(self.sent)) if text]
-        return "; ".join([*tried, *done]) or ("waits" if self.state == "wait" else "")
+        return "; ".join([*tried, *done]) or ("waiting" if self.state == "wait" else "")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -251,11 +251,11 @@ def _outcome(answer: TimelineAnswer, steps: Sequence[StoryStep]) -> tuple[str, s
     for saga in held.sagas:
         return _of_saga(name, saga.status, saga.reason, stalled=saga.stalled)
     if any(step.state == "bad" for step in steps):
-        return "late", "Failed before", "warn", f"{name}: nothing is left to do, a step failed before"
+        return "late", "Failed earlier", "warn", f"{name}: nothing is left to do; a step failed earlier"
     if steps:
-        return "ok", "Nothing is left to do", "", f"{name}: nothing waits, nothing failed"
+        return "ok", "Nothing left to do", "", f"{name}: nothing is waiting, nothing failed"
     if not answer.entries:
-        return "", "Nothing found", "", f"{name}: no key, saga, message or correlation id was found"
+        return "", "Nothing found", "", f"{name}: no such key, saga, message or correlation id"
     return "", "Found", "", f"{name}: messages"
 
 
@@ -265,14 +265,14 @@ def _of_saga(name: str, status: str, reason: str, *, stalled: bool) -> tuple[str
         case "completed":
             return "ok", "Completed", "", f"{name} is complete"
         case "compensated":
-            return "late", "Called off, all undone", "undo", f"{name} was called off{because}"
+            return "late", "Cancelled and fully compensated", "undo", f"{name} was cancelled{because}"
         case "compensating":
-            return "late", "Undo runs", "undo", f"{name} is called off{because}; its undo runs"
+            return "late", "Compensating", "undo", f"{name} is being compensated{because}"
         case "unreadable":
             return "stop", "Cannot be read", "", f"{name}: its saga cannot be read{because}"
     if stalled:
         return "late", "Overdue", "", f"{name} is overdue: it should have ended by now"
-    return "run", "Runs", "", f"{name} is under way"
+    return "run", "Running", "", f"{name} is running"
 
 
 def _why(steps: Sequence[StoryStep]) -> str:
@@ -284,23 +284,23 @@ def _why(steps: Sequence[StoryStep]) -> str:
     if letter is not None and not who:
         return f"{decided.entry.type} was refused before any handler: {error_text(letter.failure)}"
     if letter is not None:
-        return f"{who} failed for good {at} after the beginning: {error_text(letter.failure)}"
+        return f"{who} failed for good after {at}: {error_text(letter.failure)}"
     if decided.state == "bad":
         then = [step for step in steps if step.state == "bad" and step is not decided]
         more = f". Then {then[-1].handler} failed, {then[-1].reason}" if then and then[-1].reason else ""
-        return f"{who} refused {decided.entry.type} {at} after the beginning{more}"
+        return f"{who} refused {decided.entry.type} after {at}{more}"
     return f"{who} needed {len(decided.again) + 1} attempts"
 
 
 def _left(answer: TimelineAnswer) -> str:
     held = answer.held
     if held is None:
-        return f"What the owner has of it is not known: {answer.missing}."
+        return f"What the owner has for this key is not known: {answer.missing}."
     left = [f"{len(held.letters)} dead letter{'' if len(held.letters) == 1 else 's'}"] if held.letters else []
     left += [f"{sum(each.messages for each in held.waiting)} waiting"] if held.waiting else []
     left += [f"{len(held.timers)} timer{'' if len(held.timers) == 1 else 's'}"] if held.timers else []
     if left:
-        return f"Left: {', '.join(left)}."
+        return f"Remaining: {', '.join(left)}."
     if any(saga.status == "failed" for saga in held.sagas):
         return "Its saga waits for your decision."
-    return "Nothing waits: no retry, no timer, no dead letter."
+    return "Nothing is waiting: no retries, timers or dead letters."

@@ -108,7 +108,7 @@ def saga_lanes(shown: SagaShown) -> Swimlanes:
             name = action if step.name == step.action else step.name
             ran, waited = (_total(spans, waits=waits) for waits in (False, True))
             took = seconds_text(ran / 1000) if ran else "<1 ms"
-            took += f", {step.attempts} tries" if step.attempts > 1 else ""
+            took += f", {step.attempts} attempts" if step.attempts > 1 else ""
             took += f", waited {seconds_text(waited / 1000)}" if waited else ""
             tracks.append((service, name, took, [spans]))
     return _drawn(tracks)
@@ -166,12 +166,14 @@ def _step_spans(shown: SagaShown, step: StepAnswer) -> list[_Span]:
             begin = begin if entry.before else before
             if begin is not None and (again or entry.before != entry.after):
                 status = "failed" if again else entry.after if entry.before else step.status
-                what = f"undo of {step.name}" if undoing else step.name
+                what = f"compensation of {step.name}" if undoing else step.name
                 title = f"{what}: {entry.detail or status}"
                 spans.append(_Span(entry.number, begin, ms, ends.get(status, ""), title))
                 begin = None
             if entry.before == "failed" and failed is not None:
-                spans.append(_Span(entry.number, failed, ms, "wait", f"{step.name} had failed, and waits"))
+                spans.append(
+                    _Span(entry.number, failed, ms, "wait", f"{step.name} failed and waits for a decision")
+                )
             failed = ms if entry.after == "failed" else None
             if again:
                 begin = min(ms + round(1000 * float(again[1])), max(now, ms))
@@ -180,7 +182,7 @@ def _step_spans(shown: SagaShown, step: StepAnswer) -> list[_Span]:
                 begin = ms
         before = ms
     if begin is not None:
-        spans.append(_Span(shown.log[-1].number, begin, max(begin, now), "run", f"{step.name} runs"))
+        spans.append(_Span(shown.log[-1].number, begin, max(begin, now), "run", f"{step.name} is running"))
     return spans
 
 
@@ -215,7 +217,7 @@ def _marks(total: int, folds: Sequence[tuple[int, int]], place: Callable[[int], 
     nice = (base * 10**power for power in range(9) for base in (1, 2, 5))
     tick = next((each for each in nice if shown / each <= _TICKS), total or 1)
     folded = [
-        Mark(place(begin), f"{seconds_text((end - begin) / 1000)} folded", FOLDED) for begin, end in folds
+        Mark(place(begin), f"{seconds_text((end - begin) / 1000)} skipped", FOLDED) for begin, end in folds
     ]
     taken = [each.x + FOLDED / 2 for each in folded]
     marks = []
@@ -251,7 +253,7 @@ def _took(steps: Sequence[StoryStep]) -> str:
     if len(steps) > 1:
         return f"{len(steps)} in {took}"
     return (
-        f"{took}, {tries + (steps[0].letter is None)} tries"
+        f"{took}, {tries + (steps[0].letter is None)} attempts"
         if tries > 1 or steps[0].state == "retry"
         else took
     )

@@ -32,10 +32,10 @@ class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
         """How many wait, and where most of them wait for one handler, for which."""
         if not self.total:
             if self.found.waiting:
-                return "Messages wait"
+                return "Messages are waiting"
             if not self.found.left_out:
-                return "No message waits"
-            return f"Not known whether messages wait: {lanes_text(self.found.left_out)} did not answer"
+                return "No message is waiting"
+            return f"Not known whether messages are waiting: {lanes_text(self.found.left_out)} did not answer"
         heading = "1 message waits" if self.total == 1 else f"{self.total:,} messages wait"
         handler, count = next(iter(self.by_handler.items()))
         stopped = self.stopped.get(handler, "")

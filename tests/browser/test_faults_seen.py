@@ -101,7 +101,7 @@ async def looking(browser: Browser, address: str, *paths: str) -> AsyncIterator[
 async def bar_appears(page: Page, seconds: Record, what: str) -> None:
     """One bar says since when there was no word, and all else is grey."""
     bar = page.locator(".lost")
-    await expect(bar).to_contain_text(re.compile(r"No word from the worker.*of \d\d:\d\d:\d\d UTC"))
+    await expect(bar).to_contain_text(re.compile(r"The worker does not answer.*at \d\d:\d\d:\d\d UTC"))
     assert await bar.count() == 1
     seen = await page.evaluate("seen")
     seconds(f"{what}: bar, since the last word", (seen["shown"] - seen["heard"]) / 1000)

@@ -49,7 +49,7 @@ async def test_one_search_answers_why_an_order_was_cancelled(user: Visitor) -> N
     await page.goto("/")
     await user.search("placed-0")
     answer = page.get_by_role("heading", level=1)
-    await expect(answer).to_have_text("placed-0 was called off: card_declined")
+    await expect(answer).to_have_text("placed-0 was cancelled: card_declined")
     await expect(answer).to_be_in_viewport(ratio=1)  # of 800 px, without scrolling
     decided = page.locator(".steps > li", has=page.locator("details[open]"))
     await expect(decided).to_contain_text("payments.capture took StockReserved")
@@ -105,7 +105,7 @@ async def test_four_clicks_lead_from_a_topic_over_a_row(user: Visitor) -> None:
     await expect(found).to_have_count(1)
     await found.get_by_role("link").first.click()
     await expect(page.locator("body")).to_contain_text("card_declined")
-    await page.get_by_role("link", name="What has happened to placed-0").click()
+    await page.get_by_role("link", name="History of placed-0").click()
     await page.get_by_role("complementary").get_by_role("link", name="orders", exact=True).click()
     versions = page.locator("#history .versions > li")  # it comes by itself
     cancelled = versions.filter(has=page.locator("del", has_text="pending"))
@@ -155,9 +155,9 @@ async def test_a_failed_saga_is_found_and_settled(ground: Ground, visitor: Visit
     await expect(page.locator("body")).to_contain_text("process_payment could not be undone")
     ground.till.touch()
     await because(page, "the till is open")
-    await page.get_by_role("button", name="Try the undo again").click()
+    await page.get_by_role("button", name="Try the compensation again").click()
     await expect(page.locator("#facts")).to_contain_text("compensated")  # without reloading
-    await expect(page.get_by_role("button", name="Try the undo again")).to_be_hidden()
+    await expect(page.get_by_role("button", name="Try the compensation again")).to_be_hidden()
     await expect(page.locator("#steps")).to_contain_text("the till is open (ann)")
     ground.till.unlink()
 
@@ -185,8 +185,8 @@ async def test_a_dead_letter_is_replayed_and_its_order_confirms(ground: Ground, 
     await because(page, "the till is open")
     await page.get_by_role("button", name="Replay").click()
     standing = page.locator("#standing")
-    await expect(standing).to_contain_text("It is no dead letter any more")  # without reloading
-    await page.get_by_role("link", name=f"What has happened to {key}").first.click()
+    await expect(standing).to_contain_text("Resolved: it is no longer a dead letter")  # without reloading
+    await page.get_by_role("link", name=f"History of {key}").first.click()
     await expect(page.locator("main")).to_contain_text("OrderConfirmed")
     ground.till.unlink()
 
@@ -204,10 +204,10 @@ async def test_a_dead_letter_is_edited_and_shows_its_changes(ground: Ground, vis
     await expect(page.locator(".diff .add")).to_contain_text('"total_cents": 4711')
     ground.till.touch()
     await because(page, "the price was wrong")
-    await page.get_by_role("button", name="Replay it like this").click()
-    await expect(page.locator("#standing")).to_contain_text("It is no dead letter any more")
+    await page.get_by_role("button", name="Replay with this change").click()
+    await expect(page.locator("#standing")).to_contain_text("Resolved: it is no longer a dead letter")
     await expect(page.get_by_role("button", name="Discard")).to_be_hidden()
-    await page.get_by_role("link", name="What was done about it", exact=True).click()
+    await page.get_by_role("link", name="What operators did", exact=True).click()
     await expect(page.locator("tbody")).to_contain_text("the price was wrong")
     await page.goto(f"/timeline?q={key}")
     await expect(page.locator("main")).to_contain_text("4711")
@@ -275,7 +275,7 @@ async def test_people_log_in_and_out_and_a_viewer_changes_nothing(ground: Ground
         visitor.expected.update({401, 403})
         await page.goto("/login")
         await log_in(page, "another-token-than-theirs")
-        await expect(page.locator("body")).to_contain_text("the token is another one")
+        await expect(page.locator("body")).to_contain_text("wrong token")
         await page.goto("/dead-letters/letters")
         await page.get_by_role("link", name="Log in").click()
         await log_in(page, VIEWER)
@@ -454,7 +454,7 @@ async def test_what_is_not_there_is_said(visitor: Visitor) -> None:
     await visitor.page.goto("/tables/no-such-table")
     await expect(visitor.page.locator("body")).to_contain_text("no-such-table")
     await visitor.page.goto("/timeline?q=nobody-has-seen-it")
-    await expect(visitor.page.locator("body")).to_contain_text("No message of it was found")
+    await expect(visitor.page.locator("body")).to_contain_text("No message was found")
 
 
 async def test_a_worker_is_lost_while_somebody_looks(ground: Ground, visitor: Visitor) -> None:

@@ -164,8 +164,8 @@ async def mend_the_letter(port: int) -> None:
         await page.get_by_role("button", name="Show what changes", exact=True).click()
         await page.get_by_label("Your name").fill("ann")
         await page.get_by_label("Why").fill("the name was wrong")
-        await page.get_by_role("button", name="Replay it like this").click()
-        await expect(page.locator("body")).to_contain_text("no dead letter any more")
+        await page.get_by_role("button", name="Replay with this change").click()
+        await expect(page.locator("body")).to_contain_text("no longer a dead letter")
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_the_tutorial_works_as_printed(reader: Reader) -> None:
         (found.start(), Block(*(part or "" for part in found.groups()))) for found in FENCE.finditer(text)
     ]
     browsing = text.index("Mend it in the browser")
-    for name in ("Edit the message", "Show what changes", "Replay it like this", "/dead-letters/letters"):
+    for name in ("Edit the message", "Show what changes", "Replay with this change", "/dead-letters/letters"):
         assert name in text[browsing:]
     mended = False
     for start, block in blocks:

@@ -27,7 +27,7 @@
     const since = new Date(lastAt).toISOString().slice(11, 19);
     document.documentElement.classList.toggle("stale", yes);
     for (const sign of all("[data-lost]")) {
-      const text = yes ? `${why || "No word from the worker"}, trying again. What you see is of ${since} UTC.` : "";
+      const text = yes ? `${why || "The worker does not answer"}, trying again. This page shows the state at ${since} UTC.` : "";
       if (sign.textContent !== text) sign.textContent = text; // a screen reader says each change
     }
   }

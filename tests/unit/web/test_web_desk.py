@@ -55,7 +55,7 @@ async def test_groups_and_letters_of_all_workers_are_on_one_page(first, one, put
         ("", "No dead letters"),
         ("/letters", "None here"),
         ("/jobs", "No jobs since"),
-        ("/audit", "Nothing yet"),
+        ("/audit", "No operations yet"),
     ],
 )
 async def test_that_there_is_nothing_is_no_error(one, path, said):
@@ -108,7 +108,7 @@ async def test_an_edit_is_shown_and_sent_once_it_is_confirmed(first, one, put):
     path = f"{LETTERS}/{ident}/edit"
     assert '"id": "k1"' in unescape((await one.page(path))[1])
     status, _, page = await one.send(path, message="{")
-    assert (status, "This is no JSON object" in page) == (200, True)
+    assert (status, "This is not a JSON object" in page) == (200, True)
     status, _, page = await one.send(path, message='{"id": "k2"}')
     assert status == 200
     assert '<li class="del"><span>  "id": "k1"' in unescape(page)
@@ -154,12 +154,12 @@ async def test_an_edit_may_change_fields_alone(first, one, put):
     _, _, page = await one.send(path, message=message, **{"field:id": "k9"})
     assert '<li class="add"><span>  "id": "k9"' in unescape(page)
     _, _, page = await one.send(path, message='{"id": "k1", "size": 2}', **{"field:size": "two"})
-    assert "size is 'two': it takes a value of the kind integer" in unescape(page)
+    assert "size is 'two': it takes a value of type integer" in unescape(page)
 
 
 async def test_a_message_that_nobody_can_read_is_written_anew(first, one, put):
     path = f"{LETTERS}/{put('k1', value=b'{oops')}/edit"
-    await one.shows(path, "Write the whole message")
+    await one.shows(path, "Type in the whole message")
     _, _, page = await one.send(path, message='{"id": "k1"}')
     assert '<li class="add"><span>  "id": "k1"' in unescape(page)
     assert (await one.send(path, message='{"id": "k1"}', confirmed="1", **REASON))[0] == 303
@@ -173,7 +173,7 @@ async def test_many_are_counted_before_anything_is_done_with_them(first, one, pu
     status, there, _ = await one.send(path, operation="discard", error_type="ValueError", **REASON)
     assert status == 303
     await one.ended(f"/api{there}")
-    page = await one.shows(there, "Discard 9 letters")
+    page = await one.shows(there, "Discard 9 dead letters")
     assert first.asked == []
     hidden = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', page))
     status, there, _ = await one.send_raw(path, **hidden, confirmed="1")
@@ -255,7 +255,7 @@ async def test_the_log_tells_who_did_what_the_newest_first(first, one):
     discarded(first, "L2", HOSTILE)
     paused(first, 3)
     logged(first, b"somebody else's")
-    page = await one.shows(f"{AUDIT}?limit=3", "is no entry of the log")
+    page = await one.shows(f"{AUDIT}?limit=3", "is not a log entry")
     assert page.index("it burns") < page.index("&lt;script&gt;")
     assert "<script>alert" not in page
     assert "too old" not in page

@@ -503,7 +503,7 @@ def test_services_are_in_columns_in_the_order_of_the_messages(worker):
     assert [[each.name for each in column.services] for column in columns] == [["a"], ["b", "d"], ["c"]]
     assert [(column.onward, column.waits) for column in columns] == [(10.0, 2), (2.0, 0), (0, 0)]
     service = columns[1].services[0]
-    assert (service.state, service.words) == ("stop", "2 wait, 1 dead letter")
+    assert (service.state, service.words) == ("stop", "2 waiting, 1 dead letter")
 
 
 def test_dead_letters_of_no_handler_are_in_tables_alone(worker):
@@ -527,7 +527,7 @@ def test_the_heading_and_the_first_problem_say_it_once(worker):
             render(f"overview_{each}.html", answer=answer, now=NOW) for each in ("state", "warnings")
         )
 
-    assert "nothing is late, without lanes 1, 2, 3, not counted yet</h1>" in page()
+    assert "nothing is stopped or late, without lanes 1, 2, 3, not counted yet</h1>" in page()
     found = page(*(Warned(text=f"x{n} is slow", link="/", where="it") for n in range(2)))
     assert [found.count(f"x{n} is slow") for n in range(2)] == [1, 1]
 
@@ -571,4 +571,6 @@ async def test_a_worker_without_lanes_is_shown_with_what_it_follows(worker):
     answer = await overview_of(worker, RatePoller(worker), {}, Others(ask), LastKnown(worker))
     assert {each.url for each in answer.workers} == {worker.url, OTHER}
     assert {each.grave for each in merge([part(url=OTHER, silent="no answer", owns=[])]).warnings} == {False}
-    assert "It owns no lane, and follows 1." in render("overview_workers.html", answer=answer)
+    assert "It owns no lane, and copies lane 1 as a standby." in render(
+        "overview_workers.html", answer=answer
+    )

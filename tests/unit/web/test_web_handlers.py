@@ -157,7 +157,7 @@ async def test_the_page_of_a_worker_shows_what_is_paused(first, second, one):
 async def test_handlers_have_pages_from_which_they_are_paused(first, second, one):
     paused(second, 2)
     first.wait(first.key_in(0, 1))
-    await one.shows("/handlers", f'href="/handlers/{NOTE}"', "The handler runs")
+    await one.shows("/handlers", f'href="/handlers/{NOTE}"', "The handler is running")
     second.lanes[2].gates[NOTE].pauses[b""] = HandlerPause(PauseState.PAUSED, "ann", "strike", 1)
     await one.shows("/handlers", f"<h1>{NOTE} is paused</h1>", "By ann: strike")
     await one.shows(
@@ -245,5 +245,5 @@ async def test_a_handlers_page_has_its_failures_and_what_waits_longest(first, se
     handler, _ = await only(one, f"{HANDLERS}/{NOTE}")
     found = [(each["key"], each["error"]) for each in handler["failures"]]
     assert found == [("k0", "OSError: no 0"), ("k1", "OSError: no 1")]
-    shown = ("OSError: no 1", "95 % within", f'<a href="/search?q={key}">', "90 s")
+    shown = ("OSError: no 1", "95 % take at most", f'<a href="/search?q={key}">', "90 s")
     await one.shows(f"/handlers/{NOTE}", *shown)

@@ -70,7 +70,7 @@ async def test_there_is_room_for_so_many_at_a_time(monkeypatch):
     live = Live(Parts(state="1"), interval=30)
     events = live.listen()
     await some(events, 1)
-    with pytest.raises(Problem, match="look on at this worker already"):
+    with pytest.raises(Problem, match="browsers watch this worker already"):
         live.listen()
     await events.aclose()
     other = live.listen()
@@ -87,7 +87,7 @@ async def test_all_are_let_go_when_the_worker_ends():
     live.end()
     with pytest.raises(StopAsyncIteration):
         await waiting
-    with pytest.raises(Problem, match="ends"):
+    with pytest.raises(Problem, match="is stopping"):
         live.listen()
 
 

@@ -178,7 +178,7 @@ async def test_an_answer_without_end_is_cut_off(stranger, monkeypatch):
 
 async def test_an_owner_that_wants_another_token_is_told_as_that(stranger):
     async def refuse(_: web.Request) -> web.Response:
-        return web.json_response({"error": "wrong_token", "detail": "the token is another one"}, status=401)
+        return web.json_response({"error": "wrong_token", "detail": "wrong token"}, status=401)
 
     status, problem = await ask_through(stranger, refuse)
     assert (status, problem["error"]) == (502, "owner_refused")

@@ -567,7 +567,7 @@ async def test_what_is_too_large_is_refused(browser):
 
 
 async def test_the_page_of_the_outbox_says_what_waits(browser, worker):
-    await browser.shows("/outbox", "set up without a database", "set STEADFAUST_POSTGRES_URL")
+    await browser.shows("/outbox", "No database is configured", "set STEADFAUST_POSTGRES_URL")
     worker.edge = DatabaseAnswer(missing="PostgreSQL did not answer within 5 s", silent=True)
     await browser.shows("/outbox", "does not answer: PostgreSQL did not", hides="without a database")
     row = WaitingRow(

@@ -203,7 +203,7 @@ async def test_the_page_of_sagas_draws_what_was_counted(monkeypatch):
         monkeypatch.setattr("web_workers.NOW", NOW + 60)
         put_saga([worker], "d")
         await browser.sampler.round()
-        page = await browser.shows("/sagas", 'aria-label="started: 3 then, 4 now, 4 at most"')
+        page = await browser.shows("/sagas", 'aria-label="started: 3 at first, 4 now, highest 4"')
         assert page.count("<polyline") == 1
         _, found = await browser.json("/api/over-time")
         assert [(each["name"], each["counts"]) for each in found["lines"]["sagas"]] == [("started", [3, 4])]

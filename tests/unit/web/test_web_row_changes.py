@@ -124,7 +124,7 @@ async def test_the_timeline_shows_what_a_step_changed(browser, worker):
     assert "<script>" not in page
     assert "<del>note: " in page
     assert f"/topics/{CHANGELOG}/{worker.partition('k1')}/10" in page
-    assert "1 change of rows without a message here" in page
+    assert "1 row change without a message on this page" in page
 
 
 def test_what_is_personal_is_masked_in_a_difference_too(app):
@@ -146,7 +146,7 @@ async def test_rows_of_the_outbox_stand_with_their_messages(browser, worker):
     await browser.shows("/timeline?q=k1", "refused 2 times", hides="<script>")
     await browser.shows("/timeline?q=m9", "not published")
     worker.outbox = OutboxRows(missing="no such host")
-    await browser.shows("/timeline?q=k1", "Rows of the outbox are not known: no such host")
+    await browser.shows("/timeline?q=k1", "Outbox rows are not known: no such host")
 
 
 async def test_a_payload_in_the_object_store_is_followed_up():
@@ -167,7 +167,7 @@ async def test_a_payload_in_the_object_store_is_followed_up():
         assert [each["there"] for each in claims] == [True, False, None]
         assert (claims[0]["bucket"], claims[0]["name"], claims[0]["size"]) == ("post", kept.name, 7)
         assert "not ours to read" in claims[2]["standing"]
-        await browser.shows("/timeline?q=k1", "it is no longer there", "by the handlers of today")
+        await browser.shows("/timeline?q=k1", "it is no longer there", "with the current handlers")
         command = CliRunner().invoke
         told = await asyncio.to_thread(command, steadfaust, ["trace", "k1", "--worker", browser.url])
         assert f"{kept.reference} (7 bytes)" in told.stdout

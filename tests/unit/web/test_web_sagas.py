@@ -295,18 +295,22 @@ async def test_a_page_says_what_is_known_without_the_owner(app: Application, has
         status, page = await browser.page(f"/sagas/visit:{key}")
         if not has_copy:
             assert (status, f"the owner, {GONE}, cannot be reached" in page) == (502, True)
-            assert "Look again in some seconds" in page
+            assert "Try again in a few seconds" in page
             return
         found = await browser.found(f"{SAGAS}/visit:{key}?stale=1")
         assert (found["stale"]["behind"], found["operations"]) == (7, False)
     assert (status, f"{GONE}, cannot be reached" in page) == (200, True)
-    for text in ("is shown from the standby", "it lacks about 7 records", f"visit:{key} needs a decision"):
+    for text in (
+        "is shown from the standby",
+        "it is about 7 changelog records behind",
+        f"visit:{key} needs a decision",
+    ):
         assert text in page
 
 
 async def test_no_problem_that_lasts_is_told_to_pass(one: Browser) -> None:
     status, page = await one.page("/sagas/visit:nobody")
-    assert (status, "Look again in some seconds" in page) == (404, False)
+    assert (status, "Try again in a few seconds" in page) == (404, False)
 
 
 @pytest.mark.parametrize(
@@ -374,8 +378,8 @@ async def test_the_pages_show_the_same_and_are_linked(both, one):
     assert f'href="{link}"' in page
     assert "stalled" in page
     timeline = await one.shows(
-        link, "<b>error.</b> <b>Mend that, then try again</b>", "ask once more: ", " ring --why ...",
-        "in_progress → failed", "What has happened", "version 1",
+        link, "<b>error.</b> <b>Fix that, then try again</b>", "ask once more: ", " ring --why ...",
+        "in_progress → failed", 'id="log">Log</h2>', "version 1",
     )  # fmt: skip
     assert "<script>" not in page + timeline
 
@@ -386,14 +390,14 @@ async def test_what_to_decide_stands_under_the_heading(both, one):
     put(both, SAGA_ROWS, "k1", msgspec.structs.replace(told.row, steps=undone))
     put_saga(both, "k2", outcome=error)
     for key, heading, decide in (
-        ("k1", "ring could not be undone", "Try the undo again"),
+        ("k1", "ring could not be undone", "Try the compensation again"),
         ("k2", "ring could not be done", "Try again"),
     ):
         page = await one.shows(f"/sagas/visit:{key}", f"visit:{key} needs a decision: {heading}")
         assert page.index("</h1>") < page.index(decide) < page.index('id="facts"') < page.index('id="list"')
     await one.shows(
-        "/sagas/visit:k1", "then try the undo again", "It was undone by hand", "undo failed",
-        "ring counts as undone. Then the saga ends as called off.",
+        "/sagas/visit:k1", "then try the compensation again", "It was undone by hand", "compensation failed",
+        "ring counts as undone. Then the saga ends as cancelled.",
     )  # fmt: skip
 
 

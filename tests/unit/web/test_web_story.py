@@ -66,9 +66,9 @@ CALLED_OFF = (
 
 def test_the_step_that_sent_the_reason_decided():
     found = story_of(*CALLED_OFF, status="compensated", reason="declined")
-    assert found.heading == "k was called off: declined"
-    assert found.why == "payments.capture refused Reserved 300 ms after the beginning"
-    assert found.left == "Nothing waits: no retry, no timer, no dead letter."
+    assert found.heading == "k was cancelled: declined"
+    assert found.why == "payments.capture refused Reserved after 300 ms"
+    assert found.left == "Nothing is waiting: no retries, timers or dead letters."
     states = [(step.handler, step.state, step.decides) for step in found.steps]
     assert states == [
         ("orders.open", "done", False),
@@ -140,8 +140,8 @@ def test_what_no_handler_has_seen_is_said_by_its_error(error, words):
     [
         ("completed", "k is complete"),
         ("failed", "k needs a decision: pay could not be undone"),
-        ("compensating", "k is called off: declined; its undo runs"),
-        ("started", "k is under way"),
+        ("compensating", "k is being compensated: declined"),
+        ("started", "k is running"),
     ],
 )
 def test_the_heading_has_the_state_of_the_saga(status, heading):
@@ -156,10 +156,10 @@ def test_a_long_gap_is_folded_and_the_wait_drawn():
     ((track,),) = [lane.tracks for lane in picture.lanes]
     failed, waits, done = track.bars
     assert [each.kind for each in track.bars] == ["bad", "wait", ""]
-    assert (failed.x, track.took) == (0, "9.2 s, 2 tries")
+    assert (failed.x, track.took) == (0, "9.2 s, 2 attempts")
     assert done.x - (failed.x + failed.width) == pytest.approx(FOLDED, abs=0.2)
     assert waits.x + waits.width == pytest.approx(done.x, abs=0.2)
-    assert [mark.text for mark in picture.marks if mark.fold] == ["8.8 s folded"]
+    assert [mark.text for mark in picture.marks if mark.fold] == ["8.8 s skipped"]
 
 
 def test_bars_stay_within_the_picture_in_order_of_time():
@@ -196,7 +196,7 @@ def test_a_sagas_picture_has_its_attempts_waits_and_undo():
     shown = SimpleNamespace(saga=saga, steps=[*map(step_answer, steps)], log=[*map(entry_answer, log)])
     picture = saga_lanes(shown)
     found = [(lane.service, lane.tracks[0].handler, lane.tracks[0].took) for lane in picture.lanes]
-    assert found == [("bank", "pay", "4.0 s, 3 tries, waited 3.0 s"), ("van", "ship", "2.0 s")]
+    assert found == [("bank", "pay", "4.0 s, 3 attempts, waited 3.0 s"), ("van", "ship", "2.0 s")]
     bars = [(bar.kind, bar.number) for lane in picture.lanes for bar in lane.tracks[0].bars]
     assert bars == [("bad", 3), ("wait", 3), ("", 4), ("bad", 6), ("run", 7)]
 
@@ -212,6 +212,6 @@ def test_waits_for_decisions_are_no_time_of_a_step():
     saga = SimpleNamespace(created_at=rfc3339(START), elapsed=77)
     picture = saga_lanes(SimpleNamespace(saga=saga, steps=[step], log=[*map(entry_answer, log)]))
     (track,) = picture.lanes[0].tracks
-    assert track.took == "6.0 s, 2 tries, waited 71 s"
+    assert track.took == "6.0 s, 2 attempts, waited 71 s"
     assert [bar.kind for bar in track.bars] == ["bad", "wait", ""]
     assert picture.kinds == {"bad", "wait", ""}

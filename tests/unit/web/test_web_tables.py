@@ -117,7 +117,7 @@ async def test_the_page_of_a_table_has_owners_and_standbys(browser, worker):
     worker.put("k1", note="weighed")
     worker.assignment = msgspec.structs.replace(worker.assignment, followers={worker.lane("k1"): (GONE,)})
     await browser.shows("/tables/parcels", " in 4 lanes", GONE)
-    await browser.shows("/tables", "Size, about", hides="Rows, about")
+    await browser.shows("/tables", "Approximate size", hides="Rows, about")
     _, found = await browser.json("/api/tables/parcels")
     assert sum(part["rows"] for part in found["table"]["parts"]) == 1
 
@@ -143,7 +143,7 @@ async def test_a_row_has_its_versions_the_newest_first(browser, worker):
     assert (versions[2]["before"], versions[0]["was_removed"]) == ({"note": "a"}, True)
     assert found["whole"]
     assert (found["topic"], found["partition"]) == (CHANGELOG, worker.partition("k1"))
-    said = ("older ones were compacted away", "The row is removed")
+    said = ("older versions were compacted away", "The row was removed")
     await browser.shows("/tables/parcels/history?key=k1", *said, hides="<script>")
     await browser.shows("/tables/parcels/rows?key=k1", 'href="/tables/parcels/history?key=k1"')
 
@@ -153,7 +153,7 @@ async def test_older_versions_than_a_page_has_are_led_to(browser, worker):
     found = await history(browser)
     assert len(found["versions"]) == 20
     assert not found["whole"]
-    await browser.shows("/tables/parcels/history?key=k1", "Look for older ones")
+    await browser.shows("/tables/parcels/history?key=k1", "Look for older versions")
 
 
 async def test_the_versions_of_one_row_are_found_among_others(browser, worker):
@@ -194,7 +194,7 @@ def with_a_copy(note: str = "copied") -> tuple[FakeWorker, str]:
 async def test_a_page_shows_a_standbys_row_without_the_owner():
     worker, key = with_a_copy(HOSTILE)
     async with Browser.of(worker) as browser:
-        said = ("it lacks about 7 records", "It had all there was 12 s ago")
+        said = ("it is about 7 changelog records behind", "It was up to date 12 s ago")
         await browser.shows(f"/tables/parcels/rows?key={key}", *said, hides="<script>")
         found = await browser.found(f"/api/tables/parcels/rows?key={key}&stale=1")
         assert (found["stale"]["behind"], found["stale"]["seconds"]) == (7, 12.0)

@@ -234,8 +234,8 @@ async def test_a_bounded_look_says_how_far_it_came(browser, worker):
     found = await search(browser, "k1&most=4")
     assert (found["looked"], len(found["entries"])) == (4, 4)
     assert found["stopped"] == "so many are looked at"
-    page = await browser.shows("/timeline?q=k1&most=4", f"This page is complete until {found['until']} only")
-    on = re.search(r'href="([^"]+)">Look on from there', page)[1].replace("&amp;", "&")
+    page = await browser.shows("/timeline?q=k1&most=4", f"This page is complete only until {found['until']}")
+    on = re.search(r'href="([^"]+)">Continue from there', page)[1].replace("&amp;", "&")
     await browser.shows(on.replace("most=4", "most=400"), "m-9", hides="m-2")
 
 
@@ -243,10 +243,10 @@ async def test_nothing_found_says_how_to_look_further(browser):
     status, page = await browser.page("/search?q=nobody", allow_redirects=False)
     assert status == 200
     for said in (
-        "No message of it was found",
+        "No message was found",
         "Nothing found",
         "fields of messages are not searched",
-        "who has nothing of it",
+        "which has nothing for this key",
         "all partitions",
         "since=6h",
     ):
@@ -437,6 +437,6 @@ async def test_a_timeline_and_a_letter_are_downloaded_as_files(worker, browser):
 async def test_times_are_named_from_message_to_commit(worker, browser):
     """The wait in the queue is in them: no record has when an attempt began."""
     there(worker, record("a"))
-    page = await browser.shows("/timeline?q=k1", "its wait in the queue included", "<th>To commit</tr>")
+    page = await browser.shows("/timeline?q=k1", "including time in queues", "<th>Until commit</tr>")
     legend = ("done", "undone", "runs", "waits")
     assert [word for word in legend if f"</svg>{word}</span>" in page] == ["done"]

@@ -63,7 +63,7 @@ async def test_topics_are_listed_with_what_they_hold(worker, browser):
     assert by_name["post-parcels-changelog"]["kept"] == "the newest of each key"
     assert by_name[f"{T}.dlq"]["about"] == f"of {T}"
     assert not by_name["post-operations"]["exists"]
-    await browser.shows("/topics", f'href="/topics/{T}"', "the cluster has none")
+    await browser.shows("/topics", f'href="/topics/{T}"', "missing in the cluster")
 
 
 async def test_the_newest_come_first_and_pages_lead_to_both_sides(worker, browser):
@@ -104,7 +104,7 @@ async def test_a_page_begins_at_an_offset_time_or_key(worker, browser):
 async def test_a_topic_says_who_takes_it_and_shows_chosen_fields(worker, browser):
     put(worker, 1, value=b'{"id":"k1"}')
     shown = (
-        f"{T}: 0 messages a second, lag 0",
+        f"{T}: 0 messages per second, lag 0",
         'taken by <a href="/handlers/post.note">',
         "<span>id</span> k1",
     )
@@ -124,7 +124,7 @@ async def test_what_an_open_transaction_hides_is_said(worker, browser):
 
 
 async def test_empty_topics_and_places_outside_of_a_log_are_explained(worker, browser):
-    await browser.shows(f"/topics/{T}", "When the application writes one, it comes here.")
+    await browser.shows(f"/topics/{T}", "New records appear here.")
     for n in (5, 6, 9):
         put(worker, n)
     for offset, why in ((99, "ends at offset 10, before 99"), (1, "begins at offset 5")):
@@ -258,13 +258,13 @@ def test_bytes_are_dumped_sixteen_a_line():
 @pytest.mark.parametrize(
     ("error", "count", "words"),
     [
-        ("(EOFError: Expected 13 bytes, read 2)", 3, "3 bytes, where its schema wants 14"),
-        ("(ValueError: no such branch)", 1, "1 byte that its schema does not fit"),
+        ("(EOFError: Expected 13 bytes, read 2)", 3, "3 bytes, but its schema needs 14"),
+        ("(ValueError: no such branch)", 1, "1 byte, not valid for its schema"),
     ],
 )
 def test_how_short_a_value_is(error, count, words):
     assert wanted_bytes(error, count) == words
-    assert dump("00" * (MOST_DUMPED + 1)).endswith("... 1 bytes more")
+    assert dump("00" * (MOST_DUMPED + 1)).endswith("... 1 more bytes")
 
 
 # -- while Kafka is away, and after a topic has gone -------------------------------------------------------

@@ -207,9 +207,9 @@ async def test_silent_lanes_and_unreadable_rows_are_named(first, second, one):
 
 
 async def test_without_an_answer_no_heading_says_that_nothing_waits(first, second, one):
-    said = "Not known whether messages wait: lanes 2, 3 did not answer"
+    said = "Not known whether messages are waiting: lanes 2, 3 did not answer"
     first.owns({0: first.url, 1: first.url})
-    await one.shows("/waiting", f"<h1>{said}</h1>", hides=("No message waits", "Nothing waits"))
+    await one.shows("/waiting", f"<h1>{said}</h1>", hides=("No message is waiting", "Nothing is waiting"))
 
 
 async def test_counts_of_waiting_messages_lead_to_them(first, one):
@@ -230,10 +230,10 @@ async def test_an_hour_of_counts_is_a_line_for_each_handler(worker, browser, mon
     assert (line["name"], line["counts"]) == (NOTE, [1, 2, 3])
     for path, what in (
         ("/waiting", f"Waiting for {NOTE}"),
-        (f"/handlers/{NOTE}", "Messages that wait"),
+        (f"/handlers/{NOTE}", "Waiting messages"),
         ("/", "Waiting in the last hour"),
     ):
-        await browser.shows(path, f'aria-label="{what}: 1 then, 3 now, 3 at most"')
+        await browser.shows(path, f'aria-label="{what}: 1 at first, 3 now, highest 3"')
 
 
 async def test_one_cause_of_rows_in_a_run_is_said_once(first, one):
