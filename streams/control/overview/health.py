@@ -62,7 +62,7 @@ def breakers(gates: Iterable[HandlerGate]) -> list[str]:
     found = Counter(gate.handler for gate in gates if gate.breaker.state is not BreakerState.CLOSED)
     return [
         f"the circuit breaker of {handler} is open in {number} lane{'s' if number > 1 else ''}: what it calls"
-        " fails, and its messages wait; handler_failed in the log says how"
+        " fails, and its messages wait; handler_failed in the log says why"
         for handler, number in sorted(found.items())
     ]
 
@@ -77,10 +77,10 @@ def long_queues(gates: Iterable[HandlerGate], now: float) -> list[str]:
 
 def _long_queue(long: LongQueue, now: float) -> str:
     queue, key = long.queue, long.key.decode("utf-8", "backslashreplace")[:100]
-    held = f"; its partition is not read on for {now - long.since:.0f} s" if long.since else ""
+    held = f"; its partition has not been read for {now - long.since:.0f} s" if long.since else ""
     return (
         f"{queue.length:,} messages of key {key!r} wait for {long.handler} behind one that fails or waits:"
-        f" {queue.bytes:,} bytes of {long.most:,}, further ones are dead letters{held}. handler_failed in"
+        f" {queue.bytes:,} of {long.most:,} bytes; further ones become dead letters{held}. handler_failed in"
         " the log says why it fails; STEADFAUST_MAX_WAITING_BYTES is the bound"
     )
 
@@ -88,9 +88,8 @@ def _long_queue(long: LongQueue, now: float) -> str:
 def foreign_writers(lane: LaneView) -> list[str]:
     """A warning for each topic of the lane alone to which another producer writes, too."""
     return [
-        f"{topic} has records of another writer: lane {lane.number} reads back what it sends there, so that"
-        " the order of the log holds, and handles it no longer at once. Where others write it, leave SAME_KEY"
-        " out"
+        f"{topic} has records of another writer: to keep the order of the log, lane {lane.number} now reads"
+        " back what it sends there instead of handling it at once. Leave out SAME_KEY where others write, too"
         for topic in sorted({tp.topic for tp in lane.foreign})
     ]
 
@@ -113,8 +112,8 @@ def reopened_often(lane: LaneView, now: float) -> list[str]:
     if lane.trouble or measures.fenced_often(now) or not measures.reopened_often(now):
         return []
     why = (
-        f"lane {lane.number} had to open again {OFTEN} times in {OFTEN_WITHIN:.0f} s, and its messages wait"
-        f" meanwhile; its last error: {lane.error}. lane_reopens in the log has each"
+        f"lane {lane.number} had to reopen {OFTEN} times in {OFTEN_WITHIN:.0f} s, and its messages wait"
+        f" in the meantime; its last error: {lane.error}. lane_reopens in the log has each"
     )
     return [why]
 
@@ -125,9 +124,10 @@ def held_up(lane: LaneView) -> list[str]:
     if watch is None:
         return []
     return [
-        f"{tp.topic}[{tp.partition}] waits at offset {held.at.first} for {watch.looked - held.since:.0f} s,"
-        f" and {held.at.behind} offsets wait behind: {_whose(held)} has a transaction open there. It ends"
-        " when its client commits, or after its transaction.timeout.ms; docs/operating.md says how to end it"
+        f"{tp.topic}[{tp.partition}] has been blocked at offset {held.at.first} for"
+        f" {watch.looked - held.since:.0f} s, and {held.at.behind} offsets wait behind: {_whose(held)} has a"
+        " transaction open there. It ends when its client commits, or after its transaction.timeout.ms;"
+        " docs/operating.md says how to end it"
         for tp, held in watch.long().items()
     ]
 
@@ -144,13 +144,13 @@ def topics(lanes: Iterable[LaneView], now: float) -> list[str]:
         for topic, since in standing.gone.items():
             gone[topic] = min(since, gone.get(topic, since))
     found = [
-        f"topic {topic} is gone for {now - since:.0f} s: nothing of it is read or written. Made again it is"
-        ' another topic; see docs/operating.md, "A topic is gone"'
+        f"topic {topic} has been gone for {now - since:.0f} s: it is neither read nor written. Created again,"
+        ' it is another topic; see docs/operating.md, "A topic is gone"'
         for topic, since in sorted(gone.items())
     ]
     found += [
-        f"topic {topic} has {number} partitions, which is not the application's number: no worker starts like"
-        " this. Stop the workers, and make it again with the right number"
+        f"topic {topic} has {number} partitions, which is not the application's number: no worker can start"
+        " like this. Stop the workers, and create it again with the right number"
         for topic, number in sorted(differ.items())
     ]
     by_topic: dict[str, list[tuple[TP, int]]] = {}
@@ -171,7 +171,7 @@ def refused_timers(lanes: Iterable[LaneView]) -> list[str]:
     """A warning for each timer that waits since the broker refuses its message, up to a few."""
     texts = [text for lane in lanes for text in lane.measures.refused_timers.values()]
     more = len(texts) - MOST_SHOWN
-    also = [f"{more} timers more wait: timer_refused in the log says which"] if more > 0 else []
+    also = [f"{more} more timers wait: timer_refused in the log says which"] if more > 0 else []
     return texts[:MOST_SHOWN] + also
 
 
@@ -225,7 +225,7 @@ def unreadable(lanes: Iterable[LaneView]) -> list[str]:
     """A warning for each row that cannot be read, up to a few, and how many more there are."""
     texts = [text for lane in lanes for text in lane.unreadable.texts()]
     more = len(texts) - MOST_ROWS
-    also = [f"{more} rows more cannot be read: row_unreadable in the log says which"] if more > 0 else []
+    also = [f"{more} more rows cannot be read: row_unreadable in the log says which"] if more > 0 else []
     return texts[:MOST_ROWS] + also
 
 

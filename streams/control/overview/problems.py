@@ -34,7 +34,7 @@ GROWN, SECONDS_OF_WORK = 1000, 10.0
 SAGAS_FIRST = 1 << 40
 #: The first words of the one warning that all workers and lanes share while Kafka is away.
 AWAY = "Kafka does not answer"
-BROKERS = "Look after the brokers: lanes go on by themselves when they answer."
+BROKERS = "Check the brokers: lanes continue by themselves once they answer."
 
 
 def of_kafka(workers: Sequence[WorkerPart]) -> Iterable[Warned]:
@@ -61,7 +61,7 @@ def of_gone_handlers(app: Application, handlers: Iterable[HandlerPart]) -> list[
             text=f"{_count(each.waits, 'message')} {'waits' if each.waits == 1 else 'wait'} for"
             f" {each.handler}, which no worker has: was it renamed?",
             link=f"/waiting?{urlencode({'handler': each.handler})}",
-            where="what waits",
+            where="waiting messages",
             grave=True,
             word="Stopped",
             do="Start a worker that has it, or give the handler its former name.",
@@ -75,7 +75,7 @@ def of_silent(workers: Iterable[WorkerPart], moved_within: float) -> Iterable[Wa
     """A warning for each worker that does not answer: the lanes of one that has died move within so long."""
     wait = (
         f"Wait: its lanes move to the other workers within {moved_within:.0f} s by themselves. If they do"
-        " not, end it and start it again."
+        " not, stop it and start it again."
     )
     for each in workers:
         if each.silent:
@@ -89,7 +89,7 @@ def of_silent(workers: Iterable[WorkerPart], moved_within: float) -> Iterable[Wa
                 about=f"Worker {each.name}",
                 why=each.silent[:1].upper() + each.silent[1:],
                 since=each.since,
-                do=wait if each.owns else "Start it again; end it first if it hangs.",
+                do=wait if each.owns else "Start it again; if it hangs, kill it first.",
             )
 
 
@@ -99,15 +99,15 @@ def of_slow(workers: Iterable[WorkerPart]) -> Iterable[Warned]:
         if (pace := each.pace) is not None and pace.slow:
             name = f"Slot {each.slot}" if each.slot >= 0 else each.name
             yield Warned(
-                text=f"{name} is slow: its loop is late by {pace.late:.1f} s",
+                text=f"{name} is slow: its event loop is {pace.late:.1f} s late",
                 link=worker_link(each.url),
                 where="the worker",
                 word="Slow",
                 about=f"Worker {each.name}",
-                why=f"Its loop stood for {pace.stood:.0%} of the last ten seconds; it took {pace.cpu:.0%} of"
-                " a core",
-                do="Look for a machine that is short of processor or memory, or a handler that blocks the"
-                " loop; if you stop the worker, its lanes move to the others.",
+                why=f"Its event loop was blocked for {pace.stood:.0%} of the last ten seconds; the process"
+                f" used {pace.cpu:.0%} of a core",
+                do="Check whether the machine is short of CPU or memory, or a handler blocks the event loop."
+                " If you stop the worker, its lanes move to the others.",
             )
 
 
@@ -126,7 +126,7 @@ def of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
                 about=each.handler,
                 why=each.pause,
                 since=each.since,
-                do="Resume it when the reason is gone: its messages go on then, in order.",
+                do="Resume it when the reason is gone: its messages then run, in order.",
             )
         if each.breakers:
             wait = _count(each.waits, "message") if each.waits else "its messages"
@@ -139,7 +139,7 @@ def of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
                 why=f"The circuit breaker is open in {_count(each.breakers, 'lane')}"
                 + (f": {shorten(each.error, _WIDTH, placeholder=' …')}" if each.error else ""),
                 since=each.since,
-                do="Mend what it calls: it tries again by itself.",
+                do="Fix what it calls: it retries by itself.",
             )
         if each.letters:
             them = "it" if each.letters == 1 else "them"
@@ -202,7 +202,7 @@ def of_topics(topics: Iterable[TopicPart]) -> Iterable[Warned]:
                 text=f"{text} {grown} more than a minute ago",
                 link=topic_link(each.topic),
                 where="the topic",
-                do="See which handler of it is slow; or start more workers.",
+                do="Find out which of its handlers is slow, or start more workers.",
             )
 
 

@@ -122,7 +122,7 @@ async def test_a_worker_warns_of_a_partition_that_is_held_up(browser, worker):
     }
     (warning,) = await warned(browser)
     assert warning.startswith(
-        "post.note.written.v1[1] waits at offset 7 for 28 s, and 12 offsets wait behind"
+        "post.note.written.v1[1] has been blocked at offset 7 for 28 s, and 12 offsets wait behind"
     )
     assert "producer 'billing' (id 4711, epoch 3) has a transaction open there" in warning
 
@@ -141,7 +141,7 @@ async def test_a_lane_that_opens_again_and_again_is_named(browser, worker):
     assert await warned(browser) == []
     lane.measures.reopened_at.append(NOW - 1)
     (warning,) = await warned(browser)
-    assert warning.startswith("lane 1 had to open again 3 times in 60 s")
+    assert warning.startswith("lane 1 had to reopen 3 times in 60 s")
     assert "the broker refuses a batch" in warning
 
 
@@ -153,7 +153,7 @@ async def test_a_worker_warns_of_what_is_wrong_with_topics(browser, worker):
     standing.late |= {TP("post.parcel.seen.v1", number): 100 for number in range(4)}
     gone, differs, late = await warned(browser)
     longest = 10 + max(worker.lanes)
-    assert gone.startswith(f"topic post.note.written.v1 is gone for {longest} s")
+    assert gone.startswith(f"topic post.note.written.v1 has been gone for {longest} s")
     assert differs.startswith("topic post-operations has 9 partitions")
     assert late.startswith("up to 400 records of post.parcel.seen.v1 were deleted before they were read")
     assert "post.parcel.seen.v1[2] at 100 and 1 more" in late
@@ -163,7 +163,7 @@ async def test_a_worker_warns_of_others_that_write_its_topics(browser, worker):
     worker.lanes[1].foreign = (TP("post.note.read.v1", 1), TP("post.note.read.v1", 5))
     (warning,) = await warned(browser)
     assert warning.startswith(
-        "post.note.read.v1 has records of another writer: lane 1 reads back what it sends"
+        "post.note.read.v1 has records of another writer: to keep the order of the log, lane 1 now reads"
     )
 
 
