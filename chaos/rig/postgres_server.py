@@ -107,10 +107,11 @@ def copy_for_standby(primary: int, data: Path) -> None:
 
 
 async def until_in_step(primary: str, standby: PostgresServer) -> None:
-    """Wait until a standby has replayed what its primary, at this URL, has written by now. Raises
+    """Wait until a standby has replayed what its primary, at this URL, has committed by now. Raises
     ChaosFailed.
     """
-    place = await ask(primary, "SELECT pg_current_wal_lsn()::text")
+    # Relays mark rows with synchronous_commit off: what they have committed may not be written yet.
+    place = await ask(primary, "SELECT pg_current_wal_insert_lsn()::text")
     question = f"SELECT pg_last_wal_replay_lsn() >= '{place}'::pg_lsn"
 
     async def has_it() -> bool:
