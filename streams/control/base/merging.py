@@ -9,6 +9,7 @@ A field without a rule is that of the first part.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import chain, zip_longest
@@ -55,14 +56,18 @@ def _rules(kind: type[msgspec.Struct]) -> list[tuple[str, Rule]]:
 def total(values: Sequence[Any]) -> Any:
     """The sum: of numbers, of counts by name, or of numbers at the same place of lists."""
     if isinstance(values[0], dict):
-        counts: dict[str, Any] = {}
+        counts: Counter[str] = Counter()
         for each in values:
-            for name, count in each.items():
-                counts[name] = counts.get(name, 0) + count
-        return counts
+            counts.update(each)
+        return dict(counts)
     if isinstance(values[0], list):
         return [sum(column) for column in zip_longest(*values, fillvalue=0)]
     return sum(values)
+
+
+def total_by_name(values: Sequence[dict[str, int]]) -> dict[str, int]:
+    """The sum of counts by name, in the order of the names."""
+    return dict(sorted(total(values).items()))
 
 
 def earliest(values: Sequence[str]) -> str:

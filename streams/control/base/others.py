@@ -54,7 +54,7 @@ class Others(Generic[A]):
         return await self.ask(owner, path, query)
 
     async def each(self, view: WorkerView, path: str) -> dict[str, A | Problem]:
-        """The answers of all other workers by their addresses; a Problem where there is none in time."""
+        """Ask every other worker. Returns, by its address, its answer, or a Problem if none came in time."""
         return await self._at_once(path, {url: {} for url in other_workers(view)})
 
     async def _at_once(self, path: str, queries: Mapping[str, Query]) -> dict[str, A | Problem]:
@@ -91,12 +91,8 @@ class Others(Generic[A]):
             for url, numbers in lanes.items()
             if url is not None
         }
-        asked = asyncio.ensure_future(self._at_once(path, queries))
-        try:
-            answers = [await here(own)]
-            found = await asked
-        finally:
-            asked.cancel()
+        mine, found = await asyncio.gather(here(own), self._at_once(path, queries))
+        answers = [mine]
         for url, answer in found.items():
             if isinstance(answer, Problem):
                 left_out |= dict.fromkeys(lanes[url], answer.detail)
@@ -106,11 +102,18 @@ class Others(Generic[A]):
 
 
 async def lane_after_lane(
-    app: Application, cursor: str, part: Callable[[str], Awaitable[tuple[str, bool]]]
+    app: Application,
+    cursor: str,
+    part: Callable[[str], Awaitable[tuple[str, bool]]],
+    *,
+    is_checked: bool = False,
 ) -> tuple[dict[int, str], str]:
     """Take part after part from a cursor on. `part` gets each cursor, and returns the next one and whether it
-    has enough. A lane that does not answer is passed over. Returns why, by lane, and the cursor of what
-    follows, which is empty at the end. Raises Problem for a request that is wrong.
+    has enough. A lane that does not answer is left out. Returns why, by lane, and the cursor of what follows,
+    which is empty at the end.
+
+    Raises Problem for a wrong request. If the request `is_checked` already, every problem is the lane's, such
+    as that of a worker with another lane count, and leaves it out.
     """
     left_out: dict[int, str] = {}
     while True:
@@ -118,7 +121,7 @@ async def lane_after_lane(
         try:
             cursor, enough = await part(cursor)
         except Problem as problem:
-            if problem.status < 500:
+            if problem.status < 500 and not is_checked:
                 raise
             left_out[lane] = problem.detail
             cursor, enough = cursor_of(app, lane, b""), False

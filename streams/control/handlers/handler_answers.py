@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from streams.control.base.merging import merged_by, total
+from streams.control.base.merging import merged_by, total, total_by_name
 from streams.control.handlers.awaited_schemas import AwaitedAnswer, longest_awaited
 from streams.model.operations import HandlerCommand
 
@@ -50,14 +50,14 @@ class HandlerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     handler: str
-    partitions: Annotated[dict[str, int], total]
+    partitions: Annotated[dict[str, int], total_by_name]
     since: str
     who: str
     why: str
-    breakers: Annotated[dict[str, int], total]
+    breakers: Annotated[dict[str, int], total_by_name]
     keys: Annotated[int, total]
     attempts: Annotated[int, total]
-    waiting: Annotated[dict[str, int], total]
+    waiting: Annotated[dict[str, int], total_by_name]
     counted_all: Annotated[bool, all]
     schemas: Annotated[list[AwaitedAnswer], longest_awaited] = []
     failures: Annotated[list[FailureAnswer], newest_failures] = []

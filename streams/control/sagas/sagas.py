@@ -69,7 +69,7 @@ async def list_sagas(view: WorkerView, query: Query, others: Others[SagasAnswer]
         looked += some.looked
         return some.next, len(found) >= limit or looked >= MOST_LOOKED_AT
 
-    left_out, cursor = await lane_after_lane(app, query.get("cursor", ""), part)
+    left_out, cursor = await lane_after_lane(app, query.get("cursor", ""), part, is_checked=True)
     return SagasAnswer(sagas=found, looked=looked, left_out=left_out, next=cursor)
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from streams.control.base.merging import each_by, earliest, known, merged, merged_by, total
+from streams.control.base.merging import each_by, earliest, known, merged, merged_by, total, total_by_name
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -38,3 +38,8 @@ def test_each_field_is_put_together_by_its_rule():
 def test_parts_of_the_same_thing_are_one():
     causes = [Cause("OSError", 1), Cause("KeyError", 1), Cause("OSError", 4)]
     assert merged_by(causes, "error") == [Cause("OSError", 5), Cause("KeyError", 1)]
+
+
+def test_counts_may_be_in_the_order_of_their_names():
+    found = total_by_name([{"running": 1}, {"paused": 2, "running": 3}])
+    assert list(found.items()) == [("paused", 2), ("running", 4)]

@@ -264,6 +264,17 @@ async def test_lanes_that_cannot_be_asked_are_named(both, first, second, one):
     await one.shows("/sagas", "The sagas of lane 2 are missing here")
 
 
+async def test_a_lane_whose_owner_refuses_the_cursor_is_left_out(both, second, one, monkeypatch):
+    """Its worker may run with another lane count."""
+
+    async def refused(*_, **__):
+        raise Problem(400, "bad_cursor", "there is no lane 2")
+
+    monkeypatch.setattr(web_request_module, "ask_json", refused)
+    _, page = await one.json(SAGAS)
+    assert page["left_out"] == {str(lane): "there is no lane 2" for lane in second.lanes}
+
+
 async def test_a_silent_worker_is_waited_for_once_by_a_page(both, second, one, monkeypatch):
     requests = []
 
