@@ -15,7 +15,7 @@ from streams.control.letters.letter_answers import (
     OutcomesAnswer,
     SettledAnswer,
 )
-from streams.control.letters.letters import group_letters, list_letters, show_letter
+from streams.control.letters.letters import LETTERS_PATH, group_letters, list_letters, show_letter
 from streams.control.letters.operation_answers import OUTCOMES_PATH, outcomes, settled
 
 _decode_ask = msgspec.json.Decoder(Ask).decode
@@ -52,14 +52,14 @@ async def audit(request: WebRequest) -> msgspec.Struct:
 
 
 ROUTES = (
-    Read("/api/dead-letters", asks(list_letters, LettersAnswer)),
-    Read("/api/dead-letters/groups", asks(group_letters, GroupsAnswer)),
-    Read("/api/dead-letters/jobs", _jobs),
-    ApiOperation("/api/dead-letters/operations", _operate),
+    Read(LETTERS_PATH, asks(list_letters, LettersAnswer)),
+    Read(f"{LETTERS_PATH}/groups", asks(group_letters, GroupsAnswer)),
+    Read(f"{LETTERS_PATH}/jobs", _jobs),
+    ApiOperation(f"{LETTERS_PATH}/operations", _operate),
     Read(OUTCOMES_PATH, _outcomes),
-    Read("/api/dead-letters/jobs/{job}", _job),
-    ApiOperation("/api/dead-letters/jobs/{job}/stop", _stop),
-    Read("/api/dead-letters/audit", audit),
-    Read("/api/dead-letters/{letter}", asks(show_letter, LetterShown, "letter")),
-    Read("/api/dead-letters/{letter}/answer", _answer),
+    Read(f"{LETTERS_PATH}/jobs/{{job}}", _job),
+    ApiOperation(f"{LETTERS_PATH}/jobs/{{job}}/stop", _stop),
+    Read(f"{LETTERS_PATH}/audit", audit),
+    Read(f"{LETTERS_PATH}/{{letter}}", asks(show_letter, LetterShown, "letter")),
+    Read(f"{LETTERS_PATH}/{{letter}}/answer", _answer),
 )

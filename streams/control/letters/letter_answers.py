@@ -267,5 +267,4 @@ def event_answer(event: Event) -> EventAnswer:
 
 def all_groups(groups: Iterable[GroupAnswer]) -> list[GroupAnswer]:
     """Groups of several parts together, the largest first."""
-    together = merged_by(groups, "handler", "error_type", "place", "message_type")
-    return sorted(together, key=lambda group: (-group.count, group.alike))
+    return sorted(merged_by(groups, "alike"), key=lambda group: (-group.count, group.alike))

@@ -44,7 +44,7 @@ async def outcomes(view: WorkerView, query: Query, others: Others[OutcomesAnswer
     """The same of many: `letters` has their ids, with commas. Those of silent lanes are missing."""
     operation, job = _operation(query.get("operation", "")), query.get("job", "")
     found: list[SettledAnswer] = []
-    elsewhere_: dict[str, list[str]] = {}
+    elsewhere: dict[str, list[str]] = {}
     for ident in filter(None, query.get("letters", "").split(",")):
         lane = view.application.layout.lane_of(partition_and_key(view.application, ident)[0])
         owner = view.assignment.owners.get(lane)
@@ -55,15 +55,14 @@ async def outcomes(view: WorkerView, query: Query, others: Others[OutcomesAnswer
                 if problem.status < 500:
                     raise
         elif others.asked_by is None and owner is not None:
-            elsewhere_.setdefault(owner, []).append(ident)
-    for owner, idents in elsewhere_.items():
+            elsewhere.setdefault(owner, []).append(ident)
+    for owner, idents in elsewhere.items():
         for some in _sliced(idents):
             try:
-                found += (
-                    await others.ask(owner, OUTCOMES_PATH, {**query, "letters": ",".join(some)})
-                ).outcomes
+                answer = await others.ask(owner, OUTCOMES_PATH, {**query, "letters": ",".join(some)})
             except Problem:  # its letters are missing in the answer, as documented
                 break
+            found += answer.outcomes
     return OutcomesAnswer(outcomes=found)
 
 
