@@ -11,10 +11,11 @@ from prometheus_client import CollectorRegistry
 
 from agents.api.orders import Orders
 from agents.api.placing import OrderPlacing
+from agents.api.rate_limit import RateLimit
 from agents.api.routes import create_api, order_exists
 from agents.settings import OrdersWay
 from schemas import latest
-from streams.http import Health, RateLimit, Requests
+from streams.http import Health, Requests
 from streams.model.codecs import Schemas, avro
 from streams.postgres import Database, MigrationSet, Outbox
 

@@ -17,25 +17,24 @@ from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 from prometheus_client import CollectorRegistry
 
 from agents.api.beginning import begin
+from agents.api.bodies import StrictJson
+from agents.api.openapi_page import PlainPage, describe_structs
 from agents.api.orders import Orders, cancellation_id
 from agents.api.placing import KeyInFlight, KeyReused, OrderPlacing
+from agents.api.rate_limit import RateLimit
+from agents.api.traced import publishing
 from agents.api.wire import END, OrderPage, OrderView, PlaceOrder, Status
 from agents.cancellation import RequestCancellation
 from agents.settings import OrdersWay
 from streams.errors import TooLarge
 from streams.http import (
     Health,
-    PlainPage,
-    RateLimit,
     Report,
     RequestRules,
-    StrictJson,
-    describe_structs,
     metrics_handler,
     problem,
     problem_body,
     problem_handlers,
-    publishing,
 )
 from streams.postgres.errors import StatementRefused
 

@@ -15,14 +15,16 @@ from prometheus_client import CollectorRegistry
 from agents.api.orders import Orders
 from agents.api.placing import OrderPlacing
 from agents.api.projection import Projection
+from agents.api.rate_limit import RateLimit
 from agents.api.readiness import read_only, unready
 from agents.api.routes import create_api, order_exists
+from agents.api.traced import Traced
 from agents.settings import OrderSettings
 from schemas import latest
 from streams.control.metrics.throttled import ThrottledSeconds
 from streams.errors import TransientError
 from streams.host.access import check_access
-from streams.http import Check, Health, HttpServer, RateLimit, Requests, Traced
+from streams.http import Check, Health, HttpServer, Requests
 from streams.kafka.throttles import throttles
 from streams.model.codecs import Schemas, avro
 from streams.postgres import Database, InboxMetrics, Outbox

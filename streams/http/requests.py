@@ -18,8 +18,6 @@ log = structlog.get_logger(__name__)
 
 _HEADER = b"x-request-id"
 _ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
-#: W3C Trace Context, version 00; an id of zeros is none.
-_TRACE = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _STATE = "request_id"
 
 
@@ -67,11 +65,6 @@ class Requests:
 def request_id(scope: Any) -> str:
     """The id of the request with this ASGI scope; empty without `Requests` around the application."""
     return str(scope.get("state", {}).get(_STATE, ""))
-
-
-def traceparent(header: str | None) -> str | None:
-    """A W3C `traceparent` header, if it is one."""
-    return header if header is not None and _TRACE.fullmatch(header) else None
 
 
 def _name(headers: Any) -> str:

@@ -13,7 +13,9 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from streams.http import PlainPage, RequestRules, Requests, StrictJson, metrics_handler, problem_handlers
+from agents.api.bodies import StrictJson
+from agents.api.openapi_page import PlainPage
+from streams.http import RequestRules, Requests, metrics_handler, problem_handlers
 
 PROBLEM = "application/problem+json"
 JSON = ("content-type", "application/json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 from litestar.enums import ScopeType
 from structlog.contextvars import bound_contextvars
 
-from streams.http.requests import traceparent
 from streams.tracing.span import Span
 from streams.tracing.tracer import Tracer
 
 if TYPE_CHECKING:
     from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+#: W3C Trace Context, version 00; an id of zeros is none.
+_TRACE = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _STATE = "trace"
 _FAILED = 500
 
@@ -106,3 +108,8 @@ def publishing(request: Any, topic: str, message_id: str) -> Iterator[Publishing
     yield handed
     if handed.done:
         span.end()
+
+
+def traceparent(header: str | None) -> str | None:
+    """A W3C `traceparent` header, if it is one."""
+    return header if header is not None and _TRACE.fullmatch(header) else None

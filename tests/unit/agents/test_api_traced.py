@@ -8,7 +8,8 @@ from litestar import Litestar, Request, get, post
 from litestar.params import FromPath
 from structlog.contextvars import get_contextvars
 
-from streams.http import RequestRules, Requests, Traced, publishing
+from agents.api.traced import Traced, publishing, traceparent
+from streams.http import RequestRules, Requests
 from streams.tracing.span import Span, SpanKind
 from streams.tracing.tracer import Tracer
 
@@ -110,3 +111,18 @@ async def test_probes_are_no_spans() -> None:
 async def test_of_many_requests_the_ratio_is_recorded() -> None:
     _, spans = await asked(*(f"/orders/{i}" for i in range(100)), header=None, ratio=0.5)
     assert 25 <= len([span for span in spans if span.kind is SpanKind.SERVER]) <= 75
+
+
+@pytest.mark.parametrize(
+    ("header", "good"),
+    [
+        ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", True),
+        ("00-00000000000000000000000000000000-00f067aa0ba902b7-01", False),
+        ("ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", False),
+        ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n", False),
+        ("hello", False),
+        (None, False),
+    ],
+)
+def test_a_traceparent_is_taken_over_if_it_is_one(header: str | None, good: bool) -> None:
+    assert traceparent(header) == (header if good else None)
