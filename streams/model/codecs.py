@@ -21,7 +21,7 @@ from streams.model.announced import Schemas as Schemas
 from streams.model.announced import fingerprint_of as fingerprint_of
 from streams.model.avro_ranges import Ranges
 from streams.model.avro_types import NoAvro, derived_schema
-from streams.model.byte_kinds import JSON, is_json, look_of, says_its_kind
+from streams.model.byte_kinds import JSON, is_json, is_other, look_of
 from streams.model.plain_avro import plain_avro
 from streams.model.read_back import require_defaults, require_same, why_not
 from streams.model.schema_changes import differences
@@ -139,7 +139,7 @@ class AvroCodec(Generic[T]):
             theirs = (fingerprint or b"").decode()
             if writer is not None and self._is_version(theirs, writer) and _is_of(writer, data):
                 raise self._of_another_version(theirs, why) from error
-            if isinstance(error, msgspec.ValidationError) and not says_its_kind(data):
+            if isinstance(error, msgspec.ValidationError) and not is_other(data):
                 raise Undecodable(f"{self._kind.__name__}: {why}") from error  # Avro of other values
             raise Undecodable(self._why_not(data, why)) from error
         if source.tell() != len(data):

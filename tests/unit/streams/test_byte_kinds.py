@@ -1,14 +1,9 @@
 """What is said of bytes that could not be decoded."""
 
-import bz2
 import gzip
-import io
 import json
-import lzma
-import pickle
 from typing import Any
 
-import fastavro
 import msgspec
 import pytest
 from hypothesis import given
@@ -33,19 +28,6 @@ class Paid(msgspec.Struct, frozen=True):
 
 
 PLAIN = json.dumps({"id": "o-17", "n": 3}).encode()
-
-
-def container() -> bytes:
-    out = io.BytesIO()
-    fastavro.writer(out, fastavro.parse_schema(json.loads(SCHEMA)), [{"id": "a", "n": 1}])
-    return out.getvalue()
-
-
-def single_object() -> bytes:
-    codec = AvroCodec(Paid, SCHEMA, Schemas())
-    return b"\xc3\x01" + bytes.fromhex(codec.fingerprint.decode())[::-1] + codec.encode(Paid("a", 1))
-
-
 BODY = AvroCodec(Paid, SCHEMA, Schemas()).encode(Paid("order-17", 1))
 KINDS = [
     (b"", "has no bytes"),
@@ -57,27 +39,9 @@ KINDS = [
         b"\x00\x00\x00\x00\x07" + BODY,
         "starts with 0 and schema id 7: Confluent's frame, which is not read here",
     ),
-    (b"\x00" + (9).to_bytes(8, "big") + BODY, "schema id 9 in 8 bytes: Apicurio's frame"),
-    (b"\x03\x00" + bytes(range(16)) + BODY, "the frame of AWS Glue"),
-    (gzip.compress(PLAIN, mtime=0), "compressed with gzip"),
-    (b"\x28\xb5\x2f\xfd\x20\x0f", "compressed with zstd"),
-    (b"\x04\x22\x4d\x18aa", "compressed with lz4"),
-    (b"\x82SNAPPY\x00\x00", "compressed with snappy"),
-    (bz2.compress(PLAIN), "compressed with bzip2"),
-    (lzma.compress(PLAIN), "compressed with xz"),
-    (container(), "an Avro container file"),
-    (single_object(), "Avro's single-object form"),
-    (b"\xac\xed\x00\x05sr", "Java's serialization"),
-    (pickle.dumps({"id": "a"}), "a pickle of Python"),
-    (msgspec.msgpack.encode({"id": "a", "n": 1.5}), "MessagePack"),
-    (b"\xd9\xd9\xf7\xa1", "CBOR"),
-    (b"<order id='1'/>", "looks like XML"),
-    ("bezahlt: Müller".encode(), "looks like text in UTF-8"),
-    (PLAIN.decode().encode("utf-16"), "text in UTF-16"),
-    (b"\xef\xbb\xbf" + PLAIN, "byte order mark"),
-    (b"eyJpZCI6ICJvLTE3In0=", "text in base64"),
-    (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
-    (b"\xf7\x00\x01", "it starts with f70001"),
+    (b"<order id='1'/>", "starts with b'<order i'"),
+    (gzip.compress(PLAIN, mtime=0), r"starts with b'\x1f\x8b\x08"),
+    (b"\xf7\x00\x01", r"starts with b'\xf7\x00\x01'"),
 ]
 
 
