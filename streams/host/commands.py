@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from inspect import cleandoc
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import msgspec
 from faust.cli import faust as built_in
 
+from streams.host.app import LaneApp
 from streams.model.choreography import Choreography
 
 __all__ = ["agents", "model", "models", "tables"]
-
-
-@runtime_checkable
-class Wired(Protocol):
-    """An app that has handlers of lanes."""
-
-    wiring: Choreography
 
 
 def summary(of: Any) -> str:
@@ -47,7 +41,7 @@ class agents(built_in.agents):
         self.say(self.tabulate([*self._handlers(), *listed], headers=self.headers, title=self.title))
 
     def _handlers(self) -> Iterator[tuple[str, str, str]]:
-        if not isinstance(self.app, Wired):
+        if not isinstance(self.app, LaneApp):
             return
         wiring = self.app.wiring
         for handler in sorted(wiring.handlers(), key=lambda each: each.name):
@@ -61,7 +55,7 @@ class tables(built_in.tables):
     async def run(self) -> None:
         """Print each table with what its rows are."""
         listed = [(table.name, table.help or "<N/A>") for table in self.app.tables.values()]
-        if isinstance(self.app, Wired):
+        if isinstance(self.app, LaneApp):
             ours = self.app.wiring.tables()
             listed = [(name, summary(ours[name].row)) for name in sorted(ours)] + listed
         self.say(self.tabulate(listed, headers=["name", "help"], title=self.title))
@@ -74,7 +68,7 @@ class models(built_in.models):
         """Print each by the name of its class."""
         found = self.models(builtins)
         ours: list[tuple[str, str]] = []
-        if isinstance(self.app, Wired):
+        if isinstance(self.app, LaneApp):
             ours = sorted((name_of(each), summary(each)) for each in classes(self.app.wiring))
             found = [each for each in found if builtins or not each.__module__.startswith("faust.")]
         listed = [*ours, *(self.model_to_row(each) for each in found)]
@@ -86,7 +80,7 @@ class model(built_in.model):
 
     async def run(self, name: str) -> None:
         """Print each field with its type and default."""
-        ours = classes(self.app.wiring) if isinstance(self.app, Wired) else ()
+        ours = classes(self.app.wiring) if isinstance(self.app, LaneApp) else ()
         found = next((each for each in ours if name in (name_of(each), each.__name__)), None)
         if found is None:
             await super().run(name)
