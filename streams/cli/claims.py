@@ -40,12 +40,13 @@ def sweep_claims(
     grace: Annotated[
         float | None,
         typer.Option(
-            help="Keep objects younger than so many days. Default and minimum: the message retention."
+            help="Grace period: keep objects younger than this number of days. Default and minimum: the"
+            " message retention."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Find objects that no message refers to, once the grace period is over; --delete removes them.
+    """Find objects that are older than the grace period and that no message refers to; --delete removes them.
 
     Exit status 0 if it finished, 1 if a setting is wrong, 2 if S3 or Kafka did not answer.
     """

@@ -52,8 +52,8 @@ def migrate_(
 ) -> None:
     """Apply outstanding migrations. Several processes may run this at once; they take turns.
 
-    Each file is applied completely or not at all. If another session locks a table, it keeps trying for five
-    minutes.
+    Each file is applied completely or not at all. If another session locks a table, this command keeps trying
+    for five minutes.
     """
     wanted = migration_sets(sets or [])
     if dry_run:

@@ -311,14 +311,17 @@ def _tell(job: dict[str, Any], *, as_json: bool, settled: bool = False) -> None:
 @app.command()
 @takes("why who worker where rate job timeout no_wait force dry_run yes as_json", _OPTIONS)
 def replay(letters: Ids = None, **given: Any) -> None:
-    """Run the failed handler again, in source order, before messages that wait behind a dead letter."""
+    """Run the failed handler again, before messages that wait behind a dead letter.
+
+    Dead letters of a key keep their original order.
+    """
     _many("replay", letters, **given)
 
 
 @app.command()
 @takes("why who worker where rate job timeout no_wait dry_run yes as_json", _OPTIONS)
 def discard(letters: Ids = None, **given: Any) -> None:
-    """Discard dead letters for good. Messages that wait behind them continue.
+    """Discard dead letters; `restore` can undo this. Messages that wait behind them continue.
 
     This also works for a dead letter whose replay waits for a handler that no longer exists.
     """

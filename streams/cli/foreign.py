@@ -27,7 +27,10 @@ Letters = Annotated[str, typer.Argument(help="Topic with the dead letters.")]
 Where = Annotated[
     list[str] | None,
     typer.Option(
-        "--where", "-w", help=f"NAME=VALUE; may be repeated, and all must match. Names: {', '.join(FILTERS)}."
+        "--where",
+        "-w",
+        help=f"NAME=VALUE; may be repeated, and all must match. Names: {', '.join(FILTERS)}; docs/redrive.md"
+        " explains them.",
     ),
 ]
 Log = Annotated[str, typer.Option("--log", help="Topic that records replays.")]

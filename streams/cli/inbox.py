@@ -44,7 +44,8 @@ def cleanup(
     older_than_days: Annotated[
         float | None,
         typer.Option(
-            help="Minimum age of the entries. Default: the inbox retention. No less than replays need."
+            help="Minimum age of the entries. Default: the inbox retention. An age is refused if a replay"
+            " could still need such entries."
         ),
     ] = None,
     url: Url = "",

@@ -45,12 +45,13 @@ def list_(
 
 @app.command("accept")
 def accept_(
-    topic: Annotated[str, typer.Option(help="Topic to continue with, as it is now.")],
+    topic: Annotated[str, typer.Option(help="Topic to accept in its present state.")],
     partition: Annotated[list[int] | None, typer.Option(help="Only this partition; may be repeated.")] = None,
     at: Annotated[
         str,
         typer.Option(
-            help="Where to continue: auto, begin, end, recorded (by lanes), group (its offset), or an offset."
+            help="Where to continue: auto, begin, end, recorded (the position that lanes recorded), group"
+            " (the consumer group's offset), or an offset."
         ),
     ] = "auto",
     *,

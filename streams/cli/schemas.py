@@ -37,7 +37,8 @@ Of = Annotated[
 Folder = Annotated[
     Path | None,
     typer.Option(
-        help=r"Folder of frozen schemas. Default: `folder` in \[tool.steadfaust.schemas], or schemas."
+        help=r"Folder of frozen schemas. Default: `folder` in \[tool.steadfaust.schemas], or else"
+        " the folder `schemas`."
     ),
 ]
 Subjects = Annotated[list[str] | None, typer.Argument(help="Topics or tables. Default: all.")]
@@ -71,9 +72,10 @@ def write(
 ) -> None:
     """Freeze the schemas of classes. A changed schema becomes the next version of its topic or table.
 
-    A version that cannot read the one before it, or be read by it, is refused unless --why gives a reason,
-    which is stored with it. A version that may rename a field is refused unless the new field has the old
-    name as an alias, or --drop names the old field. Frozen versions never change.
+    A version is refused if it cannot read records of the previous version, or if the previous version cannot
+    read its records. To freeze it anyway, give a reason with --why, which is stored with the version. A
+    version that possibly renames a field is refused, unless the new field has the old name as an alias or
+    --drop names the old field. Frozen versions never change.
     """
     classes, place = _found(of, folder)
     if unknown := [each for each in subjects or () if each not in classes]:

@@ -19,7 +19,11 @@ def waiting(
     worker: At = "",
     handler: Annotated[str, typer.Option(help="Only messages waiting for this handler.")] = "",
     reason: Annotated[
-        str, typer.Option(help=f"Only messages waiting for this reason: {', '.join(REASONS)}.")
+        str,
+        typer.Option(
+            help=f"Only messages waiting for this reason: {', '.join(REASONS)}. docs/operating.md explains"
+            " them."
+        ),
     ] = "",
     key: Annotated[
         str | None, typer.Option(help="All waiting messages of this key, not just the first.")
