@@ -1,4 +1,4 @@
-"""From a record to a message: decoded, at home in its partition, and new to the handlers that it is for."""
+"""Turn records into messages: decode them, forward misrouted ones, and drop duplicates for each handler."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from streams.ports import Batch, Damaged, Record
 
 
 class MessageAdmission:
-    """Admits messages to a lane: each gets its place in the order, or its end."""
+    """Admits messages to a lane: each gets an entry in the commit order."""
 
     def __init__(self, waiting: Waiting, inbox: Inbox, loops: Loops | None = None) -> None:
-        """Without `loops` the lane handles none of its own messages before it has read them."""
+        """Without `loops`, the lane handles its own messages only after it has read them."""
         self.staging = waiting.staging
         self.waiting = waiting
         self._letters = waiting.letters
         self._inbox = inbox
         self.loops = loops
         self._app = waiting.staging.app
-        #: Messages that may still be taken whose payload is fetched.
+        #: How many more messages with a payload to fetch this batch may take.
         self._free = 0
 
     def take(self, batch: Batch, room: int, now: float) -> tuple[list[Fresh], int]:
-        """Take records in order, while there is room for those that run in the background. Returns what is
-        to be dispatched, and how many records were taken. `now` in epoch seconds.
+        """Take records in order, at most `room` of those that run in the background. Returns the messages to
+        dispatch, and how many records were taken. `now` in epoch seconds.
         """
         tp, records, end = batch
         topic, partition = tp
@@ -70,10 +70,12 @@ class MessageAdmission:
         added: bool,
         source: str | None,
     ) -> bool:
-        """Give a record its place in the order; False when its payload is to be fetched, and it has to wait
-        for others. A record of a partition that somebody has `added` goes on as it is to the one of its key,
-        where it is looked at; without a key to the entry's. What cannot go on is a dead letter of that one.
-        One that was sent on is again what it was in its `source`.
+        """Add an entry for a record to the commit order. False: its payload must be fetched, and there is no
+        room for that yet.
+
+        A record from a partition that someone has `added` to the topic is forwarded undecoded to the
+        partition of its key; without a key, to the entry's. If it cannot be forwarded, it becomes a dead
+        letter in the entry's partition. A record that was forwarded is restored to what it was in `source`.
         """
         try:
             if source is not None and type(record) is not Damaged:
@@ -127,7 +129,7 @@ class MessageAdmission:
         before: bytes | None = None
         for arrival in arrivals:
             source = arrival.envelope.headers.get(SOURCE) or b""
-            if source != before:  # of many it is the same
+            if source != before:  # most have the same source
                 prefixes = [self._inbox.prefix(each.name_bytes, source) for each in route.handlers]
                 before = source
             keys += [prefix + arrival.envelope.id_bytes for prefix in prefixes]

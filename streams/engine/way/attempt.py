@@ -1,12 +1,12 @@
-"""A handler sees a message: its outcome is staged, or `way.failure` decides what follows its error.
+"""Call handlers with a message, and stage their outcomes. After an error, `way.failure` decides what follows.
 
-`run_handlers` takes a message through its handlers. It stops at an attempt that takes time, because the
-handler is async or a payload is fetched or written: `run_in_background` makes that one and goes on.
+`run_handlers` takes a message through its handlers. It stops before an attempt that takes time, because the
+handler is async or a payload is fetched or written. `run_in_background` makes that attempt and continues.
 
-After an error the handler is called twice more at once, by default; `Attempt.tries` counts in memory. If
-it succeeds then, its outcome goes into the entry as if it were the first call. If the worker is killed before
-the commit, nothing of that is left: the lane reads the message again, and each handler begins with its first
-call. A later retry waits as a row, which is committed and has the count.
+After an error the handler is by default called twice more at once; `Attempt.tries` counts calls in memory. If
+one of these succeeds, its outcome goes into the entry like that of a first call. If the worker is killed
+before the commit, the count is lost: the lane reads the message again, and each handler starts over. Later
+retries wait as a row, which is committed and has the count.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from streams.ports import Clock
 
 
 class Attempts:
-    """The way of a message through its handlers, one after the other."""
+    """Calls the handlers of a message one after the other."""
 
     def __init__(
         self, waiting: Waiting, payloads: Payloads, clock: Clock, spans: LaneSpans | None = None
     ) -> None:
-        """With `spans`, each attempt at a message of a recorded trace has its span."""
+        """With `spans`, each attempt at a message of a recorded trace gets a span."""
         self.waiting = waiting
         self.payloads = payloads
         self.clock = clock
@@ -46,13 +46,13 @@ class Attempts:
         self._outcomes = waiting.outcomes
         self._staging = waiting.staging
         self.turns = Turns(waiting.staging.counters)
-        #: Set before the lane cancels what runs in the background: else a cancellation is a handler's own.
+        #: True once the lane cancels its background tasks. Before that, a handler caused the cancellation.
         self.closed = False
 
     def run_handlers(self, arrival: Arrival, now: float, *, in_background: bool = False) -> bool:
-        """Run the handlers of a message in their order, each until it has decided. False: the attempt that
-        comes now takes time, and `run_in_background` makes it. That asks the gate just before the attempt,
-        because an operator may pause the handler until then. `now` in epoch seconds.
+        """Run the handlers of a message in order, each until it has decided. False: the next attempt takes
+        time, so `run_in_background` must make it. That checks the gate again just before the attempt, because
+        an operator may have paused the handler. `now` in epoch seconds.
 
         Log lines have the ids of the message until the caller calls `handling(None)`, once for many messages.
 
@@ -81,7 +81,7 @@ class Attempts:
                 if error is not None or not clear:
                     now = self.clock.now()
                 may_try = self._settle(arrival, handler, gate, error, ended - tried, now)
-                # To settle an error is no part of the next attempt.
+                # The time to settle an error does not count for the next attempt.
                 tried = ended if error is None else perf_counter()
             self.turns.ended(handler.name, arrival, began, tried)
             began = tried
@@ -89,7 +89,7 @@ class Attempts:
         return True
 
     async def run_in_background(self, arrival: Arrival) -> None:
-        """Go on where `run_handlers` has stopped, until all handlers of the message have decided."""
+        """Continue where `run_handlers` stopped, until all handlers of the message have decided."""
         while not self.run_handlers(arrival, self.clock.now(), in_background=True):
             gate = self._gates[arrival.handler.name]
             gate.under_way += 1
@@ -102,8 +102,8 @@ class Attempts:
     def once(
         self, arrival: Arrival, handler: BoundHandler, inbox_key: bytes | None, now: float
     ) -> BaseException | None:
-        """Call a sync handler and stage its outcome. Returns what was raised; raises what no message is to
-        blame for.
+        """Call a sync handler and stage its outcome. Returns the error that was raised, or None. Raises
+        errors that are not the message's fault: HandlerFailed, StoreFailed, and those that end the process.
         """
         if self.spans is not None:
             self._begin_span(self.spans, arrival, handler)
@@ -119,8 +119,8 @@ class Attempts:
         return None
 
     async def _once_in_background(self, arrival: Arrival, gate: HandlerGate) -> bool:
-        """Fetch the payload of a message, if that is elsewhere, call the handler, await it if it is async,
-        and stage its outcome. True: the handler tries again at once.
+        """Fetch the payload of a message if it travels by reference, call the handler, await it if it is
+        async, and stage its outcome. True: the handler tries again at once.
         """
         tried, error = perf_counter(), None
         if self.spans is not None:
@@ -149,17 +149,17 @@ class Attempts:
         return again
 
     async def _forget_cancelling(self, task: asyncio.Task[Any]) -> None:
-        """A handler has cancelled the task that runs it, which goes on with other messages of the key."""
+        """Undo a handler's cancellation of its own task, which has later messages of the key to run."""
         while task.cancelling():
             task.uncancel()
         try:
-            await asyncio.sleep(0)  # where a cancellation comes that did not come yet
+            await asyncio.sleep(0)  # a cancellation that is still pending is raised here
         except asyncio.CancelledError:
             if self.closed:
                 raise
 
     async def _call_and_stage(self, arrival: Arrival, handler: BoundHandler) -> None:
-        """Call a handler and await it if it is async, write the payloads of its outcome, and stage that."""
+        """Call a handler, await it if it is async, write its outcome's payloads, and stage the outcome."""
         began = perf_counter()
         outcome: Any = calling(call, self._staging, arrival, handler)
         if handler.is_async:
@@ -193,8 +193,8 @@ class Attempts:
         seconds: float,
         now: float,
     ) -> bool:
-        """Settle an attempt that ended with `error`; None: success. True: the handler tries again at once.
-        False after an error: the message waits for the handler as a row, or is a dead letter, or has a reply.
+        """Settle an attempt that ended with `error`, or succeeded if that is None. True: the handler tries
+        again at once. False after an error: a waiting row, a dead letter or a reply is staged.
         """
         if error is None:
             self.waiting.succeeded(arrival, gate, seconds, now)
@@ -212,14 +212,14 @@ class Attempts:
 
 
 def call(staging: StagingArea, arrival: Arrival, handler: BoundHandler) -> Any:
-    """Call a handler with a message and the rows that it asks for: its outcome, or one to be awaited. Raises
-    RowUnreadable or RowSchemaUnknown, and what the handler raises.
+    """Call a handler with a message and the rows that it asks for. Returns its outcome; an async handler's
+    must be awaited. Raises RowUnreadable or RowSchemaUnknown, and what the handler raises.
     """
     rows: list[Any] = []
     if handler.rows:
         rows = staging.rows_for(handler, arrival.entry.prefix + arrival.row_key(), arrival.message)
     if handler.wants_envelope:
         return handler.call(arrival.message, *rows, envelope=arrival.envelope)
-    if len(rows) == 1:  # as most have: no arguments are put together
+    if len(rows) == 1:  # the common case, without unpacking a list
         return handler.call(arrival.message, rows[0])
     return handler.call(arrival.message, *rows)

@@ -23,30 +23,29 @@ from streams.model.envelope import record_size
 from streams.model.layout import LANE
 from streams.ports import TP, Faults, Note, Ports, Transactions
 
-#: Rows of its table that a lane writes for itself: no message makes them larger.
+#: Kinds of rows that a lane writes for itself. No message makes them larger.
 OF_THE_LANE = (POSITION, IDENTITY, PRODUCERS)
 #: How long an idle lane waits before it commits positions that only markers have moved, in seconds.
 IDLE_COMMIT = 30.0
-#: The same, where they have moved over messages that were handled when they were written: whoever looks at
-#: positions takes those for messages that nobody has handled.
+#: The same, if they have moved over looped messages: until then those look like a backlog to others.
 LOOPED_COMMIT = 0.5
-#: How long a lane waits for messages before it records alone where partitions begin that are new to it.
+#: How long a lane waits for messages before it commits first positions and changelog marks without any.
 FIRST_COMMIT = 5.0
-#: A lane rests so many times as long as its last transaction took, but no longer than that, in seconds.
+#: A lane rests REST_TIMES as long as its last transaction took, but at most LONGEST_REST seconds.
 REST_TIMES, LONGEST_REST = 3.0, 0.1
 
 
 def rest(spent: float, since: float, linger: float) -> float:
     """Seconds until the next transaction begins; 0 or less: at once.
 
-    What is left of the machine shows in what a transaction takes: a few milliseconds while it is idle, a
-    hundred and more where every lane commits as fast as it can. The price of a transaction is mostly that of
-    its partitions, whatever is in them, so those that take long are better fewer and larger.
+    The duration of a transaction shows how busy the machine is: a few milliseconds when idle, a hundred and
+    more when every lane commits as fast as it can. Most of its cost is per partition, whatever it contains,
+    so when transactions take long, fewer and larger ones are better.
 
     Args:
-        spent: what the last transaction took.
-        since: how long ago it ended; more than the rest where a lane was idle, so that it does not wait.
-        linger: what is waited in any case.
+        spent: seconds that the last transaction took.
+        since: seconds since it ended. After an idle time this is more than the rest, so nothing is waited.
+        linger: minimum wait in seconds.
     """
     return max(linger, min(max(spent, 0.0) * REST_TIMES, LONGEST_REST) - max(since, 0.0))
 
@@ -61,7 +60,7 @@ async def commit(
     await faults.reach("staged")
     await producer.begin()
     await faults.reach("begun")
-    # Side by side: the records are on their way while the coordinator takes the offsets.
+    # Concurrently: the records are on their way while the coordinator takes the offsets.
     ends, _ = await asyncio.gather(_send(producer, staged, faults), _offsets(producer, positions, faults))
     positions.check(ends)
     await producer.commit()
@@ -98,14 +97,14 @@ class Positions:
         self.notes = {**{tp: Note(sources.epoch(tp)) for tp in staged.offsets}, **notes}
 
     def check(self, ends: Mapping[TP, int]) -> None:
-        """Raise LogCut if brokers have written to a changelog at another offset than its known end."""
+        """Raise LogCut if brokers have written to a changelog below its expected end."""
         self._logs.check(self.ends, ends)
 
 
 class Commits:
     """Commits what a lane has staged, and only then writes it to the local store.
 
-    Expiry and stale index entries go to the store without a transaction, because they can be computed again.
+    Expiry and the removal of stale index entries need no transaction, because they can be computed again.
     """
 
     def __init__(
@@ -128,13 +127,13 @@ class Commits:
         self._sources = sources
         self._logs = logs
         self._idle_until: float | None = None
-        #: What the last transaction took, and when it ended, in seconds.
+        #: How long the last transaction took, and when it ended, in seconds.
         self._spent = self._ended = 0.0
 
     async def step(self, producer: Transactions) -> bool:
         """Commit once, as soon as there is something to commit. Returns False if there was nothing yet.
 
-        Raises the errors of `commit`, and what was found in the background: `LaneMemory.signals.error`.
+        Raises the errors of `commit`, and `LaneMemory.signals.error`, which a background task may have set.
         """
         signals, limit = self._memory.signals, self._memory.reopening.limit
         signals.work.clear()
@@ -191,8 +190,9 @@ class Commits:
         return Refused(f"{why}. Dead-lettering a message would not help: raise the limit")
 
     async def _wait_for_work(self) -> bool:
-        """Wait for work. Returns True if there was none for long, but positions have moved over markers, or
-        the first ones are not recorded yet. A spurious wake-up does not extend the deadline.
+        """Wait for work. Returns True if none came before the deadline, but positions have moved over
+        markers, or first positions or changelog marks are not committed yet. A spurious wake-up does not
+        extend the deadline.
         """
         order = self._staging.order
         if not order.has_advanced and not self._logs.has_news:

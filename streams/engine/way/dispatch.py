@@ -20,7 +20,7 @@ from streams.logs import handling
 
 
 class Dispatch:
-    """Keeps the order within keys, the background tasks, and the room for more, of one lane."""
+    """Keeps one lane's messages in order within each key, and bounds its background tasks."""
 
     def __init__(
         self,
@@ -29,14 +29,14 @@ class Dispatch:
         due: DueHeads,
         progress: Callable[[BaseException | None], None],
     ) -> None:
-        """Without `loopback` all that the lane sends to itself is handled when it has read it. `progress` is
-        called when a task has come further or has ended, with its error if it failed.
+        """Without `loopback`, the lane handles its own messages only after it has read them. `progress` is
+        called when a background task advances or ends, with the error if it failed.
         """
         self._attempts = attempts
         self._loopback = loopback
         self._due = due
         self._progress = progress
-        #: Only this class changes it: each key in the background, with its later messages.
+        #: Keys that run in the background, each with its later messages. Only this class changes it.
         self._in_flight = due.in_flight
         self.clock = attempts.clock
         self._staging = attempts.waiting.staging
@@ -86,7 +86,7 @@ class Dispatch:
         handling(None)
 
     def dispatch_operation(self, operation: PendingOperation, now: float) -> None:
-        """Carry out what an operator asks for, at `now`, or let it wait for its key."""
+        """Carry out an operation at `now`, or queue it behind earlier messages of its key."""
         if operation.key in self._in_flight:
             self._in_flight[operation.key].append(operation)
         elif (message := self._carry_out(operation, now)) is not None:
@@ -98,7 +98,7 @@ class Dispatch:
             self._in_flight[key].append(arrival)
             return
         while self._attempts.run_handlers(arrival, now):
-            if isinstance(arrival, Head):  # another one may follow it
+            if isinstance(arrival, Head):  # the next message of its queue may follow
                 handling(None)
             if (following := self._done(arrival)) is None:
                 return
@@ -110,9 +110,7 @@ class Dispatch:
         task.add_done_callback(self._finished)
 
     async def _run_key(self, key: bytes, arrival: Arrival) -> None:
-        """Go on with a message of which an attempt takes time, and with later ones of its key until none is
-        left.
-        """
+        """Run a message with a slow attempt, then later ones of its key, until none is left."""
         later, slow = self._in_flight[key], arrival
         while True:
             async with self._attempts.payloads.room(slow):
@@ -125,8 +123,8 @@ class Dispatch:
         del self._in_flight[key]
 
     def _run_later(self, later: Later) -> Arrival | None:
-        """Run what has come for a key meanwhile. Returns the first message of which an attempt takes time;
-        None: nothing is left.
+        """Run what arrived for a key meanwhile. Returns the first message with a slow attempt; None: nothing
+        is left.
         """
         while later:
             self._progress(None)
@@ -143,8 +141,8 @@ class Dispatch:
         return None
 
     def _carry_out(self, operation: PendingOperation, now: float) -> Arrival | None:
-        """Do what an operator asks for. Returns the message that is to be taken anew, if there is one; else
-        the entry may be committed now.
+        """Carry out an operation. Returns the message of a dead letter that starts over, if there is one. If
+        not, the operation's entry is finished.
         """
         message = operation.carry_out(operation, now)
         if message is None:
@@ -152,8 +150,7 @@ class Dispatch:
         return message
 
     def _done(self, arrival: Arrival) -> Arrival | None:
-        """A run of a message is over: it is done, waits as a row, or is given up. Its entry may be
-        committed now.
+        """Finish the entry of a message whose handlers have all decided, so that it can be committed.
 
         Returns the message behind it in its queue, if that may run now.
         """
@@ -168,7 +165,7 @@ class Dispatch:
         self._tasks.discard(task)
         if not task.cancelled():
             self._progress(task.exception())
-        elif not self._attempts.closed:  # its key would stand still
+        elif not self._attempts.closed:  # its key would stay blocked
             self._progress(
                 SteadfaustError("a task of the lane was cancelled unexpectedly: the lane opens again")
             )

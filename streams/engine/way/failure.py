@@ -1,7 +1,7 @@
-"""The ends of a message whose attempt failed or may not be made now (docs/adr/0009, docs/adr/0016).
+"""What follows when an attempt failed or may not be made now (docs/adr/0009, docs/adr/0016).
 
-`settle_failed` has every end of a failed attempt, and comes first. `Detour` has what each end does. Below is
-how an end is chosen, by `policy.retry`. `Waiting` stages the rows. Times are epoch seconds.
+`settle_failed` lists every decision after a failed attempt. `Detour` carries a decision out. `_decided` makes
+it, with `policy.retry`. `Waiting` stages the rows. Times are epoch seconds.
 """
 
 from __future__ import annotations
@@ -43,12 +43,14 @@ from streams.model.policy.retry import (
 
 log: Final = structlog.get_logger(__name__)
 
-#: Pause before a message is tried again that needs another version of the application, in seconds.
+#: Seconds until the next attempt at a message that needs another version of the application.
 NOT_YET_PAUSE: Final = 30.0
 
 
 class WaitForVersion(NamedTuple):
-    """A decision: another version of the application can handle the message. `soon`: after a moment."""
+    """A decision: the message needs another version of the application, or a schema. `soon`: only a row's
+    schema is missing, which may be announced within seconds.
+    """
 
     delay: float
     due: float
@@ -56,10 +58,12 @@ class WaitForVersion(NamedTuple):
 
 
 class ProbeFailed(NamedTuple):
-    """A decision: the outside is still away, and the message is not to blame. It waits for the breaker."""
+    """A decision: the outside system is still unavailable, and the message is not to blame. It waits for the
+    breaker.
+    """
 
 
-#: Names of decisions in logs and metrics; others have those of their classes.
+#: Names of decisions in logs and metrics. Other decisions have the name of their class.
 _NAMES: Final[dict[type, str]] = {WaitForVersion: "NotYet", ProbeFailed: "probe failed"}
 
 
@@ -72,7 +76,7 @@ def settle_failed(
     now: float,
 ) -> bool:
     """Decide what follows a failed attempt, and do it. True: the handler tries again at once, with a new
-    permit; else the message waits, or has ended.
+    permit. False: the message waits, or has ended.
     """
     detour = Detour(waiting, arrival, handler, gate, now)
     decision, error = _decided(detour, error)
@@ -93,7 +97,7 @@ def settle_failed(
 
 
 class Detour:
-    """A message that does not go straight through, and each end that it can have, at one time."""
+    """A message that cannot continue straight to the next handler, and what can be done with it `now`."""
 
     __slots__ = ("arrival", "gate", "handler", "head", "now", "waiting")
 
@@ -108,7 +112,7 @@ class Detour:
         self.head = arrival if isinstance(arrival, Head) else None
 
     def try_again_now(self, error: BaseException) -> bool:
-        """Give the attempt a new permit. False: the gate gives none any more, so the message waits for it."""
+        """Give the attempt a new permit. False: the gate gives none, so the message waits for the gate."""
         gate, is_shut = self.gate, self.arrival.entry.prefix in self.gate.shut
         permit = None if is_shut else gate.breaker.acquire(self.now)
         if permit is None:
@@ -119,19 +123,21 @@ class Detour:
         return True
 
     def wait_for_retry(self, decision: Later, error: BaseException) -> None:
-        """Wait for the next try, with a copy in a retry topic."""
+        """Wait for the next attempt, with a copy in a retry topic."""
         if self.wait_until(Reason.RETRY, decision.due, error):
             self.waiting.staging.counters.retries += 1
             self.gate.retried(decision.tier)
             self.waiting.letters.mirror(self.arrival, error, decision.tier, decision.due)
 
     def wait_uncounted(self, reason: Reason, due: float, error: BaseException) -> bytes:
-        """Wait as if the attempt had not been made: the message is not to blame."""
+        """Wait without counting the attempt, because the message is not to blame."""
         self.arrival.attempt.tries -= 1
         return self.wait_until(reason, due, error)
 
     def wait_for_version(self, decision: WaitForVersion, error: BaseException) -> None:
-        """The same, for a version of the application that can handle the message; for long, if not `soon`."""
+        """Wait for a version of the application that can handle the message, without counting the attempt.
+        Health shows the queue unless `soon`.
+        """
         local = self.wait_uncounted(Reason.RETRY, decision.due, error)
         if local and not decision.soon:
             self.gate.not_yet[local] = str(error)
@@ -139,8 +145,8 @@ class Detour:
     def wait_until(
         self, reason: Reason, due: float, error: BaseException | None, local: bytes = b""
     ) -> bytes:
-        """Wait until the message is due, in its own queue or in the one with a `local` key. Returns that key;
-        empty: the message had no room to wait, and has ended. It holds back none then.
+        """Wait until the message is due, in its own queue or in the one with a `local` key. Returns that key.
+        Empty: the queue had no room, so the message has ended, and holds no others back.
         """
         waits = self.waiting.wait(self.arrival, reason, due, self.now, error, local)
         if not isinstance(waits, NoRoom):
@@ -152,13 +158,15 @@ class Detour:
         return b""
 
     def give_up(self, error: BaseException, *, may_hold: bool = True) -> None:
-        """End a message: by an answer of its handler, or as a dead letter, which may hold others back."""
+        """End a message: with its handler's `on_give_up` reply, or as a dead letter, which may hold others
+        back.
+        """
         if not self._answer_as_failed(error):
             self._dead_letter(error, may_hold=may_hold)
 
     def _answer_as_failed(self, error: BaseException) -> bool:
-        """Let the handler reply that a message failed. False: it has no reply, and none for a replay, which
-        an operator has requested, or for a message whose payload was not fetched.
+        """Stage the handler's reply that a message failed. False: there is none, because the handler gives
+        none, an operator requested the run, or the payload was not fetched.
         """
         arrival, handler, head = self.arrival, self.handler, self.head
         if handler.on_give_up is None or arrival.message is None or (head is not None and head.is_replay):
@@ -177,8 +185,8 @@ class Detour:
         return True
 
     def _dead_letter(self, error: BaseException, *, may_hold: bool) -> None:
-        """The next message of the ordering key has its turn; where the handler's policy holds it back, only
-        once an operator has settled the letter.
+        """Dead-letter the message. The next one of its ordering key runs now or, with `hold_while_dead`, once
+        an operator has settled the dead letter.
         """
         arrival, holds = self.arrival, b""
         self.gate.unavailable.pop(arrival.place, None)
@@ -193,7 +201,7 @@ class Detour:
 def _decided(
     detour: Detour, error: BaseException
 ) -> tuple[Decision | WaitForVersion | ProbeFailed, BaseException]:
-    """Decide after a failure: the decision, and the error for it. The breaker counts the failure."""
+    """Count a failure for the breaker, and decide what follows. Returns the decision and its error."""
     arrival, head, gate, now = detour.arrival, detour.head, detour.gate, detour.now
     policy, patience = detour.handler.retry, detour.waiting.options.schema_patience
     waited = 0.0 if head is None else now - head.since
@@ -203,8 +211,8 @@ def _decided(
         error = never_read(error, patience, arrival.since)
     kind = classify(error, policy)
     decision: Decision | WaitForVersion | ProbeFailed
-    if isinstance(error, NotYet | UnknownSchema):  # the outside is not to blame
-        # Schemas are announced before rows are written with them: the row can be read in a moment.
+    if isinstance(error, NotYet | UnknownSchema):  # not a failure of an outside system
+        # Schemas are announced before rows are written with them, so the row can be read soon.
         soon = isinstance(error, RowSchemaUnknown)
         pause = min(max(1.0, waited), NOT_YET_PAUSE) if soon else NOT_YET_PAUSE
         gate.record(arrival.attempt.permit, ok=True, now=now)
@@ -217,7 +225,7 @@ def _decided(
         else:
             gate.record(arrival.attempt.permit, ok=kind is FailureKind.PERMANENT, now=now)
         if gate.away and head is not None and kind is not FailureKind.PERMANENT:
-            decision = ProbeFailed()  # nothing shows that the outside is back
+            decision = ProbeFailed()  # nothing shows that the outside system is back
         else:
             deadline = None if head is not None and head.is_replay else arrival.deadline
             away = None if head is None else _away(detour.waiting, head, gate, now)
@@ -229,11 +237,11 @@ def _decided(
 
 
 def _away(waiting: Waiting, head: Head, gate: HandlerGate, now: float) -> float | None:
-    """Pause before the next try of a message while no message of its handler has succeeded since its last
-    try, in seconds; None: one has, this is its first try, or it has waited for too long already.
+    """Seconds until the next attempt at a message, if no message of its handler has succeeded since its last
+    one. None: one has, it was not tried before as the head, it is a replay, or `outage_patience` is over.
     """
     if head.is_replay:
-        return None  # a replay must fail visibly: its letter cannot be settled meanwhile
+        return None  # a replay must fail visibly: its dead letter cannot be settled meanwhile
     if now > head.since + waiting.options.outage_patience:
         return None
     queue = waiting.queues.get(head.queue)

@@ -64,7 +64,7 @@ class HeldUpPartitions:
             await self._ask(cluster)
 
     def _look(self) -> None:
-        """A partition that has moved on to another open transaction is held up anew."""
+        """Update the blocked partitions. A new open transaction in a partition starts a new duration."""
         now, before = self._clock.now(), self.partitions
         set_by, self.looked = jump(self.looked, now), now
         self.partitions = {
@@ -79,7 +79,7 @@ class HeldUpPartitions:
                 log.info("partition_goes_on", lane=self._lane, topic=tp.topic, partition=tp.partition)
 
     async def _ask(self, cluster: Cluster) -> None:
-        """Find out whose transactions those are that last, and say it once for each."""
+        """Ask which clients' transactions block partitions for long, and log each once."""
         wanted = [tp for tp, held in self.long().items() if held.by is None]
         if not wanted:
             return
@@ -91,7 +91,7 @@ class HeldUpPartitions:
         for tp, by in found.items():
             held = self.partitions[tp]
             if by.first != held.at.first:
-                continue  # that one has just ended
+                continue  # the transaction that was seen has just ended
             self.partitions[tp] = held._replace(by=by)
             self._said.add(tp)
             log.warning(

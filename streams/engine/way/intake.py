@@ -19,10 +19,10 @@ from streams.ports import TP, Batch
 #: Records taken from the reader at once: large enough to be fast, small enough to let other lanes run.
 FETCH_RECORDS = 500
 FETCH_TIMEOUT = 0.5
-#: How long the lane may be at it until others have their turn, in seconds; an estimate.
+#: How long a lane takes records before other lanes have their turn, in seconds, about.
 TURN = 0.1
-#: So many records are taken at once before it is known how long they take, and at most. What more of them
-#: are made into no longer fits into a processor's cache when their handlers run.
+#: Records taken at once: before their duration is known, and at most. Beyond that, decoded messages no longer
+#: fit in the processor's cache when their handlers run.
 FIRST_OFFER, LARGEST_OFFER = 16, 96
 
 
@@ -37,7 +37,7 @@ class Intake:
         operations: OperationAdmission,
         dispatch: Dispatch,
     ) -> None:
-        """`limit` is that of the worker."""
+        """`limit` is shared by all lanes of the worker."""
         app = admission.staging.app
         self._sources = sources
         self._limit = limit
@@ -52,7 +52,7 @@ class Intake:
         self._repartitions = app.repartitions
         self._group = app.layout.app_id.encode()
         self._batches: dict[TP, deque[Batch]] = {}
-        #: Records that are taken at once: fewer where each takes long.
+        #: Records that are taken at once: fewer if each takes long.
         self._at_once = FIRST_OFFER
         #: Messages taken since the lane opened, by topic; counted by the batch.
         self.taken_by_topic: Counter[str] = Counter()
@@ -92,12 +92,12 @@ class Intake:
         return left
 
     def _source_of(self, tp: TP) -> str:
-        """The topic that its records came to first."""
+        """The source of a repartition topic; any other topic itself."""
         return self._repartitions.get(tp.topic, tp.topic)
 
     @property
     def oldest(self) -> int | None:
-        """The timestamp of the oldest message that was read and is not committed, epoch milliseconds."""
+        """The timestamp of the oldest message that was read and is not committed, in epoch milliseconds."""
         heads = [batches[0].records for batches in self._batches.values()]
         times = [self._order.oldest, *(records[0].timestamp for records in heads if records)]
         return min((time for time in times if time), default=None)
@@ -109,9 +109,7 @@ class Intake:
         return self._limit.room(self._order, sum(len(batch.records) for batches in held for batch in batches))
 
     def _offer(self, taken: Callable[[], None]) -> bool:
-        """Take the fetched batches as far as there is room. False: the turn of this lane is over, and others
-        come first.
-        """
+        """Take the fetched batches as far as there is room. False: this lane's turn is over."""
         until = perf_counter() + TURN
         for tp in [tp for tp in self._batches if tp not in self._sources.held_back]:
             batches = self._batches.pop(tp)
@@ -124,8 +122,8 @@ class Intake:
         return perf_counter() < until
 
     def _accept_first(self, batches: deque[Batch]) -> bool:
-        """Take the first of these batches, or its first records where records take long. False: some records
-        of it are left.
+        """Take the first of these batches, or only its first `_at_once` records. False: the lane did not take
+        all of those.
         """
         batch = batches.popleft()
         if len(batch.records) > self._at_once:
@@ -149,8 +147,8 @@ class Intake:
         return False
 
     def _skip_looped(self, batch: Batch) -> Batch:
-        """The batch without the records that were handled in the transaction that wrote them. In any topic:
-        before a deploy it may have been a looped one.
+        """The batch without records that were handled in the transaction that wrote them. Every topic is
+        checked, because it may have been looped before a deploy.
         """
         records = [record for record in batch.records if not was_looped(record, self._group)]
         if len(records) == len(batch.records):
@@ -173,7 +171,7 @@ class Intake:
         return taken
 
     def _accept_operations(self, batch: Batch, now: float) -> int:
-        """Take operations. One about a handler needs no room: a resume may be what makes room."""
+        """Take operations. Those about handlers need no room, because a resume may be what makes room."""
         for taken, record in enumerate(batch.records):
             if not self._dispatch.room and not is_about_a_handler(record):
                 return taken
@@ -184,11 +182,11 @@ class Intake:
 
 
 class BacklogLimit:
-    """The bound of the backlogs of a worker's lanes.
+    """Bounds the backlogs of all lanes of a worker.
 
     A lane may fill its own bound while the worker has room. When the worker has none, each lane may still
-    fill its share, so that a busy lane cannot starve the others. So the lanes have at most twice the bound of
-    the worker, until those above their share have committed.
+    fill its share, so that a busy lane cannot starve the others. So together the lanes can reach twice the
+    bound of the worker, until those above their share have committed.
     """
 
     def __init__(self, lane_options: LaneOptions) -> None:
@@ -205,7 +203,7 @@ class BacklogLimit:
             self._orders = [each for each in self._orders if each is not order]
 
     def room(self, order: CommitOrder, read_ahead: int) -> int:
-        """How many more messages a lane may take; 0: it has to commit first. `read_ahead` is the number of
+        """How many more messages a lane may fetch; 0: it has to commit first. `read_ahead` is the number of
         messages that it has fetched and not taken.
         """
         lane_options, messages, size = self._options, order.uncommitted + read_ahead, order.uncommitted_bytes

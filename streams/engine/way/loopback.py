@@ -1,7 +1,7 @@
-"""Messages that handlers send to their own lane are handled in the same transaction (docs/adr/0046).
+"""Handle messages that a lane sends to itself in the transaction that writes them (docs/adr/0046).
 
-Only if they run straight through. A message whose handler fails or waits, or has a payload to be written, is
-taken back, and handled when the lane has read it.
+This works only if all handlers succeed at once. If one fails or must wait, or a payload must be written, the
+message's changes are taken back, and it is handled when the lane has read it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from streams.model.policy.breaker import NO_PERMIT
 from streams.ports import TP, Headers, Outgoing, Sendable
 from streams.tracing.span import Span
 
-#: Messages that are handled with one that was read, at most: all of them are one turn, and one transaction.
+#: Maximum messages handled with one that was read: together they are one turn, and one transaction.
 MOST: Final = 32
-#: And for how long, in seconds: the rest is read back, so that others have their turn.
+#: Maximum seconds for them: the rest is read back, so that other lanes have their turn.
 TURN: Final = 0.05
 
 
 class LoopedRecord:
-    """A record that is staged, as its lane will read it."""
+    """A staged record in the form in which its lane will read it."""
 
     __slots__ = ("headers", "key", "offset", "partition", "timestamp", "topic", "value")
 
@@ -43,7 +43,7 @@ class LoopedRecord:
 
 
 class Loopback:
-    """The loopback of one lane, between one opening and the next."""
+    """The loopback of one lane, from one opening to the next."""
 
     def __init__(self, attempts: Attempts, loops: Loops, limit: Callable[[], int]) -> None:
         """`limit` returns how many messages a transaction may have now."""
@@ -59,8 +59,9 @@ class Loopback:
         self._clock = attempts.clock
 
     def complete(self, arrival: Arrival) -> None:
-        """A message is handled, or waits for a handler: handle what it sends to its own lane, and what those
-        messages send, in the order in which they are written. Raises HandlerFailed or StoreFailed.
+        """Handle what a message sent to its own lane, and what those messages send, in the order in which
+        they are written. Called when all handlers of the message have decided. Raises HandlerFailed or
+        StoreFailed.
         """
         if arrival.route.loops:
             self._loops.remove_read(arrival.record)
@@ -79,8 +80,8 @@ class Loopback:
             at += 1
 
     def _handle(self, entry: Entry, tp: TP, outgoing: Sendable, sent: Sent, now: float) -> bool:
-        """Handle a message that an entry sends, if nothing of its key is before it and all of its handlers
-        take it straight. False: it is handled when the lane has read it.
+        """Handle a message that an entry sends, if no earlier message of its key is unhandled and all of its
+        handlers succeed at once. False: it is handled when the lane has read it.
         """
         key, route = outgoing.key or b"", self._routes[tp.topic]
         if not self._loops.begin(tp, key, sent.id):
@@ -93,7 +94,7 @@ class Loopback:
         return False
 
     def _run_handlers(self, arrival: Arrival, now: float) -> bool:
-        """Run all handlers; False: nothing was staged, for one of them has failed."""
+        """Run all handlers. False: one has failed, and nothing is staged."""
         took: list[tuple[float, Span | None]] = []
         handling(arrival)
         mark = self._staging.begin_trial(arrival.entry)

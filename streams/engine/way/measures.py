@@ -13,11 +13,11 @@ from streams.engine.way.held_up import HeldUpPartitions
 from streams.engine.way.intake import Intake
 from streams.engine.way.topics import TopicStanding
 
-#: Messages of one transaction.
+#: Bounds for the messages of one transaction.
 BATCHES = (1.0, 5.0, 20.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2000.0, 4000.0)
-#: Seconds of one transaction, from its beginning until Kafka has committed it.
+#: Bounds for the seconds of one transaction, from its beginning until Kafka has committed it.
 COMMITS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-#: So often fenced or opened again, within so many seconds, is a warning: a rebalance costs a lane one fence.
+#: This many fences or reopenings within this many seconds are a warning. A rebalance costs a lane one fence.
 OFTEN, OFTEN_WITHIN = 3, 60.0
 
 
@@ -27,16 +27,16 @@ class LaneMeasures:
     Attributes:
         batches: messages of each transaction.
         commits: seconds that each took.
-        to_recover: changelog records, markers counted, that an opening lane has still to read.
-        recovery: how many it had to read in all, and since when, by the monotonic clock.
+        to_recover: changelog records, including markers, that an opening lane has still to read.
+        recovery: how many it had to read in all, and when it began, by the monotonic clock.
         in_transaction: whether a transaction is under way.
         bursts: dead letters that came in bursts.
-        intake: what the lane reads by; None while it is not open.
+        intake: the lane's intake; None while it is not open.
         fenced_at: when another owner has fenced it, the last three times, in epoch seconds.
         reopened_at: when it had to open again, the last three times, in epoch seconds.
         topics: what is wrong with its topics.
-        refused_timers: by name, why timers are put off: the broker refuses their messages.
-        held_up: partitions that stand at another client's open transaction; None while it is not open.
+        refused_timers: by timer name, why the broker refuses its message; the timer is postponed.
+        held_up: partitions blocked by another client's open transaction; None while it is not open.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class LaneMeasures:
 
     @contextmanager
     def transaction(self, messages: int) -> Iterator[None]:
-        """For the length of a transaction; one that fails is not counted."""
+        """Measure a transaction of so many messages. One that fails is not counted."""
         began = perf_counter()
         self.in_transaction = True
         try:
@@ -66,15 +66,15 @@ class LaneMeasures:
         self.commits.add(perf_counter() - began)
 
     def recovering(self, records: int) -> None:
-        """So many changelog records are still to be read."""
-        if records > self.to_recover:  # none were, or it begins again
+        """Record how many changelog records are still to be read."""
+        if records > self.to_recover:  # a recovery begins, or begins again
             self.recovery = (records, monotonic())
         self.to_recover = records
 
     @property
     def lag(self) -> int | None:
-        """Messages between what is committed and the ends of the topics, markers counted where they are not
-        passed yet; None while the lane is not open.
+        """Messages that the lane has not committed, by the last known ends of its topics. Markers count until
+        they are read. None while the lane is not open.
         """
         return None if self.intake is None else self.intake.lag
 
@@ -91,8 +91,8 @@ class LaneMeasures:
         return 0.0 if self.held_up is None else self.held_up.longest()
 
     def oldest_age(self, now: float) -> float | None:
-        """Seconds since the oldest message was written that the lane has read and not committed; 0 when there
-        is none; None while the lane is not open.
+        """Age in seconds of the oldest message that the lane has read and not committed; 0 if there is none,
+        None while the lane is not open.
         """
         if self.intake is None:
             return None

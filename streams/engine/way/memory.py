@@ -12,13 +12,13 @@ from streams.model.policy.reopening import Reopening
 
 
 class Signals:
-    """How the tasks of a lane wake each other.
+    """Signals by which the tasks of a lane wake each other.
 
     Attributes:
         work: there may be something to commit.
         room: there may be room for more messages.
-        error: why the lane has to end its session, found in the background: a store that failed, or a
-            bug of the library. An error that a handler raises is settled, and not kept here.
+        error: an error of a background task that ends the lane's session: a store that failed, or a bug of
+            the library. Errors that handlers raise are settled elsewhere.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Signals:
         self.room.set()
 
     def progress(self, error: BaseException | None) -> None:
-        """A handler in the background has come further, or has failed."""
+        """Wake all tasks, because a background task has advanced or ended, with its error if it failed."""
         self.error = self.error or error
         self.all()
 
@@ -44,10 +44,10 @@ class LaneMemory:
     Attributes:
         number, topics: which lane it is, and the topics that it consumes.
         reopening: when it opens again after an error, and how large its transactions may be.
-        counters, measures: what it has handled, and what it measures of itself.
+        counters, measures: what it has handled, and its measurements for metrics.
         refusals: messages that the broker refuses.
         signals: how its tasks wake each other.
-        stopping: set when it is to end.
+        stopping: set when the lane must stop.
     """
 
     number: int

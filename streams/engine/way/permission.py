@@ -16,7 +16,7 @@ from streams.model.policy.breaker import BreakerState
 
 
 class Wait(NamedTuple):
-    """A message waits for its turn, until it is due; `local` is the local key of the queue."""
+    """A message must wait until it is due, in the queue with this `local` key."""
 
     reason: Reason
     due: float
@@ -24,8 +24,8 @@ class Wait(NamedTuple):
 
 
 def may_run(waiting: Waiting, arrival: Arrival, now: float) -> bool:
-    """Whether a handler may see a message now, where something waits or the gate is shut. The attempt has its
-    permit then. Else the message waits, or was given up.
+    """Whether a handler may see a message now, if its gate is not clear. True: the attempt has its permit.
+    False: the message waits, or was given up.
     """
     if isinstance(arrival, Head) and is_overtaken(waiting, arrival):
         return False
@@ -54,7 +54,7 @@ def may_run(waiting: Waiting, arrival: Arrival, now: float) -> bool:
 
 def is_overtaken(waiting: Waiting, head: Head) -> bool:
     """Whether the head of a queue may not run after all: since it was dispatched, an operator has paused its
-    handler, put a replay before it, or taken it out. It gives its permit back.
+    handler, put a replay before it, or taken it out. If so, its permit is given back.
     """
     gate, queue = waiting.gates[head.handler.name], waiting.queues.get(head.queue)
     overtaken = queue is None or queue.head != head.number
@@ -66,8 +66,8 @@ def is_overtaken(waiting: Waiting, head: Head) -> bool:
 
 
 def may_go_on(waiting: Waiting, arrival: Arrival, now: float) -> bool:
-    """Whether a handler may see a message whose payload has been fetched. Its ordering key is known now: it
-    waits behind others of that, if there are any. One that waited may have expired while it was fetched.
+    """Whether a handler may see a message after its payload was fetched. Only now is its ordering key known,
+    so it may have to wait behind others of that key. A waiting message may have expired during the fetch.
     """
     handler = arrival.handler
     detour = Detour(waiting, arrival, handler, waiting.gates[handler.name], now)
@@ -82,8 +82,9 @@ def may_go_on(waiting: Waiting, arrival: Arrival, now: float) -> bool:
 
 
 def _admit_new(waiting: Waiting, arrival: Arrival, by_key: bytes, by_order: bytes, now: float) -> bool | Wait:
-    """Whether the handler may see a message that was just read. One that accepts expired messages sees them
-    at once, unless an earlier message of the key is to be tried again.
+    """Whether the handler may see a message that was just read. A handler that accepts expired messages sees
+    them at once, unless an earlier message of the key waits for a retry or its schema, and no pause or open
+    breaker keeps it waiting.
     """
     handler, partition = arrival.handler, arrival.entry.prefix
     gate, until = waiting.gates[handler.name], arrival.envelope.deadline
@@ -107,8 +108,9 @@ def _admit_new(waiting: Waiting, arrival: Arrival, by_key: bytes, by_order: byte
 def _behind_others(
     waiting: Waiting, arrival: Arrival, by_key: bytes, by_order: bytes, now: float
 ) -> Wait | None:
-    """Where a message has to wait behind others of its ordering key, which is known only with its payload.
-    Until it has that, it holds back all of its message key. Its permit goes back: nothing was tried with it.
+    """How a message waits behind others of its ordering key; None: it need not. The ordering key is known
+    only with the payload; until then, the message holds back its whole message key. A message that waits
+    gives its permit back, because nothing was tried.
     """
     gate = waiting.gates[arrival.handler.name]
     if by_order == by_key or by_order not in gate.queues:
@@ -120,8 +122,8 @@ def _behind_others(
 
 
 def _expired(waiting: Waiting, head: Head, now: float) -> MessageExpired | None:
-    """The error of a waiting message that has expired after its turn came, while others of its key ran or its
-    payload was fetched; its permit is given back. None: it may be tried.
+    """The error of a waiting message that expired after its turn came, while others of its key ran or its
+    payload was fetched. Its permit is given back. None: it may be tried.
     """
     until = head.envelope.deadline
     if head.is_replay or until is None or until >= now:
@@ -133,8 +135,8 @@ def _expired(waiting: Waiting, head: Head, now: float) -> MessageExpired | None:
 def _await_schema(
     waiting: Waiting, arrival: Arrival, unknown: UnknownSchema, by_key: bytes, now: float
 ) -> Wait | MessageExpired | SchemaNeverAnnounced | Undecodable:
-    """How a message waits that cannot be decoded yet, with all later ones of its message key: its ordering
-    key is not known. An error: it has waited for too long, or has expired.
+    """How a message waits that cannot be decoded yet. Its ordering key is unknown, so all later messages of
+    its message key wait behind it. Returns an error if it has waited for too long, or has expired.
     """
     gate, patience = waiting.gates[arrival.handler.name], waiting.options.schema_patience
     head = arrival if isinstance(arrival, Head) else None

@@ -1,9 +1,9 @@
-"""The objects that messages refer to: a row for each, in the lane that read or wrote it (docs/adr/0010).
+"""Rows for the objects that messages refer to, in the lane that read or wrote the reference (docs/adr/0010).
 
-The sweeper deletes what no row names, so a row stays while anything may follow the reference: the message in
-its topic, a repetition of it, a timer, a waiting row, a dead letter. Each of these writes the row anew with
-its own time, and so does housekeeping for what still waits and for dead letters that are still kept; a row is
-old when all of them have gone.
+The clean-up of S3 deletes objects that no row names. So a row stays as long as anything may use the
+reference: the message in its topic, a duplicate, a timer, a waiting row or a dead letter. Each of these
+writes the row with its own time, and this periodic task writes it again while a message waits or a dead
+letter is kept. A row is old once all of them are gone.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from streams.model.layout import CLAIMS
 from streams.ports import Headers
 from streams.units import MIB
 
-#: Rows looked at in one step: a few milliseconds.
+#: Rows that one step reads: a few milliseconds.
 STEP = 200
-#: Of dead letters, whose rows may be large, no more in one step than have so many bytes.
+#: Bytes of dead letters that one step reads, about, because their rows may be large.
 LETTERS_BYTES = MIB
-#: From one round over all rows to the next, in seconds.
+#: Seconds from one round over all rows to the next.
 PAUSE = 600.0
 
 _DATAREF = DATAREF.encode()
 
 
 class References:
-    """A chore: the rows of a lane's references, in bounded steps. A round goes first over what waits and
-    over dead letters and makes their rows new, then over all rows and removes the old ones. So none that is
-    needed is old when it comes up.
+    """A periodic task that maintains the rows of a lane's references, in bounded steps. A round first renews
+    the rows of waiting messages and dead letters, then removes old rows. So it never removes a row that is
+    still needed.
     """
 
     def __init__(self, letters: DeadLetters, bucket: str) -> None:
-        """`bucket` is where our objects are. A row is kept for `claim_retention` from the time in it."""
+        """`bucket` has this application's objects. A row is kept for `claim_retention` from its time on."""
         self._letters = letters
         self._staging = letters.staging
         self._store = letters.staging.store
@@ -50,8 +50,8 @@ class References:
         self._went_round = False
 
     def step(self, now: float, room: Callable[[], int]) -> bool:
-        """Do a little at `now`, epoch seconds. True when something was staged."""
-        del room  # a step has its own bound, and outages must not let rows grow old
+        """Do one step at `now`, in epoch seconds. True if it staged something."""
+        del room  # a step has its own bound, and rows must not grow old during an outage
         if now < self._next:
             return False
         found = next(self._round, None)
@@ -79,9 +79,9 @@ class References:
             ]
 
     def _letters_renewed(self, now: float) -> Iterator[list[tuple[int, Change]]]:
-        """A row is as young as its dead letter, or younger, so after the first round only letters count that
-        are older than any row may be: those that others wait behind, or that are being replayed. The first
-        goes over all: some may have been made by a worker without an object store, which wrote no rows.
+        """Renew the rows of dead letters. A row is never older than its dead letter, so only letters older
+        than the retention of rows need this: those that hold a queue, or are being replayed. The first round
+        covers all letters, because a worker without an object store may have made some without rows.
         """
         old = int((now - self._retention) * 1000) + 1
         stop = time_key(max(old, 0)) if self._went_round else None
@@ -107,7 +107,7 @@ class References:
             start = page[-1][0] + b"\0"
 
     def _renewed(self, referring: Iterable[tuple[bytes, Headers]], now: float) -> list[tuple[int, Change]]:
-        """The rows that need to be written again for what has these headers, by local keys."""
+        """The rows to write again for messages, given as local keys with headers; each with its partition."""
         renewed = []
         for local, headers in referring:
             change = reference_in(dict(headers), self._bucket, now)
@@ -116,13 +116,13 @@ class References:
         return renewed
 
     def _is_old(self, key: bytes, now: float) -> bool:
-        """Whether there is no such row, or half of its time is over."""
+        """Whether there is no such row, or half of its retention is over."""
         time = self._staging.value(CLAIMS, key)
         return time is None or _seconds(time) <= now - self._retention / 2
 
 
 def _waiting(page: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, Headers]]:
-    """Messages that wait and refer to something, with their headers; the lane says which it cannot read."""
+    """Waiting messages with a reference, with their headers. Unreadable ones are reported elsewhere."""
     for local, data in page:
         if _DATAREF in data:
             with suppress(ValueError):

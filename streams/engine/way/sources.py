@@ -1,4 +1,4 @@
-"""The partitions that a lane reads, and those of them that it reads no further for now."""
+"""The partitions that a lane reads, and those among them that it holds back for now."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ log = structlog.get_logger(__name__)
 
 
 class Stretch(NamedTuple):
-    """The part of a log that is not read, as offsets: from one to before the other."""
+    """The unread offsets of a partition that is held back: from `position` to `end`, `end` excluded."""
 
     position: int
     end: int
 
 
 class Sources:
-    """The reader of a lane and its positions, between one opening and the next.
+    """The reader of a lane and its positions, from one opening to the next.
 
     Attributes:
         reader: reads the partitions that are not held back.
-        partitions: all of them.
-        unread: the ends of partitions of which the lane had not read all when it opened, and writes itself.
+        partitions: all partitions of the lane.
+        unread: ends of the partitions that the lane writes itself, and had not read completely when it
+            opened.
     """
 
     def __init__(
@@ -37,35 +38,36 @@ class Sources:
         unread: Mapping[TP, int],
         epochs: Mapping[TP, int] = NO_OFFSETS,
     ) -> None:
-        """`topic_ids` are those by which the reader reads topics, `epochs` the leader epochs of what was read
-        before, as far as known.
+        """`topic_ids` are the ids by which the reader fetches topics. `epochs` are the known leader epochs of
+        what was read before.
         """
         self.reader = reader
         self.partitions = frozenset(partitions)
         self.unread = unread
         self._topic_ids = topic_ids
         self._epochs = dict(epochs)
-        #: No reader reads these, so the cluster is asked for their ends.
+        #: Partitions that are held back. The reader does not learn their ends, so `look` asks the cluster.
         self._stretches: dict[TP, Stretch] = {}
 
     @property
     def held_back(self) -> Set[TP]:
-        """The partitions that are read no further."""
+        """The partitions that are not read for now."""
         return self._stretches.keys()
 
     def behind(self) -> dict[TP, int]:
-        """Offsets that are not read, by partition, as the brokers gave the ends last."""
+        """Number of unread offsets by partition, by the last known ends."""
         held_back = {tp: max(0, each.end - each.position) for tp, each in self._stretches.items()}
         return {**self.reader.behind_by_partition(), **held_back}
 
     def epoch(self, tp: TP) -> int:
-        """The latest leader epoch of what was read of a partition, by former openings, too: this one reads
-        again what is below messages that were handled above the position. NO_EPOCH when unknown.
+        """The latest leader epoch from which a partition was read, also by former openings: they may have
+        handled messages above the position, in a later epoch than this opening has reached. NO_EPOCH if
+        unknown.
         """
         return max(self.reader.epoch(tp), self._epochs.get(tp, NO_EPOCH))
 
     async def hold_back(self, tps: frozenset[TP]) -> None:
-        """Read these no further, and all others again."""
+        """Stop reading these partitions, and read all others."""
         before, behind = self._stretches, self.behind()
         at = {tp: before[tp].position if tp in before else self.reader.position(tp) for tp in self.partitions}
         if tps - before.keys():
@@ -78,7 +80,7 @@ class Sources:
         await self.reader.assign(positions, self._topic_ids, self._epochs)
 
     async def look(self, cluster: Cluster) -> None:
-        """Ask for the ends of what is held back; after no answer, the next time again."""
+        """Update the ends of partitions that are held back. After an error, the next call asks again."""
         if not self._stretches:
             return
         try:
@@ -88,7 +90,7 @@ class Sources:
                 "ends_not_known", error=str(error), action="the lag keeps its last value; asked again"
             )
             return
-        for tp in ends.keys() & self._stretches.keys():  # it may be read again by now
+        for tp in ends.keys() & self._stretches.keys():  # some may have been released meanwhile
             self._stretches[tp] = self._stretches[tp]._replace(end=ends[tp])
 
 

@@ -1,7 +1,7 @@
-"""Traces in a lane: which trace a message belongs to, and what became of its handlers' spans.
+"""Traces in a lane: assigns messages to traces, and reports a span for each attempt.
 
-A span is of one attempt. It ends when the attempt is decided on, and is reported when it is known what
-became of the transaction: it says so. What a lane has not committed runs again, as another span (ADR 40).
+A span ends when its attempt is settled. It is reported once the result of the transaction is known, and
+states that result. Work that was not committed runs again, as another span (docs/adr/0040).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from streams.tracing.context import TraceContext, is_chosen, parse, says_unsampl
 from streams.tracing.span import Attribute, Span
 from streams.tracing.tracer import Tracer
 
-#: What became of the transaction that an attempt's outcome was to be in.
+#: The result of the transaction with the attempt's outcome: committed, unknown or discarded.
 TRANSACTION = "steadfaust.transaction"
 
 
 class LaneSpans:
-    """Spans of a lane between one opening and the next. `group` is the consumer group's name."""
+    """Spans of a lane from one opening to the next. `group` is the consumer group's name."""
 
     def __init__(self, tracer: Tracer, group: str, lane: int) -> None:
         self._tracer = tracer
@@ -38,7 +38,7 @@ class LaneSpans:
         self._pending: list[tuple[Entry, Span]] = []
 
     def begin_attempt(self, arrival: Arrival, handler: str, attempt: int) -> Span | None:
-        """The span of a handler's attempt, the first one has number 1; None: the message is not recorded."""
+        """Begin the span of a handler's attempt, counted from 1. None: its trace is not recorded."""
         if arrival.trace is None:
             arrival.trace = self._trace_of(arrival)
         return None if arrival.trace is None else arrival.trace.begin(handler, attempt)
@@ -63,7 +63,7 @@ class LaneSpans:
         recorded = context is not None or self._tracer.has_room()
         links: tuple[TraceContext, ...] = ()
         if again := _replay(record):
-            # Days may lie between, and what is done now is another thing than what failed: another trace.
+            # A replay may run days later, and does something else than what failed, so it gets its own trace.
             attributes["steadfaust.replay"] = True
             attributes["steadfaust.replay.of_trace"] = f"{trace_id:032x}"
             links, context = () if context is None else (context,), None
@@ -90,7 +90,7 @@ class LaneSpans:
         self._pending.append((entry, span))
 
     def committed(self) -> None:
-        """A transaction is committed: report what was in it."""
+        """Report the spans of the transaction that was just committed."""
         if not self._pending:
             return
         now, left = time_ns(), []
@@ -104,7 +104,9 @@ class LaneSpans:
         self._pending = left
 
     def discarded(self) -> None:
-        """The lane drops what is staged. Of what was in a transaction nobody knows: it may be committed."""
+        """Report all open spans when the lane drops what is staged. Those in a transaction are `unknown`,
+        because it may have been committed.
+        """
         for entry, span in self._pending:
             span.attributes[TRANSACTION] = "unknown" if entry.in_commit else "discarded"
             self._tracer.report(span)
@@ -113,7 +115,7 @@ class LaneSpans:
 
 def _replay(record: Record | Letter) -> bytes:
     """Return a name for the replay that brought a record; empty if it was not replayed."""
-    if isinstance(record, Letter):  # no handler had seen it, or that one is gone: it is taken anew
+    if isinstance(record, Letter):  # no handler had seen it, or that handler is gone, so it starts over
         return b"\0replay %d" % len(record.history)
     if isinstance(record, WaitingMessage) and record.letter:
         return b"\0replay %d" % record.since_ms

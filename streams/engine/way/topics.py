@@ -1,4 +1,4 @@
-"""How the topics of an application stand in the cluster, as far as a running lane can tell."""
+"""Problems of an application's topics in the cluster, as far as a running lane can tell."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from streams.ports import TP, Clock, Cluster, Identity, Reader
 
 log = structlog.get_logger(__name__)
 
-#: How long messages may be waited for that are behind a transaction that is still open, in seconds.
+#: How long to wait for messages behind a transaction that is still open, in seconds.
 _IN_DOUBT = 5.0
 
 
 def added_partitions(
     app: Application, lane: int, topics: Collection[str], identity: Identity
 ) -> Iterator[TP]:
-    """The partitions above the application's number that a lane reads: of topics from outside alone. There
-    others may write to any partition that there is; their records go on to the partitions of their keys.
+    """The partitions above the application's partition count that a lane reads. Only external topics have
+    them: others may write to any partition, and lanes forward those records to the partitions of their keys.
     """
     layout = app.layout
     for topic in topics:
@@ -32,7 +32,7 @@ def added_partitions(
 
 
 def is_from_outside(app: Application, topic: str) -> bool:
-    """Whether others write a topic, and lanes read it."""
+    """Whether a topic is external: others write it, and lanes read it."""
     route = app.routes.get(topic)
     return route is not None and route.outside
 
@@ -41,11 +41,11 @@ class TopicStanding:
     """Problems of a lane's topics.
 
     Attributes:
-        gone: topics that the cluster does not have any more, each with since when that is known, in epoch
-            seconds.
-        partitions: of topics whose number of partitions is not the application's, theirs.
-        late: of partitions that were opened here for the first time, the offset at which their log began,
-            where that was above 0: what was before is deleted, and was not read here.
+        gone: topics that the cluster no longer has, and when this was noticed, in epoch seconds.
+        partitions: partition counts of topics that differ from the application's; more partitions are
+            allowed in external topics.
+        late: partitions that began above offset 0 when the lane first opened them, with that offset. Earlier
+            records had been deleted, and were not read.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class TopicStanding:
         self.late: dict[TP, int] = {}
 
     def see(self, app: Application, topics: Iterable[str], identity: Identity, now: float) -> None:
-        """Compare with what the cluster knows of these topics, and log what has changed."""
+        """Compare topics with the cluster's `identity`, and log what has changed."""
         self.lacks([topic for topic in topics if topic not in identity.topics], now)
         for topic in sorted(self.gone.keys() & identity.topics.keys()):
             del self.gone[topic]
@@ -77,13 +77,13 @@ class TopicStanding:
         self.partitions = differ
 
     def lacks(self, topics: Iterable[str], now: float) -> None:
-        """The cluster does not have these topics."""
+        """Record and log topics that the cluster does not have."""
         for topic in sorted(set(topics) - self.gone.keys()):
             self.gone[topic] = now
             log.error("topic_gone", topic=topic, action="open lanes go on without it; none opens without it")
 
     def began(self, first: Mapping[TP, int]) -> None:
-        """Partitions were opened for the first time, at these offsets."""
+        """Record partitions that were opened for the first time, with their first offsets."""
         late = {tp: offset for tp, offset in first.items() if offset}
         if late:
             begins = {f"{tp.topic}[{tp.partition}]": offset for tp, offset in late.items()}
@@ -97,7 +97,9 @@ class TopicStanding:
 
 
 class TopicLooks:
-    """Questions of a worker's lanes about topics: they ask for the same ones, and share an answer."""
+    """Asks the cluster about topics for all lanes of a worker. They ask about the same ones, and share
+    answers.
+    """
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster
@@ -108,7 +110,7 @@ class TopicLooks:
         self._answer: Identity | None = None
 
     async def look(self, topics: Collection[str], at_most: float) -> Identity:
-        """The cluster's answer about topics, and maybe others, `at_most` so many seconds old. Raises
+        """The cluster's answer about these topics, and maybe more, at most `at_most` seconds old. Raises
         ClusterUnavailable.
         """
         async with self._asking:
@@ -123,7 +125,7 @@ class TopicLooks:
 async def unhandled_in(cluster: Cluster, group: str, tps: Collection[TP]) -> dict[str, int]:
     """How many messages of each topic the group has not committed yet; topics without any are left out.
 
-    Positions are read before ends, so that a message which a handled one has sent is not overlooked.
+    Positions are read before ends, so that messages sent by handlers in between are not overlooked.
     """
     positions = {**await cluster.begin_offsets(tps), **await cluster.committed(group, tps)}
     ends = await cluster.end_offsets(tps)
@@ -138,12 +140,12 @@ async def unhandled_in(cluster: Cluster, group: str, tps: Collection[TP]) -> dic
 
 
 async def _count(reader: Reader, positions: dict[TP, int], ends: dict[TP, int]) -> dict[str, int]:
-    """Between a position and the end may lie transaction markers alone, so the records are looked for."""
+    """Count records by topic. Offsets are not enough, because transaction markers have offsets, too."""
     await reader.assign(positions)
     counts: dict[str, int] = {}
     deadline = time.monotonic() + _IN_DOUBT
     while left := [tp for tp, end in ends.items() if reader.position(tp) < end]:
-        if time.monotonic() > deadline:  # behind a transaction that is still open
+        if time.monotonic() > deadline:  # blocked by a transaction that is still open: count 1 each
             for tp in left:
                 counts[tp.topic] = counts.get(tp.topic, 0) + 1
             break

@@ -1,4 +1,4 @@
-"""How long handlers hold the worker: the time of each turn, in which nothing else of it runs."""
+"""Report handlers that block the worker's event loop: nothing else runs during a handler's turn."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from streams.escapes import Escaped
 log: Final = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-#: The log names a turn that takes longer, in seconds. A worker is given up after some seconds of silence.
+#: Longer turns are logged, in seconds. A worker that is silent for some seconds counts as dead.
 HELD: Final = 0.5
-#: How long the log says nothing more of a handler that it has named, in seconds.
+#: Minimum seconds between two log lines about the same handler.
 QUIET: Final = 10.0
 
 
 class Turns:
-    """Shows turns that were too long: in the log, throttled, and as `held_loop` in the lane's counters."""
+    """Reports turns that were too long: in the log, at a limited rate, and as the counter `held_loop`."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self._logged: dict[str, float] = {}
 
     def ended(self, handler: str, arrival: Arrival, began: float, now: float) -> None:
-        """A turn of a handler has ended. Times as `perf_counter` has them."""
+        """Report a turn of a handler if it was too long. Times are from `perf_counter`."""
         if now - began <= HELD:
             return
         self._counters.held_loop += 1
@@ -47,7 +47,7 @@ class Turns:
 
 
 class Timed:
-    """An async handler's call to be awaited, of which each stretch between two waits is a turn."""
+    """Wraps an async handler's call, and measures each stretch between two waits as a turn."""
 
     def __init__(self, call: Coroutine[Any, Any, T], turns: Turns, handler: str, arrival: Arrival) -> None:
         self._call = call
@@ -56,7 +56,6 @@ class Timed:
         self._arrival = arrival
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        """As the call itself is awaited."""
         steps = self._call.__await__()
         step, given = steps.send, None
         while True:
