@@ -1,1 +1,1 @@
-"""Rows and messages that are decided and not yet committed."""
+"""Rows and messages that are staged: decided, and not committed yet."""

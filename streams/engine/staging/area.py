@@ -1,4 +1,4 @@
-"""The staging area of a lane: what is decided and not yet committed, over the store with what is."""
+"""The staging area of a lane: staged changes on top of its local store, which has the committed ones."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from streams.ports import TP, Content, Outgoing, Record, Sendable, Store
 
 
 class StagingArea:
-    """Staged rows, staged messages and their order, between one opening of a lane and the next. Everything
-    that changes a lane's state goes through `put`, and is in the store after its commit: see `apply`.
+    """Staged rows, staged messages and their order, from one opening of a lane to the next. Every change of a
+    lane's state goes through `put`; `apply` writes it to the store after its commit.
 
     Attributes:
-        app, store: of the lane. Only `apply` writes to the store what is committed.
+        app, store: the lane's application and local store. Only `apply` writes committed changes to it.
         writes: turns changes into writes to the store.
         counters: what the lane has handled, over all its openings.
         refusals: messages that the broker refuses, over all its openings.
-        order: the entries that are not committed, and which of them may be.
+        order: the commit order, with all entries that are not committed.
         unreadable: stored rows that cannot be read.
-        claimed: local keys of the inbox for messages that were taken and are not committed.
+        claimed: local inbox keys of messages that were taken and are not committed.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class StagingArea:
         self.claimed: set[bytes] = set()
         self._bucket = "" if app.claims is None else app.claims.bucket
         self._rows: dict[str, dict[bytes, Change]] = {}
-        #: The newest changes before those of a trial, while there is one: see `begin_trial`.
+        #: During a trial (see `begin_trial`), the change that each of its changes replaced.
         self._before: list[tuple[bytes, str, Change | None]] | None = None
 
     # -- read -------------------------------------------------------------------------------------------
 
     def get(self, table: str, local: bytes) -> Change | None:
-        """The newest staged change of a local key; one with value None is a deletion."""
+        """The newest staged change of a local key. A value of None is a deletion."""
         rows = self._rows.get(table)
         return None if rows is None else rows.get(local)
 
@@ -68,7 +68,7 @@ class StagingArea:
         return self.store.get(table, local) if staged is None else staged.value
 
     def rows_for(self, handler: BoundHandler, base: bytes, message: Any) -> list[Any]:
-        """The rows that a handler asks for, staged or committed. `base` begins the local keys of these rows.
+        """The rows that a handler asks for, staged or committed. `base` is the prefix of their local keys.
         Raises RowUnreadable or RowSchemaUnknown.
         """
         found: list[Any] = []
@@ -108,7 +108,7 @@ class StagingArea:
     # -- stage ------------------------------------------------------------------------------------------
 
     def show(self, local: bytes, change: Change) -> None:
-        """Let later reads see a change that no entry has yet."""
+        """Let later reads see a change."""
         rows = self._rows.get(change.table)
         if rows is None:
             rows = self._rows[change.table] = {}
@@ -131,15 +131,15 @@ class StagingArea:
         sends: Sequence[tuple[TP, Sendable]] = (),
         key: bytes | None = None,
     ) -> Entry:
-        """Stage what no message has brought, in an entry of its own: behind all earlier entries of its key;
-        without a key behind all earlier entries, and before all later ones.
+        """Stage changes that no message caused, in an entry of their own. It is committed after all earlier
+        entries of its key; without a key, after all earlier entries and before all later ones.
         """
         return self.append_entry(Entry(partition, None, 0, 0, key), changes, sends)
 
     def append_entry(
         self, entry: Entry, changes: Sequence[Change], sends: Sequence[tuple[TP, Sendable]] = ()
     ) -> Entry:
-        """The same, in an entry that was made for it."""
+        """Stage changes that no message caused, in the given entry."""
         self.put(entry, changes)
         entry.sends.extend(sends)
         entry.done = True
@@ -147,19 +147,19 @@ class StagingArea:
         return entry
 
     def refer(self, entry: Entry, record: Content, now: float) -> None:
-        """Keep the object that a record refers to, if it refers to one, for its retention from `now` on."""
+        """Keep the object that a record refers to, if any, for the claim retention from `now` on."""
         self.put(entry, self.references(record, now))
 
     def references(self, record: Content, now: float) -> Sequence[Change]:
-        """The changes by which `refer` does that."""
+        """The changes that `refer` makes."""
         if not self._bucket or record.value:
             return ()
         change = reference_in(dict(record.headers), self._bucket, now)
         return () if change is None else (change,)
 
     def forward(self, entry: Entry, record: Record, home: int, now: float) -> None:
-        """Send a message that came in a wrong partition on to the one of its key. Never through the topic
-        that it came from: others read that (docs/adr/0076). Raises TooLarge.
+        """Forward a misrouted message to the partition of its key. It goes through a repartition topic, not
+        the topic that it came from, because others read that one (docs/adr/0076). Raises TooLarge.
         """
         size = record_size(record.key, record.value, record.headers)
         if size > self.app.lane_options.max_message_bytes:  # it came compressed
@@ -172,7 +172,7 @@ class StagingArea:
     # -- take back --------------------------------------------------------------------------------------
 
     def begin_trial(self, entry: Entry) -> tuple[int, int]:
-        """Remember what is staged from now on. Returns what `take_back` needs."""
+        """Record what is staged from now on. Returns what `take_back` needs."""
         self._before = []
         return len(entry.changes), len(entry.sends)
 
@@ -194,11 +194,11 @@ class StagingArea:
     # -- commit -----------------------------------------------------------------------------------------
 
     def apply(self, staged: Staged, ends: Mapping[TP, int], began: float) -> None:
-        """Write a transaction to the store that is committed. `ends` are the ends of what it has written to,
+        """Write a committed transaction to the store. `ends` are the ends of the partitions that it wrote to,
         `began` is when it began, in epoch seconds.
         """
-        # The lane that can commit was the only writer until then: the changelogs have no changes of others.
-        # Current as of the beginning, not of now: the process may have been frozen since, for days.
+        # A lane that can commit was the only writer until then, so the changelogs have no other changes.
+        # The store is current as of `began`, not now: the process may have been frozen since, for days.
         self.store.apply(
             writes_of(staged, self.writes),
             {tp: end for tp, end in ends.items() if tp.topic in self.app.changelogs},
@@ -206,7 +206,7 @@ class StagingArea:
         )
 
     def forget(self, staged: Staged) -> None:
-        """Drop the staged rows of a transaction that the store has now, where no newer change has come."""
+        """Drop the staged rows of a transaction that the store has now, except those changed again since."""
         for prefix, pairs in staged.ids.items():
             for key, _ in pairs:
                 self.claimed.discard(prefix + key)

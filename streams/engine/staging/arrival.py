@@ -1,4 +1,4 @@
-"""A message or an operation on its way through a lane, and the lane's counters."""
+"""Messages and operations on their way through a lane, and the lane's counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streams.tracing.span import Span
 
 @dataclass(slots=True)
 class Counters:
-    """Counts of a lane since its worker has it; opening it again keeps them."""
+    """Counters of a lane for as long as its worker has it. Opening the lane again keeps them."""
 
     handled: int = 0
     looped: int = 0
@@ -39,23 +39,23 @@ class Counters:
 
 
 class Attempt:
-    """The attempts of a handler at a message: the one that is made now or comes next, and their count."""
+    """The current or next attempt of a handler at a message, and the number of earlier ones."""
 
     __slots__ = ("permit", "span", "tries", "upload")
 
     def __init__(self) -> None:
-        #: The breaker's, where its gate was asked.
+        #: The breaker's permit, if the gate was checked.
         self.permit = NO_PERMIT
         #: How often the handler has tried the message before.
         self.tries = 0
-        #: Bytes of a payload that it is to write; 0: none that is known of.
+        #: Bytes of a payload that it must write; 0: none is known.
         self.upload = 0
-        #: While it is made, if its trace is recorded.
+        #: Its span while it runs, if the message's trace is recorded.
         self.span: Span | None = None
 
 
 class Arrival:
-    """A message with the handlers that are to see it, one after the other. It is `Fresh`, or the `Head` of a
+    """A message with the handlers that must see it, one after the other. It is `Fresh`, or the `Head` of a
     queue.
     """
 
@@ -89,17 +89,17 @@ class Arrival:
         self.record = record
         self.key = record.key or b""
         self.envelope = envelope
-        #: None while its payload has not been fetched, and of what no handler may see.
+        #: None until its payload is fetched, and for a message that no handler may see.
         self.message = message
-        #: When a lane has taken it from its topic; of one that waits, when that began. Epoch seconds.
+        #: When a lane took it from its topic; for a waiting message, when it began to wait. Epoch seconds.
         self.since = since
-        #: With each handler its inbox key, when the topic is covered by the inbox; and which of them is next.
+        #: Each handler with its inbox key, if the inbox covers the topic. `at` is the index of the next one.
         self.handlers: tuple[tuple[BoundHandler, bytes | None], ...] = route.handlers_without_inbox
         self.at = 0
         self.attempt = Attempt()
-        #: Why no handler may see it: now, or ever.
+        #: Why no handler may see it, for now or for good.
         self.error: PermanentError | UnknownSchema | None = None
-        #: The trace that it belongs to, if that is recorded.
+        #: Its trace, if that is recorded.
         self.trace: MessageTrace | None = None
         self._row_key = b""
 
@@ -110,29 +110,29 @@ class Arrival:
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """Where its record is: topic, partition, offset."""
+        """The topic, partition and offset of its record."""
         return self.record.topic, self.record.partition, self.record.offset
 
     @property
     def inbox_key(self) -> bytes | None:
-        """Its key in the inbox; None where the inbox does not cover the message, or has it already."""
+        """The current handler's inbox key; None if the inbox does not cover the message or already has it."""
         return self.handlers[self.at][1]
 
     def row_key(self) -> bytes:
-        """What the changelog keys of its key's rows begin with: each row of a handler needs it."""
+        """The prefix of the changelog keys of its key's rows. Cached, because each row needs it."""
         if not self._row_key:
             self._row_key = row_key(self.key)
         return self._row_key
 
     def next_handler(self) -> None:
-        """The handler has decided: the next one sees the message, if there is one."""
+        """Move on to the next handler, if there is one."""
         self.at += 1
         if self.at < len(self.handlers):
             self.attempt = Attempt()
 
     @property
     def deadline(self) -> float | None:
-        """When it is of no use any more, epoch seconds; None: never."""
+        """When the message expires, in epoch seconds; None: never."""
         until, within = self.envelope.deadline, self.envelope.within
         return until if until is not None or within is None else self.since + within
 
@@ -157,18 +157,18 @@ class Arrival:
 
 
 class Fresh(Arrival):
-    """A message that was just read, that an operator has taken anew, or that its lane sends to itself."""
+    """A message that was just read, that its lane sent to itself, or that starts over after an operation."""
 
     __slots__ = ()
 
 
 class Head(Arrival):
-    """The first message of a queue, which has its turn.
+    """The first message of a queue, when its turn has come.
 
     Attributes:
-        queue: its queue, by its local key.
+        queue: the local key of its queue.
         number: its number there.
-        is_replay: an operator has requested the run: the message is a dead letter.
+        is_replay: whether the message is a dead letter, and an operator requested this run.
     """
 
     __slots__ = ("is_replay", "number", "queue")
@@ -195,12 +195,12 @@ class Head(Arrival):
 
 
 class PendingOperation(NamedTuple):
-    """What an operator asks for, until it is its key's turn.
+    """An operation that waits for its key's turn.
 
     Attributes:
-        entry, key: its place in the order of commits, and whose turn it waits for.
-        id_bytes, inbox_key: the id of its message, and the key of that in the inbox.
-        carry_out: does what it requests, at a time in epoch seconds. Returns a message to be taken anew.
+        entry, key: its entry in the commit order, and the key that it waits for.
+        id_bytes, inbox_key: the id of its message, and the inbox key of that id.
+        carry_out: carries it out at a time in epoch seconds. Returns a message that starts over, if any.
     """
 
     entry: Entry
@@ -211,5 +211,5 @@ class PendingOperation(NamedTuple):
     carry_out: Callable[[PendingOperation, float], Fresh | None]
 
 
-#: What waits for a key that is under way, in its order.
+#: Messages and operations that wait for a key in flight, in order.
 Later = deque[Arrival | PendingOperation]

@@ -1,4 +1,4 @@
-"""Warns when a handler cancels a timer that it has never set. Timers belong to handlers: nothing happens."""
+"""Warn when a handler cancels a timer that it never set. Only the handler that set a timer can cancel it."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from streams.model.layout import LANE
 
 log = structlog.get_logger(__name__)
 
-#: Names of timers that are remembered for a handler. One with more makes them from data, and is left alone.
+#: Timer names remembered for a handler. A handler with more makes them from data, and is not checked.
 MOST_NAMES = 1000
 
 
 class Cancels:
-    """Warns once for each handler. Names that the handler has set since the worker started are
-    remembered, under any key: a timer that has rung is gone, and may be cancelled.
+    """Warns once for each handler. It remembers the timer names that a handler has set under any key since
+    the worker started, because a timer that has fired is gone, and may still be cancelled.
     """
 
     def __init__(self, staging: StagingArea) -> None:
         self._staging = staging
         self._app = staging.app
-        #: By handler; None: nothing is said of it any more.
+        #: Names by handler; None: the handler is no longer checked.
         self._names: dict[str, set[str] | None] = staging.app.timer_names
 
     def note_set(self, handler: str, name: str) -> None:
-        """A handler sets a timer."""
+        """Remember a timer that a handler sets."""
         names = self._names.setdefault(handler, set())
         if names is not None:
             names.add(name)
@@ -39,7 +39,7 @@ class Cancels:
                 self._names[handler] = None
 
     def look(self, arrival: Arrival, handler: str, cancelled: Mapping[str, bytes]) -> None:
-        """A handler cancels timers: by their names, how the lane calls them."""
+        """Check the timers that a handler cancels: the lane's names of timers, by the handler's names."""
         for name, timer in cancelled.items():
             names = self._names.setdefault(handler, set())
             if names is None:
@@ -62,7 +62,7 @@ class Cancels:
             )
 
     def _owner(self, arrival: Arrival, name: str) -> str:
-        """Another handler that has a timer of this name under the key."""
+        """Another handler that has a timer of this name under the key; empty: none."""
         for other in self._app.handlers.values():
             if self._is_set(arrival, timer_name(other.name_bytes, arrival.key, name)):
                 return other.name

@@ -1,4 +1,4 @@
-"""The content of one transaction: records of changelogs and topics, and the writes to the store after it."""
+"""The content of one transaction: records for changelogs and topics, and the later writes to the store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streams.ports import TP, Headers, Outgoing, Sendable, Write
 
 NO_HEADERS: Final[list[tuple[str, bytes]]] = []
 
-#: A NamedTuple's constructor is a Python function; this one is not, and there is a record for each change.
+#: Faster than Outgoing's constructor, which is a Python function: there is a record for each change.
 new_outgoing: Final[Callable[[tuple[bytes | None, bytes | None, Headers]], Outgoing]] = partial(
     tuple.__new__, Outgoing
 )
@@ -23,15 +23,15 @@ new_outgoing: Final[Callable[[tuple[bytes | None, bytes | None, Headers]], Outgo
 
 @dataclass(slots=True)
 class Staged:
-    """The content of one transaction. Of a row that was changed twice it has the last state alone.
+    """The content of one transaction. If a row was changed twice, it has only the last state.
 
     Attributes:
-        records: what it sends, by partition.
-        offsets: the positions of sources.
-        changes: what the store is to write after it, by table and local key.
+        records: the records that it sends, by partition.
+        offsets: the source positions that it commits.
+        changes: the changes to write to the store after it, by table and local key.
         ids: entries of the inbox, by the prefix of their partition in local keys.
-        messages: how many entries it has.
-        handled: the same, with the messages that were handled in them.
+        messages: number of entries.
+        handled: number of messages handled in these entries, including looped ones.
         last: the entry that was added last.
     """
 
@@ -44,7 +44,7 @@ class Staged:
     last: Entry | None = None
 
     def add(self, entry: Entry, *, moves: bool = True) -> None:
-        """Add what an entry decided. It `moves` its topic's position, unless an earlier message stays."""
+        """Add the content of an entry. It `moves` its partition's position unless an earlier entry stays."""
         records = self.records
         for change in entry.changes:
             changes = self.changes.get(change.table)
@@ -73,7 +73,7 @@ class Changelogs:
     """Makes the changelog records of an application's changes."""
 
     def __init__(self, layout: Layout, ids_bytes: int = IDS_BYTES) -> None:
-        """`ids_bytes` is what a record of the inbox's changelog has at most, or one entry more."""
+        """`ids_bytes` bounds a record of the inbox's changelog; the last entry may exceed it."""
         self._layout = layout
         self._ids_bytes = ids_bytes
         self._partitions: dict[str, dict[bytes, TP]] = {}
@@ -88,7 +88,7 @@ class Changelogs:
             queue.append(new_outgoing((change.key, change.value, NO_HEADERS)))
 
     def add_ids(self, ids: Mapping[bytes, list[Pair]], records: dict[TP, list[Sendable]]) -> None:
-        """Add those of entries of the inbox, by the prefix of their partition."""
+        """Add the changelog records of inbox entries, which come by the prefix of their partition."""
         for prefix, pairs in ids.items():
             records[self._partition(INBOX, prefix)] = [
                 Outgoing(None, value, NO_HEADERS) for value in pack_ids(pairs, self._ids_bytes)
@@ -103,7 +103,7 @@ class Changelogs:
 
 
 def writes_of(staged: Staged, writes: Writes) -> list[Write]:
-    """The store's writes for a committed transaction, made as recovery would make them."""
+    """The store's writes for a committed transaction, the same that recovery would make."""
     made: list[Write] = []
     for table, changes in staged.changes.items():
         made += writes.local(table, [(key, change.value) for key, change in changes.items()])

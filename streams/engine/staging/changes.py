@@ -33,7 +33,7 @@ Pair = tuple[bytes, bytes]
 
 #: A local index of dead letters by their age.
 DEAD_LETTERS_BY_AGE: Final = "_dead_letters_by_age"
-#: Local tables that the LANE changelog spreads into.
+#: Local tables made from the LANE changelog.
 POSITIONS: Final = "_positions"
 TIMERS: Final = "_timers"
 TIMERS_BY_DUE: Final = "_timers_by_due"
@@ -52,12 +52,12 @@ _TABLES: Final = {
     IDENTITY: IDENTITIES,
     PRODUCERS: OWN_PRODUCERS,
 }
-#: A local note that no changelog has: of which topics the store is a copy.
+#: Local only, in no changelog: the topics that the store is a copy of.
 COPY_OF: Final = "_copy_of"
-#: A local note as well: by changelog the leader epoch in which it had what the store has.
+#: Local only: for each changelog, the leader epoch in which it had what the store has.
 LOG_MARKS: Final = "_log_marks"
-#: Rows that have changed since they were indexed: their tables' names, a zero byte, their local keys; and the
-#: index itself, which whoever shows them makes of that (docs/adr/0039).
+#: Marks of rows that changed since they were indexed: table name, zero byte, local key. The code that shows
+#: rows by status makes the index from them, in the other two tables (docs/adr/0039).
 CHANGED: Final = "_changed"
 STATUS_OF: Final = "_status_of"
 BY_STATUS: Final = "_by_status"
@@ -69,7 +69,7 @@ _decode_ids: Final = msgspec.msgpack.Decoder(list[Pair]).decode
 
 
 class Change:
-    """One changelog record to be: `value` None deletes.
+    """A changelog record to write. A `value` of None deletes the row.
 
     Attributes:
         row: the decoded value, kept for later reads.
@@ -87,8 +87,8 @@ class Change:
 
 
 def pack_ids(entries: Iterable[Pair], at_once: int = IDS_BYTES) -> Iterator[bytes]:
-    """The inbox's changelog records for entries (key, value): many to one record, about `at_once` bytes of
-    them, for a transaction has thousands. That changelog is not compacted, so its records need no keys.
+    """Pack inbox entries (key, value) into changelog records of about `at_once` bytes, because a transaction
+    has thousands of entries. That changelog is not compacted, so its records need no keys.
     """
     packed: list[Pair] = []
     size = 0
@@ -103,12 +103,14 @@ def pack_ids(entries: Iterable[Pair], at_once: int = IDS_BYTES) -> Iterator[byte
 
 
 def mark_of(table: str, local: bytes) -> bytes:
-    """The value in CHANGED for a row."""
+    """The key in CHANGED for a row."""
     return table.encode() + b"\0" + local
 
 
 def unfollow(store: Store) -> None:
-    """Nothing marks changes any more: what was made of them would be wrong when something does again."""
+    """Drop the marks of changes and the index by status, when changes are no longer marked. Otherwise the
+    index would be wrong once marking starts again.
+    """
     for table in (CHANGED, STATUS_OF, BY_STATUS):
         store.drop(table)
 
@@ -117,15 +119,15 @@ class Writes:
     """Turns changelog records into writes to the local store."""
 
     def __init__(self, inbox_bucket: float, followed: Collection[str] = ()) -> None:
-        """`inbox_bucket` is the length of an inbox time bucket, in seconds. Each change of rows of `followed`
-        tables is marked in CHANGED.
+        """`inbox_bucket` is the length of an inbox time bucket, in seconds. Changes of rows in `followed`
+        tables are marked in CHANGED.
         """
         self._bucket_ms = max(1, int(inbox_bucket * 1000))
         self._marks = {table: mark_of(table, b"") for table in followed}
         self._bucket: tuple[int, str] = (-1, "")
 
     def inbox_table(self, time_ms: int) -> str:
-        """The local table of inbox entries made at a time."""
+        """The local table for inbox entries made at a time, in epoch milliseconds."""
         number = time_ms // self._bucket_ms
         if number != self._bucket[0]:
             self._bucket = (number, f"_inbox-{number:08d}")
@@ -139,7 +141,7 @@ class Writes:
         if table == INBOX:
             try:
                 pairs = [pair for _, value in records if value is not None for pair in _decode_ids(value)]
-            except ValueError as error:  # what has been handled is not known then
+            except ValueError as error:  # without it, duplicates would be handled again
                 raise ChangelogDamaged(
                     f"a record of the changelog of the inbox, partition {partition}, cannot be read: {error}."
                     ' See docs/operating.md, "A changelog is damaged".'
@@ -160,13 +162,13 @@ class Writes:
         return iter(writes)
 
     def ids(self, prefix: bytes, pairs: Iterable[Pair]) -> list[Write]:
-        """The writes for entries of the inbox; `prefix` is that of their partition in local keys."""
+        """The writes for entries of the inbox; `prefix` is their partition's prefix in local keys."""
         writes: list[Write] = []
         table = ""
         last: bytes | None = None
         for key, value in pairs:
             time = value[:TIME]
-            if time != last:  # many have the same
+            if time != last:  # many entries share a time
                 table, last = self.inbox_table(time_in(time)), time
             writes.append((table, prefix + key, value[TIME:]))
         return writes
@@ -177,7 +179,7 @@ class Writes:
             if mark is not None:
                 yield (CHANGED, mark + key, b"")
             yield (DEAD_LETTERS, key, value)
-            if value is not None:  # after its version stands its time; stale ones as below
+            if value is not None:  # the time follows the version; stale index entries are found as in `_lane`
                 yield (DEAD_LETTERS_BY_AGE, value[1 : 1 + TIME] + key, b"")
 
     def _lane(self, key: bytes, value: bytes | None) -> Iterator[Write]:
@@ -186,11 +188,11 @@ class Writes:
             return
         yield (table, name, value)
         if kind == TIMER:
-            if value is not None:  # a moved or cancelled timer's old entry is found stale when it comes up
+            if value is not None:  # the old entry of a moved or cancelled timer is dropped when it comes up
                 yield (TIMERS_BY_DUE, value[:TIME] + name, b"")
         elif kind == QUEUE:
             if (mark := self._marks.get(QUEUES)) is not None:
                 yield (CHANGED, mark + name, b"")
-            # As above; a queue without a time is not due by itself.
+            # Old entries are dropped as above. A queue without a due time has none.
             if value is not None and any(value[TIME:PLACE]):
                 yield (QUEUES_BY_DUE, value[:PLACE] + name, b"")

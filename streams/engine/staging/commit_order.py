@@ -1,7 +1,7 @@
-"""The order of commits: entries as their messages came, and which of them may be committed now.
+"""The commit order: entries in order of arrival, and which of them may be committed now.
 
-Entries of a key are committed in the order they came, over all topics: a later one may have read rows of an
-earlier one. Other keys, and other partition numbers, do not wait (docs/adr/0044-only-keys-wait.md).
+Entries of a key are committed in order of arrival, across all topics, because a later one may have read rows
+of an earlier one. Other keys and other partition numbers do not wait (docs/adr/0044-only-keys-wait.md).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from streams.engine.staging.position import Ahead, Range, encode_position
 from streams.model.layout import LANE, Layout
 from streams.ports import TP, Batch
 
-#: Ranges that are kept above a position at most, and keys that others pass by.
+#: Maximum ranges kept above a position, and maximum unfinished keys that entries of other keys may overtake.
 MOST_RANGES: Final = 256
 MOST_KEYS: Final = 4_096
 NOTHING_AHEAD: Final[Mapping[TP, Collection[Range]]] = {}
 
 
 class _Look:
-    """A look along the entries of a partition number, in order: which may go, though others do not.
+    """Walks the entries of a partition number in order, to find those that may overtake unfinished ones.
 
     Attributes:
-        first, last: by topic, the offsets of the first and the last entry that stays.
+        first, last: by partition, the offsets of the first and the last entry that stays.
     """
 
     def __init__(self, max_ahead: int, ahead: Mapping[TP, Ahead]) -> None:
@@ -39,7 +39,7 @@ class _Look:
         self._ahead = ahead
 
     def may_go(self, entry: Entry) -> bool:
-        """Whether an entry is done, and nothing of its key stays."""
+        """Whether an entry is done, no entry of its key stays before it, and it is not too far ahead."""
         if not entry.done or entry.key is None or entry.key in self._keys:
             return False
         if entry.tp is None or (first := self.first.get(entry.tp)) is None:
@@ -48,7 +48,7 @@ class _Look:
         return entry.next_offset - first <= self._max_ahead and (ahead is None or len(ahead) < MOST_RANGES)
 
     def waits(self, entry: Entry) -> bool:
-        """An entry stays. False: so does all that comes after it."""
+        """Record that an entry stays. False: everything after it must stay, too."""
         if entry.key is None or self._max_ahead == 0 or len(self._keys) == MOST_KEYS:
             return False
         self._keys.add(entry.key)
@@ -62,38 +62,38 @@ class CommitOrder:
     """Entries in arrival order for each partition number."""
 
     def __init__(self, layout: Layout, ids_bytes: int = IDS_BYTES, max_ahead: int = 0) -> None:
-        """`ids_bytes` is what a record of the inbox's changelog has at most, or one entry more. `max_ahead`
-        is how far above a position messages are committed while it is held up, in offsets; 0: they wait.
+        """`ids_bytes` bounds a record of the inbox's changelog; the last entry may exceed it. `max_ahead` is
+        how far above an unfinished message others are committed, in offsets; 0: they wait.
         """
         self._layout = layout
         self._changelogs = Changelogs(layout, ids_bytes)
         self._max_ahead = max_ahead
-        #: What is handled above positions, where there is anything; and where the last of it ended that came.
+        #: Offsets handled above positions, by partition; and the end of the offsets that were added last.
         self._ahead: dict[TP, Ahead] = {}
         self._ahead_to: dict[TP, int] = {}
-        #: The newest messages that were committed so, by their offsets.
+        #: Offsets of messages that were the newest of their partition when they were committed ahead.
         self._newest_ahead: dict[TP, int] = {}
-        #: The offsets to which positions have moved over that, until the lane has taken the records before
-        #: them. After opening, it has read those again, and may commit before it has taken them all.
+        #: Offsets to which positions have moved over such messages, until the lane has taken all records
+        #: below. After opening it reads those again, and may commit before it has taken them all.
         self._reached: dict[TP, int] = {}
-        #: Partition numbers in which something has finished that was not looked at since.
+        #: Partition numbers in which an entry has finished since the last check.
         self._finished_in: set[int] = set()
         self._queues: dict[int, deque[Entry]] = {}
         self._newest: dict[TP, Entry] = {}
         self._advanced: dict[TP, int] = {}
-        #: Whether positions have moved over messages that were handled when they were written.
+        #: Whether positions have moved over looped messages since the last transaction began.
         self.has_looped = False
         self._first: dict[bytes, Change] = {}
-        #: Taken and not yet staged for a commit.
+        #: Messages taken and not yet in a transaction.
         self.backlog = 0
         self.backlog_bytes = 0
-        #: Staged, and not known to be committed.
+        #: Messages in a transaction that is not known to be committed.
         self.in_commit = 0
         self.in_commit_bytes = 0
         self._oldest_in_commit = 0
 
     def add(self, entry: Entry) -> None:
-        """Take an entry's place in the order; it may finish later: see `finished`."""
+        """Add an entry to the order. It may finish later: see `finished`."""
         queue = self._queues.get(entry.partition)
         if queue is None:
             queue = self._queues[entry.partition] = deque()
@@ -104,13 +104,13 @@ class CommitOrder:
             self._finished_in.add(entry.partition)
         if entry.tp is not None:
             before = self._newest.get(entry.tp)
-            # Between the two there is nothing but markers, and what was handled before it was read.
+            # Between the two are only markers, and messages that were handled before they were read.
             if before is not None and not before.in_commit and before.next_offset < entry.offset:
                 before.next_offset = entry.offset
             self._newest[entry.tp] = entry
 
     def finished(self, entry: Entry) -> None:
-        """An entry that was added has decided, and is done."""
+        """Mark an entry as done, once all its handlers have decided."""
         entry.done = True
         self._count(entry)
         self._finished_in.add(entry.partition)
@@ -121,12 +121,12 @@ class CommitOrder:
         self.backlog_bytes += entry.counted
 
     def advance_position(self, tp: TP, offset: int) -> None:
-        """Only markers came up to `offset`. The position follows with the next transaction, or with one of
-        its own when the lane is idle: a log that was cut up to here has lost nothing.
+        """Move a position over markers up to `offset`. The next transaction commits it, or one of its own
+        when the lane is idle. Then nothing counts as lost if retention deletes the log up to here.
         """
         newest = self._newest.get(tp)
         if offset <= self._reached.get(tp, 0):
-            return  # the position is there already
+            return  # the position is already there
         if newest is not None and not newest.in_commit:
             newest.next_offset = offset
         elif newest is not None and newest.offset == self._newest_ahead.get(tp) and self._is_held_up(tp):
@@ -144,8 +144,8 @@ class CommitOrder:
         changes: Mapping[bytes, Change],
         ahead: Mapping[TP, Collection[Range]] = NOTHING_AHEAD,
     ) -> None:
-        """Record with the first transaction, or alone when nothing comes, where partitions begin that have no
-        position yet, and changes of the lane's own table by local key. `ahead` is what was handled above the
+        """Set what the first transaction records, even if no message comes: first `positions` of partitions,
+        and `changes` of the lane's own table by local key. `ahead` has the ranges that were handled above the
         positions from which the lane reads.
         """
         self._advanced |= positions
@@ -153,32 +153,32 @@ class CommitOrder:
         self._ahead = {tp: Ahead(ranges) for tp, ranges in ahead.items() if ranges}
 
     def record(self, changes: Mapping[bytes, Change]) -> None:
-        """Further changes that the next transaction records, as above."""
+        """Add changes of the lane's own table that the next transaction records, even if no message comes."""
         self._first |= changes
 
     def skip_committed(self, batch: Batch) -> Batch:
-        """Return a batch without the records that were handled ahead of the position."""
+        """Return a batch without the records that were already handled ahead of the position."""
         ahead, reached = self._ahead.get(batch.tp), self._reached.get(batch.tp, 0)
         if ahead is None and not reached:
             return batch
         if batch.next_offset > reached:
-            self._reached.pop(batch.tp, None)  # what comes after it is above
+            self._reached.pop(batch.tp, None)  # later batches are above it
         ahead = ahead or Ahead()
         records = [each for each in batch.records if each.offset >= reached and each.offset not in ahead]
         return Batch(batch.tp, records, batch.next_offset)
 
     @property
     def has_advanced(self) -> bool:
-        """Whether positions have moved over markers alone, or have still to be recorded."""
+        """Whether positions have moved without messages, or something from `begin` or `record` is pending."""
         return bool(self._advanced or self._first)
 
     @property
     def has_first(self) -> bool:
-        """Whether what is recorded first is not committed yet."""
+        """Whether changes from `begin` or `record` are pending."""
         return bool(self._first)
 
     def is_over(self, messages: int, size: int) -> bool:
-        """Whether so many messages wait to be staged, or so many bytes are held."""
+        """Whether the backlog has so many messages, or what is not committed has so many bytes."""
         return self.backlog >= messages or self.uncommitted_bytes >= size
 
     def has_finished(self) -> bool:
@@ -188,7 +188,7 @@ class CommitOrder:
         return any(self._has_free(partition) for partition in list(self._finished_in))
 
     def _has_free(self, partition: int) -> bool:
-        """Whether something in a partition number could be committed before what holds it up."""
+        """Whether an entry in a partition number could overtake an unfinished one."""
         look = _Look(self._max_ahead, self._ahead)
         for entry in self._queues.get(partition, ()):
             if look.may_go(entry):
@@ -199,8 +199,9 @@ class CommitOrder:
         return False
 
     def take(self, limit: int, max_bytes: int = 1 << 62) -> Staged:
-        """Stage what has finished in every partition, as far as nothing of its key holds it up: `limit`
-        messages at most, those that were looped included, and no more once they came to `max_bytes`.
+        """Take finished entries of all partition numbers for a transaction, except those behind an unfinished
+        entry of their key. Takes at most `limit` messages, including looped ones, but at least one entry, and
+        no more once they have `max_bytes`.
         """
         staged = Staged(offsets=self._advanced)
         self._advanced, self.has_looped = {}, False
@@ -222,7 +223,7 @@ class CommitOrder:
         return staged
 
     def _reach(self, staged: Staged, tp: TP) -> bytes:
-        """Move a position over what was handled ahead of it. Returns how it is kept."""
+        """Move a position over what was handled ahead of it. Returns the position in its stored form."""
         ahead = self._ahead[tp]
         offset = staged.offsets[tp] = self._reached[tp] = ahead.reached(staged.offsets[tp])
         if not ahead:
@@ -231,7 +232,7 @@ class CommitOrder:
         return encode_position(offset, ahead.ranges)
 
     def committed(self) -> None:
-        """Note that the last staged transaction is committed."""
+        """Record that the last transaction is committed."""
         self.in_commit = self.in_commit_bytes = self._oldest_in_commit = 0
 
     @property
@@ -241,8 +242,8 @@ class CommitOrder:
 
     @property
     def oldest(self) -> int:
-        """When the oldest of them was written, about, epoch milliseconds: of each partition the first counts;
-        0 when there is none.
+        """About when the oldest uncommitted message was written, in epoch milliseconds; 0 if there is none.
+        Only the first of each partition number counts.
         """
         return self._oldest_in_commit or self._oldest_head()
 
@@ -252,14 +253,14 @@ class CommitOrder:
 
     @property
     def uncommitted_bytes(self) -> int:
-        """Their bytes."""
+        """Bytes of messages taken and not yet committed."""
         return self.backlog_bytes + self.in_commit_bytes
 
     def _add_finished(self, staged: Staged, limit: int, max_bytes: int) -> None:
         for partition in list(self._queues):
             if limit <= 0 or max_bytes <= 0:
                 return
-            queue = self._queues[partition] = self._queues.pop(partition)  # next time the others come first
+            queue = self._queues[partition] = self._queues.pop(partition)  # next time, the others come first
             while max_bytes > 0 and queue and queue[0].done and _fits(queue[0], limit, staged.messages):
                 entry = queue.popleft()
                 limit -= entry.messages
@@ -274,8 +275,8 @@ class CommitOrder:
                     staged.add(entry, moves=not is_ahead)
 
     def _free(self, staged: Staged, partition: int, limit: int, max_bytes: int) -> list[tuple[Entry, bool]]:
-        """Take out what nothing of its key holds up, from behind what holds up the partition number; and of
-        each whether it is ahead of its topic's position.
+        """Remove and return the entries that may overtake unfinished ones of other keys, each with whether it
+        is ahead of its partition's position.
         """
         if limit <= 0 or max_bytes <= 0 or not self._has_free(partition):
             return []
@@ -298,8 +299,8 @@ class CommitOrder:
         return free
 
     def _go_ahead(self, staged: Staged, entry: Entry, look: _Look) -> bool:
-        """An entry is committed before others: the position of its topic stays, and says so. False: it is the
-        first of its topic.
+        """Record that an entry is committed ahead of its partition's position, which stays. False: no earlier
+        entry of its partition stays, so it is not ahead.
         """
         tp = entry.tp
         if tp is None or tp not in look.first:
@@ -307,7 +308,7 @@ class CommitOrder:
         if self._newest.get(tp) is entry:
             self._newest_ahead[tp] = entry.offset
         ahead = self._ahead.setdefault(tp, Ahead())
-        # Between two that came one after the other there is nothing but markers.
+        # If it directly follows the last one, only markers are between the two.
         follows = self._ahead_to.get(tp, -1)
         ahead.add(follows if look.last[tp] < follows <= entry.offset else entry.offset, entry.next_offset)
         self._ahead_to[tp] = entry.next_offset
@@ -316,7 +317,7 @@ class CommitOrder:
 
 
 def _fits(entry: Entry, limit: int, before: int) -> bool:
-    """Whether a transaction that has `before` entries takes one more, with `limit` messages left: its first
-    one it takes in any case.
+    """Whether an entry fits into a transaction that has `before` entries, with `limit` messages left. The
+    first entry always does.
     """
     return entry.messages <= limit or not before

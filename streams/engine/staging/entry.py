@@ -1,4 +1,4 @@
-"""An entry: the place of a message in the order of commits, and what its handlers decided."""
+"""An entry: the place of a message in the commit order, and what its handlers decided."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from streams.engine.staging.keys import prefix_of
 from streams.kafka.records.writing import PackedRecord
 from streams.ports import TP, Content, Sendable
 
-#: Bytes of Python's objects beside those of the data in them, about: of an entry, of a change in it, and of
-#: what it sends. A worker's resident memory by its backlog says so (docs/adr/0008-bounded-memory.md).
+#: Approximate bytes of Python objects besides their data: for an entry, a change in it, and a message that it
+#: sends. Measured as a worker's resident memory by its backlog (docs/adr/0008-bounded-memory.md).
 ENTRY_BYTES: Final = 400
 CHANGE_BYTES: Final = 350
 SEND_BYTES: Final = 900
 
 
 def size_of(record: Content) -> int:
-    """Bytes of its key, value and headers."""
+    """Bytes of a record's key, value and headers."""
     size = len(record.key or b"") + len(record.value or b"")
     pairs: tuple[tuple[str, bytes | None], ...] = tuple(record.headers)  # a client's value may be None
     for name, value in pairs:
@@ -26,7 +26,7 @@ def size_of(record: Content) -> int:
 
 
 class Entry:
-    """One message on its way, and later what it decided. `done` once its handlers have finished."""
+    """One run of a message, with the changes that its handlers decided. `done` once they have finished."""
 
     __slots__ = (
         "changes",
@@ -55,8 +55,8 @@ class Entry:
         key: bytes | None = None,
         offset: int = -1,
     ) -> None:
-        """`tp` is None for what moves no offset, such as a timer or a retry; `size` is in bytes. Without a
-        key it waits for all that came before, and all that comes after waits for it.
+        """`tp` is None for an entry that moves no offset, such as a timer or a retry. `size` is in bytes. An
+        entry without a key waits for all earlier entries, and all later ones wait for it.
         """
         self.key = key
         self.offset = offset
@@ -65,22 +65,22 @@ class Entry:
         self.tp = tp
         self.next_offset = next_offset
         self.size = size
-        #: When its message was written, epoch milliseconds; 0 of what is none.
+        #: When its message was written, in epoch milliseconds; 0 for an entry without one.
         self.timestamp = 0
         #: Bytes that the commit order counts for it; kept here because every entry has them.
         self.counted = 0
         self.changes: list[Change] = []
-        #: Its entries of the inbox: with each key the time, in milliseconds, and a note.
+        #: Its inbox entries: pairs of a key, and a time in milliseconds followed by a note.
         self.ids: list[Pair] = []
         self.sends: list[tuple[TP, Sendable]] = []
-        #: What is handled in it: its own message, and those of them that its lane has handled with it.
+        #: Number of messages handled in it: its own, and looped ones.
         self.messages = 1
         self.done = False
         self.in_commit = False
 
     @property
     def weight(self) -> int:
-        """Bytes that it and what it decided take in memory, about."""
+        """Approximate bytes that the entry and its content take in memory."""
         size = self.size + ENTRY_BYTES
         for change in self.changes:
             size += CHANGE_BYTES + len(change.local) + len(change.value or b"")
@@ -92,7 +92,7 @@ class Entry:
 
 
 class HeadEntry(Entry):
-    """The entry of a message that has waited, with the local key of its queue and its number there."""
+    """The entry of a waiting message's run, with the local key of its queue and its number there."""
 
     __slots__ = ("number", "queue")
 

@@ -1,7 +1,7 @@
-"""The inbox: what has been handled already, by (handler, ce_source, ce_id) (docs/adr/0006).
+"""The inbox: which messages were handled already, by (handler, ce_source, ce_id) (docs/adr/0006).
 
-Entries are changelog records committed with what they stand for. Locally they lie in time buckets, one table
-each, so that expiry drops a table and costs nothing for each id.
+An entry is a changelog record, committed with the work that it stands for. Locally, entries are in time
+buckets with one table each, so that expiry drops a table, at no cost for each id.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streams.errors import SettingsError
 from streams.ports import Store
 from streams.units import DAY
 
-#: Buckets are this much shorter than the retention: an id is kept at least its retention, at most 1.5 times.
+#: Number of buckets in the retention. An id is kept for at least the retention, and at most 1.5 times that.
 BUCKETS: Final = 2
 _BUCKETS: Final = "_inbox-"
 
@@ -34,12 +34,12 @@ def check_retention(*, inbox: float, dead_letters: float, longest_retry: float) 
 
 
 def inbox_entry(key: bytes, now_ms: int, note: bytes) -> Pair:
-    """The entry that marks a message as handled, for `Entry.ids`; `note` is the outcome's, for people."""
+    """The entry that marks a message as handled, for `Entry.ids`. `note` is the outcome's, for people."""
     return entry_at(key, time_key(now_ms), note)
 
 
 def entry_at(key: bytes, time: bytes, note: bytes) -> Pair:
-    """The same, at a time as `time_key` has it."""
+    """An inbox entry with a time that `time_key` has encoded."""
     return key, time + note
 
 
@@ -59,7 +59,7 @@ class Inbox:
         self._prefixes: dict[tuple[bytes, bytes], bytes] = {}
 
     def prefix(self, handler: bytes, source: bytes) -> bytes:
-        """The beginning of the changelog keys of a handler's messages from a source, which are hashed."""
+        """The prefix of the changelog keys of a handler's messages from a source, as in `source_prefix`."""
         prefix = self._prefixes.get((handler, source))
         if prefix is None:
             # Sources are few, unless a client invents one for each message.
@@ -73,8 +73,8 @@ class Inbox:
         return self.prefix(handler, source) + message_id
 
     def take(self, staging: StagingArea, prefix: bytes, keys: Sequence[bytes], now: float) -> list[bool]:
-        """Tell which messages are new, by their inbox keys, and mark these, so that none is new again.
-        `prefix` is that of their partition in local keys.
+        """Return which inbox keys are new, and claim those, so that they are not new again. `prefix` is their
+        partition's prefix in local keys.
         """
         local, claimed = [prefix + key for key in keys], staging.claimed
         new = []
@@ -86,7 +86,7 @@ class Inbox:
         return new
 
     def seen(self, keys: Sequence[bytes], now: float) -> list[bool]:
-        """Tell which local keys have been committed before."""
+        """Return which local keys were committed before."""
         found = [False] * len(keys)
         for table in self._live(now):
             for i, value in enumerate(self._store.get_many(table, keys)):
@@ -96,14 +96,14 @@ class Inbox:
 
     @staticmethod
     def note_of(store: Store, local: bytes) -> bytes | None:
-        """The note of a committed entry on its outcome, by its local key; None: there is no such entry."""
+        """The note in a committed entry, by its local key; None: there is no such entry."""
         for table in store.tables():
             if table.startswith(_BUCKETS) and (value := store.get(table, local)) is not None:
                 return value
         return None
 
     def expire(self, now: float) -> list[str]:
-        """Drop buckets of which every entry is older than the retention; returns their names."""
+        """Drop buckets in which every entry is older than the retention. Returns their names."""
         oldest = self._writes.inbox_table(int((now - self._retention) * 1000))
         expired = [table for table in self._buckets() if table < oldest]
         for table in expired:
@@ -119,5 +119,5 @@ class Inbox:
 
 
 def bucket_length(retention: float) -> float:
-    """Seconds of one time bucket for a retention in seconds."""
+    """Length of a time bucket in seconds, for a retention in seconds."""
     return retention / BUCKETS

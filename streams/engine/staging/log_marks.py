@@ -1,8 +1,8 @@
-"""What is known of a log up to a position, so that a lost end is noticed, also when the log has grown again.
+"""Marks of logs, by which a lane notices that a log has lost its end, even if it has grown again since.
 
-A position says how far a log was read or written. The leader epoch in which it was that long tells two logs
-apart that are equally long: a later leader that lacked its end has begun its own epoch before the position
-(KIP-320, docs/adr/0075-logs-that-were-cut.md).
+A position says how far a log was read or written. Its leader epoch tells apart two logs of the same length: a
+later leader that lacked the end of the log began its own epoch before the position (KIP-320,
+docs/adr/0075-logs-that-were-cut.md).
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import NamedTuple
 
 from streams.ports import NO_EPOCH, TP, Commit
 
-#: No cut of a log was noticed.
+#: No lost records were found.
 _NONE = -1
 
 
 class Mark(NamedTuple):
-    """Kept as text with a group's position, and by a local store for each changelog it is a copy of.
+    """A mark of a log, stored as text with a group's position, and in a local store for each changelog.
 
     Attributes:
-        epoch, at: in this leader epoch the log had all below this offset.
-        accepted: how often an operator has gone on with a log that was cut. A store with a lower count is
-            not a copy of it.
-        cut: the offset from which on a lane has found records lost; negative: none.
+        epoch, at: in this leader epoch, the log had everything below this offset.
+        accepted: how often an operator has accepted that the log lost records. A store with a lower count
+            is not a copy of this log.
+        cut: the offset from which a lane has found records lost; negative: none.
     """
 
     epoch: int = NO_EPOCH
@@ -40,12 +40,12 @@ UNKNOWN = Mark()
 
 
 def encode_mark(mark: Mark) -> str:
-    """As it is kept; empty where nothing is known."""
+    """The stored form of a mark; empty for UNKNOWN."""
     return "" if mark == UNKNOWN else " ".join(map(str, mark))
 
 
 def decode_mark(text: str) -> Mark:
-    """The mark that was kept; UNKNOWN for another text: clients of other kinds commit any, mostly none."""
+    """The mark that was stored. UNKNOWN for any other text, because other clients may commit one."""
     parts = text.split(" ")
     if len(parts) != len(UNKNOWN):
         return UNKNOWN
@@ -56,7 +56,7 @@ def decode_mark(text: str) -> Mark:
 
 
 def mark_of(commit: Commit | None) -> Mark:
-    """The mark of a changelog's end, or of a source position, whose epoch Kafka itself keeps."""
+    """The mark of a changelog's end or a source position. For the latter, Kafka itself stores the epoch."""
     if commit is None:
         return UNKNOWN
     mark = decode_mark(commit.text)
@@ -66,14 +66,14 @@ def mark_of(commit: Commit | None) -> Mark:
 
 
 def lost_from(position: int, mark: Mark, end: int, epoch_end: int | None) -> int | None:
-    """The offset from which on a log is not the one that had this position; None: nothing of it is lost.
+    """The offset from which a log has lost the records that it had up to this position; None: it lost none.
 
-    `end` is where the log ends, `epoch_end` where it goes on in a later epoch than the mark's, or ends; None
-    where that is unknown. Without an epoch only a log that is too short is noticed.
+    `end` is the log's end. `epoch_end` is where a later epoch than the mark's begins, or else the log's end;
+    None if it is unknown. Then only a log that is too short is noticed.
     """
     found = min(end, epoch_end) if epoch_end is not None and epoch_end < mark.at else end
     if mark.is_cut:
-        return min(found, mark.cut)  # it may have been cut again since, and further down
+        return min(found, mark.cut)  # the log may have lost more since, from a lower offset
     return found if found < max(position, mark.at) else None
 
 

@@ -1,5 +1,5 @@
-"""Decide which of its own messages a lane may handle before it has read them back: those before which
-there is none of their key and topic that it has still to handle (docs/adr/0046-loopback.md).
+"""Decide which of its own messages a lane may handle before it has read them back: those without an earlier
+unhandled message of the same key and topic (docs/adr/0046-loopback.md).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ log: Final = structlog.get_logger(__name__)
 
 
 class Sent(NamedTuple):
-    """A message that is staged, and that its own lane takes.
+    """A staged message that goes to the lane that sends it.
 
     Attributes:
-        number: its place among what its entry sends.
-        id: its message's id, as it stands in the header.
+        number: its index among the messages that its entry sends.
+        id: the message's id, as in the header.
     """
 
     number: int
@@ -29,8 +29,8 @@ class Sent(NamedTuple):
 
 
 def was_looped(record: Record, group: bytes) -> bool:
-    """Whether a record of the application `group` was handled in the transaction that wrote it. Of anybody
-    else's record the mark is a header as any other: it is forged, or was copied with the rest.
+    """Whether a record of the application `group` was handled in the transaction that wrote it. In a record
+    of anyone else the mark means nothing: it was forged, or copied with the other headers.
     """
     if not isinstance(record, OwnRecord):
         return False
@@ -45,35 +45,37 @@ class Loops:
     """Unhandled messages of a lane in the topics that it writes for itself."""
 
     def __init__(self, topics: Collection[str], ends: Mapping[TP, int]) -> None:
-        """`topics` are those that it takes part in. `ends` are those of partitions of which, when it opened,
-        it had not read all.
+        """`topics` are the topics with loopback. `ends` are the ends of partitions that the lane had not read
+        completely when it opened.
         """
         self.topics = frozenset(topics)
-        #: Partitions in which others write, too: what is sent there is read back before it is handled, so
-        #: that the order of the log holds.
+        #: Partitions that others write to, as well. Messages to them are read back before they are handled,
+        #: so that the order of the log holds.
         self.foreign: set[TP] = set()
         self._ends = dict(ends)
-        #: By topic and key, how many there are of each: by id while written, by offset once read. Ids are not
-        #: enough: anybody may write a record with the id of another one.
+        #: Counts of unhandled messages by topic and key, each by its id while staged and by its offset once
+        #: read. Ids are not enough, because anyone may write a record with another message's id.
         self._before: dict[tuple[str, bytes], dict[bytes | int, int]] = {}
-        #: What an entry sends to its own lane, until that has tried to handle it.
+        #: Messages that an entry sends to its own lane, until the lane has tried to handle them.
         self._sent: dict[Entry, list[Sent]] = {}
 
     def add_sent(self, entry: Entry, sent: Sequence[Sent]) -> None:
-        """An entry sends these, which its lane may handle before it has read them."""
+        """Add messages that an entry sends to its own lane."""
         self._sent.setdefault(entry, []).extend(sent)
 
     def take_sent(self, entry: Entry) -> list[Sent]:
-        """What an entry sends to its lane; nothing the next time."""
+        """Remove and return the messages that an entry sends to its own lane."""
         return self._sent.pop(entry, [])
 
     def read_up_to(self, tp: TP, offset: int) -> None:
-        """All below an offset was taken."""
+        """Record that the lane has taken everything below an offset."""
         if self._ends and self._ends.get(tp, offset + 1) <= offset:
             del self._ends[tp]
 
     def add_read(self, record: Record, message_id: bytes) -> None:
-        """A message was read that is still to be handled. Only the lane's own record is one that it wrote."""
+        """Add a message that was read and must still be handled. It replaces the staged one only if the lane
+        wrote the record itself.
+        """
         key = record.key or b""
         if isinstance(record, OwnRecord):
             self.remove(record.topic, key, message_id)
@@ -83,16 +85,16 @@ class Loops:
         self.add(record.topic, key, record.offset)
 
     def remove_read(self, record: Record) -> None:
-        """A message that was read is handled, or waits for a handler."""
+        """Remove a message that was read, once it is handled or waits for a handler."""
         self.remove(record.topic, record.key or b"", record.offset)
 
     def add(self, topic: str, key: bytes, name: bytes | int) -> None:
-        """A message is still to be handled: one that is staged, by its id, or was read, by its offset."""
+        """Add an unhandled message: a staged one by its id, one that was read by its offset."""
         before = self._before.setdefault((topic, key), {})
         before[name] = before.get(name, 0) + 1
 
     def remove(self, topic: str, key: bytes, name: bytes | int) -> None:
-        """It is handled, waits for a handler, or is not written after all."""
+        """Remove a message that is handled, waits for a handler, or is not written after all."""
         before = self._before.get((topic, key))
         if before is None or name not in before:
             return
@@ -104,7 +106,7 @@ class Loops:
             del self._before[topic, key]
 
     def begin(self, tp: TP, key: bytes, message_id: bytes) -> bool:
-        """Whether a message that is staged may be handled now; it counts as handled then."""
+        """Whether a staged message may be handled now. If so, it no longer counts as unhandled."""
         self.remove(tp.topic, key, message_id)
         if not self.may_loop(tp, key):
             self.add(tp.topic, key, message_id)
@@ -112,5 +114,5 @@ class Loops:
         return True
 
     def may_loop(self, tp: TP, key: bytes) -> bool:
-        """Whether nothing of a key is before what is written now."""
+        """Whether a key has no unhandled message before one that is staged now."""
         return (tp.topic, key) not in self._before and tp not in self._ends and tp not in self.foreign

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-#: Seconds: a row and an event take a tenth of a millisecond, a call to the outside up to its patience.
+#: Bounds in seconds: from a tenth of a millisecond for a row and an event, to calls of outside systems.
 DURATIONS: Final[tuple[float, ...]] = (
     0.0001,
     0.00025,
@@ -24,11 +24,11 @@ DURATIONS: Final[tuple[float, ...]] = (
 
 
 class Distribution:
-    """How often values came up to each bound, and their sum; as a histogram of Prometheus has it.
+    """A histogram: the number of values up to each bound, and their sum.
 
     Attributes:
-        bounds: ascending; a value equal to one belongs to it.
-        counts: values of each bound's own, not those of smaller ones; the last is beyond all bounds.
+        bounds: ascending; a value equal to a bound belongs to it.
+        counts: values for each bound, without those of smaller ones; the last is for values above all.
         total: the sum of all values.
     """
 
@@ -40,9 +40,9 @@ class Distribution:
         self.total = 0.0
 
     def add(self, value: float) -> None:
-        """Count a value. Nothing is allocated but the sum: every message comes by here."""
+        """Count a value. Only the sum is allocated, because this runs for every message."""
         bounds, place = self.bounds, 0
-        while place < len(bounds) and bounds[place] < value:  # most belong to the first
+        while place < len(bounds) and bounds[place] < value:  # most values belong to the first bounds
             place += 1
         self.counts[place] += 1
         self.total += value
@@ -52,10 +52,10 @@ class HandlerMeasures:
     """Measurements of one handler, over all lanes that the worker has had.
 
     Attributes:
-        succeeded, failed: seconds of its attempts: the payload and rows are read, it runs, its outcome is
-            staged.
-        failures: failed attempts by what kind of error it was, and by what was decided.
-        retries: retries by tier; tier 0 is at once, in the lane.
+        succeeded, failed: seconds of its attempts, which include reading payload and rows, and staging the
+            outcome.
+        failures: failed attempts by kind of error and by decision.
+        retries: retries by tier; tier 0 is an immediate retry in the lane.
     """
 
     __slots__ = ("failed", "failures", "retries", "succeeded")
@@ -67,5 +67,5 @@ class HandlerMeasures:
         self.retries: Counter[int] = Counter()
 
 
-#: By handler; empty where nothing is measured.
+#: Measurements by handler; empty if nothing is measured.
 Measures = Mapping[str, HandlerMeasures]

@@ -1,4 +1,4 @@
-"""Stages what a handler decided: rows, messages, timers, the inbox entry; encoded and within limits."""
+"""Encode what a handler decided, check its size, and stage it: rows, messages, timers and the inbox entry."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from streams.ports import TP, Outgoing, Sendable
 
 log: Final = structlog.get_logger(__name__)
 
-#: Names of headers as they are written.
+#: Encoded names of headers.
 _ID: Final = sized(ID.encode())
 _SUBJECT: Final = sized(SUBJECT.encode())
 _TIME: Final = sized(TIME.encode())
-#: What is raised where an outcome cannot be written: a text is no Unicode, or a number is in place of a list.
+#: Errors for an outcome that cannot be written, such as a text that is not Unicode, or a number for a list.
 _CANNOT_BE_WRITTEN: Final[tuple[type[Exception], ...]] = (
     ArithmeticError,
     AttributeError,
@@ -62,7 +62,7 @@ class Outcomes:
     """Encodes what handlers return, and stages it."""
 
     def __init__(self, staging: StagingArea, loops: Loops | None = None) -> None:
-        """Without `loops` the lane reads back all that it sends to itself."""
+        """Without `loops`, the lane reads back everything that it sends to itself."""
         app = staging.app
         self.staging = staging
         self._loops = loops
@@ -70,9 +70,9 @@ class Outcomes:
         self._limit = app.lane_options.max_message_bytes - RECORD_OVERHEAD
         self._claims = app.claims
         self._cancels = Cancels(staging)
-        #: Up to so many bytes a message needs no closer look.
+        #: Messages up to this size in bytes need no exact check.
         self._small = self._limit // 2 if app.claims is None else min(self._limit // 2, app.claims.threshold)
-        #: Many messages have the same time: in seconds, and as headers and entries of the inbox have it.
+        #: The current time in seconds, and encoded for headers and inbox entries: many messages share it.
         self._now = -1.0
         self._millisecond = -1
         self._time = self._time_key = b""
@@ -86,11 +86,11 @@ class Outcomes:
         now: float,
         uploads: Uploads = None,
     ) -> Prepared | None:
-        """Everything is encoded and its size checked before any of it is staged (docs/guarantee.md). Where
-        payloads are to be written before, it is returned for `put_prepared`; without `uploads`, NeedsUpload
-        is raised. `now` in epoch seconds.
+        """Stage an outcome. Everything is encoded and its size checked before any of it is staged
+        (docs/guarantee.md). If payloads must be written first, the outcome is returned for `put_prepared`; if
+        `uploads` is None, NeedsUpload is raised instead. `now` in epoch seconds.
 
-        Raises TooLarge or Unencodable when it cannot be written so, or was not declared.
+        Raises TooLarge, or Unencodable if the outcome cannot be written or sends an undeclared message.
         """
         if not isinstance(outcome, Outcome):
             raise Unencodable(
@@ -120,12 +120,12 @@ class Outcomes:
         sends: list[tuple[TP, Sendable]] = []
         send, timers, cancel = outcome.send, outcome.timers, outcome.cancel
         cancelled: dict[str, bytes] = {}
-        if cancel:  # a generator is an object
-            if isinstance(cancel, str):  # each of its letters would be a name
+        if cancel:  # may be a generator, which is true even if it yields nothing
+            if isinstance(cancel, str):  # each of its letters would count as a name
                 raise TypeError(f"cancel={cancel!r}: give the names of timers in a list")
             cancelled = {name: timer_name(handler.name_bytes, arrival.key, name) for name in cancel}
             changes += [remove_timer(name) for name in cancelled.values()]
-        if send or timers:  # one that is set anew stays
+        if send or timers:  # after the cancels, so that a timer which is set again stays
             uploads = self._add_messages(changes, sends, handler, send, timers, arrival, uploads)
         if cancelled:
             self._cancels.look(arrival, handler.name, cancelled)
@@ -145,7 +145,7 @@ class Outcomes:
         return None
 
     def _set_time(self, now: float) -> None:
-        """What is staged from here on has this time, in epoch seconds."""
+        """Set the time of what is staged from here on, in epoch seconds."""
         millisecond = int(now * 1000)
         if millisecond != self._millisecond:
             self._time, self._time_key = rfc3339(now).encode(), time_key(millisecond)
@@ -162,7 +162,7 @@ class Outcomes:
         arrival: Arrival,
         uploads: Uploads,
     ) -> Uploads:
-        """Add what is sent, and what timers change. Returns `uploads` with the payloads of what is sent."""
+        """Add the messages to send, and the changes of timers. Returns `uploads` with their payloads."""
         key, span, index = arrival.key, arrival.attempt.span, 0
         caused = arrival.envelope.caused(None if span is None else span.header)
         for message in send:
@@ -193,7 +193,9 @@ class Outcomes:
         return uploads
 
     def _warn_unheard(self, handler: BoundHandler, message: Message) -> None:
-        """A timer is set whose message no line takes. The wiring cannot know it: `sends` has both kinds."""
+        """Warn once that no line of the wiring takes a timer's message. The wiring itself cannot check this,
+        because `sends` does not tell timers and messages apart.
+        """
         told = (handler.name, message.TOPIC)
         if told in self._app.unheard_timers:
             return
@@ -208,7 +210,7 @@ class Outcomes:
         )
 
     def _own(self, sends: Sequence[tuple[TP, Sendable]], first: int) -> Sequence[Sent]:
-        """Record which sends loop back to this lane. They are numbered from `first`."""
+        """Record which of these messages go back to this lane. They are numbered from `first`."""
         loops = self._loops
         if loops is None or not sends:
             return ()
@@ -221,21 +223,21 @@ class Outcomes:
         return sent
 
     def put_prepared(self, entry: Entry, prepared: Prepared) -> list[Change]:
-        """Stage an outcome of which the payloads are written now. Returns references that an entry which was
-        staged meanwhile, and is committed later, removes: they are to be written after it.
+        """Stage an outcome after its payloads were written. Returns references that an entry staged meanwhile
+        removes. That entry may be committed later, so the caller must stage them again after it.
         """
         names = [reference(upload.claim.name, upload.needed) for upload in prepared.uploads]
         staged = [(name, self.staging.get(CLAIMS, entry.prefix + name.key)) for name in names]
         self.staging.put(entry, [*prepared.changes, *names])
         entry.ids += prepared.ids
         entry.sends += prepared.sends
-        self._own(prepared.sends, 0)  # only now: after an upload that fails the handler decides anew
+        self._own(prepared.sends, 0)  # only now, because after a failed upload the handler runs again
         return [name for name, change in staged if change is not None and change.value is None]
 
     def _add_rows(
         self, changes: list[Change], handler: BoundHandler, name: str, row: Any, arrival: Arrival
     ) -> None:
-        """Add the changes that an outcome makes under the name of a row."""
+        """Add the changes that an outcome makes to the rows of one parameter."""
         table, subkey, any_row = handler.table_of(name)
         key = arrival.row_key()
         if any_row:
@@ -265,8 +267,8 @@ class Outcomes:
         uploads: Uploads,
         needed: float = 0.0,
     ) -> tuple[BoundMessage, bytes, Sendable, Uploads]:
-        """A message as it is sent, with its key; and `uploads`, to which its payload is added if it is to be
-        one.
+        """Encode a message. Returns its declaration, its key, its record, and `uploads`, with its payload
+        added if that travels by reference.
         """
         bound = handler.sends.get(type(message))
         if bound is None:
@@ -284,7 +286,7 @@ class Outcomes:
             require_span(f"{bound.within} of {type(message).__name__}", seconds)
             more.append((WITHIN, b"%g" % seconds))
         sent: Any  # compiled code would take a `Sendable` for a PackedRecord behind the branches
-        # Summed up exactly only when it could matter. Of the headers, what came from outside can be large.
+        # The exact size is computed only if it may matter. Only headers from outside can be large.
         large = 2 * len(key) + len(value) + caused.size > self._small  # the key is a header, too
         if large or bound.binary or needed or (self._loops is not None and bound.topic in self._loops.topics):
             headers = [(ID, own_id), (SUBJECT, key), (TIME, self._time), *bound.headers]
@@ -293,7 +295,7 @@ class Outcomes:
                 at = max(self._now, needed)
                 outgoing, uploads = self._fitted(handler, bound, message, outgoing, uploads, at)
             sent = outgoing
-        else:  # it is not read here
+        else:  # nothing in this lane reads the record, so it is packed at once
             sent = self._packed(bound, key, value, own_id, caused, more)
         if bound.logged:
             level, event, fields = message.log_line()
@@ -335,7 +337,9 @@ class Outcomes:
         uploads: Uploads,
         needed: float,
     ) -> tuple[Outgoing, Uploads]:
-        """A message that is large or binary, as a record that may have it: by reference where that is due."""
+        """Fit a large or binary message into a record, by reference if claim checks require it. Raises
+        TooLarge or NeedsUpload.
+        """
         key, value, headers = outgoing.key or b"", outgoing.value or b"", outgoing.headers
         claims, rest = self._claims, len(key) + headers_size(headers)
         if claims is not None and claims.is_due(len(value), rest, limit=self._limit, binary=bound.binary):

@@ -1,6 +1,6 @@
-"""From a record to a message, whose payload may travel by reference.
+"""Turn records into messages, whose payloads may travel by reference.
 
-The payload is fetched before a handler runs, and written before its outcome is staged. No handler sees the
+A payload is fetched before a handler runs, and written before its outcome is staged. Handlers do not see the
 difference.
 """
 
@@ -24,7 +24,7 @@ from streams.ports import TP, Record, Sendable
 
 
 class NeedsUpload(Exception):
-    """An outcome has a payload that is to be written first, of `size` bytes: it cannot be staged at once."""
+    """An outcome cannot be staged at once, because a payload of `size` bytes must be written first."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -32,16 +32,16 @@ class NeedsUpload(Exception):
 
 
 class Upload(NamedTuple):
-    """A payload to be written, and when it is needed, epoch seconds: a timer's later than others."""
+    """A payload to write, and when it is needed, in epoch seconds: for a timer, when that is due."""
 
     claim: Claim
     data: bytes
     needed: float
 
 
-#: For messages without a payload of their own.
+#: For messages without a payload in the object store.
 NO_ROOM_NEEDED: Final = nullcontext()
-#: What is to be written before an outcome is staged, so far; None where nothing can be.
+#: Payloads to write before an outcome is staged; None if the attempt cannot write any.
 Uploads = tuple[Upload, ...] | None
 
 
@@ -55,13 +55,13 @@ class Prepared(NamedTuple):
 
 
 class Payloads:
-    """The claim checks of a lane; without any, a payload that comes by reference cannot be fetched."""
+    """The claim checks of a lane. Without them, a payload that comes by reference cannot be fetched."""
 
     def __init__(self, claims: ClaimChecks | None) -> None:
         self._claims = claims
 
     def room(self, arrival: Arrival) -> AbstractAsyncContextManager[object]:
-        """Room for a payload while handlers are at it: the message's, or what they are to send."""
+        """A context that reserves memory for a payload: the message's, or the one that its handler sends."""
         if self._claims is None or (arrival.message is not None and not arrival.attempt.upload):
             return NO_ROOM_NEEDED
         claim = None if arrival.attempt.upload else claim_in(arrival.envelope.headers)
@@ -92,7 +92,7 @@ class Payloads:
 
 
 def refers(record: Record) -> bool:
-    """Whether a record has its payload elsewhere."""
+    """Whether a record's payload travels by reference."""
     return not record.value and dict(record.headers).get(DATAREF) is not None
 
 
@@ -103,7 +103,7 @@ def require_reference(route: BoundRoute, envelope: Envelope) -> None:
 
 
 def require_key(message: Message, key: bytes | None) -> None:
-    """Raises KeyMismatch when the message is about another key than the one that it came by."""
+    """Raises KeyMismatch if the message's own key differs from the key of its record."""
     try:
         own = message.key.encode()
     except BaseException as error:
@@ -115,12 +115,12 @@ def require_key(message: Message, key: bytes | None) -> None:
 
 
 def reference(name: str, needed: float) -> Change:
-    """The row of an object, which is needed at a time, in epoch seconds: its retention begins there."""
+    """The row of an object. Its retention begins when it is `needed`, in epoch seconds."""
     return Change(CLAIMS, name.encode(), int(needed * 1000).to_bytes(8, "big"))
 
 
 def reference_in(headers: Mapping[str, bytes], bucket: str, now: float) -> Change | None:
-    """The row for what a message's headers refer to; None when that is nothing of ours to keep."""
+    """The row for the object that headers refer to; None if there is none in `bucket` for us to keep."""
     try:
         claim = claim_in(headers)
     except BadReference:
@@ -152,7 +152,9 @@ def decoded(route: BoundRoute, record: Record, envelope: Envelope) -> Any:
 
 
 def unpacked(route: BoundRoute, record: Record, envelope: Envelope) -> Any:
-    """The same; None when its payload is to be fetched, and all else that can be checked now is right."""
+    """The message of a record that was checked. None: its payload must be fetched, and all that can be
+    checked before that is valid. Raises PermanentError, or UnknownSchema.
+    """
     if refers(record):
         require_reference(route, envelope)
         return None

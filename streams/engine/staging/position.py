@@ -1,7 +1,7 @@
-"""Where a lane stands in a partition of a topic, as its changelog has it: `1200`, or `1200 1203-1250`.
+"""Positions as a lane's changelog stores them: `1200`, or `1200 1203-1250`.
 
-All below the offset is handled. What follows are ranges above it that are handled, too, begin to end, the end
-not included: messages of other keys, which did not wait for a slow one (docs/adr/0044-only-keys-wait.md).
+Everything below the offset is handled. The ranges after it are handled, too, without their end: they have
+messages of other keys, which did not wait for a slow one (docs/adr/0044-only-keys-wait.md).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ Range = tuple[int, int]
 
 
 class Position(NamedTuple):
-    """An offset, and what is handled above it."""
+    """An offset, and the ranges that are handled above it."""
 
     offset: int
     ahead: tuple[Range, ...] = ()
 
 
 def encode_position(offset: int, ahead: Iterable[Range] = ()) -> bytes:
-    """As it is kept."""
+    """The stored form of a position."""
     ranges = ",".join(f"{begin}-{end}" for begin, end in ahead)
     return (f"{offset} {ranges}" if ranges else f"{offset}").encode()
 
@@ -34,19 +34,19 @@ def decode_position(data: bytes) -> Position:
 
 
 def end_of_handled(offset: int, ahead: Iterable[Range]) -> int:
-    """The offset after the last that is handled, also above a position."""
+    """The offset after the last handled one, including ranges above the position."""
     return max((end for _, end in ahead), default=offset)
 
 
 def below(ahead: Iterable[Range], cut: int | None) -> tuple[Range, ...]:
-    """What is left of ranges in a log that was cut there; None: it was not."""
+    """The ranges that remain if a log has lost everything from offset `cut` on; None: it lost nothing."""
     if cut is None:
         return tuple(ahead)
     return tuple((begin, min(end, cut)) for begin, end in ahead if begin < cut)
 
 
 class Ahead:
-    """Offsets that are handled above the position of one partition, while it is held up."""
+    """Offsets handled above the position of one partition, while an earlier message is unfinished."""
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
         self._begins = [begin for begin, _ in ranges]
@@ -61,11 +61,11 @@ class Ahead:
 
     @property
     def ranges(self) -> list[Range]:
-        """In order, none meets another."""
+        """The ranges in order, with gaps between them."""
         return list(zip(self._begins, self._ends, strict=True))
 
     def add(self, begin: int, end: int) -> None:
-        """One range more; those that it meets become one with it."""
+        """Add a range, and merge it with those that it touches."""
         first = bisect_right(self._begins, begin)
         if first and self._ends[first - 1] >= begin:
             first -= 1
@@ -77,8 +77,8 @@ class Ahead:
         self._ends[first:last] = [end]
 
     def reached(self, offset: int) -> int:
-        """All below an offset is handled: how far that goes with what was handled ahead of it, which is
-        forgotten up to there.
+        """Given that everything below `offset` is handled, return the offset up to which that holds with the
+        ranges, and forget those below it.
         """
         passed = bisect_right(self._begins, offset)
         if passed:

@@ -1,7 +1,8 @@
-"""Messages of which the broker refuses what they lead to: each is a dead letter when it is handled again.
+"""Messages that lead to records which the broker refuses. Handled again, each becomes a dead letter.
 
-The lane knows which one it is when it was alone in its transaction. It is remembered over openings, until its
-dead letter is committed. A timer whose message is refused is put off in place of that: it has no topic yet.
+The lane knows which message it is once that was alone in a transaction. It remembers it across openings until
+the dead letter is committed. If a timer's message is refused, the timer is postponed instead, because the
+message is not in a topic yet.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from streams.errors import NotCommittable
 
 log = structlog.get_logger(__name__)
 
-#: So often the letter of one message may be refused itself: the second one goes without the message's value.
+#: How often a message's dead letter may be refused, too. The second one omits the message's value.
 MOST_LETTERS = 2
 
 
 @dataclass(slots=True)
 class _Refused:
-    """A message, why, how often, and the entry that is to bring its dead letter."""
+    """Why a message was refused, how often, and the entry with its dead letter, if one is staged."""
 
     why: str
     times: int = 1
@@ -29,19 +30,19 @@ class _Refused:
 
 
 class Refusals:
-    """Refusals of one lane; `found` has them, by what the broker refused."""
+    """Refusals of one lane. `found` has them, by message or timer."""
 
     def __init__(self) -> None:
         self.found: dict[object, _Refused] = {}
 
     def begin(self) -> None:
-        """The lane opens: what was staged before is gone."""
+        """Forget which entries have dead letters, because the lane opens and has dropped what was staged."""
         for each in self.found.values():
             each.entry = None
 
     def blame(self, entry: Entry, why: str) -> bool:
-        """An entry was alone in a transaction that was refused. False: it is no message that could be a dead
-        letter, and no timer, or what was to come in its place was refused, too.
+        """Record that an entry was alone in a refused transaction. False: it is neither a message nor a
+        timer, or its dead letters were refused, too.
         """
         key = _key_of(entry)
         if key is None:
@@ -50,24 +51,24 @@ class Refusals:
         if found is None:
             self.found[key] = _Refused(why)
         elif found.times == MOST_LETTERS:
-            del self.found[key]  # it is not the message: it is handled as any other once this passes
+            del self.found[key]  # the message is not the cause, so it is handled normally later
             return False
         else:
             found.times += 1
             found.entry = None
-        if not isinstance(entry, TimerEntry):  # a timer is said when it is put off
+        if not isinstance(entry, TimerEntry):  # a timer is logged when it is postponed
             log.warning(
                 "message_refused", topic=entry.tp.topic if entry.tp else "", offset=entry.offset, error=why
             )
         return True
 
     def of_timer(self, name: bytes) -> str:
-        """Why the message of a timer is refused; empty: it is not."""
+        """Why a timer's message is refused; empty: it is not."""
         found = self.found.get(name)
         return "" if found is None else found.why
 
     def of(self, entry: Entry) -> NotCommittable | None:
-        """Why the message of an entry, which is handled again, is to be a dead letter; None: it is not."""
+        """The error with which an entry's message must become a dead letter now; None: it need not."""
         found = self.found.get(_key_of(entry))
         if found is None:
             return None
@@ -75,7 +76,7 @@ class Refusals:
         return NotCommittable(f"what it leads to cannot be committed: {found.why}", omit=found.times > 1)
 
     def committed(self) -> None:
-        """The last transaction is committed: the dead letters in it are written."""
+        """Forget the refusals with dead letters in the transaction that was just committed."""
         for key, found in list(self.found.items()):
             if found.entry is not None and found.entry.in_commit:
                 del self.found[key]

@@ -1,5 +1,5 @@
-"""Records on their way to the partition of their key, through a topic of the application's own. They carry
-the place that they came from, so that errors, retries and dead letters name that place.
+"""Misrouted records on their way to the partition of their key, through the application's own topics. A
+header has their origin, so that errors, retries and dead letters name it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ ORIGIN: Final = "steadfaust-origin"
 
 
 def with_origin(record: Record) -> Headers:
-    """The headers of a record that is sent on."""
+    """The headers of a record that is forwarded."""
     headers = record.headers
     if headers and headers[-1][0] == LOOPBACK:
-        # It came so, and says nothing. In our own record it would be our mark: nobody would handle that.
+        # Someone else wrote this header. In our own record it would be our mark, and no lane would handle it.
         headers = [header for header in headers if header[0] != LOOPBACK]
     origin = f"{record.partition} {record.offset} {record.timestamp} {record.topic}"
     return [*headers, (ORIGIN, origin.encode())]
 
 
 def original(record: Record, source: str) -> Record:
-    """The record as it was in its `source`. Raises MissingHeader where a lane did not write it."""
+    """A forwarded record as it was in its `source`. Raises MissingHeader if no lane has written it."""
     headers = record.headers
     if headers and headers[-1][0] == ORIGIN:
         parts = (headers[-1][1] or b"").decode("utf-8", "replace").split(" ", 3)

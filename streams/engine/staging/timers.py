@@ -1,8 +1,8 @@
-"""Timers: messages that are sent when due, unless cancelled. Rows in the lane, so a crash loses none.
+"""Timers: messages that are sent when due, unless cancelled. They are rows, so a crash loses none.
 
 A timer belongs to (handler, key, name). Firing stages the message and removes the timer in one transaction;
-the message then arrives on its own topic like any other. The due index is local: an entry whose timer has
-been moved or cancelled is recognised when it comes up, and dropped.
+the message then arrives on its own topic like any other. The due index is local: the entry of a timer that
+was moved or cancelled is recognised when it comes up, and dropped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streams.ports import Outgoing, Sendable, Store
 
 
 class Stored(msgspec.Struct, array_like=True, frozen=True):
-    """A timer's message as it will be sent: topic, key, value, headers."""
+    """A timer's message as it will be sent."""
 
     topic: str
     key: bytes
@@ -41,7 +41,7 @@ class Stored(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Due(NamedTuple):
-    """A timer whose time has come. `name` is its changelog key without the kind; `due_ms` since the epoch."""
+    """A due timer. `name` is its changelog key without the kind, `due_ms` is in epoch milliseconds."""
 
     partition: int
     name: bytes
@@ -60,20 +60,21 @@ def timer_name(handler: bytes, key: bytes, name: str) -> bytes:
 
 
 def timer_key(timer: bytes) -> bytes:
-    """The key whose handler has set a timer, from its `timer_name`."""
+    """The key of the message whose handler set a timer, from the `timer_name`."""
     key, _ = split_row_key(timer.partition(b"\0")[2])
     return key
 
 
 def first_due(due: Due) -> float:
-    """When a timer was to ring that may have been put off; epoch seconds."""
+    """When a timer was due before any postponement, in epoch seconds."""
     said = dict(due.outgoing.headers).get(TIMER_DUE)
     return due.due_ms / 1000 if said is None else datetime.fromisoformat(said.decode()).timestamp()
 
 
 def latest_due(due: Due, now: float, put_off: float) -> float:
-    """The latest time at which a timer may be due by a clock that says `now`; epoch seconds. One that was put
-    off is due within `put_off` seconds, one that was set for a duration within that. A date is what it is.
+    """The latest time at which a timer can be due if `now` is right, in epoch seconds. A postponed timer is
+    due within `put_off` seconds, one set for a duration within that duration. One set for a date has no
+    limit: infinity.
     """
     headers = dict(due.outgoing.headers)
     if TIMER_DUE in headers:
@@ -83,7 +84,7 @@ def latest_due(due: Due, now: float, put_off: float) -> float:
 
 
 def set_timer(name: bytes, due: float, topic: str, outgoing: Sendable, after: float = 0.0) -> Change:
-    """The change that sets or moves a timer. `due` in epoch seconds; `after` in seconds, for a duration."""
+    """The change that sets or moves a timer. `due` in epoch seconds, `after` its duration in seconds or 0."""
     headers = list(outgoing.headers)
     if after:
         headers.append((TIMER_AFTER, repr(float(after)).encode()))
@@ -92,32 +93,32 @@ def set_timer(name: bytes, due: float, topic: str, outgoing: Sendable, after: fl
 
 
 def remove_timer(name: bytes) -> Change:
-    """The change that cancels a timer, or takes away one that has fired."""
+    """The change that cancels a timer, or removes one that has fired."""
     return Change(LANE, TIMER + name, None)
 
 
 class DueIndex:
-    """Looks for timers that are due, each time from where there may be any.
+    """Finds due timers, and remembers from where on there may be any.
 
-    What has rung or was cancelled leaves tombstones at the beginning of the index until they are compacted:
-    to read over those of 100,000 timers takes some ten milliseconds, and a lane looks ten times a second.
+    Timers that fired or were cancelled leave tombstones at the beginning of the index until compaction.
+    Reading past those of 100,000 timers takes some ten milliseconds, and a lane looks ten times a second.
     """
 
     def __init__(self, on_unreadable: Callable[[bytes, Exception], None] = lambda *_: None) -> None:
         """`on_unreadable` is called with the local name of a timer that cannot be read, and the error."""
         self._on_unreadable = on_unreadable
-        #: Before this key is no entry of the index.
+        #: The index has no entry before this key.
         self._begin = b""
 
     def due(
         self, store: Store, now: float, staged: Callable[[bytes], bool]
     ) -> Generator[tuple[Due | None, bytes], None, None]:
-        """Timers due at `now` (epoch seconds), earliest first, each with its index key; None in place of a
-        timer when its entry is stale: whoever takes it drops that from the store. Close this when it is not
-        taken to its end.
+        """Timers due at `now` (epoch seconds), earliest first, each with its index key. For a stale entry the
+        timer is None, and the caller must drop the entry from the store. Close this generator if you do not
+        read it to its end.
 
-        Left out are those of which a change is `staged`, by their local names: most of them ring already, and
-        are in the index until that is committed, so they are not read again and again.
+        Timers with a `staged` change, by their local names, are left out. Most of them are firing, and stay
+        in the index until that is committed, so they are not read again and again.
         """
         first, reached = None, self._begin
         try:
@@ -133,22 +134,24 @@ class DueIndex:
             self._begin = reached if first is None else first
 
     def later(self, store: Store, begin: bytes, most: int) -> tuple[list[Due], bytes]:
-        """Timers from an index key on, `most` entries of the index, and the key at which to go on; empty: the
-        index ends here.
+        """Timers of `most` index entries from the key `begin` on, and the key at which to continue; empty:
+        the index ends here.
         """
         keys = [key for key, _ in islice(store.scan(TIMERS_BY_DUE, start=begin), most)]
         found = [due for key in keys if (due := self._timer(store, key)) is not None]
         return found, keys[-1] + b"\0" if len(keys) == most else b""
 
     def written(self, changes: Iterable[Change]) -> None:
-        """These are in the store now: one may have set a timer that is due before all that is left."""
+        """Record that the store has these changes now: one may have set a timer that is due before all
+        others.
+        """
         for change in changes:
             if change.value is not None and split_lane_key(change.key)[0] == TIMER:
                 self._begin = min(self._begin, change.value[:TIME])
 
     def _timer(self, store: Store, index_key: bytes) -> Due | None:
-        """The timer of an index entry; None when it has been moved or taken away, or cannot be read: then it
-        stays, and does not ring.
+        """The timer of an index entry. None: it was moved or removed, or cannot be read. An unreadable timer
+        stays, and does not fire.
         """
         value = store.get(TIMERS, after_time(index_key))
         if value is None or time_in(value) != time_in(index_key):
@@ -164,5 +167,5 @@ class DueIndex:
 
 
 def _until(now: float) -> bytes:
-    """Where the index entries end that are due at `now`."""
+    """The end of the index entries that are due at `now`."""
     return time_key(int(now * 1000) + 1)

@@ -1,6 +1,6 @@
-"""Stored bytes of a lane that cannot be read: said once in the log, and for as long as they stay in health.
+"""Report stored bytes of a lane that cannot be read: once in the log, and in health as long as they stay.
 
-They stop the key that needs them, or a queue, or a timer; never the lane.
+They stop the key that needs them, a queue or a timer, but never the lane.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from streams.model.row_keys import split_row_key
 
 log = structlog.get_logger(__name__)
 
-#: As many are named; of further ones it is only known that there are more.
+#: Maximum rows that are remembered and logged; further ones are not.
 MOST_NAMED = 100
 
 
 class UnreadableRows:
-    """Unreadable rows that one lane has met since it opened.
+    """Unreadable rows that one lane has found since it opened.
 
     Attributes:
-        found: by table and local key, what to say of it.
+        found: a text for people, by table and local key.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class UnreadableRows:
     def row(
         self, table: str, local: bytes, error: Undecodable | UnknownSchema
     ) -> RowUnreadable | RowSchemaUnknown:
-        """The error for whoever needs a row of the application that cannot be read, by its local key."""
+        """Report an unreadable row of the application, by its local key. Returns the error to raise."""
         key, subkey = (part.decode("utf-8", "backslashreplace") for part in split_row_key(name_in(local)))
         what = f"the row of table {table} with key {key!r}" + (f" and subkey {subkey!r}" if subkey else "")
         which = ["--subkey", subkey] if subkey else []
@@ -58,20 +58,20 @@ class UnreadableRows:
         return made
 
     def own(self, table: str, local: bytes, what: str, error: Exception, follows: str) -> None:
-        """Note something that the lane itself keeps, with what follows."""
+        """Report something that the lane itself stores, with the consequence in `follows`."""
         self.note(table, local, f"{what} cannot be read: {follows}", repr(error), key=what)
 
     def note(self, table: str, local: bytes, text: str, error: str, *, key: str) -> None:
-        """Say what cannot be read, and what follows: the first time in the log, from then on in health."""
+        """Report what cannot be read and what follows: the first time in the log, from then on in health."""
         if (table, local) in self.found or len(self.found) >= MOST_NAMED:
             return
         self.found[table, local] = text
         log.error("row_unreadable", table=table, row_key=key, error=error, action=text)
 
     def forget(self, table: str, local: bytes) -> None:
-        """It can be read again, or is gone."""
+        """Forget a row that can be read again, or is gone."""
         self.found.pop((table, local), None)
 
     def texts(self) -> list[str]:
-        """The rows in words, for people."""
+        """The texts about all unreadable rows, for people."""
         return list(self.found.values())
