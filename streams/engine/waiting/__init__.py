@@ -1,1 +1,1 @@
-"""Messages that wait for a handler: gates, queues and the scheduler of their heads; timers; dead letters."""
+"""Messages that wait for a handler: gates, queues and when their heads run; timers; dead letters."""

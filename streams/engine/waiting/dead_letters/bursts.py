@@ -1,6 +1,4 @@
-"""Many dead letters of one handler within a short time: one line in the log, and a warning in health for a
-while.
-"""
+"""Report many dead letters of one handler within a short time: once in the log, and in health for a while."""
 
 from __future__ import annotations
 
@@ -10,11 +8,11 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-#: So many of one handler within so many seconds are a burst.
+#: This many dead letters of one handler within this many seconds are a burst.
 MANY, WITHIN = 100, 60.0
-#: For how many seconds after its last letter health warns of a burst.
+#: How long health warns of a burst after its last letter, in seconds.
 TOLD_FOR = 600.0
-#: Of so many keys it is counted how many each has.
+#: Maximum keys for which dead letters are counted.
 MOST_KEYS = 1000
 
 
@@ -37,7 +35,7 @@ class Bursts:
         self._recent: dict[str, _Recent] = {}
 
     def add(self, handler: str, key: bytes | None, error: str, now: float) -> None:
-        """A message has become a dead letter, at `now` in epoch seconds, for an error of a type."""
+        """Count a dead letter, at `now` in epoch seconds. `error` is the type of its error."""
         recent = self._recent.get(handler)
         if recent is None or now - recent.last > TOLD_FOR or _is_over(recent, now):
             recent = self._recent[handler] = _Recent(now)
@@ -50,7 +48,7 @@ class Bursts:
             log.warning("dead_letters_in_a_burst", handler=handler, text=_text(handler, recent))
 
     def texts(self, now: float) -> list[str]:
-        """The bursts of the last minutes, as a sentence."""
+        """The recent bursts, each as a sentence."""
         return [
             _text(handler, recent)
             for handler, recent in sorted(self._recent.items())
@@ -59,7 +57,7 @@ class Bursts:
 
 
 def _is_over(recent: _Recent, now: float) -> bool:
-    """Whether so few came that these are no burst, and later ones begin another count."""
+    """Whether the time for a burst has passed without one, so that a new count begins."""
     return recent.count < MANY and now - recent.began > WITHIN
 
 

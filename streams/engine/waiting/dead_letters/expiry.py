@@ -1,4 +1,6 @@
-"""Dead letters that are too old go, in bounded steps, except those that others wait behind."""
+"""Remove dead letters after their retention, in bounded steps. Those that hold a queue or are being replayed
+stay.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ from streams.engine.waiting.dead_letters.table import DeadLetters
 
 log = structlog.get_logger(__name__)
 
-#: Letters looked at in one step: the lane handles nothing for some milliseconds.
+#: Letters that one step reads: the lane handles nothing else for some milliseconds.
 STEP = 200
-#: Between the end of one round and the begin of the next, in seconds.
+#: Seconds from the end of one round to the beginning of the next.
 ROUND = 600.0
 
 
 class Expiry:
-    """Goes through the letters of a lane from the oldest on, a step at a time."""
+    """A periodic task that goes through the letters of a lane, from the oldest on, in steps."""
 
     def __init__(self, letters: DeadLetters) -> None:
         self._staging = letters.staging
@@ -31,8 +33,8 @@ class Expiry:
         self._from = b""
 
     def step(self, now: float, room: Callable[[], int]) -> bool:
-        """Stage the end of what has expired at `now` (epoch seconds), within the lane's room. True when there
-        was any.
+        """Stage the removal of letters that have expired at `now` (epoch seconds), within the lane's room.
+        True if there were any.
         """
         if now < self._next or (most := min(STEP, room())) <= 0:
             return False
@@ -57,7 +59,7 @@ class Expiry:
         return expired > 0
 
     def _expire(self, local: bytes) -> bool | None:
-        """Whether a letter has gone now; None: there is none any more."""
+        """Remove a letter. False: it must stay. None: there is none, so its index entry is stale."""
         letter = self._letters.get(local)
         if letter is None:
             return None

@@ -1,4 +1,4 @@
-"""Dead letters that other programs have written: what their headers say, and the record as it was before.
+"""Dead letters that other programs have written: parse their headers, and restore the original headers.
 
 Spring Kafka writes `kafka_dlt-*`, or `kafka_*` after retry topics, with numbers in binary. Kafka Streams
 (KIP-1034) and Kafka Connect write text.
@@ -15,15 +15,15 @@ from typing import NamedTuple
 from streams.model.envelope import EXPIRY, epoch_seconds
 from streams.ports import Headers, Record
 
-#: Beginnings of headers of Amazon MSK Replicator, MirrorMaker 2, Confluent Replicator and Lenses K2K.
+#: Prefixes of the headers that Amazon MSK Replicator, MirrorMaker 2, Confluent Replicator and Lenses K2K add.
 REPLICATION = ("__amazon_msk_", "mm2.", "mm2-", "__replicator", "k2k_")
 
 
 class ForeignLetter(NamedTuple):
-    """A dead letter in a topic of another program. Fields that its headers do not have are empty, and -1.
+    """A dead letter in a topic of another program. Fields that its headers lack are empty or -1.
 
     Attributes:
-        form: spring, streams or connect; unknown where no such headers are.
+        form: spring, streams or connect; unknown if it has no headers of these.
         partition, offset, timestamp, key: of the record in the topic of dead letters.
         topic, topic_partition, topic_offset: where it was read when it failed.
         error_type, error_message: of the exception.
@@ -44,7 +44,7 @@ class ForeignLetter(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """How one kind of program names its headers. `prefixes` are of all that it has added to the record."""
+    """The header names of one kind of program. `prefixes` cover all headers that it adds to a record."""
 
     name: str
     topic: str
@@ -101,7 +101,7 @@ _FORMS = (
     ),
     _spring("kafka_"),
 )
-#: Names of filters, with how a letter is compared.
+#: Filters by name: each compares a letter with a value.
 FILTERS: Mapping[str, Callable[[ForeignLetter, str], bool]] = {
     "topic": lambda letter, value: letter.topic == value,
     "error": lambda letter, value: f".{letter.error_type}".endswith(f".{value}"),
@@ -113,7 +113,7 @@ FILTERS: Mapping[str, Callable[[ForeignLetter, str], bool]] = {
 
 
 def read_letter(record: Record) -> ForeignLetter:
-    """The headers of a record in a topic of dead letters, read."""
+    """Parse the headers of a record in a topic of dead letters."""
     headers: dict[str, bytes] = {}
     for name, value in record.headers:
         headers.setdefault(name, value or b"")  # the first of a name is the oldest: where it failed first
@@ -146,9 +146,9 @@ def own_headers(headers: Headers) -> Iterator[tuple[str, bytes]]:
 def headers_to_replay(
     headers: Headers, drop: Sequence[str], now: float
 ) -> tuple[list[tuple[str, bytes]], list[str]]:
-    """The headers that a replay has, and the names of those that are dropped beside the failure's: those of
-    replication, which describe the copy of a record; a `ce_expirytime` before `now` (epoch seconds), which
-    would let the replay expire at once; and those that `drop` names, by a name or a beginning with `*`.
+    """The headers for a replay, and the names of headers that were dropped besides those of the failure:
+    replication headers, which describe the copy of a record; a `ce_expirytime` before `now` (epoch seconds),
+    with which the replay would expire at once; and those in `drop`, given by name or as a pattern with `*`.
     """
     kept, dropped = [], []
     for name, value in own_headers(headers):
@@ -162,7 +162,7 @@ def headers_to_replay(
 
 
 def matches(letter: ForeignLetter, where: Mapping[str, str]) -> bool:
-    """Whether all filters hold."""
+    """Whether a letter matches all filters, given as values by name."""
     return all(FILTERS[name](letter, value) for name, value in where.items())
 
 

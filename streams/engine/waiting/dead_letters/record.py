@@ -1,5 +1,5 @@
-"""Copies of messages that failed: the original bytes, key and headers, unchanged, and why it failed. A dead
-letter's for its topic, and one for a retry topic.
+"""Copies of failed messages for dead letter topics and retry topics: the original record, unchanged, and
+headers that say why it failed.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from streams.ports import Damaged, Outgoing, Record
 #: A stack trace in a header must not push the message over the broker's limit (docs/guarantee.md).
 MAX_TRACE_BYTES = 8 * 1024
 MAX_MESSAGE_BYTES = 1024
-#: What a dead letter may take beyond the limit of other records: what says why it is one.
+#: Bytes that a dead letter may have beyond the limit of other records, for the headers about its failure.
 ROOM = MAX_TRACE_BYTES + MAX_MESSAGE_BYTES + 4096
-#: Of the room that dead letter topics have, what names and frames of headers may take.
+#: The part of these bytes for names and framing of headers.
 ROOM_FOR_HEADERS = 2048
-#: Says that value and headers are not in the dead letter, and how many bytes the record had.
+#: A header for a dead letter without the record's value and headers: how many bytes the record had.
 OMITTED = "dlq-omitted-bytes"
-#: Says that the value is not a record's, but the bytes of something that cannot be read, and what they are.
+#: A header for a dead letter with unreadable bytes in place of a record's value: what these bytes are.
 RAW = "dlq-raw"
 
 _LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 def message_bytes(error: BaseException) -> bytes:
-    """The text of an error, for a header."""
+    """The text of an error for a header, at most MAX_MESSAGE_BYTES."""
     return text_of(error).encode("utf-8", "replace")[:MAX_MESSAGE_BYTES]
 
 
@@ -46,9 +46,9 @@ def dead_letter(
 ) -> Outgoing:
     """The record as it came, with `dlq-*` headers added. `now` in epoch seconds; `handler` may be empty.
 
-    A record that was compressed can have more than `limit` bytes, which no topic of ours would take. Its
-    value and headers are left out then, as where the broker refuses the letter with them; they are in the
-    source topic, at the offset that is named here.
+    A record that was compressed can have more than `limit` bytes, too many for a topic of ours. Then its
+    value and headers are omitted, as after the broker has refused a dead letter with them. They remain in the
+    source topic, at the offset in the headers.
     """
     trace = "".join(traceback.format_exception(error)).encode("utf-8", "replace")[-MAX_TRACE_BYTES:]
     added = [
@@ -73,8 +73,8 @@ def dead_letter(
 
 
 def retry_copy(arrival: Arrival, error: BaseException, due: float) -> Outgoing:
-    """The record as it came, with `retry-*` headers added, for people. The lane retries from the waiting row,
-    which is in the same transaction. `due` in epoch seconds.
+    """The record as it came, with `retry-*` headers added, for people to read. The lane retries from the
+    waiting row, which is in the same transaction. `due` in epoch seconds.
     """
     record, handler = arrival.record, arrival.handler
     added = [
@@ -91,12 +91,12 @@ def retry_copy(arrival: Arrival, error: BaseException, due: float) -> Outgoing:
 
 
 def omits(size: int, error: BaseException, limit: int) -> bool:
-    """Whether a letter goes without its record's value and headers, which have `size` bytes with its key."""
+    """Whether a dead letter omits its record's value and headers. The record has `size` bytes."""
     return size > limit + ROOM_FOR_HEADERS or (isinstance(error, NotCommittable) and error.omit)
 
 
 def place_of(error: BaseException) -> str:
-    """Where an error was raised: the innermost frame that is no library's; empty when it never was."""
+    """Where an error was raised: the innermost frame, outside libraries if possible. Empty: it never was."""
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     own = [pair for pair in frames if not pair[0].f_code.co_filename.startswith((*_LIBRARIES, "<"))]
     if not frames:
@@ -106,6 +106,6 @@ def place_of(error: BaseException) -> str:
 
 
 def _file_of(frame: FrameType) -> str:
-    """A file by its place among the packages, the same on every machine."""
+    """A frame's file with the path from its top package on, which is the same on every machine."""
     depth = str(frame.f_globals.get("__name__", "")).count(".") + 1
     return "/".join(PurePath(frame.f_code.co_filename).parts[-depth:])

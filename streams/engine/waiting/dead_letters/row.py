@@ -1,7 +1,7 @@
-"""The row of a dead letter: the record untouched, why it is here, and what was done about it since.
+"""The row of a dead letter: the unchanged record, why it failed, and what operators did about it since.
 
-Values and their encoding, nothing happens here. A row is keyed by the record's key, then by the handler that
-gave it up and the place that it came from, so a record without an id or a key has one too.
+This module has only values and their encoding. The key of a row is the record's key, then the handler that
+gave it up and the place that it came from, so a record without an id or a key has a row, too.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from streams.ports import Headers, Record
 
 #: The first byte of a row's value.
 VERSION = 1
-#: More than any application has: what a letter's partition is compared with where none is an added one.
+#: More partitions than any application has: the default if no partition counts as added.
 MOST_PARTITIONS = 1 << 16
-#: Longer keys stand in the row's own key as a digest, so that an id stays short enough for an address.
+#: Longer keys are hashed in the row's key, so that an id stays short enough for a URL.
 MAX_KEY_IN_ID = 1024
-#: Of what was done about a letter, the last so many are kept in its row; the log of operations has all.
+#: Maximum events kept in a letter's row, the newest ones. The log of operations has all of them.
 MAX_HISTORY = 20
 
 
@@ -37,13 +37,13 @@ class LetterState(StrEnum):
     """States of a dead letter."""
 
     DEAD = "dead"
-    REPLAYING = "replaying"  # its handler is to see it again, or does
-    PARKED = "parked"  # so many of its replays have failed that only force replays it
+    REPLAYING = "replaying"  # it waits for a new run, or runs
+    PARKED = "parked"  # too many replays have failed: only a forced one runs
     DISCARDED = "discarded"
 
 
 class Event(msgspec.Struct, array_like=True, frozen=True):
-    """Something that was done about a letter, at `at_ms` (epoch milliseconds), by `who`."""
+    """An operation on a letter by `who`, or a failed replay, at `at_ms` (epoch milliseconds)."""
 
     at_ms: int
     who: str
@@ -53,21 +53,21 @@ class Event(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Summary(msgspec.Struct, array_like=True, frozen=True):
-    """A letter without its contents: what lists and groups read, and no more of the row is decoded for them.
+    """A letter without its contents. Lists and groups decode no more of a row than this.
 
     Attributes:
         topic, partition, offset, timestamp, key: of the record, as it came.
-        handler: which gave it up; empty when none has seen it.
-        message_type: what it says that it is.
+        handler: the handler that gave it up; empty: none has seen it.
+        message_type: the type in the record's headers, or else its topic.
         error_type, error_message: what the handler raised last.
-        place: where: the innermost frame of the application's code, `file:line function`.
-        attempts: how often the handler tried, before it became a letter last.
-        failed_at_ms: when it became one first, epoch milliseconds; its retention counts from then.
+        place: where that was raised, outside libraries if possible: `file:line function`.
+        attempts: number of attempts before it became a letter the last time.
+        failed_at_ms: when it became a letter first, in epoch milliseconds; its retention counts from then.
         state: see `LetterState`.
-        replays: how many of its replays have failed.
-        queue: the name of the queue that it holds; empty when nothing waits for it.
-        omitted: bytes of value and headers that are not kept, because the record was too large.
-        size: bytes of key, value and headers, as it came.
+        replays: number of failed replays.
+        queue: the name of the queue that it holds; empty: it holds none.
+        omitted: size of the record if its value and headers are not kept; 0: they are.
+        size: bytes of key, value and headers, as the record came.
     """
 
     topic: str
@@ -90,15 +90,18 @@ class Summary(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def service(self) -> str:
-        """The service of its handler."""
+        """The name of its handler's service."""
         return self.handler.partition(".")[0]
 
 
 class Letter(Summary, array_like=True, frozen=True):
-    """A dead letter with its contents. A header's value may be None, as it may be in any record. `edited`
-    says that an operator has changed the message since a handler gave it up: it has another id. `stamped`
-    says that its key has its timestamp: a letter of a former topic has the same place. `home` is the
-    partition that its row is in, if its record was sent on to that; -1: the record's own.
+    """A dead letter with its contents. A header's value may be None, as in any record.
+
+    Attributes:
+        edited: whether an operator has changed the message, which then has a new id.
+        stamped: whether its row's key includes the timestamp, because a letter of a deleted topic has the
+            same place.
+        home: the partition of its row, if its record was forwarded there; -1: the record's own.
     """
 
     value: bytes | None
@@ -111,12 +114,12 @@ class Letter(Summary, array_like=True, frozen=True):
 
     @property
     def is_raw(self) -> bool:
-        """Whether its value is no message's, but the bytes of what could not be read."""
+        """Whether its value is not a message's, but bytes that could not be read."""
         return self.error_type == Unreadable.__name__ and not self.edited
 
     @property
     def record(self) -> Record:
-        """The record, as it came; the letter has all of it."""
+        """The letter as a record: it has all fields of one."""
         return cast("Record", self)
 
 
@@ -136,9 +139,9 @@ def letter_key(
     added: int | None = None,
     stamp: int | None = None,
 ) -> bytes:
-    """The changelog key of a letter's row. `added` is the partition of its record, if the row is in another
-    one: it lies among letters of that one, which has the same offsets. `stamp` is the record's, of a letter
-    that shares its place with one of a topic that was deleted.
+    """The changelog key of a letter's row. `added` is the record's partition, if the row is in another one,
+    where records have the same offsets. `stamp` is the record's timestamp, if a letter of a deleted topic has
+    the same place.
     """
     place = offset.to_bytes(8, "big") + (b"" if added is None else added.to_bytes(4, "big"))
     place += b"" if stamp is None else stamp.to_bytes(8, "big", signed=True)
@@ -164,8 +167,8 @@ def local_key(letter: Letter, partitions: int = MOST_PARTITIONS) -> bytes:
 
 
 def letter_places(record: Record, handler: str, home: int) -> list[bytes]:
-    """The local keys that a handler's letter of a record may have, in the partition whose lane handles it:
-    the second one, if a letter of a topic that was deleted has the first.
+    """The local keys that a handler's letter of a record may have in the `home` partition. It has the second
+    one if a letter of a deleted topic has the first.
     """
     added = None if record.partition == home else record.partition
     return [
@@ -175,13 +178,13 @@ def letter_places(record: Record, handler: str, home: int) -> list[bytes]:
 
 
 def letter_id(local: bytes) -> str:
-    """The id of a letter: its local key, fit for an address."""
+    """The id of a letter: its local key, encoded for URLs."""
     return urlsafe_b64encode(local).decode().rstrip("=")
 
 
 def parse_id(text: str, *, within: int | None = None) -> tuple[int, bytes]:
-    """The partition and changelog key of a letter. Raises ValueError when the text is no letter's id, or that
-    of a letter in another partition.
+    """The partition and changelog key of a letter, from its id. Raises ValueError if the text is not an id,
+    or the letter is not in partition `within`.
     """
     local = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
     if letter_id(local) != text or len(local) < 4:
@@ -195,7 +198,7 @@ def parse_id(text: str, *, within: int | None = None) -> tuple[int, bytes]:
 
 
 def topic_of(key: bytes) -> str:
-    """The topic that a letter came from, by its changelog key."""
+    """The topic that a letter came from, from its changelog key."""
     _, place = split_row_key(key)
     return place.split(b"\0", 2)[1].decode()
 
@@ -214,8 +217,8 @@ def new_letter(
     queue: bytes = b"",
     home: int = -1,
 ) -> Letter:
-    """The letter of a record that was given up. `limit` is that of `dead_letters.dead_letter`, in bytes;
-    `home` see `Letter`.
+    """The letter of a record that was given up. `limit` in bytes, as in `record.dead_letter`; `home` as in
+    `Letter`.
     """
     headers: list[tuple[str, bytes | None]] = [(name, value) for name, value in record.headers]
     size = len(record.key or b"") + len(record.value or b"") + headers_size(record.headers)
@@ -247,7 +250,7 @@ def new_letter(
 
 
 def failed_again(before: Letter, again: Letter, *, now_ms: int, max_replays: int) -> Letter:
-    """The same letter after a replay that has failed: `again` is what that failure alone says."""
+    """A letter after a failed replay. `again` is the letter that this failure alone would make."""
     replays = before.replays + 1
     event = Event(now_ms, "lane", "replay", "", f"failed again: {again.error_type}: {again.error_message}")
     return replace(
@@ -262,7 +265,7 @@ def failed_again(before: Letter, again: Letter, *, now_ms: int, max_replays: int
 
 
 def remember(history: Iterable[Event], event: Event) -> list[Event]:
-    """A history with one event more, within its bounds."""
+    """Add an event to a history. Texts are truncated, and the oldest events dropped."""
     event = Event(
         event.at_ms,
         capped(event.who, 128),
@@ -274,8 +277,8 @@ def remember(history: Iterable[Event], event: Event) -> list[Event]:
 
 
 def encode_letter(letter: Letter, limit: int) -> bytes:
-    """A row's value, within `limit` bytes: its time comes first, for the index by age. The history is
-    truncated first, then the trace, then value and headers.
+    """A row's value, within `limit` bytes. It begins with the version and the letter's time, for the index by
+    age. To fit, it gives up most of the history first, then the trace, then value and headers.
     """
     begin = bytes([VERSION]) + letter.failed_at_ms.to_bytes(8, "big")
     giving_way: tuple[dict[str, Any], ...] = (
@@ -298,7 +301,7 @@ def decode_letter(data: bytes) -> Letter:
 
 
 def decode_summary(data: bytes) -> Summary:
-    """The same without its contents, which are skipped over."""
+    """A letter from its row, without its contents. Raises ValueError for a row of a later version."""
     return _decode_summary(_body(data))
 
 

@@ -1,4 +1,4 @@
-"""Dead letters of a lane: record, row and log entry, staged together in one transaction."""
+"""Dead letters of a lane: record, row and log entry are staged for the same transaction."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from streams.ports import TP, Headers, Outgoing, Record
 
 log = structlog.get_logger(__name__)
 
-#: A record, and where it goes.
+#: A record, and the partition that it goes to.
 Send = tuple[TP, Outgoing]
-#: Of a key and a message's id, what the log of operations has, in bytes.
+#: Maximum bytes of a text in the log of operations and in log lines.
 SHOWN = 1024
 
 
@@ -85,7 +85,7 @@ class DeadLetters:
         holds: bytes = b"",
     ) -> None:
         """Stage a message as a dead letter of one handler, and mark its id as handled. `holds` is the name of
-        the queue that waits behind the letter.
+        the queue that the letter holds.
         """
         name, tries = arrival.handler.name, arrival.attempt.tries
         self.write(arrival.entry, arrival.route, arrival.record, error, name, now, tries, holds=holds)
@@ -94,8 +94,8 @@ class DeadLetters:
 
     @staticmethod
     def mirror(arrival: Arrival, error: BaseException, tier: int, due: float) -> None:
-        """Copy a message that waits for a retry to the retry topic of this wait, for people to read. Waits
-        after the last retry topic have none. `due` in epoch seconds.
+        """Copy a message that waits for a retry to the retry topic of its `tier`, for people to read. Tiers
+        beyond the last retry topic get no copy. `due` in epoch seconds.
         """
         topics = arrival.route.retries
         if tier <= len(topics):
@@ -157,7 +157,9 @@ class DeadLetters:
         now: float,
         holds: bytes,
     ) -> tuple[list[Change], list[Send]]:
-        """The row of a letter, and the log's record if it was a replay that failed: the letter counts it."""
+        """The change of a letter's row. After a failed replay, the letter counts it, and a record for the log
+        of operations comes along.
+        """
         now_ms = int(now * 1000)
         letter = new_letter(
             record,
@@ -171,7 +173,7 @@ class DeadLetters:
         )
         before = self.get(local_key(letter, self._partitions))
         if before is not None and before.timestamp != letter.timestamp:
-            # That one is of a topic that was deleted and created again: both are kept.
+            # The other letter is of a topic that was deleted and created again: both are kept.
             letter = replace(letter, stamped=True)
             before = self.get(local_key(letter, self._partitions))
         if before is None or before.state is not LetterState.REPLAYING:
@@ -180,9 +182,7 @@ class DeadLetters:
         return [self.set(letter)], [self._ended(letter, now, letter.history[-1].result)]
 
     def succeeded(self, entry: Entry, record: Record, handler: str, now: float) -> None:
-        """Remove the row of a letter whose message was handled: rows are what is left to do. The log of
-        operations has the rest.
-        """
+        """Remove the row of a letter after a successful replay. The log of operations records it."""
         self.staging.counters.replayed += 1
         letter = self._letter_of(record, handler, entry.partition)
         if letter is not None:
@@ -190,8 +190,8 @@ class DeadLetters:
             entry.sends.append(self._ended(letter, now, "succeeded"))
 
     def lacks(self, record: Record, handler: str, home: int) -> bool:
-        """Whether a handler's letter of a record is not there, not even as a row that cannot be read. `home`
-        is the partition whose lane handles it.
+        """Whether there is no letter of a record and handler, not even an unreadable row. `home` is the
+        partition in which the record is handled.
         """
         places = letter_places(record, handler, home)
         return self._letter_of(record, handler, home) is None and not any(
@@ -199,7 +199,7 @@ class DeadLetters:
         )
 
     def _letter_of(self, record: Record, handler: str, home: int) -> Letter | None:
-        """The letter of a record, and not one of a former topic's record with its place."""
+        """The letter of a record. A letter of a deleted topic with the same place does not count."""
         for place in letter_places(record, handler, home):
             letter = self.get(place)
             if letter is not None and letter.timestamp == record.timestamp:
@@ -240,7 +240,6 @@ class DeadLetters:
         result: str,
         job: str = "",
     ) -> Send:
-        """A record of the log of operations."""
         ident = letter_id(local_key(letter, self._partitions))
         message_id = dict(letter.headers).get(ID) or b""
         done = Done(
@@ -265,7 +264,7 @@ class DeadLetters:
 
 
 def ids_of(record: Record) -> dict[str, str]:
-    """The ids of a record for the log, as far as it has them."""
+    """The ids of a record for log lines, as far as it has them."""
     headers: Headers = record.headers
     by_name = {name: value or b"" for name, value in headers}
     found = {"message_id": by_name.get(ID), "correlation_id": by_name.get(CORRELATION), "key": record.key}
