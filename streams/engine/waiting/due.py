@@ -1,6 +1,6 @@
 """Start the heads of queues that are due, within the lane's bounds (docs/adr/0009).
 
-Handlers come first in turn, and none takes all of the room while others have due messages.
+Handlers take turns to come first, and none takes all of the room while others have due messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streams.engine.waiting.waiting import Waiting
 from streams.errors import MessageExpired, PermanentError, RowUnreadable, UnknownSchema
 from streams.model.bound import BoundHandler
 
-#: Heads of queues that start in one step, before new messages and other lanes have their turn.
+#: Maximum heads that start in one step, before new messages and other lanes have their turn.
 RETRIES_AT_ONCE = 200
 #: Reasons for which a head runs as soon as the message before it has left the queue.
 ITS_TURN = (Reason.NEXT, Reason.REPLAY)
@@ -29,11 +29,11 @@ log = structlog.get_logger(__name__)
 
 
 class DueHeads:
-    """Starts due heads of one lane. A head that was started has its entry in the commit order, and must run.
+    """Starts due heads of one lane. A started head has an entry in the commit order, and must run.
 
     Attributes:
-        started: how many heads were started since the last call of `due`.
-        reserved: places in flight that new messages leave free, because a due head found none.
+        started: number of heads started since the last call of `due`.
+        reserved: slots in flight that new messages must leave free, because a due head found none.
     """
 
     def __init__(self, waiting: Waiting, in_flight: dict[bytes, Later], partitions: int) -> None:
@@ -94,8 +94,8 @@ class DueHeads:
                 pass
 
     def _parts_of(self, gate: HandlerGate) -> dict[bytes, Collection[bytes]]:
-        """The parts of the due index in which a handler has heads that may run, each with the partitions to
-        leave out. Empty when the handler is paused in the whole lane.
+        """The parts of the due index with heads that may run, each with the partitions to leave out. Empty if
+        the handler is paused in the whole lane.
         """
         name = gate.handler.encode()
         found: dict[bytes, Collection[bytes]] = {}
@@ -108,7 +108,7 @@ class DueHeads:
         return found
 
     def _announced(self, gate: HandlerGate, handler: BoundHandler, now: float) -> Generator[Head, None, None]:
-        """Start the heads whose schema has been announced meanwhile."""
+        """Start the heads that waited for a schema which has been announced meanwhile."""
         for local in gate.unread.ready(self._app.routes, now):
             if self._is_full or self.started >= self._most:
                 return
@@ -119,7 +119,7 @@ class DueHeads:
             behind = queue.behind[0] if queue is not None and queue.behind is not None else None
             if queue is None or Reason.SCHEMA not in (queue.reason, behind) or local in gate.unroutable:
                 gate.unread.forget(local)
-            elif queue.reason is not Reason.SCHEMA:  # replays come before it
+            elif queue.reason is not Reason.SCHEMA:  # replays come first
                 gate.unread.later(local)
             elif self._lacks_place(handler, local, queue):
                 self._reserve()
@@ -148,7 +148,7 @@ class DueHeads:
                     return
 
     def _reserve(self) -> None:
-        """Keep places in flight free of new messages: a due head found none."""
+        """Reserve slots in flight for due heads, because one found none."""
         self.reserved = max(1, self._app.lane_options.max_in_flight // 4)
 
     @property
@@ -156,7 +156,7 @@ class DueHeads:
         return self._staging.order.uncommitted_bytes >= self._app.lane_options.max_backlog_bytes
 
     def _lacks_place(self, handler: BoundHandler, local: bytes, queue: WaitingQueue) -> bool:
-        """Whether a head needs a place in flight, for an async handler or a payload, and there is none."""
+        """Whether a head needs a slot in flight, for an async handler or a payload, and there is none."""
         if len(self.in_flight) < self._app.lane_options.max_in_flight:
             return False
         if handler.is_async:
@@ -172,7 +172,7 @@ class DueHeads:
         try:
             waiting = self._queues.head(local, queue)
         except RowUnreadable:
-            gate.unroutable.add(local)  # what is behind it waits: the order is that of its key
+            gate.unroutable.add(local)  # messages behind it keep waiting, to preserve their order
             return None
         route = self._app.routes.get(waiting.topic)
         if route is None or handler not in route.handlers:
@@ -189,13 +189,13 @@ class DueHeads:
             if self._staging.refusals.found and (refused := self._staging.refusals.of(entry)) is not None:
                 raise refused
             head.message = unpacked(route, waiting, head.envelope)
-            if not waiting.letter:  # an operator who replays a letter wants it done all the same
+            if not waiting.letter:  # an operator who replays a dead letter wants it to run anyway
                 _check_deadline(head, queue, now)
         except UnknownSchema as error:
             self._waiting.log_unknown(error)
-            head.error = error  # it waits on, or is given up, in its turn
+            head.error = error  # it keeps waiting, or is given up, in its turn
         except PermanentError as error:
-            head.error = error  # given up in its turn: what came before it is not staged yet
+            head.error = error  # given up in its turn, because earlier messages are not staged yet
         else:
             permit = gate.breaker.acquire(now)
             if permit is None:
@@ -208,9 +208,9 @@ class DueHeads:
 
 
 def _check_deadline(head: Head, queue: WaitingQueue, now: float) -> None:
-    """Raises MessageExpired for one that is of no use any more. Of one whose time runs since it was taken, a
-    try that was planned within that time is made also when the lane itself is late, and so is the first one
-    of what could not be read.
+    """Raises MessageExpired if the deadline of a head has passed. If the deadline counts from when a lane
+    took the message, a retry that was due before it still runs when the lane is late, and so does the first
+    attempt after a wait for a schema.
     """
     deadline = head.deadline
     own_time = head.envelope.deadline is None

@@ -1,5 +1,5 @@
-"""Whether a handler's messages run now: nothing waits before them, its circuit breaker is closed, and no
-operator has it paused.
+"""The gate of a handler: its messages run if none waits before them, its circuit breaker is closed, and no
+operator has paused it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from streams.model.policy.breaker import (
 
 log: Final = structlog.get_logger(__name__)
 
-#: Failed attempts that are remembered.
+#: Number of failed attempts that are remembered.
 MOST_FAILURES: Final = 10
 
 
 class Failure(NamedTuple):
-    """A failed attempt: when, in epoch seconds; of which key; why; and what followed."""
+    """A failed attempt: its time in epoch seconds, the message's key, the error, and the decision."""
 
     at: float
     key: bytes
@@ -41,12 +41,12 @@ class Failure(NamedTuple):
     decision: str
 
 
-#: Where a record is: topic, partition, offset.
+#: Topic, partition and offset of a record.
 Place = tuple[str, int, int]
 
 
 class Unavailable(NamedTuple):
-    """Why the object store does not give or take a payload: the same for many messages, and for this one."""
+    """Why a payload cannot be read or written: the cause, shared by many messages, and this one's error."""
 
     cause: str
     error: str
@@ -56,10 +56,10 @@ class LongQueue(NamedTuple):
     """A long queue.
 
     Attributes:
-        handler, key: whose messages wait, and the key that they have in common.
-        queue: its state now.
+        handler, key: the handler and the key of the messages that wait.
+        queue: its current state.
         most: its bound, in bytes.
-        since: from when on the lane has read no more for it, epoch seconds; 0: it reads.
+        since: when the lane stopped reading its partitions, in epoch seconds; 0: it reads.
     """
 
     handler: str
@@ -73,26 +73,26 @@ class HandlerGate:
     """The gate of one handler in one lane.
 
     Attributes:
-        clear: nothing waits for the handler, its breaker is closed, and it is paused nowhere: messages go
-            straight through.
-        succeeded: how many of those did since the breaker was last updated.
-        away: the breaker has opened, and no attempt has succeeded since: the outside is to blame.
-        last_success: when an attempt has succeeded last, epoch seconds; 0: none since the lane opened.
-        queues: the handler's queues by their local keys.
-        running: those of which the head is under way.
-        unroutable: those of which the head is of a topic that the handler no longer takes.
-        pauses: the partitions, by their prefix in local keys, in which new messages of the handler wait.
-        shut: those of them in which nothing of it is tried.
-        drains: those of them that drain, each with the entry of the operation that began it; None: that
+        clear: whether nothing waits for the handler, its breaker is closed, and it is paused nowhere, so that
+            messages need no further check.
+        succeeded: successful attempts without a permit since the breaker was last updated.
+        away: the breaker has opened, and no attempt has succeeded since: an outside system is to blame.
+        last_success: time of the last successful attempt, in epoch seconds; 0: none since the lane opened.
+        queues: local keys of the handler's queues.
+        running: queues with a head in flight.
+        unroutable: queues with a head that cannot be read, or is of a topic that the handler does not take.
+        pauses: pauses by the prefix of their partition in local keys; new messages there wait.
+        shut: partitions of these in which the handler is not called at all.
+        drains: partitions of these that drain, each with the entry of the operation that began it; None: that
             was committed before the lane opened.
-        under_way: attempts that take their time.
-        unread: queues of which the head waits for its schema.
-        not_yet: queues of which the head is for another version of the application, with why; known from
-            when the lane has tried them.
-        unavailable: messages whose payload cannot be read or written now, by their places in topics.
-        long_queues: its queues that are long, by their local keys.
-        measures: where its attempts are counted; None where nothing is measured.
-        failures: its last failed attempts here, the newest last.
+        under_way: number of attempts in the background.
+        unread: queues with a head that waits for its schema.
+        not_yet: queues with a head for another version of the application, and why. A queue is missing until
+            the lane has tried its head.
+        unavailable: messages with a payload that cannot be read or written now, by their places in topics.
+        long_queues: the handler's long queues, by their local keys.
+        measures: where its attempts are counted; None: nothing is measured.
+        failures: its last failed attempts in this lane, the newest last.
     """
 
     __slots__ = (
@@ -139,8 +139,8 @@ class HandlerGate:
         self.failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
 
     def handled(self, permit: Permit, seconds: float, now: float) -> None:
-        """Count an attempt that has succeeded, and how long it took. The breaker counts an attempt without
-        a permit when it is updated next.
+        """Count a successful attempt, and how long it took. The breaker counts an attempt without a permit at
+        its next update.
         """
         if self.measures is not None:
             self.measures.succeeded.add(seconds)
@@ -151,23 +151,23 @@ class HandlerGate:
             self.last_success = now
 
     def record(self, permit: Permit, *, ok: bool, now: float) -> None:
-        """Count how an attempt has ended: `ok` unless it may well be the outside's fault."""
+        """Count the result of an attempt: `ok` unless an outside system may be to blame for an error."""
         self.update_breaker(now)
         if ok:
             self.away = False
         if permit != NO_PERMIT:
             self.breaker.record(permit, ok=ok, now=now)
-        elif self.breaker.state is BreakerState.CLOSED:  # else it says nothing of the state that came after
+        elif self.breaker.state is BreakerState.CLOSED:  # else the attempt began before the present state
             self.breaker.record(self.breaker.acquire(now) or permit, ok=ok, now=now)
 
     def give_back(self, permit: Permit, *, now: float) -> None:
-        """An attempt has ended that says nothing of the outside: it counts for nothing."""
+        """Return the permit of an attempt that says nothing about outside systems. It is not counted."""
         self.update_breaker(now)
         if permit != NO_PERMIT:
             self.breaker.give_back(permit)
 
     def update_breaker(self, now: float) -> None:
-        """Pass on to the breaker what time it is and how many have succeeded."""
+        """Pass the time and the number of successful attempts on to the breaker."""
         count, self.succeeded = self.succeeded, 0
         if count:
             self.last_success = now
@@ -176,8 +176,8 @@ class HandlerGate:
     def failed(
         self, arrival: Arrival, error: BaseException, kind: str, decision: str, delay: float, now: float
     ) -> None:
-        """Log and count an attempt that has failed, for people and metrics. `decision` is what follows, after
-        a delay in seconds.
+        """Log and count a failed attempt, for people and metrics. `decision` is what follows after `delay`
+        seconds.
         """
         text = f"{type(error).__name__}: {text_of(error)}"
         key = arrival.key
@@ -208,17 +208,17 @@ class HandlerGate:
         )
 
     def retried(self, tier: int) -> None:
-        """Count a retry, for the metrics alone; tier 0 is at once, in the lane."""
+        """Count a retry for metrics. Tier 0 is an immediate retry in the lane."""
         if self.measures is not None:
             self.measures.retries[tier] += 1
 
     def add(self, queue: bytes) -> None:
-        """A queue has begun."""
+        """Record that a queue has begun."""
         self.queues.add(queue)
         self.clear = False
 
     def remove(self, queue: bytes) -> None:
-        """A queue has ended."""
+        """Record that a queue has ended."""
         self.queues.discard(queue)
         self.long_queues.pop(queue, None)
         self.not_yet.pop(queue, None)
@@ -226,8 +226,8 @@ class HandlerGate:
         self._clear()
 
     def set_pause(self, partition: bytes, pause: HandlerPause | None, asked: Entry | None = None) -> None:
-        """Pause the handler in a partition, by its prefix in local keys; None: it runs. `asked` is the entry
-        of the operation, if that is not committed yet.
+        """Pause the handler in a partition, given by its prefix in local keys; None: it runs. `asked` is the
+        entry of the operation, if that is not committed yet.
         """
         self.pauses.pop(partition, None)
         self.shut.discard(partition)

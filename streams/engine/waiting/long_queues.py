@@ -1,7 +1,7 @@
-"""Long queues of one key: warn early, and pause their partitions before messages are given up.
+"""Long queues of one key: warn early, and stop reading their partitions before messages are dead-lettered.
 
-A queue is on disk, and bounded in messages and bytes. Near the bound the lane pauses the topics of the
-queue's handler in that partition, for a time: new messages wait in Kafka (docs/adr/0053-hot-keys.md).
+A queue is on disk, and bounded in messages and bytes. Near the bound, the lane stops reading the topics of
+the queue's handler in that partition for a time: new messages wait in Kafka (docs/adr/0053-hot-keys.md).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from streams.ports import TP
 
 log = structlog.get_logger(__name__)
 
-#: A queue is long if it has so many messages, or this part of its bound.
+#: A queue is long if it has this many messages, or this part of its bound.
 LONG, LONG_PART = 500, 0.1
-#: Parts of the bound: at the first the lane pauses the partition, below the second it resumes. The lane's
-#: backlog has room above the first.
+#: Parts of the bound: from NEAR on the lane stops reading the partition, below CLEAR it reads again. Messages
+#: that the lane has already taken fit above NEAR.
 NEAR, CLEAR = 0.5, 0.25
 
 
@@ -40,7 +40,7 @@ class LongQueues:
         }
 
     def note(self, gate: HandlerGate, local: bytes, queue: WaitingQueue | None, now: float) -> None:
-        """Record the length of a queue; None: it has ended. `local` is its key, `now` in epoch seconds."""
+        """Record a queue's length; None: it has ended. `local` is its local key, `now` in epoch seconds."""
         self._follow_clock(now)
         before = gate.long_queues.get(local)
         if before is None and (queue is None or not self._is_long(queue)):
@@ -67,7 +67,7 @@ class LongQueues:
             )
 
     def held_back(self, now: float) -> frozenset[TP]:
-        """The partitions to pause at `now`, in epoch seconds."""
+        """The partitions that the lane must not read at `now`, in epoch seconds."""
         self._follow_clock(now)
         return frozenset(
             TP(topic, int.from_bytes(prefix_in(local), "big"))
@@ -78,7 +78,9 @@ class LongQueues:
         )
 
     def _follow_clock(self, now: float) -> None:
-        """A clock that is set makes no pause shorter: messages would be given up that need to wait."""
+        """Shift the times after the clock was set. Otherwise the lane could read again too early, and
+        messages would be dead-lettered that only need to wait.
+        """
         set_by, self._looked = jump(self._looked, now), now
         for gate in self._gates.values() if set_by else ():
             for local, long in gate.long_queues.items():
@@ -94,6 +96,6 @@ class LongQueues:
 
 
 def longest(gates: Iterable[HandlerGate]) -> list[LongQueue]:
-    """The long queues of some handlers, the longest first."""
+    """The long queues of some handlers, the largest first."""
     found = [long for gate in gates for long in gate.long_queues.values()]
     return sorted(found, key=lambda long: -long.queue.bytes)

@@ -1,9 +1,9 @@
-"""Messages that wait for one handler, in the order in which they came: a queue for each ordering key
-(docs/adr/0009). A queue is a value: here are its encoding, and functions that return a changed one, together
-since each needs the other. `Waiting` stages it.
+"""Queues of waiting messages: one for each handler and ordering key, in order of arrival (docs/adr/0009). A
+queue is an immutable value. This module has its encoding, and functions that return a changed queue.
+`Waiting` stages it.
 
-The head of a queue is tried when it is due. Those behind it are held until it has succeeded or was given up.
-Queues and their messages are rows in the lane's changelog, staged with the cause of the wait, so a crash
+The head of a queue is tried when it is due. The messages behind it wait until it has succeeded or was given
+up. Queues and their messages are rows in the lane's changelog, staged with the cause of the wait, so a crash
 loses none.
 """
 
@@ -34,7 +34,7 @@ from streams.model.layout import LANE
 from streams.model.row_keys import row_key
 from streams.ports import Headers, Record
 
-#: Bytes of an error that are kept with a queue, for people.
+#: Maximum bytes of an error that is kept with a queue, for people.
 MAX_ERROR_BYTES = 200
 
 
@@ -42,36 +42,36 @@ class Reason(StrEnum):
     """Why the head of a queue waits."""
 
     RETRY = "retry"  # its handler failed; it is tried again later
-    REPLAY = "replay"  # an operator has it tried again
+    REPLAY = "replay"  # an operator requested a replay
     BREAKER = "breaker"  # the handler's circuit breaker is open
-    PAUSED = "paused"  # it came while an operator had the handler paused
-    NEXT = "next"  # nothing but its turn
+    PAUSED = "paused"  # it came while the handler was paused
+    NEXT = "next"  # it only waits for its turn
     SCHEMA = "schema"  # its schema is not announced yet; due when that has taken too long
     DEAD = "dead"  # it is a dead letter, and the handler's policy holds later messages back
 
 
-#: What is not tried by itself, though it may be due.
+#: Reasons to wait for something other than time. Each has its own part of the due index.
 APART = (Reason.PAUSED, Reason.SCHEMA)
-#: Added to the number of a replay.
+#: Set in the number of a replay.
 REPLAYED = 1 << 63
 
 
 class WaitingQueue(msgspec.Struct, array_like=True, frozen=True):
-    """The messages of one ordering key that wait for one handler: first those that an operator replays, in
-    the order of the replays, then those that came since, in theirs.
+    """The messages of one ordering key that wait for one handler: first replays, in the order in which they
+    were requested, then other messages, in order of arrival.
 
     Attributes:
         reason: why its head waits.
-        due_ms: when its head is tried, epoch milliseconds; 0: not before something else happens.
-        first: number of the first message that is no replay; messages are numbered as they come.
+        due_ms: when its head is tried, in epoch milliseconds; 0: not before something else happens.
+        first: number of the first message that is not a replay; messages are numbered as they come.
         next: number of the message that comes next.
-        bytes: of all that wait.
+        bytes: bytes of all messages in the queue.
         attempts: how often the head was tried.
-        first_replay, next_replay: numbers of replays.
+        first_replay, next_replay: the same numbers for replays, which are numbered separately.
         behind: reason, due_ms and attempts of message `first`, while replays come before it.
-        tried_ms: when its head was tried last, epoch milliseconds; 0: not since it is the head.
-        gaps: numbers of replays behind the first one that have been taken out of their order.
-        error: why the head failed last, of MAX_ERROR_BYTES at most; empty: not since it is the head.
+        tried_ms: when the head was tried last, in epoch milliseconds; 0: not since it became the head.
+        gaps: numbers of replays after the first one that were removed out of order.
+        error: why the head failed last, at most MAX_ERROR_BYTES; empty: it has not since it became the head.
     """
 
     reason: Reason
@@ -89,45 +89,45 @@ class WaitingQueue(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def length(self) -> int:
-        """How many wait."""
+        """Number of messages in the queue."""
         return self.next - self.first + self.replays
 
     @property
     def holds_back(self) -> bool:
-        """Whether its first message that is no replay is a dead letter, which holds the others back."""
+        """Whether the first message that is not a replay is a dead letter, which holds the others back."""
         return Reason.DEAD in (self.reason, *(self.behind or ())[:1])
 
     @property
     def waits(self) -> int:
-        """How many wait for the handler: a dead letter that holds the others does not."""
+        """Number of messages that wait for the handler, without a dead letter that holds the others back."""
         return self.length - self.holds_back
 
     @property
     def replays(self) -> int:
-        """How many of them are replays."""
+        """Number of replays in the queue."""
         return self.next_replay - self.first_replay - len(self.gaps)
 
     @property
     def head(self) -> int:
-        """The number of the message that is tried next; those of replays are numbers of their own."""
+        """The number of the message that is tried next. A replay's number has REPLAYED set."""
         return REPLAYED | self.first_replay if self.replays else self.first
 
     @property
     def newest_replay(self) -> int:
-        """The number of the last replay; there is one."""
+        """The number of the last replay. There must be one."""
         return REPLAYED | (self.next_replay - 1)
 
     @property
     def numbers(self) -> list[int]:
-        """Numbers of the first message that is no replay, if there is one, and of all replays."""
+        """Numbers of the first message that is not a replay, if there is one, and of all replays."""
         gaps = frozenset(self.gaps)
         replays = [REPLAYED | n for n in range(self.first_replay, self.next_replay) if n not in gaps]
         return [self.first, *replays] if self.next > self.first else replays
 
 
 class WaitingMessage(msgspec.Struct, array_like=True, frozen=True):
-    """A message as it came in: see `ports.Record`. `letter` says that it has a row among the dead letters,
-    `since_ms` when it began to wait, epoch milliseconds; 0: an earlier version did not write it.
+    """A waiting message as it came in; see `ports.Record`. `letter`: whether it has a row among the dead
+    letters. `since_ms`: when it began to wait, in epoch milliseconds; 0: an earlier version did not store it.
     """
 
     topic: str
@@ -142,7 +142,7 @@ class WaitingMessage(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def waits_since(self) -> float:
-        """When it began to wait, epoch seconds; where that is not known, when it was written."""
+        """When it began to wait, in epoch seconds; if that is unknown, when it was written."""
         return (self.since_ms or self.timestamp) / 1000
 
     @property
@@ -159,7 +159,7 @@ _decode_waiting = msgspec.msgpack.Decoder(WaitingMessage).decode
 
 
 def queue_name(handler: bytes, key: bytes, order: bytes = b"") -> bytes:
-    """The identity of a queue within its partition; `order` is what the handler orders by within a key."""
+    """The identity of a queue within its partition. `order` is what the handler orders by within a key."""
     return handler + b"\0" + row_key(key, order)
 
 
@@ -170,24 +170,24 @@ def handler_of(name: bytes) -> bytes:
 
 @cache
 def index_prefix(handler: bytes, apart: Reason | None = None) -> bytes:
-    """The prefix of a handler's keys in the due index: each handler's queues lie together in order of
-    time, so that those of one whose breaker is open cost nothing. Those that wait for a reason in APART lie
-    by themselves, so that a drain need not pass them.
+    """The prefix of a handler's keys in the due index. Each handler's queues lie together in order of time,
+    so that a handler with an open breaker costs nothing. Queues with a reason in APART have a part of their
+    own, so that a drain need not skip them.
     """
     return blake2b(handler, digest_size=8, person=b"" if apart is None else apart.encode()).digest()
 
 
 def due_until(now: float) -> bytes:
-    """Where the index of a handler ends for what is due at `now`, epoch seconds; after its prefix."""
+    """The end of a handler's index entries that are due at `now` (epoch seconds), without the prefix."""
     return time_key(int(now * 1000) + 1)
 
 
 def message_of(record: Record, now_ms: int, *, letter: bool = False) -> WaitingMessage:
-    """A record as it is kept from now on, or was before. It has a key and a value, or it would be a dead
-    letter already.
+    """A record in the form in which it waits. If it waited before, it keeps the time when it began. It has a
+    key and a value: without, it would be a dead letter already.
     """
     headers: Headers = record.headers
-    # Not later than now: the clock was ahead with which it began to wait.
+    # Not later than now: the clock may have been ahead when it began to wait.
     since_ms = min(record.since_ms, now_ms) if isinstance(record, WaitingMessage) else now_ms
     return WaitingMessage(
         record.topic,
@@ -209,14 +209,14 @@ def place_of(name: bytes, queue: WaitingQueue) -> bytes:
 
 
 def set_queue(name: bytes, queue: WaitingQueue | None) -> Change:
-    """The change of a queue; None takes it away. Its value begins with its place in the due index."""
+    """The change of a queue; None removes it. Its value begins with its place in the due index."""
     if queue is None:
         return Change(LANE, QUEUE + name, None)
     return Change(LANE, QUEUE + name, place_of(name, queue) + _encode(queue), queue)
 
 
 def set_message(name: bytes, number: int, message: WaitingMessage | None) -> Change:
-    """The change of a message that waits; None takes it away."""
+    """The change of a waiting message; None removes it."""
     key = WAITING + name + number.to_bytes(8, "big")
     return Change(LANE, key, None if message is None else encode_message(message), message)
 
@@ -227,12 +227,12 @@ def read_queue(data: bytes) -> WaitingQueue:
 
 
 def read_message(data: bytes) -> WaitingMessage:
-    """A message from its bytes."""
+    """A waiting message from the value of its row."""
     return _decode_waiting(data)
 
 
 def encode_message(message: WaitingMessage) -> bytes:
-    """As it is kept."""
+    """The value of a waiting message's row."""
     return _encode(message)
 
 
@@ -240,36 +240,36 @@ def encode_message(message: WaitingMessage) -> bytes:
 
 
 def ms(seconds: float) -> int:
-    """Milliseconds, never early."""
+    """Seconds as milliseconds, rounded up, so that nothing is early."""
     return math.ceil(seconds * 1000)
 
 
 def error_text(error: BaseException | None) -> str:
-    """An error as it is kept with a queue; empty for None."""
+    """An error as text to keep with a queue; empty for None."""
     return "" if error is None else capped(f"{type(error).__name__}: {text_of(error)}", MAX_ERROR_BYTES)
 
 
 def begin(
     reason: Reason, *, due_ms: int, attempts: int, size: int, tried_ms: int = 0, error: str = ""
 ) -> WaitingQueue:
-    """A queue of one message, of `size` bytes."""
+    """A new queue with one message of `size` bytes."""
     return WaitingQueue(reason, due_ms, 0, 1, size, attempts, tried_ms=tried_ms, error=error)
 
 
 def append(queue: WaitingQueue, size: int) -> WaitingQueue:
-    """One more message waits behind the others."""
+    """Add a message of `size` bytes behind the others."""
     return replace(queue, next=queue.next + 1, bytes=queue.bytes + size)
 
 
 def postpone(
     queue: WaitingQueue, reason: Reason, *, due_ms: int, attempts: int, tried_ms: int = 0, error: str = ""
 ) -> WaitingQueue:
-    """The head is tried later, or not by itself."""
+    """Let the head wait until `due_ms`; 0: until something else happens."""
     return replace(queue, reason=reason, due_ms=due_ms, attempts=attempts, tried_ms=tried_ms, error=error)
 
 
 def advance(queue: WaitingQueue, size: int, now_ms: int) -> WaitingQueue | None:
-    """The head, of `size` bytes, has gone: the next one's turn; None: none is left."""
+    """Remove the head, of `size` bytes, so that the next message becomes the head. None: none is left."""
     if queue.length == 1:
         return None
     queue = replace(queue, bytes=_less(queue.bytes, size))
@@ -298,7 +298,7 @@ def replayed(queue: WaitingQueue | None, size: int, now_ms: int) -> WaitingQueue
 
 
 def woken(queue: WaitingQueue, number: int, grown: int, now_ms: int) -> WaitingQueue:
-    """A message that holds the queue, by its number, is tried again; it has grown by so many bytes."""
+    """Replay the dead letter that holds the queue, given by its number. It has `grown` by so many bytes."""
     queue = replace(queue, bytes=queue.bytes + grown)
     if number == queue.head:
         return postpone(queue, Reason.REPLAY, due_ms=now_ms, attempts=0)
@@ -306,7 +306,7 @@ def woken(queue: WaitingQueue, number: int, grown: int, now_ms: int) -> WaitingQ
 
 
 def released(queue: WaitingQueue, number: int, size: int, now_ms: int) -> WaitingQueue | None:
-    """A replay, or the first message that is none, by its number, has gone; None: none is left."""
+    """Remove a replay, or the first other message, given by its number. None: no message is left."""
     if number == queue.head:
         return advance(queue, size, now_ms)
     queue = replace(queue, bytes=_less(queue.bytes, size))
@@ -317,15 +317,15 @@ def released(queue: WaitingQueue, number: int, size: int, now_ms: int) -> Waitin
 
 
 def _less(total: int, size: int) -> int:
-    return max(0, total - size)  # of what waited before headers were counted, the total has less
+    return max(0, total - size)  # earlier versions did not count headers in the total
 
 
 def within_policy(queue: WaitingQueue, now_ms: int, longest_ms: Callable[[Reason], int]) -> WaitingQueue:
-    """A queue whose times no clock could have written that says `now_ms`, as that clock would have written
-    them; any other as it is. `longest_ms` is how long a head waits at most, by the reason.
+    """Correct the times of a queue that were written by a clock ahead of `now_ms`. A queue with possible
+    times is returned as it is. `longest_ms` returns the longest wait of a head for a reason.
     """
     longest = longest_ms(queue.reason)
-    if queue.tried_ms > now_ms:  # it was written then, by a clock that was ahead
+    if queue.tried_ms > now_ms:  # a clock that was ahead wrote both times
         longest = min(longest, max(0, queue.due_ms - queue.tried_ms))
     behind = queue.behind
     if behind is not None:
@@ -335,7 +335,7 @@ def within_policy(queue: WaitingQueue, now_ms: int, longest_ms: Callable[[Reason
 
 
 class Placed(NamedTuple):
-    """A message that was put in a queue: the queue with it, and the rows that change."""
+    """The result of putting a message in a queue: the queue with it, and the rows that change."""
 
     queue: WaitingQueue
     rows: list[Change]
@@ -352,9 +352,10 @@ def put_in(
     is_head: bool,
     error: BaseException | None,
 ) -> Placed:
-    """Let a message wait in the queue `name`: as the head that it is, as the first of a queue that begins, or
-    behind all others; a replay before all that are none, as if its ordering key had been known from the
-    start. `reason` and `due` (epoch seconds) are those of a head, `error` is what its handler has raised now.
+    """Let a message wait in the queue `name`: again as the head, as the first message of a new queue, or
+    behind all others. A replay comes before all messages that are not replays, as if its ordering key had
+    been known from the start. `reason` and `due` (epoch seconds) apply to a head. `error` is what its handler
+    has raised now, if anything.
     """
     is_dead, now_ms = reason is Reason.DEAD, ms(now)
     is_replay = isinstance(arrival, Head) and arrival.is_replay
@@ -373,7 +374,7 @@ def put_in(
     else:
         after, number = append(queue, size), queue.next
     rows = [set_queue(name, after)]
-    if not is_head or is_dead or _since(arrival.record) > message.since_ms:  # else its row is as it was
+    if not is_head or is_dead or _since(arrival.record) > message.since_ms:  # else its row does not change
         rows.append(set_message(name, number, message))
     return Placed(after, rows)
 

@@ -1,4 +1,4 @@
-"""The queues of a lane, staged or committed: what waits, and which heads are due."""
+"""Read the queues of a lane, staged or committed, and find due heads."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from streams.engine.waiting.queue import (
 from streams.errors import RowUnreadable
 from streams.model.layout import LANE
 
-#: Later than anything is due, in epoch seconds.
+#: Later than any due time, in epoch seconds.
 END_OF_TIME: Final = 1e15
-#: Entries of partitions in which a handler is paused that one look passes: a lane in which it is paused in
-#: some partitions only is not to stand still for them.
+#: Maximum entries of paused partitions that one scan skips, so that a handler that is paused in some
+#: partitions does not block the lane.
 MOST_PASSED: Final = 5_000
 
 
@@ -49,11 +49,11 @@ class Queues:
     def __init__(self, staging: StagingArea) -> None:
         self._staging = staging
         self._store = staging.store
-        #: Where a look at parts of the index goes on that had passed too many entries.
+        #: Where to continue a scan that skipped too many entries, by the parts of the index.
         self._from: dict[tuple[bytes, ...], bytes] = {}
 
     def committed(self) -> Iterator[tuple[bytes, WaitingQueue | None]]:
-        """All that the store has; None for one that cannot be read."""
+        """All queues in the store, with their local keys; None for a queue that cannot be read."""
         for local, value in self._store.scan(QUEUES):
             yield local, self._read(local, value)
 
@@ -95,8 +95,8 @@ class Queues:
             raise RowUnreadable(f"{what} is lost, or cannot be read: {error!r}") from error
 
     def of_key(self, partition: bytes, handler: bytes, key: bytes) -> Iterator[tuple[bytes, WaitingQueue]]:
-        """The queues of a handler and a message key, whatever it orders by within the key: callers need
-        not know. `partition` as local keys have it.
+        """The queues of a handler and a message key, for all ordering keys within it. `partition` is encoded
+        as in local keys.
         """
         begin = partition + queue_name(handler, key)
         found = {
@@ -115,8 +115,8 @@ class Queues:
                 yield local, queue
 
     def due_some_time(self, handler: str, most: int, unroutable: Collection[bytes] = ()) -> Iterator[bytes]:
-        """A handler's queues that are tried by themselves, now or later, except those in APART and those that
-        are `unroutable`; `most` of those that are committed. One may come twice.
+        """A handler's queues that are due now or later, except those in APART and those that are
+        `unroutable`. At most `most` of the committed ones. A queue may come twice.
         """
         name = handler.encode()
         for local, change in self._staging.changes(LANE):
@@ -133,9 +133,9 @@ class Queues:
     def due(
         self, skipped: Mapping[bytes, Collection[bytes]], now: float
     ) -> Generator[tuple[bytes, WaitingQueue], None, None]:
-        """Queues whose head is due at `now` (epoch seconds), earliest first. `skipped` has a handler's
-        prefixes in the index that are looked at, each with the partitions that are left out, as they stand
-        in local keys. Entries of the index that are not true any more are dropped on the way.
+        """Queues with a head due at `now` (epoch seconds), earliest first. `skipped` has the prefixes of a
+        handler in the due index, each with the partitions to leave out, encoded as in local keys. Stale
+        entries of the index are dropped on the way.
         """
         until, parts = due_until(now), tuple(skipped)
         begin = self._from.pop(parts, b"")
@@ -148,7 +148,7 @@ class Queues:
                 if prefix_in(local) in skipped[place[:TIME]]:
                     passed += 1
                     if passed == MOST_PASSED:
-                        # The next look begins here, the one after it anew.
+                        # The next scan continues here, the one after it begins at the start.
                         self._from[parts] = after_time(entry)
                         return
                     continue
@@ -157,7 +157,7 @@ class Queues:
                     yield local, queue
                 elif self._staging.get(LANE, local_lane_key(QUEUE, local)) is None:
                     stale.append((QUEUES_BY_DUE, entry, None))
-        finally:  # also when the caller has had enough: else they would be passed again at each look
+        finally:  # also if the caller stops early, or each scan would read the stale entries again
             if stale:
                 self._store.apply(stale, {})
 

@@ -1,4 +1,4 @@
-"""Timers of a lane ring when they are due."""
+"""Fire a lane's timers when they are due."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from streams.ports import TP, Headers, Outgoing
 
 log = structlog.get_logger(__name__)
 
-#: For how long a timer is put off whose message the broker refuses, in seconds: first, and at most. Each try
-#: costs the lane a transaction and an opening.
+#: How long a timer is postponed if the broker refuses its message, in seconds: at first, and at most. Each
+#: attempt costs the lane a transaction and an opening.
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
-#: Behind all keys of the index.
+#: After all keys of the index.
 _END = b"\xff" * 9
-#: Bytes of a timer's key and name in the log.
+#: Maximum bytes of a timer's key and handler in the log.
 MOST_TEXT = 200
 
 
 class Timers:
-    """A chore: stages the messages of timers that are due. One for each opening of a lane: others may have
-    written what it finds then.
+    """A periodic task that stages the messages of due timers. It is new for each opening of a lane, because
+    other workers may have written timers meanwhile.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class Timers:
         in_flight: Collection[bytes],
         refused: dict[bytes, str],
     ) -> None:
-        """`in_flight` are the keys whose handlers run, `refused` is why a timer's message is refused, by the
-        timer's name: health shows it.
+        """`in_flight` are the keys with running handlers. `refused` has the texts about refused messages for
+        health, by the timer's name.
         """
         self._options = staging.app.lane_options
         self._staging = staging
@@ -61,10 +61,10 @@ class Timers:
         self._due = DueIndex(self._note)
 
     def step(self, now: float, room: Callable[[], int]) -> bool:
-        """Stage what is due at `now`, epoch seconds. True when there was any. A key in flight has its turn
-        when it is through: its handler may yet change its timers, and what it decides comes first.
+        """Fire the timers due at `now`, in epoch seconds. True if there were any. Timers of a key in flight
+        wait, because its handler may still change them, and its outcome comes first.
         """
-        del room  # timers have the lane's own, which other lanes cannot take
+        del room  # timers have the lane's own bound, which other lanes cannot use up
         rung = False
         stale = []
         with closing(self._due.due(self._staging.store, now, self._is_staged)) as found:
@@ -82,11 +82,11 @@ class Timers:
         return rung
 
     def _ring(self, due: Due, now: float) -> None:
-        """Send a due timer's message, and remove the timer."""
+        """Stage a due timer's message, and the removal of the timer."""
         staging, loops = self._staging, self._loops
         headers = [header for header in due.outgoing.headers if header[0] not in (TIME, TIMER_AFTER)]
         headers.append((TIME, rfc3339(now).encode()))
-        if not any(name == TIMER_DUE for name, _ in headers):  # else it was put off
+        if not any(name == TIMER_DUE for name, _ in headers):  # else it was postponed
             headers.append((TIMER_DUE, rfc3339(due.due_ms / 1000).encode()))
         key = due.outgoing.key or b""
         outgoing = Outgoing(key, due.outgoing.value, headers)
@@ -98,8 +98,8 @@ class Timers:
         staging.counters.timers += 1
 
     def _postpone_if_refused(self, due: Due, now: float) -> bool:
-        """Put a due timer off if the broker refuses its message, each time for as long as it is overdue.
-        Whether it was.
+        """Postpone a due timer if the broker refuses its message, each time by as long as it is overdue.
+        Returns whether it was postponed.
         """
         refusals = self._staging.refusals
         if not self._refused and not refusals:
@@ -123,7 +123,7 @@ class Timers:
         return True
 
     def _postpone(self, due: Due, until: float) -> Entry:
-        """Let a due timer ring at `until`, epoch seconds. Its message keeps the time at which it was due."""
+        """Let a due timer fire at `until`, in epoch seconds. Its message keeps its original due time."""
         headers = list(due.outgoing.headers)
         if not any(name == TIMER_DUE for name, _ in headers):
             headers.append((TIMER_DUE, rfc3339(due.due_ms / 1000).encode()))
@@ -135,16 +135,16 @@ class Timers:
         return self._staging.append_entry(_entry_of(due), [change])
 
     def bring_back(self, begin: bytes, most: int, now: float, slack: float) -> tuple[int, bytes]:
-        """Move timers that a clock which was ahead has set too late: `most` of those that are due from an
-        index key on. What differs by less than `slack` seconds stays. Returns how many were moved, and the
-        key at which to go on; empty: none is left.
+        """Move timers that a clock ahead of time has set too late. Checks `most` timers from the index key
+        `begin` on, and leaves those that are late by less than `slack` seconds. Returns how many were moved,
+        and the key at which to continue; empty: none is left.
         """
         found, end = self._due.later(self._staging.store, begin, most)
         moved = 0
         for due in found:
             local = store_key(due.partition, due.name)
             if self._is_staged(local) or timer_key(due.name) in self._in_flight:
-                end = min(end or _END, time_key(due.due_ms) + local)  # it is looked at again
+                end = min(end or _END, time_key(due.due_ms) + local)  # check it again next time
                 continue
             latest = latest_due(due, now, _pause(due, now))
             if latest < inf and due.due_ms > ceil((latest + slack) * 1000):
@@ -153,7 +153,7 @@ class Timers:
         return moved, end
 
     def committed(self, staged: Staged) -> None:
-        """These changes are in the store now."""
+        """Record that the changes of a transaction are in the store now."""
         self._due.written(staged.changes.get(LANE, {}).values())
 
     def _note(self, timer: bytes, error: Exception) -> None:
@@ -172,7 +172,7 @@ def _entry_of(due: Due) -> TimerEntry:
 
 
 def _pause(due: Due, now: float) -> float:
-    """For how long a timer is put off whose message is refused, in seconds."""
+    """Seconds by which a timer is postponed if its message is refused."""
     return min(max(now - first_due(due), FIRST_PAUSE), LONGEST_PAUSE)
 
 

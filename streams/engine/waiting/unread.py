@@ -9,17 +9,17 @@ from typing import NamedTuple
 from streams.errors import PermanentError, UnknownSchema
 from streams.model.bound import BoundRoute
 
-#: Between looks whether schemas have been announced, in seconds.
+#: Seconds between checks whether schemas have been announced.
 LOOK = 1.0
-#: Schemas that one look asks for: anybody can make up fingerprints.
+#: Maximum schemas in one check, because anyone can make up fingerprints.
 MOST_LOOKED_AT = 1000
-#: Queues that are given out at once.
+#: Maximum queues that `ready` returns.
 MOST_READY = 200
 
 
 class Awaited(NamedTuple):
-    """A schema that messages wait for: of how many keys, and the earliest since when, epoch seconds. `newer`:
-    it is announced, and workers of a newer version can read what it wrote.
+    """A schema that messages wait for: the number of keys, and since when the first one waits, in epoch
+    seconds. `newer`: it is announced, but only workers of a newer version can read its messages.
     """
 
     keys: int
@@ -32,10 +32,10 @@ Schema = tuple[str, bytes, bool]
 
 
 class Unread:
-    """Queues of one handler in one lane that wait for a schema, by local keys; some may have ended.
+    """Queues of one handler in one lane that wait for a schema, by local keys. Some may have ended.
 
     Attributes:
-        used: whether there was any since the lane opened.
+        used: whether there was such a queue since the lane opened.
     """
 
     __slots__ = ("_looked", "_queues", "_ready", "_schemas", "_since", "used")
@@ -43,15 +43,15 @@ class Unread:
     def __init__(self) -> None:
         self.used = False
         self._queues: dict[bytes, Schema] = {}
-        #: In the order in which they are looked at.
+        #: In the order of the next check.
         self._schemas: dict[Schema, dict[bytes, None]] = {}
         self._since: dict[Schema, float] = {}
         self._ready: dict[bytes, None] = {}
         self._looked = 0.0
 
     def add(self, queue: bytes, topic: str, fingerprint: bytes, since: float, *, newer: bool = False) -> None:
-        """The head of a queue waits, since then (epoch seconds). `newer`: until its lane is another worker's,
-        for this one cannot read it.
+        """Record that the head of a queue waits `since` a time, in epoch seconds. `newer`: this worker cannot
+        read it, so it waits until another worker has the lane.
         """
         self.used = True
         self.forget(queue)
@@ -61,7 +61,7 @@ class Unread:
         self._since[schema] = min(since, self._since.get(schema, since))
 
     def forget(self, queue: bytes) -> None:
-        """The head of a queue does not wait for a schema any more."""
+        """Record that the head of a queue no longer waits for a schema."""
         self._ready.pop(queue, None)
         schema = self._queues.pop(queue, None)
         if schema is not None:
@@ -70,17 +70,17 @@ class Unread:
                 del self._schemas[schema], self._since[schema]
 
     def later(self, queue: bytes) -> None:
-        """A queue whose schema is there is not tried now: others come before it."""
+        """Move a ready queue behind the others, because it is not tried now."""
         self._ready[queue] = self._ready.pop(queue)
 
     def ready(self, routes: Mapping[str, BoundRoute], now: float) -> list[bytes]:
-        """Some of those whose schema has been announced since; each until it is forgotten."""
+        """Some queues whose schema has been announced. A queue is returned again until it is forgotten."""
         if self._schemas and abs(now - self._looked) >= LOOK:
             self._looked = now
             for schema in list(islice(self._schemas, MOST_LOOKED_AT)):
                 queues = self._schemas.pop(schema)
                 if not _is_known(routes, *schema):
-                    self._schemas[schema] = queues  # looked at after the others
+                    self._schemas[schema] = queues  # checked after the others next time
                     continue
                 del self._since[schema]
                 for queue in queues:
@@ -100,7 +100,7 @@ class Unread:
 
 
 def _is_known(routes: Mapping[str, BoundRoute], topic: str, fingerprint: bytes, newer: bool) -> bool:  # noqa: FBT001 - a tuple's parts
-    """Whether a message would be read, or turn out to be none."""
+    """Whether a message with this schema can now be decoded, or fails for good."""
     if newer or topic not in routes:  # it waits for another version of the application
         return False
     try:

@@ -1,4 +1,4 @@
-"""Messages that wait for a handler: queues as rows, and the gates over them. Changes are staged here.
+"""Stage messages that wait for a handler, in queues that are rows, and keep the gates in step.
 
 Times are epoch seconds.
 """
@@ -46,32 +46,32 @@ from streams.model.policy.breaker import BreakerState
 
 log: Final = structlog.get_logger(__name__)
 
-#: Unknown schemas that the log names, each once: anybody can make up fingerprints.
+#: Maximum unknown schemas that are logged, each once, because anyone can make up fingerprints.
 MOST_LOGGED: Final = 100
-#: An ordering key longer than this is hashed: it is part of the keys of rows.
+#: Longer ordering keys are hashed, because they are part of the keys of rows.
 MAX_ORDER_BYTES: Final = 64
 
 
 class Waits(NamedTuple):
-    """A message waits now, in the queue with this local key."""
+    """A message now waits in the queue with this local key."""
 
     queue: bytes
 
 
 class NoRoom(NamedTuple):
-    """A message cannot wait, for this error; nothing is staged."""
+    """A message cannot wait, because of this error. Nothing is staged."""
 
     error: RowUnreadable | QueueFull | TooLarge
 
 
 class Waiting:
-    """The queues of one lane and the gates of its handlers. Nothing else changes either.
+    """The queues of one lane and the gates of its handlers.
 
     Attributes:
-        gates: whether messages run now, by handler.
-        queues: those of all handlers.
-        letters, outcomes: stage the end of a message that waits no longer.
-        long_queues: the queues that are long.
+        gates: the gate of each handler.
+        queues: reads the queues of all handlers.
+        letters, outcomes: stage dead letters, and outcomes of handlers.
+        long_queues: tracks long queues.
     """
 
     def __init__(self, outcomes: Outcomes, letters: DeadLetters, gates: Mapping[str, HandlerGate]) -> None:
@@ -87,7 +87,7 @@ class Waiting:
         self._logged: set[str] = set()
 
     def load(self, now: float) -> None:
-        """Read the committed queues. A handler whose messages wait for its breaker begins with probes."""
+        """Read the committed queues. If messages wait for a handler's breaker, it begins half open."""
         unknown_handlers: set[str] = set()
         for local, queue in self.queues.committed():
             name = handler_of(name_in(local)).decode("utf-8", "replace")
@@ -96,7 +96,7 @@ class Waiting:
                 unknown_handlers.add(name)
                 continue
             gate.add(local)
-            if queue is None:  # unreadable: later messages of its key must not overtake it
+            if queue is None:  # unreadable, but later messages of its key must not overtake it
                 continue
             self.long_queues.note(gate, local, queue, now)
             self.await_schema(gate, local, queue)
@@ -106,7 +106,7 @@ class Waiting:
             log.warning("waiting_for_no_handler", handler=name, action="was it renamed? they wait on")
 
     def await_schema(self, gate: HandlerGate, local: bytes, queue: WaitingQueue) -> None:
-        """Watch for the schema that the head of a queue, or the first message behind its replays, needs."""
+        """Watch for the schema that the head of a queue needs, or the first message behind its replays."""
         if Reason.SCHEMA in reasons(queue):
             number = queue.head if queue.reason is Reason.SCHEMA else queue.first
             try:
@@ -118,7 +118,7 @@ class Waiting:
             gate.unread.add(local, message.topic, fingerprint, message.waits_since)
 
     def log_unknown(self, unknown: UnknownSchema) -> None:
-        """Name a schema that messages wait for in the log, once."""
+        """Log a schema that messages wait for, once."""
         event = "schema_newer" if isinstance(unknown, NewerSchema) else "schema_unknown"
         if unknown.fingerprint not in self._logged and len(self._logged) < MOST_LOGGED:
             self._logged.add(unknown.fingerprint)
@@ -133,9 +133,9 @@ class Waiting:
         error: BaseException | None = None,
         local: bytes = b"",
     ) -> Waits | NoRoom:
-        """Let a message wait until it is due: as the head of its queue, as the first of one that begins, or
-        behind others. `local` is the local key of the queue, where that is not the message's own. `error` is
-        what its handler has raised now, if it was tried.
+        """Let a message wait until it is due: again as the head of its queue, as the first message of a new
+        one, or behind others. `local` is the local key of the queue, if that is not the message's own.
+        `error` is what its handler has raised now, if it was tried.
         """
         handler = arrival.handler
         own = arrival.queue if isinstance(arrival, Head) else b""
@@ -147,7 +147,7 @@ class Waiting:
             unreadable = f"it is to wait in the queue {name_in(local)!r}, which cannot be read"
             return NoRoom(RowUnreadable(unreadable))
         placed = put_in(queue, name_in(local), arrival, reason, due, now, is_head=is_head, error=error)
-        if not is_head:  # else it has its room already
+        if not is_head:  # a head is in the queue already
             full = self._full(handler, reason, queue, placed.queue)
             if (why_not := full or self.too_large(placed.rows)) is not None:
                 return NoRoom(why_not)
@@ -165,15 +165,15 @@ class Waiting:
                 gate.unroutable.discard(local)  # its head is another one now
         if isinstance(arrival, Head):
             self.leave(arrival, now)
-        elif not is_dead:  # else it has been counted
+        elif not is_dead:  # a dead letter is counted elsewhere
             self.staging.counters.waiting += 1
         return Waits(local)
 
     def _full(
         self, handler: BoundHandler, reason: Reason, queue: WaitingQueue | None, after: WaitingQueue
     ) -> QueueFull | None:
-        """Why a message cannot wait behind others, with which the queue is `after`; None: it can. A dead
-        letter waits behind none.
+        """Why a message cannot wait behind others; None: it can. `after` is the queue with it. A dead letter
+        cannot wait behind others.
         """
         if queue is None:
             return None
@@ -186,15 +186,15 @@ class Waiting:
         )
 
     def too_large(self, changes: Sequence[Change]) -> TooLarge | None:
-        """Why a message cannot wait in these rows; None: it can."""
+        """Why a message cannot wait in these rows, if one is too large; None: it can."""
         largest = max(len(change.key) + len(change.value or b"") for change in changes)
         if largest <= self._limit:
             return None
         return TooLarge(f"it is to wait, in a row of {largest} bytes; the limit is {self._limit}")
 
     def succeeded(self, arrival: Arrival, gate: HandlerGate, seconds: float, now: float) -> None:
-        """Count an attempt that has succeeded, and how long it took. A message that had waited leaves its
-        queue; of a replay, the dead letter goes. `gate` is that of its handler.
+        """Count a successful attempt, and how long it took. A message that had waited leaves its queue; after
+        a replay, the dead letter is removed. `gate` is its handler's.
         """
         gate.handled(arrival.attempt.permit, seconds, now)
         if gate.unavailable:
@@ -205,7 +205,7 @@ class Waiting:
                 self.letters.succeeded(arrival.entry, arrival.record, gate.handler, now)
 
     def leave(self, head: Head, now: float) -> None:
-        """Remove the head of a queue: the message behind it is next."""
+        """Remove the head of a queue, so that the message behind it is next."""
         local, gate = head.queue, self.gates[head.handler.name]
         queue = self.queues.get(local)
         assert queue is not None
@@ -219,7 +219,7 @@ class Waiting:
             self.long_queues.note(gate, local, rest, now)
 
     def erase(self, entry: Entry, local: bytes, queue: WaitingQueue) -> None:
-        """Remove a queue with all that waits in it."""
+        """Remove a queue with all messages in it."""
         name = name_in(local)
         numbers = [*range(queue.first, queue.next), *queue.numbers]
         gone = [set_message(name, number, None) for number in dict.fromkeys(numbers)]
@@ -227,13 +227,13 @@ class Waiting:
         gate = self.gates.get(handler_of(name).decode())
         if gate is not None:
             gate.unroutable.discard(local)
-            gate.unavailable.clear()  # what is tried again is noted again
+            gate.unavailable.clear()  # other messages are noted again at their next attempt
             gate.remove(local)
 
 
 def queues_of(arrival: Arrival, handler: BoundHandler) -> tuple[bytes, bytes]:
-    """The local keys of the queues in which a message may wait: of its message key alone, and of its ordering
-    key. Both are one where the handler orders by nothing else, or the message cannot be read yet.
+    """The local keys of the queues in which a message may wait: for its message key alone, and for its
+    ordering key. They are equal if the handler has no `order_by`, or the message cannot be read yet.
     """
     prefix, name, key = arrival.entry.prefix, handler.name_bytes, arrival.key
     order = b""
@@ -251,5 +251,5 @@ def queues_of(arrival: Arrival, handler: BoundHandler) -> tuple[bytes, bytes]:
 
 
 def reasons(queue: WaitingQueue) -> list[Reason]:
-    """Why the head of a queue waits, and why the first message behind replays does, if there are any."""
+    """Why the head of a queue waits, and the first message behind the replays, if there are any."""
     return [queue.reason, *(queue.behind or ())[:1]]

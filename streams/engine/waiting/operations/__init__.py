@@ -1,1 +1,1 @@
-"""Operations on dead letters, handlers and rows, which come as messages."""
+"""Operations on dead letters, handlers, rows and keys, which operators send as messages."""

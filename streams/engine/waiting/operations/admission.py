@@ -1,7 +1,7 @@
-"""Operators' messages to a lane, read and checked against the inbox: what they ask for is on its way then.
+"""Decode operations from operators, check them against the inbox, and open their entries.
 
-An operation is taken in the order of the letter's key like a message of that key, so nothing of the key is
-under way while it is carried out.
+An operation on a dead letter is taken in order like a message of the letter's key, so no handler runs for
+that key while it is carried out.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from streams.ports import Batch, Record
 
 log = structlog.get_logger(__name__)
 
-#: In the inbox in the place of a handler's name.
+#: Stands for the handler's name in inbox keys.
 OPERATIONS = b"operations"
 Some = TypeVar("Some", bound=Command)
-#: Of each text that operators give, so many bytes are kept.
+#: Maximum bytes that are kept of each text from an operator.
 MAX_TEXT = 512
 
 
@@ -56,7 +56,9 @@ class OperationAdmission:
         self._layout = app.layout
 
     def take(self, batch: Batch, record: Record, now: float) -> PendingOperation | None:
-        """Give an operation its place in the order; None: it is a duplicate, or cannot be read."""
+        """Add an entry for an operation to the commit order. None: it is a duplicate, cannot be read, or the
+        broker refuses its result.
+        """
         is_last = record is batch.records[-1]
         next_offset = batch.next_offset if is_last else record.offset + 1
         entry = Entry(batch.tp.partition, batch.tp, next_offset, size_of(record), None, record.offset)
@@ -88,15 +90,15 @@ class OperationAdmission:
         if isinstance(operation, Operation):
             letter = self._letters.get(store_key(*parse_id(operation.letter)))
         key = (letter.record if letter else record).key or b""
-        if not isinstance(operation, HandlerOperation):  # that is about all keys
+        if not isinstance(operation, HandlerOperation):  # those are about all keys
             entry.key = key
         return PendingOperation(
             entry, key, operation, envelope.id_bytes, inbox_key, self._operations.carry_out
         )
 
     def _understood(self, record: Record) -> Command:
-        """The operation that a message requests, bounded in size. Raises an error of NO_JSON, and ValueError
-        for a letter or row of another partition.
+        """The operation that a message requests, with its texts truncated. Raises an error of NO_JSON, or
+        ValueError for a letter or row of another partition, or a wrong key.
         """
         data = record.value or b""
         if is_about_a_handler(record):
@@ -107,7 +109,7 @@ class OperationAdmission:
             if change.key != record.key or self._layout.partition_of(change.key) != record.partition:
                 raise ValueError(f"it is about the row {change.key!r}, and came under {record.key!r}")
             return _capped(change, "table", "who", "why")
-        if (TYPE, KEY_OPERATION.encode()) in record.headers:  # in each partition: rows may be in a wrong one
+        if (TYPE, KEY_OPERATION.encode()) in record.headers:  # any partition: rows may be in a wrong one
             about = decode_key_operation(data)
             if about.key != record.key:
                 raise ValueError(f"it is about the key {about.key!r}, and came under {record.key!r}")
@@ -118,12 +120,14 @@ class OperationAdmission:
 
 
 def is_about_a_handler(record: Record) -> bool:
-    """Whether an operation is about a handler, and not about a dead letter."""
+    """Whether an operation is about a handler, and not about a dead letter, a row or a key."""
     return (TYPE, HANDLER_OPERATION.encode()) in record.headers
 
 
 def _inbox_name(operation: Command) -> bytes:
-    """The name in the inbox for a handler: people choose ids of commands, perhaps one for several."""
+    """The name that stands for a handler in inbox keys. For an operation on a handler it includes kind and
+    handler, because people choose the ids of these, perhaps one for several.
+    """
     if not isinstance(operation, HandlerOperation):
         return OPERATIONS
     return OPERATIONS + f":{operation.kind}:{operation.handler}".encode()

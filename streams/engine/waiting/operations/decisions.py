@@ -1,5 +1,5 @@
-"""Decide operations on dead letters: a policy without I/O. An operation is a message to the letter's lane,
-so it happens once, in order with everything else about the letter's key (docs/adr/0011).
+"""Decide operations on dead letters and handlers, without I/O. An operation is a message to the lane, so it
+happens once, in order with everything else about the letter's key (docs/adr/0011).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from streams.model.operations import (
 
 @dataclass(frozen=True, slots=True)
 class OperationLimits:
-    """Limits: failed replays until a letter is parked, and whether messages may be edited."""
+    """Limits: the number of failed replays that parks a letter, and whether operators may edit messages."""
 
     max_replays: int = 3
     edit: bool = False
 
 
 class Do(StrEnum):
-    """The consequence of an operation beside the row's change."""
+    """What follows an operation, besides the change of the row."""
 
     NOTHING = "nothing"
-    REPLAY = "replay"  # the handler is to see the message again
-    RELEASE = "release"  # what waits behind the letter goes on, and itself waits no more
+    REPLAY = "replay"  # the handler must see the message again
+    RELEASE = "release"  # the letter or its replay leaves its queue, and messages behind it continue
 
 
 @dataclass(frozen=True, slots=True)
 class LetterDecision:
-    """The new state of a letter: its row, None when there is none; what follows; the result in words."""
+    """The new row of a letter (None: there is no letter), what follows, and the result in words."""
 
     letter: Letter | None
     do: Do
@@ -57,9 +57,9 @@ def decide_letter(
     limits: OperationLimits,
     gone: bool = False,
 ) -> LetterDecision:
-    """Decide an operation. One that is refused is recorded and changes nothing else, so it does not matter
-    how often and in which order operations come. `id_bytes` is the operation's id; `gone` says that the
-    letter's handler is not there any more, or takes its topic no more, so that a replay would wait for ever.
+    """Decide an operation on a dead letter. A refused operation is only recorded, so it does not matter how
+    often and in which order operations come. `id_bytes` is the operation's id. `gone`: the letter's handler
+    does not exist any more, or no longer takes the topic, so a replay would wait for ever.
     """
     if letter is None:
         return LetterDecision(None, Do.NOTHING, "refused: there is no such dead letter (any more)")
@@ -86,7 +86,7 @@ def decide_letter(
 
 
 def refused(letter: Letter, operation: Operation, now_ms: int, why: str) -> LetterDecision:
-    """The letter stays as it is, and its history has the attempt."""
+    """Refuse an operation: the letter only gets an event in its history."""
     result = f"refused: {why}"
     return LetterDecision(_with_event(letter, operation, now_ms, result), Do.NOTHING, result)
 
@@ -125,7 +125,7 @@ def _why_not(letter: Letter, operation: Operation, limits: OperationLimits, *, g
 
 
 def edited(letter: Letter, operation: Operation, id_bytes: bytes) -> Letter:
-    """The letter with another message in it: a new one, caused by the old one (docs/adr/0011)."""
+    """The letter with an edited message, which is a new one, caused by the old one (docs/adr/0011)."""
     given = operation.headers
     headers: Sequence[tuple[str, bytes | None]] = letter.headers if given is None else given
     known = dict(letter.headers)
@@ -139,7 +139,7 @@ def edited(letter: Letter, operation: Operation, id_bytes: bytes) -> Letter:
         own.append((FINGERPRINT, operation.fingerprint))
     names = {name for name, _ in own}
     value = letter.value if operation.value is None else operation.value
-    if value:  # else the payload is elsewhere, and stays there
+    if value:  # else the payload travels by reference, and the reference stays
         headers = without_claim(headers)
     return replace(
         letter,
@@ -161,7 +161,7 @@ def _with_event(letter: Letter, operation: Operation, now_ms: int, result: str) 
 
 @dataclass(frozen=True, slots=True)
 class PauseDecision:
-    """The new state of a handler in a partition: its row, None when it runs; if it is new; in words."""
+    """The new row of a handler in a partition (None: it runs), whether it changed, and the result as text."""
 
     pause: HandlerPause | None
     changed: bool
@@ -169,8 +169,8 @@ class PauseDecision:
 
 
 def decide_pause(pause: HandlerPause | None, operation: HandlerOperation, *, now_ms: int) -> PauseDecision:
-    """Decide an operation on a handler in a partition. One that asks for what is so already changes
-    nothing, not even since when and by whom.
+    """Decide an operation on a handler in a partition. If the handler is already in that state, nothing
+    changes, not even the time and the operator of the pause.
     """
     state = None if pause is None else pause.state
     match operation.kind, state:
@@ -189,5 +189,5 @@ def decide_pause(pause: HandlerPause | None, operation: HandlerOperation, *, now
 
 
 def drained(pause: HandlerPause, now_ms: int) -> HandlerPause:
-    """All that a draining handler had to do in a partition is done."""
+    """The pause of a handler that has finished draining in a partition."""
     return replace(pause, state=PauseState.DRAINED, since_ms=now_ms)

@@ -1,8 +1,8 @@
-"""Erase what a lane has of a key: rows, dead letters, timers and messages that wait, in one transaction.
+"""Erase a key's data in a lane: rows, dead letters, timers and waiting messages, in one transaction.
 
-Of more than MOST_ROWS rows and letters an operation erases the first, and says that there are more. It is
-carried out in the turn of the key, so no handler works on it meanwhile. Ids in the inbox stay: they tell that
-a message was handled, and nothing else of it.
+One operation erases at most MOST_ROWS rows and letters, and reports if there are more. It is carried out in
+the turn of the key, so no handler uses the data meanwhile. Ids in the inbox stay: they only tell that a
+message was handled.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from streams.ports import Record
 
 log = structlog.get_logger(__name__)
 
-#: Rows and letters that one operation erases: their transaction ends well within the brokers' timeout.
+#: Maximum rows and letters for one operation, so that its transaction ends well within the brokers' timeout.
 MOST_ROWS = 20_000
-#: Names of objects that the log of operations has of one operation.
+#: Maximum names of objects that the log of operations has for one operation.
 MOST_OBJECTS = 500
 
 
 def erase_key(waiting: Waiting, entry: Entry, operation: KeyOperation, id_bytes: bytes, now: float) -> str:
-    """Stage the removal of all that a partition has of a key, or only count it, at `now` in epoch seconds.
-    Returns the result in words. The log's entry does not name the key: it is kept for a year.
+    """Stage the removal of a key's data in a partition, or only count it, at `now` in epoch seconds. Returns
+    the result in words. The record in the log of operations does not name the key, because it is kept for a
+    year.
     """
     erases = operation.kind is KeyCommand.ERASE
     staging, key = waiting.staging, operation.key
@@ -91,14 +92,14 @@ def erase_key(waiting: Waiting, entry: Entry, operation: KeyOperation, id_bytes:
 
 
 def _rows(staging: StagingArea, prefix: bytes, key: bytes) -> Iterator[tuple[str, bytes]]:
-    """The tables and local keys of rows and dead letters."""
+    """The tables and local keys of a key's rows and dead letters."""
     starts = [*((table, row_key(key)) for table in staging.app.tables), (DEAD_LETTERS, letters_of(key))]
     for table, start in starts:
         yield from ((table, local) for local in _with_prefix(staging, table, prefix + start))
 
 
 def _with_prefix(staging: StagingArea, table: str, prefix: bytes) -> Iterator[bytes]:
-    """The local keys of rows, staged or committed."""
+    """The local keys of a table's rows with a prefix, staged or committed."""
     found = {local for local, _ in staging.changes(table) if local.startswith(prefix)}
     for local, _ in staging.store.scan(table, start=prefix):
         if not local.startswith(prefix):
@@ -108,7 +109,7 @@ def _with_prefix(staging: StagingArea, table: str, prefix: bytes) -> Iterator[by
 
 
 def _timers(staging: StagingArea, prefix: bytes) -> Iterator[bytes]:
-    """The local names of timers, staged or committed."""
+    """The local names of timers with a prefix, staged or committed."""
     names = (split_local_lane_key(local) for local, _ in staging.changes(LANE))
     found = {name for kind, name in names if kind == TIMER and name.startswith(prefix)}
     for name, _ in staging.store.scan(TIMERS, start=prefix):

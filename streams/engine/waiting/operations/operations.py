@@ -1,6 +1,6 @@
-"""Carry out operators' messages on a lane's dead letters, handlers, rows and keys.
+"""Carry out operations on a lane's dead letters, handlers, rows and keys.
 
-Row, queue, inbox entry and line in the log of operations are in one transaction.
+Row, queue, inbox entry and the record in the log of operations are in one transaction.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Operations:
         self._limits = OperationLimits(app.lane_options.max_replays, app.lane_options.edit_dead_letters)
 
     def carry_out(self, pending: PendingOperation, now: float) -> Fresh | None:
-        """Do what an operation asks for. Returns the message of a dead letter that is to be taken anew."""
+        """Carry out an operation. Returns the message of a dead letter that starts over, if there is one."""
         operation, entry, message = pending.operation, pending.entry, None
         if isinstance(operation, HandlerOperation):
             result = set_handler(self._waiting, entry, operation, pending.id_bytes, now)
@@ -77,7 +77,9 @@ class Operations:
     def _settle(
         self, pending: PendingOperation, letter: Letter | None, operation: Operation, now: float
     ) -> tuple[LetterDecision, Fresh | None]:
-        """The new state of a letter, staged but for its row; and its message, if that is taken anew."""
+        """Decide an operation on a letter, and stage what follows, except for the letter's row if it is not
+        replayed. Returns the decision, and the letter's message if that starts over.
+        """
         now_ms, entry = int(now * 1000), pending.entry
         decision = decide_letter(
             letter,
@@ -92,7 +94,7 @@ class Operations:
         if decision.do is Do.RELEASE:
             release(self._waiting, entry, letter, now)
         elif decision.do is Do.REPLAY:
-            # What a failure finds before; and maybe another object, by an edit.
+            # A replay that fails must find this row. An edit may refer to another object.
             self._staging.put(entry, [self._letters.set(decision.letter)])
             self._staging.refer(entry, decision.letter.record, now)
             why_not, message = self._replay(entry, decision.letter, now)
@@ -100,7 +102,7 @@ class Operations:
         return decision, None
 
     def _mark_done(self, pending: PendingOperation, result: str, now: float) -> None:
-        """The operation is settled, and never again."""
+        """Mark an operation as done in the inbox, so that it is not repeated."""
         self._staging.counters.operations += 1
         pending.entry.ids.append(inbox_entry(pending.inbox_key, int(now * 1000), result.encode()[:200]))
 
@@ -128,8 +130,8 @@ class Operations:
         )
 
     def _replay(self, entry: Entry, letter: Letter, now: float) -> tuple[str, Fresh | None]:
-        """Stage a replay. Returns why it cannot be, empty when it is staged; and its message, if that goes to
-        other handlers than the one that gave it up.
+        """Stage a replay. Returns why it cannot be, empty if it is staged; and its message, if that starts
+        over with all handlers.
         """
         route = self._app.routes.get(letter.topic)
         if route is None:
@@ -148,7 +150,9 @@ class Operations:
     def _take_anew(
         self, entry: Entry, route: BoundRoute, letter: Letter, now: float
     ) -> tuple[str, Fresh | None]:
-        """A message that no handler has given up goes to all that have not done it, as if it came now."""
+        """Start a message over with all handlers that have not handled it, as if it came now. This is for
+        letters that no handler gave up, or whose handler is gone.
+        """
         if letter.handler and (why := self._why_unknown(route, letter, now)):
             return f"there is no handler {letter.handler}, and who has handled it is unknown: {why}", None
         arrival = None
@@ -171,7 +175,7 @@ class Operations:
         return "", arrival
 
     def _why_unknown(self, route: BoundRoute, letter: Letter, now: float) -> str:
-        """Why the inbox does not know which handlers have done a letter's message; empty when it does."""
+        """Why the inbox does not know which handlers have handled a letter's message; empty: it does."""
         if not route.inbox:
             return f"{letter.topic} is not covered by the inbox"
         if letter.edited:
@@ -182,7 +186,7 @@ class Operations:
     def _left(
         self, route: BoundRoute, envelope: Envelope, partition: int, now: float
     ) -> list[tuple[BoundHandler, bytes | None]]:
-        """The handlers that have not done a message, marked in the inbox as about to do it."""
+        """The handlers that have not handled a message. Its ids are claimed for them in the inbox."""
         if not route.inbox:
             return list(route.handlers_without_inbox)
         source = envelope.headers.get(SOURCE) or b""
@@ -195,8 +199,8 @@ class Operations:
 def mend_row(staging: StagingArea, entry: Entry, operation: RowOperation, id_bytes: bytes, now: float) -> str:
     """Replace or delete a row that cannot be read, at `now` in epoch seconds. Returns the result in words.
 
-    It runs in the row's lane, in the turn of its key, so no handler works on the row meanwhile. A row that
-    can be read is left alone: handlers change it.
+    It runs in the row's lane, in the turn of its key, so no handler uses the row meanwhile. A row that can be
+    read is not changed, because only handlers may change it.
     """
     result = _mended(staging, entry, operation)
     key, subkey = (part.decode("utf-8", "replace") for part in (operation.key, operation.subkey))
@@ -241,7 +245,7 @@ def _mended(staging: StagingArea, entry: Entry, operation: RowOperation) -> str:
 
 
 def _change(table: BoundTable, key: bytes, operation: RowOperation, limit: int) -> tuple[Change | None, str]:
-    """The new row, or why it cannot be."""
+    """The change of the row, or None and why it is refused."""
     if operation.kind is RowCommand.DELETE:
         return Change(table.name, key, None), ""
     value = operation.value or b""

@@ -1,4 +1,4 @@
-"""Handlers that an operator has paused or is draining, in one lane: their rows, and when a drain is done."""
+"""Handlers that an operator has paused or drains, in one lane: their rows, and the end of drains."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from streams.ports import TP, Outgoing
 
 log = structlog.get_logger(__name__)
 
-#: Queues looked at to see whether a drain is done: while more are left, it is not.
+#: Maximum queues that are read to see whether a drain is done. While there are more, it is not.
 MOST_LOOKED_AT = 200
-#: What the log says when a handler has come to a state.
+#: Log events for the new state of a handler.
 _EVENTS = {
     None: "handler_resumed",
     PauseState.PAUSED: "handler_paused",
@@ -41,7 +41,7 @@ _EVENTS = {
 
 
 def load_pauses(waiting: Waiting) -> None:
-    """Shut the gates of handlers that are paused, and write to the log which are."""
+    """Shut the gates of paused handlers, and log which handlers these are."""
     states: dict[str, dict[PauseState, int]] = {}
     for local, data in waiting.staging.store.scan(HANDLERS):
         handler, pause = name_in(local).decode("utf-8", "replace"), read_pause(data)
@@ -60,8 +60,8 @@ def load_pauses(waiting: Waiting) -> None:
 def set_handler(
     waiting: Waiting, entry: Entry, operation: HandlerOperation, id_bytes: bytes, now: float
 ) -> str:
-    """Stage what an operation does to a handler in its partition, at `now` in epoch seconds. Returns that in
-    words.
+    """Stage an operation on a handler in the entry's partition, at `now` in epoch seconds. Returns the result
+    in words.
     """
     gate = waiting.gates.get(operation.handler)
     if gate is None:
@@ -89,28 +89,28 @@ def set_handler(
 
 
 class Drains:
-    """A chore: ends the drains of handlers that have nothing left to do."""
+    """A periodic task that ends the drains of handlers with nothing left to do."""
 
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
 
     def step(self, now: float, room: Callable[[], int]) -> bool:
-        """Stage the end of drains at `now`, epoch seconds. True when there was any."""
-        del room  # it is what makes room
+        """Stage the end of drains that are done at `now`, in epoch seconds. True if there were any."""
+        del room  # the end of a drain needs none
         done = False
         for _, gate in sorted(self._waiting.gates.items()):
             if not gate.drains:
                 continue
             for prefix in sorted(gate.drains.keys() - self._busy(gate)):
                 entry = gate.drains[prefix]
-                if entry is None or entry.in_commit:  # so is all that came before it
+                if entry is None or entry.in_commit:  # then so is everything that came before it
                     self._end(gate, prefix, now)
                     done = True
         return done
 
     def _busy(self, gate: HandlerGate) -> set[bytes]:
-        """The partitions in which a handler has something left to do. A message under way counts: its queue
-        is unchanged, or the message came before the operation.
+        """The partitions in which a handler has something left to do. A running message counts: either its
+        queue still has it, or it came before the operation, which is not committed yet.
         """
         due = self._waiting.queues.due_some_time(gate.handler, MOST_LOOKED_AT, gate.unroutable)
         queues = list(due)
@@ -147,7 +147,6 @@ def _record_of(
     result: str,
     state: str,
 ) -> tuple[TP, Outgoing]:
-    """The record of an operation in the log of operations."""
     done = HandlerDone(
         operation=str(operation.kind),
         id=id_bytes.decode("utf-8", "replace"),
@@ -166,7 +165,7 @@ def _record_of(
 def in_log(
     staging: StagingArea, key: bytes | None, done: HandlerDone | RowDone | KeyDone
 ) -> tuple[TP, Outgoing]:
-    """The record of what was done, in the log of operations."""
+    """The record for the log of operations, and its partition."""
     return TP(staging.app.layout.operations_log, 0), Outgoing(key, encode_done(done), [])
 
 
@@ -175,12 +174,12 @@ _decode_pause: Callable[[bytes], HandlerPause] = msgspec.msgpack.Decoder(Handler
 
 
 def set_pause(handler: str, pause: HandlerPause | None) -> Change:
-    """The change of a handler's row; None takes it away."""
+    """The change of a handler's row; None removes it."""
     return Change(LANE, HANDLER + handler.encode(), None if pause is None else _encode_pause(pause), pause)
 
 
 def read_pause(data: bytes) -> HandlerPause:
-    """A handler's row from its value; one that cannot be read holds the handler, as a pause does."""
+    """A handler's row from its value. A row that cannot be read counts as a pause."""
     try:
         return _decode_pause(data)
     except ValueError as error:

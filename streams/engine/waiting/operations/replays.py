@@ -1,4 +1,4 @@
-"""Replays of dead letters in the queues of messages that wait: inserted, and taken out again.
+"""Insert replays of dead letters into the queues of waiting messages, and remove them.
 
 Times are epoch seconds.
 """
@@ -26,7 +26,7 @@ from streams.ports import Record
 
 
 def replay(waiting: Waiting, arrival: Arrival, handler: BoundHandler, letter: Letter, now: float) -> str:
-    """Insert a replay before messages that are not replays. Returns why not; empty when it is staged."""
+    """Stage a replay before messages that are not replays. Returns why it cannot be; empty: it is staged."""
     now_ms = int(now * 1000)
     message = message_of(letter.record, now_ms, letter=True)
     if letter.queue:
@@ -56,12 +56,12 @@ def replay(waiting: Waiting, arrival: Arrival, handler: BoundHandler, letter: Le
     waiting.staging.put(arrival.entry, changes)
     gate = waiting.gates[handler.name]
     gate.add(local)
-    gate.unroutable.discard(local)  # its head is another one now
+    gate.unroutable.discard(local)  # the queue has a new head
     return ""
 
 
 def release(waiting: Waiting, entry: Entry, letter: Letter, now: float) -> None:
-    """Remove a dead letter, or its replay, from its queue: the messages behind it have their turn."""
+    """Remove a dead letter, or its replay, from its queue, so that the messages behind it continue."""
     for local, queue in _where(waiting, entry, letter):
         number = _place(waiting, local, queue, letter)
         if number is not None:
@@ -69,8 +69,8 @@ def release(waiting: Waiting, entry: Entry, letter: Letter, now: float) -> None:
 
 
 def _where(waiting: Waiting, entry: Entry, letter: Letter) -> list[tuple[bytes, WaitingQueue]]:
-    """The queues in which a letter may wait: the one that it holds; of a replay, any of its handler and
-    key, for only the handler may know the ordering key within that.
+    """The queues in which a letter may wait: the one that it holds; for a replay, all of its handler and key,
+    because its ordering key is not known here.
     """
     if letter.state is LetterState.REPLAYING:
         key = letter.key or b""
@@ -83,14 +83,13 @@ def _where(waiting: Waiting, entry: Entry, letter: Letter) -> list[tuple[bytes, 
 def _take_out(
     waiting: Waiting, entry: Entry, local: bytes, queue: WaitingQueue, number: int, now: float
 ) -> None:
-    """Remove a message from a queue, by its number."""
     name, size = name_in(local), waiting.queues.message(local, number).size
     rest = released(queue, number, size, int(now * 1000))
     waiting.staging.put(entry, [set_queue(name, rest), set_message(name, number, None)])
     gate = waiting.gates.get(handler_of(name).decode())
     if gate is None:
         return
-    gate.unroutable.discard(local)  # its head may be another one now
+    gate.unroutable.discard(local)  # the queue may have a new head
     if rest is None:
         gate.remove(local)
     else:
@@ -98,7 +97,7 @@ def _take_out(
 
 
 def _place(waiting: Waiting, local: bytes, queue: WaitingQueue, letter: Letter) -> int | None:
-    """The number of a letter's message in a queue; None: it does not wait there."""
+    """The number of a letter's message in a queue; None: it is not there."""
     for number in dict.fromkeys((queue.head, *queue.numbers)):
         try:
             message = waiting.queues.message(local, number)
@@ -110,5 +109,5 @@ def _place(waiting: Waiting, local: bytes, queue: WaitingQueue, letter: Letter) 
 
 
 def _origin(of: Record) -> tuple[str, int, int, int]:
-    """Identify a record: a topic that was deleted and created again had others at the same offsets."""
+    """Identify a record. The timestamp is needed, because a deleted topic may have had the same offset."""
     return of.topic, of.partition, of.offset, of.timestamp
