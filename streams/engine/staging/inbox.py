@@ -23,7 +23,7 @@ _BUCKETS: Final = "_inbox-"
 
 
 def check_retention(*, inbox: float, dead_letters: float, longest_retry: float) -> None:
-    """Raises SettingsError when a replayed dead letter could outlive its inbox entry. Seconds."""
+    """Raises SettingsError if a replayed dead letter could outlive its inbox entry. All in seconds."""
     if inbox < dead_letters + longest_retry:
         raise SettingsError(
             f"inbox retention of {inbox / DAY:g} days is shorter than dead letters ({dead_letters / DAY:g})"
@@ -52,7 +52,7 @@ class Inbox:
     """The inbox of a lane over its store. Entries that are not committed are in the staging area."""
 
     def __init__(self, store: Store, writes: Writes, retention: float) -> None:
-        """`retention` in seconds: how long an id is kept at least."""
+        """`retention` is how long an id is kept at least, in seconds."""
         self._store = store
         self._writes = writes
         self._retention = retention

@@ -1,6 +1,6 @@
 """Positions as a lane's changelog stores them: `1200`, or `1200 1203-1250`.
 
-Everything below the offset is handled. The ranges after it are handled, too, without their end: they have
+Everything below the offset is handled. The ranges after it (end excluded) are handled, too: they have
 messages of other keys, which did not wait for a slow one (docs/adr/0044-only-keys-wait.md).
 """
 

@@ -1,8 +1,8 @@
 """Messages that lead to records which the broker refuses. Handled again, each becomes a dead letter.
 
-The lane knows which message it is once that was alone in a transaction. It remembers it across openings until
-the dead letter is committed. If a timer's message is refused, the timer is postponed instead, because the
-message is not in a topic yet.
+The lane knows such a message once it was alone in a refused transaction, and remembers it across openings
+until its dead letter is committed. If a timer's message is refused, the timer is postponed instead, because
+the message is not in a topic yet.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class Unread:
         self._looked = 0.0
 
     def add(self, queue: bytes, topic: str, fingerprint: bytes, since: float, *, newer: bool = False) -> None:
-        """Record that the head of a queue waits `since` a time, in epoch seconds. `newer`: this worker cannot
-        read it, so it waits until another worker has the lane.
+        """Record that the head of a queue has waited for a schema since `since`, in epoch seconds. `newer`:
+        this worker cannot read it, so it waits until another worker has the lane.
         """
         self.used = True
         self.forget(queue)

@@ -162,7 +162,7 @@ class Waiting:
         if queue is not None:
             self.long_queues.note(gate, local, placed.queue, now)
             if isinstance(arrival, Head) and arrival.is_replay:
-                gate.unroutable.discard(local)  # its head is another one now
+                gate.unroutable.discard(local)  # the queue has a new head
         if isinstance(arrival, Head):
             self.leave(arrival, now)
         elif not is_dead:  # a dead letter is counted elsewhere

@@ -1,6 +1,6 @@
-"""The lane, in the order of a message's trip: intake, admission, dispatch, attempt, commit.
+"""The steps of a message through a lane: intake, admission, dispatch, attempt, commit.
 
-What a failed call of a handler leads to, with the default policy:
+What follows a failed call of a handler, with the default policy:
 
 | failed call | what follows | where its count is |
 |---|---|---|

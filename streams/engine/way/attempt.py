@@ -46,7 +46,7 @@ class Attempts:
         self._outcomes = waiting.outcomes
         self._staging = waiting.staging
         self.turns = Turns(waiting.staging.counters)
-        #: True once the lane cancels its background tasks. Before that, a handler caused the cancellation.
+        #: True once the lane cancels its background tasks. While False, any cancellation is a handler's own.
         self.closed = False
 
     def run_handlers(self, arrival: Arrival, now: float, *, in_background: bool = False) -> bool:

@@ -44,7 +44,7 @@ def rest(spent: float, since: float, linger: float) -> float:
 
     Args:
         spent: seconds that the last transaction took.
-        since: seconds since it ended. After an idle time this is more than the rest, so nothing is waited.
+        since: seconds since it ended. After an idle time this exceeds the rest, so the lane does not wait.
         linger: minimum wait in seconds.
     """
     return max(linger, min(max(spent, 0.0) * REST_TIMES, LONGEST_REST) - max(since, 0.0))

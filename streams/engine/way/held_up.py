@@ -21,7 +21,7 @@ SAID_AFTER = 5.0
 
 
 class Held(NamedTuple):
-    """A partition that is blocked since `since`, in epoch seconds. `by` is None until the cluster has
+    """A partition that has been blocked since `since`, in epoch seconds. `by` is None until the cluster has
     answered.
     """
 
@@ -48,11 +48,11 @@ class HeldUpPartitions:
         self._said: set[TP] = set()
 
     def longest(self) -> float:
-        """Seconds for which a partition is blocked: the longest, or 0 if none is."""
+        """The longest time for which a partition has been blocked, in seconds; 0 if none is."""
         return max((self.looked - held.since for held in self.partitions.values()), default=0.0)
 
     def long(self) -> dict[TP, Held]:
-        """The partitions that are blocked for longer than a transaction of a lane takes."""
+        """The partitions that have been blocked for longer than a transaction of a lane takes."""
         held_up = sorted(self.partitions.items())
         return {tp: held for tp, held in held_up if self.looked - held.since >= SAID_AFTER}
 

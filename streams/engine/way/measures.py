@@ -87,7 +87,7 @@ class LaneMeasures:
         return _often(self.reopened_at, now)
 
     def held_up_for(self) -> float:
-        """For how many seconds a partition waits for another client's open transaction: the longest."""
+        """The longest time for which another client's transaction has blocked a partition, in seconds."""
         return 0.0 if self.held_up is None else self.held_up.longest()
 
     def oldest_age(self, now: float) -> float | None:

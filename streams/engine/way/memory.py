@@ -32,7 +32,7 @@ class Signals:
         self.room.set()
 
     def progress(self, error: BaseException | None) -> None:
-        """Wake all tasks, because a background task has advanced or ended, with its error if it failed."""
+        """Wake all tasks after a background task has advanced or ended. The first `error` is kept."""
         self.error = self.error or error
         self.all()
 

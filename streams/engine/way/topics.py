@@ -42,8 +42,8 @@ class TopicStanding:
 
     Attributes:
         gone: topics that the cluster no longer has, and when this was noticed, in epoch seconds.
-        partitions: partition counts of topics that differ from the application's; more partitions are
-            allowed in external topics.
+        partitions: partition counts that differ from the application's, by topic. External topics may have
+            more.
         late: partitions that began above offset 0 when the lane first opened them, with that offset. Earlier
             records had been deleted, and were not read.
     """

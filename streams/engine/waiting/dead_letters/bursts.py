@@ -17,7 +17,7 @@ MOST_KEYS = 1000
 
 
 class _Recent:
-    """Dead letters of a handler since a time, epoch seconds."""
+    """Dead letters of a handler since `began`, in epoch seconds."""
 
     __slots__ = ("began", "count", "error", "keys", "last")
 

@@ -154,14 +154,14 @@ def letters_of(key: bytes) -> bytes:
 
 
 def key_of(letter: Letter, partitions: int = MOST_PARTITIONS) -> bytes:
-    """The changelog key of a letter's row, in an application of so many partitions."""
+    """The changelog key of a letter's row, in an application with so many partitions."""
     added = letter.partition if letter.partition >= partitions or letter.home >= 0 else None
     stamp = letter.timestamp if letter.stamped else None
     return letter_key(letter.key, letter.handler, letter.topic, letter.offset, added, stamp)
 
 
 def local_key(letter: Letter, partitions: int = MOST_PARTITIONS) -> bytes:
-    """The local key of a letter's row, in an application of so many partitions."""
+    """The local key of a letter's row, in an application with so many partitions."""
     home = letter.partition % partitions if letter.home < 0 else letter.home
     return store_key(home, key_of(letter, partitions))
 
@@ -315,7 +315,7 @@ def _body(data: bytes) -> memoryview:
 
 
 def capped(text: str, limit: int) -> str:
-    """The beginning of a text, of `limit` bytes at most in UTF-8."""
+    """The beginning of a text, at most `limit` bytes in UTF-8."""
     return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
 
 
