@@ -251,7 +251,7 @@ def _took(steps: Sequence[StoryStep]) -> str:
     took = seconds_text(ms / 1000) if ms else "<1 ms"
     tries = sum(len(step.again) for step in steps)
     if len(steps) > 1:
-        return f"{len(steps)} in {took}"
+        return f"{len(steps)} messages in {took}"
     return (
         f"{took}, {tries + (steps[0].letter is None)} attempts"
         if tries > 1 or steps[0].state == "retry"

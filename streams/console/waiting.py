@@ -28,6 +28,11 @@ class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
     stopped: dict[str, str] = {}
 
     @property
+    def paused(self) -> list[str]:
+        """The stopped handlers that somebody has to resume; the others retry by themselves."""
+        return [name for name, why in self.stopped.items() if why.startswith("paused")]
+
+    @property
     def heading(self) -> str:
         """How many wait, and where most of them wait for one handler, for which."""
         if not self.total:
@@ -38,9 +43,8 @@ class WaitingShown(msgspec.Struct, frozen=True, kw_only=True):
             return f"Not known whether messages are waiting: {lanes_text(self.found.left_out)} did not answer"
         heading = "1 message waits" if self.total == 1 else f"{self.total:,} messages wait"
         handler, count = next(iter(self.by_handler.items()))
-        stopped = self.stopped.get(handler, "")
-        ends = "succeeds again" if stopped.startswith("stopped") else "is resumed"
-        what = f"until {handler} {ends}" if stopped else f"for {handler}"
+        ends = "is resumed" if handler in self.paused else "succeeds again"
+        what = f"until {handler} {ends}" if handler in self.stopped else f"for {handler}"
         return f"{heading}: {count:,} of them {what}" if count < self.total else f"{heading} {what}"
 
 

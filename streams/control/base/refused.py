@@ -11,11 +11,14 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     UNDECODABLE: ("cannot be decoded", "cannot be decoded"),
     "SchemaNeverAnnounced": ("has a schema that nobody announced", "have a schema that nobody announced"),
     "MissingHeader": ("has no id, key or value", "have no id, key or value"),
-    "KeyMismatch": ("is under another key than its own", "are under another key than their own"),
+    "KeyMismatch": (
+        "has a record key that differs from its own key",
+        "have record keys that differ from their own keys",
+    ),
     "HeaderTooLong": ("has a header that is too long", "have a header that is too long"),
     "TooLarge": ("is too large", "are too large"),
     "Unreadable": ("is a damaged record", "are damaged records"),
-    "BadReference": ("refers to an object in a wrong way", "refer to objects in a wrong way"),
+    "BadReference": ("has an invalid reference to an object", "have invalid references to objects"),
     "BlobMissing": ("refers to an object that is gone", "refer to objects that are gone"),
 }
 

@@ -77,11 +77,12 @@ def long_queues(gates: Iterable[HandlerGate], now: float) -> list[str]:
 
 def _long_queue(long: LongQueue, now: float) -> str:
     queue, key = long.queue, long.key.decode("utf-8", "backslashreplace")[:100]
-    held = f"; its partition has not been read for {now - long.since:.0f} s" if long.since else ""
+    held = f" The key's partition has not been read for {now - long.since:.0f} s." if long.since else ""
     return (
         f"{queue.length:,} messages of key {key!r} wait for {long.handler} behind one that fails or waits:"
-        f" {queue.bytes:,} of {long.most:,} bytes; further ones become dead letters{held}. handler_failed in"
-        " the log says why it fails; STEADFAUST_MAX_WAITING_BYTES is the bound"
+        f" {queue.bytes:,} of {long.most:,} bytes (STEADFAUST_MAX_WAITING_BYTES). Beyond this bound,"
+        f" further messages of the key become dead letters.{held} handler_failed in the log says why the"
+        " first one fails"
     )
 
 
@@ -89,7 +90,8 @@ def foreign_writers(lane: LaneView) -> list[str]:
     """A warning for each topic of the lane alone to which another producer writes, too."""
     return [
         f"{topic} has records of another writer: to keep the order of the log, lane {lane.number} now reads"
-        " back what it sends there instead of handling it at once. Leave out SAME_KEY where others write, too"
+        " back what it sends there instead of handling it at once. Do not set SAME_KEY for a topic"
+        " that others write to"
         for topic in sorted({tp.topic for tp in lane.foreign})
     ]
 
@@ -113,7 +115,7 @@ def reopened_often(lane: LaneView, now: float) -> list[str]:
         return []
     why = (
         f"lane {lane.number} had to reopen {OFTEN} times in {OFTEN_WITHIN:.0f} s, and its messages wait"
-        f" in the meantime; its last error: {lane.error}. lane_reopens in the log has each"
+        f" in the meantime; its last error: {lane.error}. lane_reopens in the log says why each time"
     )
     return [why]
 
@@ -144,8 +146,8 @@ def topics(lanes: Iterable[LaneView], now: float) -> list[str]:
         for topic, since in standing.gone.items():
             gone[topic] = min(since, gone.get(topic, since))
     found = [
-        f"topic {topic} has been gone for {now - since:.0f} s: it is neither read nor written. Created again,"
-        ' it is another topic; see docs/operating.md, "A topic is gone"'
+        f"topic {topic} has been gone for {now - since:.0f} s: it is neither read nor written. If it is"
+        ' created again, it is a different topic; see docs/operating.md, "A topic is gone"'
         for topic, since in sorted(gone.items())
     ]
     found += [
@@ -161,7 +163,8 @@ def topics(lanes: Iterable[LaneView], now: float) -> list[str]:
         more = f" and {len(begins) - MOST_SHOWN} more" if len(begins) > MOST_SHOWN else ""
         found.append(
             f"up to {sum(offset for _, offset in begins)} records of {topic} were deleted before they were"
-            f" read: its log begins {shown}{more}. This stays until the worker is restarted; see"
+            f" read: its log does not begin at 0 ({shown}{more}). This warning stays until the worker is"
+            " restarted; see"
             ' docs/operating.md, "A log begins late"'
         )
     return found

@@ -95,8 +95,8 @@ class LastKnown:
             found.append(
                 Warned(
                     text=f"Lane{s} {lanes} lack{'' if s else 's'} a standby since"
-                    f" {rfc3339(min(self._without.values()))}: without its owner such a lane has to read its"
-                    " changelogs from Kafka first",
+                    f" {rfc3339(min(self._without.values()))}: if an owner dies, the next one may have to"
+                    " read the lane's changelogs from Kafka first",
                     link=worker_link(self._view.url),
                     where="who follows which lane",
                 )

@@ -111,11 +111,11 @@ def warnings(view: WorkerView) -> list[str]:
     found += topics(view.lanes.values(), view.now())
     found += refused_timers(view.lanes.values())
     if count := view.unreadable_announcements:
-        announcements = "1 announcement" if count == 1 else f"{count} announcements"
+        announcements, its = ("1 announcement", "its") if count == 1 else (f"{count} announcements", "their")
         found.append(
-            f"{announcements} on {view.application.layout.announcements} cannot be read, what was announced"
-            " so stays unknown: announcement_unreadable in the log says which, write the right one under its"
-            " key"
+            f"{announcements} on {view.application.layout.announcements} cannot be read, so {its} content"
+            " stays unknown. announcement_unreadable in the log says which; write a correct record under the"
+            " same key"
         )
     return found
 

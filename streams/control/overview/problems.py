@@ -139,7 +139,7 @@ def of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
                 why=f"The circuit breaker is open in {_count(each.breakers, 'lane')}"
                 + (f": {shorten(each.error, _WIDTH, placeholder=' …')}" if each.error else ""),
                 since=each.since,
-                do="Fix what it calls: it retries by itself.",
+                do="Fix what the handler calls. The handler retries by itself.",
             )
         if each.letters:
             them = "it" if each.letters == 1 else "them"
@@ -150,7 +150,7 @@ def of_handlers(handlers: Iterable[HandlerPart]) -> Iterable[Warned]:
                 text = _refused(each)
             if each.held_sagas:
                 late = f"{_count(each.held_sagas, 'saga')} {'is' if each.held_sagas == 1 else 'are'}"
-                text += f"; {late} overdue for {them}"
+                text += f"; {late} overdue because of {them}"
             link = letters_link(each.handler)
             yield Warned(
                 text=text,
@@ -185,11 +185,12 @@ def _why_dead(part: HandlerPart) -> str:
     """The error of the largest group of dead letters, and how many groups there are."""
     if not part.letter_errors:
         return ""
-    first, *others = part.letter_errors
+    first = part.letter_errors[0]
     error = shorten(f"{first.error}: {first.text}" if first.text else first.error, _WIDTH, placeholder=" …")
-    if not others:
+    if len(part.letter_errors) == 1:
         return error if part.letters == 1 else f"Such as {error}"
-    return f"{first.count} of {part.letters}, such as {error}; and {_count(len(others), 'other group')}"
+    groups = f"The largest of {len(part.letter_errors)} groups"
+    return f"{groups} has {first.count} of the {part.letters} dead letters, such as {error}"
 
 
 def of_topics(topics: Iterable[TopicPart]) -> Iterable[Warned]:

@@ -144,7 +144,9 @@ def test_the_cause_of_dead_letters_is_their_own_error():
     gateway = HandlerPart(handler="s.h", error="GatewayUnavailable: capture:load-9209: no answer")
     (found,) = merge([part(handlers=[gateway])], lanes).warnings
     assert found.text == "6 messages failed for good in s.h"
-    assert found.why == "4 of 6, such as PermanentError: the till is closed; and 2 other groups"
+    assert found.why == (
+        "The largest of 3 groups has 4 of the 6 dead letters, such as PermanentError: the till is closed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,11 +171,11 @@ def test_one_group_of_dead_letters_is_said_without_numbers(errors, why):
             [dead("Undecodable", 13), dead("MissingHeader", 7), dead("KeyMismatch", 6)],
             (
                 "26 messages were refused before any handler: 13 cannot be decoded, 7 have no id, key or"
-                " value, 6 are under another key than their own"
+                " value, 6 have record keys that differ from their own keys"
             ),
         ),
         ([dead("MissingHeader", 1)], "1 message was refused before any handler: it has no id, key or value"),
-        ([dead("KeyMismatch", 2)], "2 messages were refused before any handler: they are under another key"),
+        ([dead("KeyMismatch", 2)], "2 messages were refused before any handler: they have record keys that"),
         ([dead("Odd", 1), dead("Odder", 1)], "2 messages were refused before any handler: 1 failed with Odd"),
         ([], "1 message was refused before any handler"),
     ],
@@ -527,7 +529,7 @@ def test_the_heading_and_the_first_problem_say_it_once(worker):
             render(f"overview_{each}.html", answer=answer, now=NOW) for each in ("state", "warnings")
         )
 
-    assert "nothing is stopped or late, without lanes 1, 2, 3, not counted yet</h1>" in page()
+    assert "nothing is stopped or late; lanes 1, 2, 3 are not counted yet</h1>" in page()
     found = page(*(Warned(text=f"x{n} is slow", link="/", where="it") for n in range(2)))
     assert [found.count(f"x{n} is slow") for n in range(2)] == [1, 1]
 

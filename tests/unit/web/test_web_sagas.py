@@ -449,7 +449,7 @@ async def test_an_overdue_saga_with_a_dead_letter_is_one_problem(both, one, monk
     if discarded:
         assert texts[-1] == "2 sagas should have ended by now"
     else:
-        letters = "1 message failed for good in post.note; 1 saga is overdue for it"
+        letters = "1 message failed for good in post.note; 1 saga is overdue because of it"
         assert texts == [letters, f"visit:{late} should have ended by now"]
     assert overview["stalled"] == 2
 

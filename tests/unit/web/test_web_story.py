@@ -121,7 +121,7 @@ def test_no_handler_takes_what_none_could_decode():
     [
         ("Undecodable", "cannot be decoded"),
         ("MissingHeader", "has no id, key or value"),
-        ("KeyMismatch", "is under another key than its own"),
+        ("KeyMismatch", "has a record key that differs from its own key"),
     ],
 )
 def test_what_no_handler_has_seen_is_said_by_its_error(error, words):

@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 from web_workers import MANY_KEYS, NOW, Browser, FakeWorker, owner_of
 
+from streams.console.waiting import WaitingShown
 from streams.control.waiting import waiting as waiting_module
+from streams.control.waiting.waiting_answers import WaitingPage
 from streams.engine.staging.keys import prefix_of
 from streams.engine.waiting.gate import HandlerGate
 from streams.engine.waiting.queue import (
@@ -153,6 +155,16 @@ async def test_each_cause_is_said_with_what_ends_it(first, one):
     assert told == ("a test attempt succeeds: the next one", rfc3339(NOW + BreakerPolicy().open_for))
     pause(first, key)
     assert (await only(one, reason="paused"))["why"] == f"paused by ann since {rfc3339(NOW)}: strike"
+
+
+async def test_only_a_paused_handler_is_to_be_resumed():
+    stopped = {"s.b": "stopped by its open circuit breaker", "s.p": "paused"}
+    found = WaitingPage(waiting=[], looked=0, left_out={}, next="")
+    shown = WaitingShown(found=found, total=3, by_handler={"s.b": 2, "s.p": 1}, reasons={}, stopped=stopped)
+    assert shown.paused == ["s.p"]
+    assert shown.heading == "3 messages wait: 2 of them until s.b succeeds again"
+    shown = replace(shown, by_handler={"s.p": 2, "s.b": 1})
+    assert shown.heading == "3 messages wait: 2 of them until s.p is resumed"
 
 
 async def test_messages_of_a_renamed_handler_are_found(first, one):
