@@ -185,7 +185,7 @@ def test_the_tutorial_works_as_printed(reader: Reader) -> None:
     blocks = [
         (found.start(), Block(*(part or "" for part in found.groups()))) for found in FENCE.finditer(text)
     ]
-    browsing = text.index("Mend it in the browser")
+    browsing = text.index("Correct it in the browser")
     for name in ("Edit the message", "Show what changes", "Replay with this change", "/dead-letters/letters"):
         assert name in text[browsing:]
     mended = False
