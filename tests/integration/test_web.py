@@ -350,7 +350,8 @@ def test_of_two_workers_of_one_identity_one_stops(kafka, tmp_path):
         (left,) = workers.keys() - {stopped}
         assert workers[stopped].poll() == 1
         said = (tmp_path / stopped / "worker.log").read_text()
-        assert said.count('"event": "membership_taken"') == 3
+        # The third time it was no member; or the broker has told it while it was joining.
+        assert said.count('"event": "membership_taken"') == 3 or "FencedInstanceId" in said
         assert f"{tmp_path / stopped}/workers/twins is a copy of its directory" in said
         assert not (tmp_path / stopped / "workers/twins/place").exists(), "it gets an identity of its own"
         told = environment_of("twins", kafka.bootstrap, tmp_path / left)
