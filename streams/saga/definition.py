@@ -103,8 +103,8 @@ class Saga:
         return self._with(Step(name, local=function, reply=gives, when=when, changes_nothing=True))
 
     def pivot(self, name: str, command: type[Command], **options: Unpack[StepOptions]) -> Saga:
-        """The step after which there is no way back. Without a compensation it is requested until it is
-        answered, for it cannot be taken back.
+        """Add the step after which the saga cannot turn back. If it has no compensation, it
+        has more retries by default, and the saga is `failed` if its outcome remains unknown.
         """
         if self.has_pivot:
             raise self._error(name, "there is already a pivot: a saga has at most one")
@@ -118,10 +118,10 @@ class Saga:
         too_late: type[Message] | None = None,
         conflict: type[Message] | None = None,
     ) -> Saga:
-        """The message to send at the end, filled by name from the facts: `completed` when all is done,
-        `compensated`, which may have a `reason`, when all is undone. `too_late` is for the sender of a
-        cancellation after the pivot, `conflict` for the sender of another message that would start it: filled
-        from that message, with the reason `started_before`. Raises WiringError for a field that is not known.
+        """Set the messages that the saga sends, filled by name from the facts: `completed` once all steps are
+        done, `compensated`, which may have a `reason`, once all are compensated. `too_late` answers a
+        cancellation after the pivot. `conflict` answers a start message with other content; it is filled from
+        that message, with the reason `started_before`. Raises WiringError for an unknown field.
         """
         begun, undone = self._facts(()), self._facts(()) | {"reason"}
         other = {*self.started_by.__struct_fields__, "reason"}
@@ -143,7 +143,7 @@ class Saga:
 
     @property
     def has_pivot(self) -> bool:
-        """Whether a step is the pivot."""
+        """Whether the saga has a pivot."""
         return any(each.pivot for each in self.steps())
 
     def steps(self) -> Iterator[Step]:
@@ -152,11 +152,11 @@ class Saga:
             yield from stage
 
     def find(self, name: str) -> Step | None:
-        """The step of a name."""
+        """The step with this name; None if there is none."""
         return next((each for each in self.steps() if each.name == name), None)
 
     def kept(self, start: Message) -> bytes:
-        """The fields of the message that started it, as its row keeps them: JSON."""
+        """The start message as JSON for the row. Fields in `forgets` have their defaults."""
         if not self.forgets:
             return encode_json(start)
         fields = _fields_of(self.started_by)
@@ -164,21 +164,21 @@ class Saga:
         return encode_json(msgspec.structs.replace(start, **forgotten))
 
     def known(self, start: bytes) -> dict[str, Any]:
-        """The facts that it began with, from what `kept` returned."""
+        """The facts of the start message, decoded from what `kept` returned."""
         message = msgspec.json.decode(start, type=self.started_by)
         names = self.started_by.__struct_fields__
         return {name: getattr(message, name) for name in names if name not in self.forgets}
 
     def began_alike(self, start: bytes, message: Message) -> bool:
-        """Whether a message equals the one that started a saga, as far as the row keeps it."""
+        """Whether a message equals the start message in the fields that the row keeps."""
         try:
             return self.known(start) == self.known(self.kept(message))
-        except NO_JSON:  # another class has started it, or this one was another
+        except NO_JSON:  # another class, or an older form of this one, started the saga
             return False
 
     @staticmethod
     def end(kind: type[Message], facts: Facts) -> Message:
-        """The message at the end."""
+        """Make a message that the saga sends about itself, filled by name from the facts."""
         return kind(**filled(kind, facts, {}, ()))
 
     # -- checks ---------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class Saga:
             )
 
     def _facts(self, stages: tuple[tuple[Step, ...], ...] | None = None) -> set[str]:
-        """The names of the facts that are known for sure after these stages, all of them by default."""
+        """Names of the facts that are always known after these stages (default: all stages)."""
         known = {*self.started_by.__struct_fields__} - {*self.forgets}
         for stage in self.stages if stages is None else stages:
             for each in stage:
@@ -250,7 +250,7 @@ class Saga:
 
 @cache
 def _fields_of(kind: type[Message]) -> dict[str, FieldInfo]:
-    """By name. Kept, since msgspec resolves a class's annotations anew at each call: 40 % of a begin."""
+    """Cached, because msgspec resolves the annotations at each call, which takes 40 % of starting a saga."""
     return {each.name: each for each in msgspec.structs.fields(kind)}
 
 

@@ -1,4 +1,4 @@
-"""A saga's row while a transition changes it: the states of its steps, its log, and what goes with them."""
+"""The changes of a transition while it is computed: step states, log entries, messages and timers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from streams.saga.state import KEPT_BOUND, LOG_BOUND, LogEntry, SagaRow, SagaSta
 
 
 class Draft:
-    """What a transition has changed so far. The new row is made at the end: to copy it for every change takes
-    a fifth of a transition's time.
+    """The changes of a transition so far. The new row is made once, at the end, because copying it for every
+    change takes a fifth of a transition's time.
 
     Attributes:
-        definition: what the saga goes by.
-        saga_id: which saga.
-        now: when the transition happens, epoch seconds.
-        status: the saga's.
-        reason: why it does not complete; empty otherwise.
-        sent: commands and other messages.
-        timers: deadlines and delays by the names of their steps.
+        definition: the saga's definition.
+        saga_id: the saga's id.
+        now: time of the transition in epoch seconds.
+        status: the saga's status.
+        reason: why the saga does not complete; empty otherwise.
+        sent: commands and other messages to send.
+        timers: deadlines and retry delays, by step name.
     """
 
     def __init__(self, definition: Saga, row: SagaRow, now: float) -> None:
@@ -45,8 +45,8 @@ class Draft:
         self._entries: list[LogEntry] = []
 
     def ended(self) -> Transition:
-        """All that it came to. A timer that was cancelled and set again is only set. The log loses its oldest
-        entries where it has more than LOG_BOUND.
+        """The finished transition. A timer that was cancelled and set again is only set. The row keeps the
+        newest LOG_BOUND entries of the log.
         """
         row = msgspec.structs.replace(
             self._row,
@@ -61,16 +61,16 @@ class Draft:
         return Transition(row, self.sent, list(self.timers.values()), cancel, self._entries)
 
     def state(self, step: Step) -> StepState:
-        """The current state of a step. Raises KeyError for one that the row does not have."""
+        """The current state of a step. Raises KeyError if the row does not have the step."""
         return self._steps[step.name]
 
     def find(self, name: str) -> StepState | None:
-        """The current state of the step of a name, if the row has it."""
+        """The current state of the step with this name; None if the row has no such step."""
         return self._steps.get(name)
 
     def note(self, step: str, before: str, after: str, detail: str = "") -> None:
-        """Write down that the status of `step`, or for an empty one of the saga, went from `before` to
-        `after`; `detail` says more. Long texts lose their end.
+        """Log that the status of `step`, or of the saga if `step` is empty, went from `before` to `after`.
+        `step` and `detail` are cut to TEXT_BOUND characters.
         """
         entry = LogEntry(
             number=self._row.entries + len(self._entries) + 1,
@@ -83,8 +83,8 @@ class Draft:
         self._entries.append(entry)
 
     def facts(self) -> dict[str, Any]:
-        """All that the saga knows by now. What was kept could be read then: where it cannot be now, a class
-        has changed. Raises SagaStepsChanged, so the message waits for a worker that can read it.
+        """The facts: fields of the start message and of the replies so far. Raises SagaStepsChanged if they
+        cannot be read because a class has changed; the message waits for a worker that can read them.
         """
         try:
             facts = self.definition.known(self._row.start)
@@ -101,7 +101,7 @@ class Draft:
         return facts
 
     def check_room(self, step: Step, data: bytes) -> None:
-        """Raises TooLarge where the row has no room for what a step tells."""
+        """Raises TooLarge if the row has no room for the data of a step."""
         if not data:
             return
         kept = len(self._row.start) + len(data) + sum(len(each.data) for each in self._steps.values())
@@ -117,7 +117,7 @@ class Draft:
         self._current_step = step.name
 
     def set_status(self, step: Step, status: str, *, awaiting: str = "", **changes: Any) -> None:
-        """Give a step another status; whatever was awaited of it before is not any more."""
+        """Change and log the status of a step. This cancels its timer and what it awaited before."""
         before = self.state(step)
         self.change(step, status=status, awaiting=awaiting, **changes)
         self.timers.pop(step.name, None)
@@ -126,6 +126,6 @@ class Draft:
         self.note(step.name, before.status, status, self.state(step).error)
 
     def become(self, status: SagaStatus, detail: str) -> None:
-        """Give the saga another status."""
+        """Change and log the saga's status."""
         self.note("", self.status, status, detail)
         self.status = status

@@ -43,7 +43,7 @@ from streams.saga.repairs import apply_repair, reason_text
 from streams.saga.state import SagaRow, Transition
 from streams.saga.transition import STARTED_BEFORE, begin, receive, start_again
 
-#: Why a message for a saga has no effect at all.
+#: Reasons why a message has no effect on a saga.
 NO_SUCH_SAGA, ANOTHER_SAGA, UNREADABLE = "no_such_saga", "another_saga", "unreadable"
 IGNORED_FOR = (STARTED_BEFORE, NO_SUCH_SAGA, ANOTHER_SAGA, UNREADABLE)
 
@@ -53,9 +53,9 @@ class SagaHandler(Handler[Any, Outcome]):
 
     Attributes:
         saga: the saga's name.
-        versions: its definitions.
-        repairs: the class of what operators ask of it; None: they cannot.
-        ignored: how many messages had no effect at all, and why; for metrics alone.
+        versions: the saga's definitions.
+        repairs: message class of operators' requests; None if the saga accepts none.
+        ignored: number of messages without any effect, by reason; used only for metrics.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class SagaHandler(Handler[Any, Outcome]):
         self._by_version = _by_version(versions)
 
     def why_waits(self, row: SagaRow) -> str:
-        """Why this application ignores a saga: none of its definitions fits; empty where one does."""
+        """Why the saga's messages wait: no definition here fits its row. Empty if one fits."""
         try:
             _began_with(self._by_version, row)
         except NotYet as error:
@@ -186,7 +186,7 @@ def orchestrate(
         except SagaStepsChanged as error:
             if not saga.ended:
                 raise
-            # Nobody keeps definitions of sagas that have ended: it would wait for ever, and its key with it.
+            # The definition of an ended saga may be gone for good: the message would block its key forever.
             ignored[UNREADABLE] += 1
             return _ignored(log, message, f"it has ended, and {error}", clock.now())
 
@@ -196,7 +196,7 @@ def orchestrate(
 
 
 def _why_not_begun(definition: Saga, message: Any, saga: SagaRow | None) -> str:
-    """A saga begins with its first message, unless that says otherwise; empty: it does."""
+    """Why a message does not start a saga; empty if it does."""
     if saga is not None:
         return f"saga {saga.saga_id} was started before"
     if definition.unless is not None and (reason := definition.unless(message)):
@@ -205,7 +205,6 @@ def _why_not_begun(definition: Saga, message: Any, saga: SagaRow | None) -> str:
 
 
 def _admission(definition: Saga, returned: object) -> Admission:
-    """What `admit` has returned. Raises Unencodable for anything else than an Admission."""
     if not isinstance(returned, Admission):
         what = f"`admit` of saga {definition.name} returned {type(returned).__name__}"
         raise Unencodable(f"{what}: return admitted(...) or turned_away(...)")
@@ -213,7 +212,7 @@ def _admission(definition: Saga, returned: object) -> Admission:
 
 
 def _ignored(log: type[SagaTransition], message: Reply | Repair, why: str, now: float) -> Outcome:
-    """Record a message that no saga here takes: operators find it in the topic of transitions."""
+    """Record an ignored message in the topic of transitions, where operators can find it."""
     if isinstance(message, Repair):
         subject = f"{message.operation}, {reason_text(message)}"
     else:
@@ -231,7 +230,6 @@ def _ignored(log: type[SagaTransition], message: Reply | Repair, why: str, now: 
 
 
 def _both(begun: Outcome, admission: Outcome) -> Outcome:
-    """A saga's beginning, with the rows of the application that change beside it."""
     return msgspec.structs.replace(begun, rows={**begun.rows, **admission.rows})
 
 
@@ -241,7 +239,7 @@ def _describe(
     repairs: type[Repair] | None,
     rows: Collection[str],
 ) -> None:
-    """Name the handler after its saga, and say what messages and rows it takes: the wiring reads that."""
+    """Name the handler after its saga, and give it the signature and annotations that the wiring reads."""
     run.__name__ = f"{versions[0].name}_saga"
     run.__doc__ = f"Conduct the saga {versions[0].name}."
     names = [each for each in inspect.signature(run).parameters.values() if each.kind is each.KEYWORD_ONLY]
@@ -253,7 +251,7 @@ def _describe(
 
 
 class _Known(NamedTuple):
-    """Definitions by the message that begins one, and by their version."""
+    """Definitions by start message and by version."""
 
     beginning: dict[type[Message], Saga]
     by_version: dict[int, list[Saga]]
@@ -272,7 +270,7 @@ def _by_version(versions: Sequence[Saga]) -> dict[int, list[Saga]]:
 
 
 def _check_versions(versions: Sequence[Saga]) -> None:
-    """Several may have a version under which none begins any more: what its sagas began with says which."""
+    """Allow definitions to share a version only if no new saga starts with it. Their digests must differ."""
     beginning = _Known.of(versions).beginning.values()
     for number, alike in _by_version(versions).items():
         if len(alike) > 1 and len({each.digest for each in alike}) < len(alike):
@@ -285,7 +283,7 @@ def _check_versions(versions: Sequence[Saga]) -> None:
 
 
 def outcome_of(transition: Transition, log: type[SagaTransition]) -> Outcome:
-    """A transition as the lane takes it."""
+    """The outcome that commits a transition: its row, messages and timers, and a message per log entry."""
     row = transition.row
     logged = [log(saga_id=row.saga_id, **msgspec.structs.asdict(entry)) for entry in transition.entries]
     return outcome(
@@ -305,7 +303,6 @@ def _newest(versions: tuple[Saga, ...]) -> Saga:
 
 
 def _began_with(definitions: Mapping[int, Sequence[Saga]], row: SagaRow) -> Saga:
-    """The definition that a saga began with. Raises SagaVersionUnknown or SagaStepsChanged."""
     alike = definitions.get(row.version, ())
     for each in alike:
         if fits(row, each.outline, each.digest):
@@ -323,9 +320,7 @@ def _began_with(definitions: Mapping[int, Sequence[Saga]], row: SagaRow) -> Saga
 
 
 def _goes_on_with(definitions: Mapping[int, Sequence[Saga]], row: SagaRow, newest: Saga) -> Saga:
-    """The definition that a saga began with. When the saga has ended, its definition may be gone: then the
-    newest one. Raises SagaVersionUnknown or SagaStepsChanged.
-    """
+    """The definition that a saga began with, or the newest one if the saga has ended and its own is gone."""
     try:
         return _began_with(definitions, row)
     except NotYet:

@@ -9,14 +9,14 @@ import msgspec
 
 from streams.model.message import Message
 
-#: What a saga knows by now: the fields of the message that started it, and those of the replies so far.
+#: What a saga knows: the fields of its start message and of the replies so far.
 Facts = Mapping[str, Any]
-#: Makes what the facts do not have by name.
+#: Functions that compute fields which the facts do not have by name.
 Made = Mapping[str, Callable[[Facts], Any]]
 
 
 def filled(kind: type[Message], facts: Facts, made: Made, own: Collection[str]) -> dict[str, Any]:
-    """The fields of a message: made, or by name from the facts, as far as there are any; without `own`."""
+    """Values for the fields of a message: computed by `made` or taken from the facts. Leaves out `own`."""
     return {
         name: made[name](facts) if name in made else facts[name]
         for name in kind.__struct_fields__
@@ -27,7 +27,7 @@ def filled(kind: type[Message], facts: Facts, made: Made, own: Collection[str]) 
 def lacking(
     kind: type[Message], facts: Collection[str], made: Collection[str], own: Collection[str]
 ) -> list[str]:
-    """Required fields that no fact has."""
+    """Required fields that are in none of `facts`, `made` and `own`."""
     return [
         each.name
         for each in msgspec.structs.fields(kind)
@@ -36,5 +36,5 @@ def lacking(
 
 
 def listed(names: list[str]) -> str:
-    """Names, for an error."""
+    """Names as a list for an error text."""
     return ", ".join(f"`{name}`" for name in names)

@@ -18,7 +18,7 @@ import msgspec
 from streams.saga.state import SagaRow, StepState
 from streams.saga.steps import Step
 
-#: What a digest begins with. A row with another one is compared by its steps: it was made by other rules.
+#: Prefix of a digest. A row with another prefix was made by other rules, so its steps are compared.
 RULES = "1:"
 
 
@@ -60,7 +60,7 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
         return {each.name: each for stage in self.stages for each in stage}
 
     def digest(self) -> str:
-        """The same for definitions under which a saga goes on alike."""
+        """Equal for definitions that a saga in flight can switch between. Leaves out version and timeouts."""
         kept = [self.started_by, self.forgets, self.stages]
         return RULES + sha256(msgspec.json.encode(kept, order="sorted")).hexdigest()[:16]
 
@@ -68,7 +68,7 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
 def outline(
     saga: str, version: int, started_by: str, forgets: Sequence[str], stages: Sequence[Sequence[Step]]
 ) -> Outline:
-    """The outline of a definition's parts."""
+    """Make the outline of a definition from its parts."""
     return Outline(
         saga=saga,
         version=version,
@@ -80,8 +80,8 @@ def outline(
 
 
 def fits(row: SagaRow, made: Outline, digest: str) -> bool:
-    """Whether a saga can go on by a definition, given as its outline and the digest of that. A row that was
-    written before rows had digests has the names and topics of its steps.
+    """Whether a saga can continue with a definition, given its outline and digest. A row without a digest of
+    these rules is compared by the names and topics of its steps.
     """
     if row.definition.startswith(RULES):
         return row.definition == digest
@@ -98,7 +98,7 @@ def why_unfit(row: SagaRow, made: Outline) -> str:
 
 
 def changes(before: Outline, after: Outline) -> list[str]:
-    """Why a saga that began by `before` cannot go on by `after`, in words; empty: it can."""
+    """Differences because of which a saga that began with `before` cannot continue with `after`."""
     old, new = before.steps(), after.steps()
     found = list(_step_changes(old, new))
     if before.started_by != after.started_by:
@@ -167,7 +167,6 @@ def _stored(step: StepState) -> StepOutline:
 
 
 def _bare(step: StepOutline) -> StepOutline:
-    """As far as a row tells it of a step."""
     return StepOutline(name=step.name, command=step.command, compensation=step.compensation)
 
 
@@ -185,13 +184,13 @@ def _step(step: Step) -> StepOutline:
 
 
 def _needed(kind: type[Any], inside: tuple[type[Any], ...]) -> dict[str, Any]:
-    """The fields without a default: data that has them can be read, whatever else it has."""
+    """The required fields: data that has them can be read, whatever other fields it has."""
     fields = msgspec.structs.fields(kind)
     return {each.encode_name: _named(each.type, (*inside, kind)) for each in fields if each.required}
 
 
 def _named(hint: Any, inside: tuple[type[Any], ...] = ()) -> Any:
-    """A type in words that do not depend on versions of Python or msgspec."""
+    """Describe a type independently of the versions of Python and msgspec."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _named(parts[0], inside)

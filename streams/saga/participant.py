@@ -46,7 +46,7 @@ from streams.ports import Clock
 from streams.saga.messages import TEXT_BOUND, Command, ReplyOutcome, saga_id
 from streams.saga.participation import Participation, Work
 
-#: Why a command is cancelled whose saga has asked for its state.
+#: Reason of a command that is cancelled because its saga asked for its state.
 NOT_BEGUN = "it was not begun in time"
 
 
@@ -145,12 +145,12 @@ class Participant:
 
 
 class _Taking(NamedTuple):
-    """How a message is taken: it is the command of a step, or undoes it."""
+    """Runs a function as a command or as a compensation."""
 
     undoing: bool
 
     def wrap(self, inner: Handler[Any, Any]) -> Any:
-        """The function around the service's own, with the signature that the lane goes by."""
+        """Wrap the service's function, with the signature that the lane reads."""
         passes_clock = "clock" in inner.resources
 
         def early(command: Command, row: Participation | None, clock: Clock, named: dict[str, Any]) -> Any:
@@ -180,8 +180,8 @@ class _Taking(NamedTuple):
         return function
 
     def after(self, command: Command, answer: object) -> Outcome:
-        """The function's answer, with the participant's row and the reply. Raises Unencodable for what is no
-        answer.
+        """The outcome of an answer, with the participant's row and the reply. Raises Unencodable if `answer`
+        is not an Answer, and PermanentError if a compensation refuses.
         """
         if not isinstance(answer, Answer):
             returned = f"the handler of {type(command).__name__} returned {type(answer).__name__}"
@@ -214,7 +214,7 @@ def _before(command: Command, row: Participation | None, now: float, *, asks_out
 
 
 def _known(command: Command, row: Participation) -> Outcome | None:
-    """The reply that the row has for a command; None: the row does not have the command."""
+    """The outcome for a command that the row already decides, or None if the command must run."""
     same = row.command_id == command.command_id
     if row.status in ("undoing", "undone"):
         return _told(command, "cancelled", "its compensation came first")
@@ -225,7 +225,7 @@ def _known(command: Command, row: Participation) -> Outcome | None:
         return _told(command, "cancelled", NOT_BEGUN)
     if row.status == "done" or same:
         if command.asks and same:
-            return nothing("it is answered")  # the answer is ahead of the deadline after which this asks
+            return nothing("it is answered")  # the reply precedes the timeout that led to this question
         row = row.asked_by(command)
         return outcome(participation=row, send=[row.reply(command.REPLY)], note="asked again")
     if command.attempt < row.attempt:
@@ -234,8 +234,8 @@ def _known(command: Command, row: Participation) -> Outcome | None:
 
 
 def _not_begun(command: Command, *, asks_outside: bool) -> Outcome:
-    """The saga asks for a command that waits here, held up, or was given up: a mark keeps it from being
-    begun. Of work in rows that is certain; outside there may be something of a try that is not recorded.
+    """Answer a question about a command that was not completed, and record that it must not start any more.
+    An async function may have had effects outside without a row, so the reply then leaves that open.
     """
     answer = _told(command, "expired" if asks_outside else "cancelled", NOT_BEGUN)
     mark = Participation.of(command, "cancelled")
@@ -251,7 +251,7 @@ def _before_undoing(command: Command, row: Participation | None, *, asks_outside
     if row is None or row.status == "cancelled":
         known = False
     elif row.status == "refused":
-        # A try after the refusal may have reached the outside, and left nothing here.
+        # An attempt after the refusal may have had effects outside without a row here.
         known = command.attempt == row.attempt + 1
     elif row.status in ("working", "done"):
         return None
@@ -266,8 +266,8 @@ def _before_undoing(command: Command, row: Participation | None, *, asks_outside
 
 
 def _given_up(command: Command, error: Exception) -> Outcome:
-    """Tell the saga of what is not tried any more, as soon as that is known (docs/adr/0013). A question that
-    could not be looked at says nothing: there will be another.
+    """Reply to the saga at once for a command that is given up (docs/adr/0013). A question that fails is not
+    answered, because the saga asks again.
     """
     if command.asks:
         return nothing("it will be asked again")

@@ -1,7 +1,7 @@
-"""Operations on a saga that waits for an operator: functions of its row.
+"""Operators' operations on a saga, as functions of its row.
 
-`retry`, `skip` and `mark_done` are for one that is `failed`, and waits for an operator; `cancel` is for one
-that has not passed its pivot. They raise RepairRefused when that is not so. `now` is in epoch seconds.
+`retry`, `skip` and `mark_done` need a saga that is `failed`; `cancel` needs one that has not passed its
+pivot. Otherwise they raise RepairRefused. `now` is in epoch seconds.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from streams.saga.messages import TEXT_BOUND, Repair
 from streams.saga.state import SagaRow, StepState, Transition
 from streams.saga.turn import Turn
 
-#: Why a saga that an operator has cancelled does not complete: a word for programs, as a refusal's is.
+#: Reason of a saga that an operator has cancelled, for programs to read.
 CANCELLED = "cancelled"
-#: Characters that are kept of why and by whom, so that an entry of the log has both whole.
+#: Characters kept of an operator's reason and name, so that a log entry has room for both.
 MAX_WHY, MAX_WHO = 300, 100
 
 
 def apply_repair(definition: Saga, row: SagaRow, repair: Repair, now: float) -> Transition:
-    """Carry out an operator's message on a saga. A refusal changes only the saga's log."""
+    """Apply an operator's request to a saga. A refusal is logged; a refused `cancel` may send `too_late`."""
     name, why = repair.step[:TEXT_BOUND], reason_text(repair)
     try:
         match repair.operation:
@@ -42,17 +42,17 @@ def apply_repair(definition: Saga, row: SagaRow, repair: Repair, now: float) -> 
 
 
 def reason_text(repair: Repair) -> str:
-    """Why and by whom, as the saga's log has it."""
+    """An operator's reason and name, as they appear in the saga's log."""
     return f"{repair.why[:MAX_WHY]} ({repair.who[:MAX_WHO]})"
 
 
 def refusal(operation: str) -> str:
-    """The beginning of the log's entry of a refused operation."""
+    """Beginning of the log entry for a refused operation."""
     return f"{operation} refused: "
 
 
 def awaiting_operator(row: SagaRow) -> list[StepState]:
-    """The steps that wait for an operator: compensations that have failed, or else what has no way back."""
+    """Steps that wait for an operator: failed compensations if there are any, or else failed steps."""
     if row.status != "failed":
         return []
     failed = [each for each in row.steps if each.status == "failed"]
@@ -60,14 +60,14 @@ def awaiting_operator(row: SagaRow) -> list[StepState]:
 
 
 def retry(definition: Saga, row: SagaRow, name: str, reason: str, now: float) -> Transition:
-    """Ask for the failed step, or for its compensation, once more, with as many tries as the first time."""
+    """Run the failed step or compensation again, with all its retries."""
     turn, step = _taken_up(definition, row, name, now, f"retried: {reason}")
     turn.ask_again(step)
     return turn.ended()
 
 
 def skip(definition: Saga, row: SagaRow, name: str, reason: str, now: float) -> Transition:
-    """Go on without the failed step, or without undoing it."""
+    """Continue without the failed step or compensation."""
     turn, step = _taken_up(definition, row, name, now, f"skipped: {reason}")
     _can_do_without_reply(turn, step)
     turn.set_status(step, "skipped", error=reason[:TEXT_BOUND])
@@ -76,7 +76,7 @@ def skip(definition: Saga, row: SagaRow, name: str, reason: str, now: float) -> 
 
 
 def mark_done(definition: Saga, row: SagaRow, name: str, reason: str, now: float) -> Transition:
-    """Go on as if the failed step had been done, or undone: an operator has done it by hand."""
+    """Continue as if the failed step or compensation had succeeded, because an operator did it by hand."""
     turn, step = _taken_up(definition, row, name, now, f"done by hand: {reason}")
     _can_do_without_reply(turn, step)
     if turn.state(step).undoing:
@@ -88,8 +88,8 @@ def mark_done(definition: Saga, row: SagaRow, name: str, reason: str, now: float
 
 
 def cancel(definition: Saga, row: SagaRow, reason: str, now: float) -> Transition:
-    """Turn back, as if what is in progress had been refused. Whether it was done is unknown, so that is
-    undone first; a reply that comes later changes nothing.
+    """Turn the saga back. Steps in progress may have been carried out, so they are compensated, too. Their
+    late replies change nothing.
     """
     if why_not := _why_not_cancelled(definition, row):
         raise RepairRefused(f"{row.saga_id} {why_not}")
@@ -104,7 +104,7 @@ def cancel(definition: Saga, row: SagaRow, reason: str, now: float) -> Transitio
 
 
 def _why_not_cancelled(definition: Saga, row: SagaRow) -> str:
-    """Why a saga cannot go back, or not any more; empty when it can."""
+    """Why a saga cannot turn back; empty if it can."""
     if row.ended:
         return f"is {row.status}"
     if _goes_back(row):
@@ -116,13 +116,13 @@ def _why_not_cancelled(definition: Saga, row: SagaRow) -> str:
 
 
 def _goes_back(row: SagaRow) -> bool:
-    """Whether it is being undone, or was."""
+    """Whether the saga is being compensated, was compensated, or failed while it was."""
     stuck = any(not each.undoing for each in awaiting_operator(row))
     return row.status in ("compensating", "compensated") or (row.status == "failed" and not stuck)
 
 
 def _can_do_without_reply(turn: Turn, step: Step) -> None:
-    """Later commands may need what the reply to a step tells; none needs the reply to a compensation."""
+    """Raises RepairRefused if later commands may need the reply to the step, which `skip` and `done` lack."""
     if step.reply is not None and not turn.state(step).undoing:
         raise RepairRefused(f"step {step.name} of {turn.saga_id} has to say what came of it: retry it")
 
@@ -138,6 +138,6 @@ def _taken_up(definition: Saga, row: SagaRow, name: str, now: float, why: str) -
     if row.step(name).undoing:
         turn.become("compensating", f"{name} {why}")
     else:
-        turn.reason = ""  # it may complete yet, or fail for another
+        turn.reason = ""  # it may still complete, or fail for another reason
         turn.become("started" if step.pivot else "completing", f"{name} {why}")
     return turn, step

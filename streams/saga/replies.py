@@ -13,12 +13,12 @@ from streams.saga.messages import TEXT_BOUND, Reply
 
 
 def fields_of(value: msgspec.Struct | None) -> dict[str, Any]:
-    """Data of a reply, by name."""
+    """The fields of a reply's data or of a message, by name; empty for None."""
     return {} if value is None else {name: getattr(value, name) for name in value.__struct_fields__}
 
 
 def data_of(step: Step, data: bytes) -> msgspec.Struct | None:
-    """The data of a step's reply. Raises Undecodable."""
+    """The decoded data of a step's reply; None if the step names no `reply` class. Raises Undecodable."""
     if step.reply is None:
         return None
     try:
@@ -28,12 +28,12 @@ def data_of(step: Step, data: bytes) -> msgspec.Struct | None:
 
 
 def error_of(reply: Reply) -> str:
-    """The error of a step's state, from a reply that is no success."""
+    """The error text for a step's state, from an unsuccessful reply."""
     return f"{reply.outcome}: {reply.reason}"[:TEXT_BOUND] if reply.reason else reply.outcome
 
 
 def reason_of(reply: Reply) -> str:
-    """Why a saga goes back, as its end says it."""
+    """The saga's `reason` when this reply turns it back."""
     if reply.outcome == "cancelled":
-        return "timed_out"  # the saga asked for its state when its time was over
+        return "timed_out"  # a participant cancels when the saga asks after a timeout
     return reply.reason[:TEXT_BOUND] if reply.outcome == "refused" and reply.reason else reply.outcome

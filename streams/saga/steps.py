@@ -1,4 +1,4 @@
-"""A step of a saga, and how often it is tried."""
+"""A step of a saga, its options, and how often its commands are retried."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streams.saga.messages import Command
 OWN = frozenset(Command.__struct_fields__)
 
 
-#: By which one delay may be longer than the one before.
+#: Maximum factor from one delay to the next.
 MOST_FACTOR = 100
 
 
@@ -38,7 +38,7 @@ class Backoff:
     most: float = 300.0
 
     def __post_init__(self) -> None:
-        """Checked now: a saga in flight could do nothing about it."""
+        # Checked here, because a saga in flight could not recover from a wrong value.
         if wrong := not_a_count(self.times, 0):
             raise WiringError(f"times of a Backoff {wrong}")
         for name in ("delay", "most"):
@@ -50,14 +50,14 @@ class Backoff:
             )
 
     def wait(self, tries: int) -> float | None:
-        """How long after the `tries`-th vain try, from 1, the next one is made; None: not any more."""
+        """Seconds from the failed attempt number `tries` (from 1) to the next; None if no retry is left."""
         if tries > self.times:
             return None
         return min(self.delay * self.factor ** min(tries - 1, 64), self.most)
 
 
 NEVER = Backoff()
-#: Of what has to succeed in the end: about half an hour.
+#: For commands that have to succeed in the end: retries for about half an hour.
 PATIENT = Backoff(times=10, delay=5.0)
 
 
@@ -124,23 +124,23 @@ class Step:
 
     @property
     def commands(self) -> tuple[type[Command], ...]:
-        """The command and its compensation, as far as it has them."""
+        """The command and the compensation, without those that the step does not have."""
         return tuple(kind for kind in (self.command, self.compensate) if kind is not None)
 
     @property
     def asking(self) -> Backoff:
-        """How often a timed-out command is queried at a participant of this library: for about a day."""
+        """How often a participant in this application is asked about a timed-out command, for about a day."""
         return Backoff(times=30, delay=min(2 * self.timeout, LONGEST), most=max(3600.0, self.timeout))
 
     @property
     def tries(self) -> Backoff:
-        """How often its command is tried again: patiently where there is no way back."""
+        """Retries of the command: `retry`, or by default PATIENT if it cannot be undone, else none."""
         if self.retry is not None:
             return self.retry
         return PATIENT if self.forward_only or (self.pivot and self.compensate is None) else NEVER
 
     def command_of(self, kind: type[Command], facts: Facts, **own: Any) -> Command:
-        """A command of this step, its fields filled from the facts; `own` are those of every command."""
+        """Make a command of this step, filled from the facts. `own` has the fields that every command has."""
         return kind(**own, **filled(kind, facts, self.fields, OWN))
 
 

@@ -1,9 +1,9 @@
 """Transitions of a saga: functions of its definition, its row, the message and the time.
 
-Stages are made in order. A step that fails, when all of its group have ended, turns the saga back: what was
-done, or may have been done, is undone from the last stage to the first, each after the reply to the one
-before. After the pivot there is no way back: what does not succeed makes the saga `failed`, and so does a
-compensation that does not.
+Stages run in order. If a step fails, the saga turns back once all steps of its group have ended. It
+compensates what was done, or may have been done, from the last stage to the first, and waits for the replies
+of a stage before the next. After the pivot it cannot turn back: a step that does
+not succeed makes the saga `failed`. So does a compensation that does not succeed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from streams.saga.replies import fields_of
 from streams.saga.state import KEPT_BOUND, SagaRow, StepState, Transition
 from streams.saga.turn import Turn
 
-#: Why a message starts no saga: a word for programs, as a refusal's is.
+#: Reason in the `conflict` message, for programs to read.
 STARTED_BEFORE = "started_before"
 
 
 def begin(definition: Saga, message: Message, now: float) -> Transition:
-    """The saga that a message starts at `now`, epoch seconds. Raises TooLarge for one of which its row would
-    keep too much.
+    """Start a saga with a message at `now`, in epoch seconds. Raises TooLarge if the row would keep more than
+    KEPT_BOUND bytes of the message.
     """
     steps = tuple(
         StepState(
@@ -55,8 +55,8 @@ def begin(definition: Saga, message: Message, now: float) -> Transition:
 
 
 def receive(definition: Saga, row: SagaRow, reply: Reply, now: float) -> Transition:
-    """Apply a reply, or a timer, to a saga at `now`, epoch seconds. One that is not awaited is noted,
-    and changes nothing. A success with data that is not what the step says, or too much of it, is an error.
+    """Apply a reply, or a timer, to a saga at `now`, epoch seconds. One that is not
+    awaited is logged and changes nothing. A success with unreadable or too large data counts as an error.
     """
     turn = Turn(definition, row, now)
     step, state = definition.find(reply.step), row.find(reply.step)
@@ -74,8 +74,8 @@ def receive(definition: Saga, row: SagaRow, reply: Reply, now: float) -> Transit
 
 
 def start_again(definition: Saga, row: SagaRow, message: Message, now: float) -> Transition:
-    """Refuse another message that would start a saga, with other content: an entry in its log, and
-    what the definition answers its sender.
+    """Refuse a start message for a saga that began with other content: log it, and send the definition's
+    `conflict` message.
     """
     turn = Turn(definition, row, now)
     kind = type(message).__name__

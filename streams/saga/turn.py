@@ -1,4 +1,4 @@
-"""What a saga does with a message: its way forward and back, and the commands that it sends."""
+"""How a saga reacts to a message: it goes forward or compensates, and sends commands."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from streams.saga.messages import LONG_AGO, Command, Reply, ReplyOutcome
 from streams.saga.replies import data_of, error_of, reason_of
 from streams.saga.state import SagaStatus
 
-#: A command that ended so may have been done all the same; one that has expired, by a try before that.
+#: Outcomes after which the command may have been carried out; an expired one by an earlier attempt.
 _UNCERTAIN = frozenset({"error", "expired", "timed_out"})
 
 
 class Turn(Draft):
-    """One transition in the making: what follows from a message."""
+    """A transition in progress. Each method applies one event to the saga."""
 
     def unawaited(self, reply: Reply) -> None:
-        """A late, repeated or unknown reply changes nothing."""
+        """Log a late, repeated or unknown reply, which changes nothing."""
         state = self.find(reply.step)
         status = "unknown" if state is None else state.status
         self.note(reply.step, status, status, f"not awaited: {reply.outcome} of {reply.command_id}")
 
     def done(self, step: Step, reply: Reply) -> None:
-        """The reply to a command, or that there is none."""
+        """Apply the reply to a command, or its timeout."""
         reply = self._as_taken(step, reply)
         if reply.outcome == "success":
             self.set_status(step, "completed", data=reply.data, completed_at=self.now, error="")
@@ -39,7 +39,7 @@ class Turn(Draft):
             asked_for_state = reply.outcome == "cancelled" and self.state(step).asked > 0
             final = reply.outcome in ("refused", "cancelled") and not asked_for_state
             if final and step.compensate is None:
-                uncertain = False  # the participant knows: it is not done and will not be
+                uncertain = False  # the participant is certain that it did not run and never will
             self.change(step, uncertain=uncertain, error=error_of(reply))
             wait = None if final else step.tries.wait(self.state(step).tries)
             if wait is not None:
@@ -50,7 +50,7 @@ class Turn(Draft):
         self.advance()
 
     def undone(self, step: Step, reply: Reply) -> None:
-        """The reply to a compensation, or that there is none."""
+        """Apply the reply to a compensation, or its timeout."""
         if reply.outcome == "success":
             self.set_status(step, "compensated")
         else:
@@ -63,10 +63,9 @@ class Turn(Draft):
         self.advance()
 
     def ask_after(self, step: Step) -> bool:
-        """Its deadline has come. A participant of ours is to tell its state: what it has not begun by then
-        it does not begin any more, and says so. The question goes the way of the command, so it comes after
-        it, however far behind the participant is. False: there is no participant to ask, or it was silent for
-        long enough.
+        """Ask the participant about a timed-out command. Returns False if the participant is not in this
+        application, or was asked often enough. A command that it has not begun by then is cancelled, and it
+        replies so. The question uses the command's topic, so the participant reads it after the command.
         """
         state = self.state(step)
         if self._kind(step).TOPIC not in self.definition.ours:
@@ -81,8 +80,8 @@ class Turn(Draft):
         return True
 
     def _as_taken(self, step: Step, reply: Reply) -> Reply:
-        """A reply; in place of a success whose data cannot be taken, an error: no step could go on from it,
-        so it is undone.
+        """The reply; in place of a success with unreadable or too large data, an error. Later steps could not
+        use such data, so the step is retried or compensated.
         """
         if reply.outcome != "success":
             return reply
@@ -96,7 +95,7 @@ class Turn(Draft):
     # -- the way forward and back ---------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Go on as far as it can without another message."""
+        """Run steps forward or backward until the saga needs another message."""
         if self.status in ("started", "completing"):
             self._forward()
         elif self.status == "compensating":
@@ -147,7 +146,7 @@ class Turn(Draft):
             self.set_status(step, "completed", data=data, completed_at=self.now, error="")
 
     def _check_readable(self, step: Step, data: bytes) -> None:
-        """Raises Unencodable where the facts that a local step gives could not be read back."""
+        """Raises Unencodable if the facts that a local step returned could not be read back."""
         try:
             data_of(step, data)
         except Undecodable as error:
@@ -180,12 +179,12 @@ class Turn(Draft):
         self.tell(kind)
 
     def tell(self, kind: type[Message] | None) -> None:
-        """Send a message of the saga itself, if there is one for this."""
+        """Send a message of class `kind`, filled from the saga's facts and reason; None sends nothing."""
         if kind is not None:
             self.tell_of(kind, {**self.facts(), "reason": self.reason})
 
     def tell_of(self, kind: type[Message] | None, facts: Facts) -> None:
-        """Send a message that is filled from these facts, if there is one for this."""
+        """Send a message of class `kind`, filled from `facts`; None sends nothing."""
         if kind is not None:
             self.sent.append(self.definition.end(kind, facts))
 
@@ -197,7 +196,7 @@ class Turn(Draft):
         self.send(step)
 
     def ask_again(self, step: Step) -> None:
-        """Send a step's last command again, with a full set of tries; make a local step."""
+        """Send a step's last command again with all its retries, or run a local step again."""
         if step.local is None:
             self._ask(step, undoing=self.state(step).undoing)
         else:
@@ -216,7 +215,7 @@ class Turn(Draft):
         self._set_timer(step, wait, "due")
 
     def send(self, step: Step) -> None:
-        """Send the command that is awaited, and set its deadline."""
+        """Send the awaited command, and set its timeout."""
         if self.state(step).undoing:
             command = self._command(step)
         elif self._kind(step).TOPIC in self.definition.ours:
@@ -227,7 +226,6 @@ class Turn(Draft):
         self._set_timer(step, step.timeout, "timed_out")
 
     def _kind(self, step: Step) -> type[Command]:
-        """The class of the current command."""
         kind = step.compensate if self.state(step).undoing else step.command
         assert kind is not None
         return kind

@@ -151,8 +151,8 @@ class Course:
     """The events that a choreographed saga is made of.
 
     Attributes:
-        steps: of the good way, in order; the last one ends it.
-        failures: each event that turns it back, with the events of what is undone then.
+        steps: events of a successful saga, in order; the last one completes it.
+        failures: each event that turns the saga back, with the events of the compensations that follow.
     """
 
     steps: tuple[type[Message], ...]
@@ -169,13 +169,12 @@ class Seen(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ChoreographedSaga:
-    """Where an application keeps what its choreographed sagas have seen, and how that is read.
+    """The table with the events that choreographed sagas have seen, and how to read it.
 
     Attributes:
-        name: of the saga; an orchestrated one of the same name is the same business: of a key that has both,
-            only that is shown.
-        table: its rows have no subkey.
-        view: makes the view of (saga id, row); None: the row belongs to no choreographed saga.
+        name: name of the saga. If a key has an orchestrated saga of the same name, too, only that is shown.
+        table: table of the events; its rows have no subkey.
+        view: makes the view from a saga id and a row; None if the row belongs to no choreographed saga.
     """
 
     name: str
@@ -184,7 +183,7 @@ class ChoreographedSaga:
 
 
 def check_tables(sagas: Sequence[ChoreographedSaga], tables: Collection[str]) -> None:
-    """Raises WiringError for a saga that is read from a table that the application does not have."""
+    """Raises WiringError if the application lacks the table of a choreographed saga."""
     if lost := [each.table.name for each in sagas if each.table.name not in tables]:
         raise WiringError(f"choreographed sagas are read from {lost}, which no handler has")
 
@@ -192,8 +191,8 @@ def check_tables(sagas: Sequence[ChoreographedSaga], tables: Collection[str]) ->
 def choreographed(
     saga_id: str, course: Course, seen: Sequence[Seen], without: Sequence[type[Message]] = ()
 ) -> SagaView:
-    """The view of a saga that has seen these events, at least one; `without` will never come for it. Of
-    several failures the one that was seen first has turned it back.
+    """The view of a saga that has seen these events, at least one. Events in `without` are not expected. If
+    several failures were seen, the first one turned the saga back.
     """
     by_topic = {each.topic: each for each in seen}
     failures = {kind.TOPIC: kind for kind in course.failures}
