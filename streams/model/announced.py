@@ -1,4 +1,4 @@
-"""Schemas that workers have announced to each other, and which of two versions is the newer one."""
+"""Schemas that workers have announced to each other, and the order of a class's versions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from streams.errors import Undecodable, UnknownSchema
 
 
 class Schemas:
-    """Writers' schemas by fingerprint: our own, and those that others have announced. Of each topic and table
-    also the versions of its class, in the order in which they were announced.
+    """Writers' schemas by fingerprint: our own and those that others announced. Also the versions of each
+    topic's and table's class, in the order of their announcements.
     """
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
-        #: Offsets of the announcements, by fingerprint: what comes later is newer.
+        #: Offsets of the announcements by fingerprint; a higher offset means a newer schema.
         self._announced: dict[str, int] = {}
         self._versions: dict[str, dict[str, tuple[int, str]]] = {}
 
@@ -31,7 +31,7 @@ class Schemas:
         try:
             fastavro.parse_schema(json.loads(text))
             fingerprint = fingerprint_of(text)
-        except Exception as error:  # fastavro raises whatever a text that is no schema leads it into
+        except Exception as error:  # fastavro raises various errors for invalid schemas
             raise Undecodable(f"{text[:200]!r} is not a schema: {type(error).__name__}: {error}") from error
         self._texts[fingerprint] = text
         if at is not None:
@@ -39,7 +39,7 @@ class Schemas:
         return fingerprint
 
     def add_version(self, subject: str, fingerprint: str, text: str, at: int) -> None:
-        """Learn a version of the class of a topic or table, and the offset of its announcement."""
+        """Add a version of the class of a topic or table; `at` is the offset of its announcement."""
         self._versions.setdefault(subject, {}).setdefault(fingerprint, (at, text))
 
     def newest(self, subject: str) -> tuple[str, str] | None:
@@ -51,17 +51,17 @@ class Schemas:
         return fingerprint, versions[fingerprint][1]
 
     def knows_version(self, subject: str, fingerprint: str) -> bool:
-        """Whether a version of a class has been announced."""
+        """Whether the version with this fingerprint was announced for the topic or table."""
         return fingerprint in self._versions.get(subject, ())
 
     def newer_version(self, subject: str, than: str) -> str:
-        """The fingerprint of the newest version of a class, if it was announced after this one; or empty."""
+        """Fingerprint of the newest version if it was announced after `than`; empty otherwise."""
         newest = self.newest(subject)
         is_newer = newest is not None and self.knows_version(subject, than) and newest[0] != than
         return newest[0] if newest is not None and is_newer else ""
 
     def compare(self, theirs: str, ours: str) -> int:
-        """1: their schema was announced after ours; -1: before it; 0: one of them was not announced."""
+        """Returns 1 if `theirs` was announced after `ours`, -1 if before, 0 if either was not announced."""
         at, own = self._announced.get(theirs), self._announced.get(ours)
         return 0 if at is None or own is None else 1 if at > own else -1
 

@@ -30,16 +30,16 @@ from streams.model.sure_fields import SureFields
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-#: Bytes that a row's value begins with: the fingerprint of its writer's schema, not in hexadecimal.
+#: Size in bytes of the prefix of a stored row: the fingerprint of its writer's schema, in binary.
 FINGERPRINT_SIZE = 8
-#: What msgspec raises for bytes that are no JSON, or not of the type; anybody can nest them without end.
+#: Errors that msgspec raises for bytes that are not JSON, do not fit the type, or are nested too deeply.
 NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-#: Avro has bytes; JSON would have them in base64.
+#: Keeps bytes as they are for Avro; msgspec would encode them in base64.
 _BYTES = (bytes,)
 _FINGERPRINT = re.compile(rb"[0-9a-f]{16}")
-#: What messages and rows have for a fingerprint that are JSON.
+#: The fingerprint of messages and rows that are JSON.
 _OF_JSON = b"0" * 16
-#: In the place of a writer's schema.
+#: Stands for the writer's schema of values that are JSON.
 _JSON = object()
 
 
@@ -79,19 +79,17 @@ class AvroCodec(Generic[T]):
         self._schemas = schemas
         self._parsed = fastavro.parse_schema(json.loads(schema))
         self._ranges = Ranges(self._parsed)
-        #: For values of our own schema; None where fastavro reads and writes them.
+        #: Reader and writer for our own schema; None if fastavro has to read and write.
         self._plain = plain_avro(kind, self._parsed)
         self._is_sure = self._plain is not None and self._plain.sure
-        # fastavro keeps no state between calls: one parsed schema for each writer is all that is needed.
+        # One parsed schema per writer is enough, because fastavro keeps no state between calls.
         self._writers: dict[bytes, tuple[Any, Ranges]] = {
             self.fingerprint: (None, self._ranges),
             _OF_JSON: (_JSON, self._ranges),
         }
 
     def encode(self, value: T) -> bytes:
-        """Raises Unencodable when the value does not fit its own schema, or would not read back as what it
-        is.
-        """
+        """Raises Unencodable if the value does not fit its own schema, or would not read back as the same."""
         try:
             data = None if self._plain is None else self._plain.write(value)
             if data is None or not self._is_sure:
@@ -99,7 +97,7 @@ class AvroCodec(Generic[T]):
                 back = self.decode(data, None)
                 if back != value:
                     require_same(value, back)
-        except BaseException as error:  # fastavro and the class raise whatever a value leads them into
+        except BaseException as error:  # a bad value can raise any error
             if ends_process(error):
                 raise
             why = why_not(value, error)
@@ -108,16 +106,16 @@ class AvroCodec(Generic[T]):
 
     def _write(self, value: T) -> bytes:
         out, plain = BytesIO(), msgspec.to_builtins(value, builtin_types=_BYTES)
-        # A tuple is an array here, not the name of a type with a value.
+        # Write a tuple as an array, not as a pair of a type name and a value.
         fastavro.schemaless_writer(out, self._parsed, plain, disable_tuple_notation=True)
         return out.getvalue()
 
     def _read_plain(self, data: bytes) -> T | None:
-        """A value of our own schema; None: fastavro is to read it."""
+        """A value of our own schema, or None if fastavro has to read it."""
         return None if self._plain is None else self._plain.read(data)
 
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:
-        """Without a fingerprint the bytes are taken to be of our own schema."""
+        """Without a fingerprint, the bytes are read with our own schema."""
         known = self._writers.get(fingerprint or self.fingerprint)
         writer, ranges = known or self._writer(fingerprint or self.fingerprint)
         if writer is _JSON:
@@ -132,7 +130,7 @@ class AvroCodec(Generic[T]):
                 fields = fastavro.schemaless_reader(source, writer, self._parsed)
             ranges.check(data)
             value = msgspec.convert(fields, self._kind)
-        except BaseException as error:  # fastavro and the class raise whatever damaged bytes lead them into
+        except BaseException as error:  # damaged bytes can raise any error
             if ends_process(error):
                 raise
             why = shown(error)
@@ -140,7 +138,7 @@ class AvroCodec(Generic[T]):
             if writer is not None and self._is_version(theirs, writer) and _is_of(writer, data):
                 raise self._of_another_version(theirs, why) from error
             if isinstance(error, msgspec.ValidationError) and not is_other(data):
-                raise Undecodable(f"{self._kind.__name__}: {why}") from error  # Avro of other values
+                raise Undecodable(f"{self._kind.__name__}: {why}") from error  # Avro with other values
             raise Undecodable(self._why_not(data, why)) from error
         if source.tell() != len(data):
             raise Undecodable(self._why_not(data, f"{len(data) - source.tell()} bytes too many at the end"))
@@ -153,7 +151,7 @@ class AvroCodec(Generic[T]):
             own = self.fingerprint.decode()
             raise _or_newer(error, data, self._kind, self._schemas, self._subject, own) from error
         try:
-            self.encode(value)  # what Avro has not would be in a row, and could not be written
+            self.encode(value)  # a value that Avro cannot hold could not be written into a row
         except Unencodable as error:
             raise Undecodable(f"{self._kind.__name__}: it is JSON by its fingerprint: {error}") from error
         return value
@@ -162,13 +160,13 @@ class AvroCodec(Generic[T]):
         return f"{self._kind.__name__}: it {look_of(data)}; it cannot be read by its Avro schema ({why})"
 
     def _is_version(self, theirs: str, writer: Any) -> bool:
-        """Whether a schema is one of the same class, and not of what belongs to another topic."""
+        """Whether a schema is a version of the same class, rather than of another topic's class."""
         if self._schemas.knows_version(self._subject, theirs):
             return True
         return isinstance(writer, dict) and writer.get("name") == self._parsed.get("name")
 
     def _of_another_version(self, theirs: str, why: str) -> Undecodable | NewerSchema:
-        """The error for a sound value of another version of the class, which does not fit this one."""
+        """The error for an intact value of another version of the class that does not fit this one."""
         ours = self.fingerprint.decode()
         changes = "; ".join(differences(self.schema, self._schemas.get(theirs)))
         age = self._schemas.compare(theirs, ours)
@@ -185,13 +183,13 @@ class AvroCodec(Generic[T]):
 
     def _writer(self, fingerprint: bytes) -> tuple[Any, Ranges]:
         if fingerprint not in self._writers:
-            if not _FINGERPRINT.fullmatch(fingerprint):  # no worker can ever announce it: it must not wait
+            if not _FINGERPRINT.fullmatch(fingerprint):  # it can never be announced: do not wait
                 raise Undecodable(f"{self._kind.__name__}: {fingerprint!r} is not a schema fingerprint")
             text = self._schemas.get(fingerprint.decode())
             try:
                 parsed = fastavro.parse_schema(json.loads(text))
                 self._writers[fingerprint] = parsed, Ranges(parsed)
-            except Exception as error:  # of deep recursion: the stack is deeper than where it was learnt
+            except Exception as error:  # recursion: the stack is deeper here than when the schema was added
                 raise Undecodable(
                     f"{self._kind.__name__}: schema {fingerprint.decode()} cannot be used: {error!r}"
                 ) from error
@@ -199,8 +197,8 @@ class AvroCodec(Generic[T]):
 
 
 class JsonCodec(Generic[T]):
-    """JSON by msgspec, checked against the type. It has no writer's schema to resolve: what does not fit
-    waits while a newer version of the class is announced (`follow`).
+    """JSON by msgspec, checked against the type. There is no writer's schema, so a value that does
+    not fit raises NewerSchema if a newer version of the class is announced (`follow`).
     """
 
     content_type = "application/json"
@@ -208,7 +206,7 @@ class JsonCodec(Generic[T]):
     fingerprint = _OF_JSON
 
     def __init__(self, kind: type[T]) -> None:
-        """Raises WiringError for a class with a default that JSON has not."""
+        """Raises WiringError if JSON cannot represent a default of the class."""
         require_defaults(kind)
         self._kind = kind
         self._sure = SureFields(kind)
@@ -217,7 +215,7 @@ class JsonCodec(Generic[T]):
         self._decode: Callable[[bytes], T] = msgspec.json.Decoder(kind).decode
 
     def encode(self, value: T) -> bytes:
-        """Raises Unencodable for what JSON has not, and for what does not read back as what it is."""
+        """Raises Unencodable if JSON cannot represent the value, or it does not read back as the same."""
         try:
             data = self._encode(value)
             if not self._sure.has(value):
@@ -231,13 +229,13 @@ class JsonCodec(Generic[T]):
         return data
 
     def follow(self, schemas: Schemas, subject: str, version: str) -> None:
-        """From now on ask what has been announced for the topic or table, of which this is the class in the
-        version of that fingerprint.
+        """Use the announcements for a topic or table to recognize newer versions. `version` is the
+        fingerprint of this version of its class.
         """
         self._schemas, self._subject, self._version = schemas, subject, version
 
     def decode(self, data: bytes, fingerprint: bytes | None) -> T:  # noqa: ARG002 - JSON needs none
-        """Raises Undecodable, or NewerSchema where a newer version of the class may read it."""
+        """Raises Undecodable, or NewerSchema if a newer version of the class may be able to read the data."""
         try:
             return self._decode(data)
         except NO_JSON as error:
@@ -251,11 +249,11 @@ class JsonCodec(Generic[T]):
             raise Undecodable(f"{self._kind.__name__}: {shown(error)}") from error
 
     def require(self, fingerprint: bytes | None) -> None:
-        """JSON needs none."""
+        """Does nothing: JSON needs no writer's schema."""
 
 
 def _is_of(writer: Any, data: bytes) -> bool:
-    """Whether bytes are a value of the schema that they are said to be written with."""
+    """Whether bytes are a value of the schema that their fingerprint names."""
     source = BytesIO(data)
     try:
         fastavro.schemaless_reader(source, writer, None)
@@ -267,8 +265,8 @@ def _is_of(writer: Any, data: bytes) -> bool:
 def _or_newer(
     error: Undecodable, data: bytes, kind: type[Any], schemas: Schemas, subject: str, version: str
 ) -> Undecodable | NewerSchema:
-    """The error for JSON that does not fit a class; another one while a newer version of that is announced.
-    JSON does not say which version wrote it.
+    """The error for JSON that does not fit a class: NewerSchema if a newer version is announced, since JSON
+    does not say which version wrote it; `error` otherwise.
     """
     newer = schemas.newer_version(subject, version)
     if not newer or not is_json(data):
@@ -280,13 +278,13 @@ def _or_newer(
     )
 
 
-#: Makes the codec of a message or row class, given also its subject: the topic's or the table's name.
+#: Makes the codec of a message or row class. The second argument is its topic's or table's name.
 MakeCodec = Callable[[type[Any], str], Codec[Any]]
 
 
 def avro(frozen: Callable[[str], str], schemas: Schemas) -> MakeCodec:
-    """Avro codecs by the frozen schema of each topic and table; where `frozen` raises LookupError, by the
-    schema that is derived from the class.
+    """Make Avro codecs from the frozen schema of each topic and table, or from the schema derived from the
+    class if `frozen` raises LookupError.
 
     Making a codec raises ClassAndSchemaDiffer when class and frozen schema have different fields, and NoAvro.
     """
@@ -294,7 +292,7 @@ def avro(frozen: Callable[[str], str], schemas: Schemas) -> MakeCodec:
 
 
 def version_of(kind: type[Any], codec: Codec[Any]) -> tuple[str, str] | None:
-    """Fingerprint and schema of the version of a class that a codec writes; None for codecs of others."""
+    """Fingerprint and schema of the class version that a codec writes; None if the codec is not ours."""
     if isinstance(codec, AvroCodec):
         return codec.fingerprint.decode(), codec.schema
     if not isinstance(codec, JsonCodec):
@@ -314,7 +312,7 @@ def json_without_schema(kind: type[Any], subject: str) -> Codec[Any]:
 
 
 def check_types(kind: type[Any]) -> None:
-    """Raises WiringError for a class with a field that JSON cannot have."""
+    """Raises WiringError if JSON cannot represent a field of the class."""
     try:
         for other in _custom_types(msgspec.inspect.type_info(kind), set()):
             raise WiringError(
@@ -345,7 +343,7 @@ def row_prefix(codec: Codec[Any]) -> bytes:
     return bytes.fromhex(codec.fingerprint.decode())
 
 
-@lru_cache(maxsize=1024)  # damaged rows can begin with anything
+@lru_cache(maxsize=1024)  # bounded, because damaged rows can begin with anything
 def _named(stored: bytes) -> bytes:
     return stored.hex().encode()
 
@@ -366,7 +364,7 @@ def _json_of(kind: type[Any]) -> JsonCodec[Any]:
 
 
 def encode_json(value: msgspec.Struct) -> bytes:
-    """A value within another one, as JSON. Raises Unencodable for what does not read back as what it is."""
+    """Encode a nested value as JSON. Raises Unencodable if it does not read back as the same."""
     return _json_of(type(value)).encode(value)
 
 

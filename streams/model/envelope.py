@@ -37,17 +37,17 @@ LOOPBACK: Final = "loopback"
 _FIRST: Final = -62_135_596_800.0
 _LAST: Final = 253_402_300_799.0
 
-#: So many bytes may an id have, a source and a correlation id. Each message that is handled leaves its id in
-#: the inbox, and gives it and its correlation id to what it causes.
+#: Maximum size in bytes of an id, a source and a correlation id. The inbox stores the id of each message, and
+#: the messages that it causes carry its id and correlation id.
 MAX_ID_BYTES: Final = 1024
 _BOUNDED: Final[tuple[str, ...]] = (ID, SOURCE, CORRELATION)
-#: Bytes that a record takes beside key, value and headers, with its share of the batch's frame; generous.
+#: Upper bound for the bytes of a record besides key, value and headers, including the batch header.
 RECORD_OVERHEAD: Final = 512
-#: A longer traceparent is none, and is not passed on (W3C: 55 bytes, later versions may have more).
+#: A longer traceparent is ignored (W3C: 55 bytes, later versions may have more).
 _MAX_TRACEPARENT: Final = 256
-#: Longer notes of vendors about a trace are not passed on (W3C: so many are to be).
+#: A longer tracestate is not passed on (W3C: at least 512 should be).
 _MAX_TRACESTATE: Final = 512
-#: A longer time is none: handlers keep it in their rows (RFC 3339: 20 to 35 bytes).
+#: A longer `ce_time` is ignored, because handlers store it in their rows (RFC 3339: 20 to 35 bytes).
 _MAX_TIME: Final = 64
 
 _SPEC: Final = (SPEC_VERSION, b"1.0")
@@ -57,7 +57,7 @@ _PACKED_CAUSATION: Final = sized(CAUSATION.encode())
 _PACKED_STATE: Final = sized(TRACESTATE.encode())
 _PACKED_TRACE: Final = sized(TRACEPARENT.encode())
 _DIGEST: Final = blake2b(digest_size=16)
-#: What a batch takes before its records, in bytes.
+#: Size in bytes of a batch header.
 _BATCH: Final = 61
 
 
@@ -72,7 +72,7 @@ class Envelope:
     __slots__ = ("headers", "id_bytes", "record")
 
     def __init__(self, record: Record) -> None:
-        """Raises MissingHeader when the record has no id, Unreadable when it is none."""
+        """Raises MissingHeader if the record has no id, and Unreadable if it is damaged."""
         headers: dict[str, bytes] = {}
         pairs: tuple[tuple[str, Any], ...] = tuple(record.headers)  # a client's value may be None
         for name, value in pairs:
@@ -85,7 +85,7 @@ class Envelope:
         self.id_bytes = id_bytes
 
     def require_bounded(self) -> None:
-        """Raises HeaderTooLong for an id, a source or a correlation id that is."""
+        """Raises HeaderTooLong if the id, source or correlation id exceeds MAX_ID_BYTES."""
         headers = self.headers
         for name in _BOUNDED:
             data = headers.get(name)
@@ -111,17 +111,17 @@ class Envelope:
 
     @property
     def type(self) -> str:
-        """The type of the event or command; the topic when the sender did not say."""
+        """The type of the event or command; the topic if the header is missing."""
         return self._text(TYPE, self.record.topic)
 
     @property
     def source(self) -> str:
-        """Who sent it."""
+        """The sender's name; empty if the header is missing."""
         return self._text(SOURCE)
 
     @property
     def time(self) -> str:
-        """When it was made, RFC 3339 in UTC; the record's timestamp when the sender did not say."""
+        """The time from the header, RFC 3339; the record's timestamp if it is missing, empty or too long."""
         text = self._text(TIME)
         return text if 0 < len(text) <= _MAX_TIME else rfc3339(self.record.timestamp / 1000)
 
@@ -169,10 +169,11 @@ class Envelope:
 
 
 class Caused:
-    """The headers that all messages share which have one cause.
+    """The headers that all messages with the same cause share.
 
     Attributes:
-        number, size: how many they are, and how many bytes of them come from outside.
+        number: number of headers.
+        size: total bytes of their values, without the constant `ce_specversion`.
     """
 
     __slots__ = ("_causation", "_correlation", "_state", "_trace", "number", "size")
@@ -188,7 +189,7 @@ class Caused:
         self.size = len(correlation) + len(causation) + len(trace or b"") + len(state or b"")
 
     def pairs(self) -> list[tuple[str, bytes]]:
-        """Each with its name."""
+        """The headers as pairs of name and value."""
         headers = [_SPEC, (CORRELATION, self._correlation), (CAUSATION, self._causation)]
         if self._state is not None:
             headers.append((TRACESTATE, self._state))
@@ -197,7 +198,7 @@ class Caused:
         return headers
 
     def write(self, to: BytesWriter) -> None:
-        """Add the same as Kafka's records have them."""
+        """Append the headers in the format of Kafka's records."""
         to.write(_PACKED_SPEC)
         write_sized(to, self._correlation)
         to.write(_PACKED_CAUSATION)
@@ -224,7 +225,7 @@ def derived_id(incoming: bytes, handler: bytes, index: int) -> bytes:
 
     A rerun makes the same ids. The form is that of a UUID, version 8 (RFC 9562: free content).
     """
-    digested = _DIGEST.copy()  # half the time of a new one
+    digested = _DIGEST.copy()  # takes half the time of a new digest
     digested.update(b"%b\0%b\0%d" % (incoming, handler, index))
     digest = hexlify(digested.digest())
     return b"%b-%b-8%b-a%b-%b" % (digest[:8], digest[8:12], digest[13:16], digest[17:20], digest[20:])
@@ -233,7 +234,7 @@ def derived_id(incoming: bytes, handler: bytes, index: int) -> bytes:
 def new_headers(
     message_type: str, key: str, *, source: str, time: float, message_id: str = "", correlation_id: str = ""
 ) -> list[tuple[str, bytes]]:
-    """Headers of a message that begins something: a client's, not an answer. `time` is in epoch seconds."""
+    """Headers of a client's message, which has no cause. `time` is in epoch seconds."""
     own_id = (message_id or str(uuid_utils.uuid7())).encode()
     return [
         _SPEC,
@@ -247,15 +248,15 @@ def new_headers(
 
 
 def rfc3339(seconds: float) -> str:
-    """Epoch seconds as RFC 3339 in UTC, to the millisecond. Clients' times may be any: of those that are no
-    time of the years 1 to 9999, the nearest that is.
+    """Epoch seconds as RFC 3339 in UTC, to the millisecond. Clients can send any time, so times outside
+    the years 1 to 9999 become the nearest within, and NaN becomes 1970.
     """
-    seconds = min(max(seconds, _FIRST), _LAST) if seconds == seconds else 0.0  # NaN is not itself
+    seconds = min(max(seconds, _FIRST), _LAST) if seconds == seconds else 0.0  # NaN is not equal to itself
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def epoch_seconds(text: str) -> float | None:
-    """The time of an RFC 3339 text; None for a text that is no time."""
+    """Epoch seconds of an RFC 3339 text; None if it is not a time."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
@@ -271,7 +272,7 @@ def headers_size(headers: Headers) -> int:
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Bytes of a record alone in its batch, uncompressed: what `max.message.bytes` is held against."""
+    """Uncompressed size of a batch with this record only, which brokers compare with `max.message.bytes`."""
     # First one byte each of attributes, and of two distances, which are 0.
     body = 3 + sized_length(key) + sized_length(value) + headers_size(headers)
     return _BATCH + zigzag_length(body) + body

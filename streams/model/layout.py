@@ -46,7 +46,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The application's id and cut, and the names that follow from them."""
+    """The application's id, partition count and lane count, and the names that follow from them."""
 
     app_id: str
     partitions: int
@@ -68,13 +68,13 @@ class Layout:
         return range(lane, self.partitions, self.lanes)
 
     def home_of(self, partition: int) -> int:
-        """The partition number to whose lane a partition belongs: itself, but for one that was added
-        to a topic from outside.
+        """The partition number that decides a partition's lane. It differs from `partition` only for
+        partitions that someone added to an external topic.
         """
         return partition % self.partitions
 
     def partition_of(self, key: bytes) -> int:
-        """Where a key's rows and messages belong."""
+        """The partition number of a key's rows and messages."""
         return partition_of(key, self.partitions)
 
     def lane_of_key(self, key: str) -> int:
@@ -82,7 +82,7 @@ class Layout:
         return self.lane_of(self.partition_of(key.encode()))
 
     def transactional_id(self, lane: int) -> str:
-        """Fixed for each lane of a cut, so that opening it fences its previous owner (docs/adr/0014)."""
+        """Fixed for a lane and lane count, so that an opening fences the previous owner (docs/adr/0014)."""
         return f"{self.app_id}-lane-{lane}-of-{self.lanes}"
 
     def changelog(self, table: str) -> str:
@@ -90,22 +90,22 @@ class Layout:
         return changelog_topic(self.app_id, table)
 
     def repartition(self, topic: str) -> str:
-        """The topic through which records of a topic from outside go to the partitions of their keys."""
+        """The topic that forwards records of an external topic to the partitions of their keys."""
         return f"{self.app_id}-{topic}-repartition"
 
     @property
     def operations(self) -> str:
-        """The topic of operators' messages to lanes."""
+        """The topic of operators' requests to lanes."""
         return f"{self.app_id}-operations"
 
     @property
     def operations_log(self) -> str:
-        """The topic that tells who did what about dead letters and handlers, and what came of it."""
+        """The topic that logs operations: who requested what, and the result."""
         return f"{self.app_id}-operations-log"
 
     @property
     def announcements(self) -> str:
-        """The compacted topic of schemas, of this layout, and of the cuts it was run with."""
+        """The compacted topic of schemas, the layout, and the lane counts used so far."""
         return f"{self.app_id}-announcements"
 
 
@@ -115,14 +115,14 @@ def changelog_topic(app_id: str, table: str) -> str:
 
 
 def dead_letter_topic(topic: str, app_id: str = "") -> str:
-    """Where messages of a topic go that cannot be handled. Beside a topic that is not the application's own
-    it is named with the `app_id`, since other applications may have dead letters of that topic, too.
+    """The topic of a topic's dead letters. For an external topic, pass `app_id`, because other applications
+    may have dead letters of it, too.
     """
     return f"{app_id}-{topic}.dlq" if app_id else f"{topic}.dlq"
 
 
 def retry_topic(topic: str, tier: int, app_id: str = "") -> str:
-    """Where it is shown what of a topic waits for its next attempt; tiers count from 1. For `app_id` see
-    `dead_letter_topic`.
+    """The topic with copies of a topic's messages that wait for delayed retry `tier`, from 1. `app_id` is as
+    in `dead_letter_topic`.
     """
     return f"{app_id}-{topic}.retry-{tier}" if app_id else f"{topic}.retry-{tier}"

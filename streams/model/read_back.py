@@ -15,22 +15,22 @@ import msgspec
 
 from streams.errors import Unencodable, WiringError, ends_process, shown, text_of
 
-#: What a value is called that is shown in an error: no more of it, for it may be personal and long.
+#: Maximum characters of a value in an error text, because values may be personal and long.
 MOST_SHOWN = 40
 
 
 def require_same(value: Any, back: Any) -> None:
-    """Raise Unencodable, naming the field, unless what was read back is the value. A list may be read as a
-    tuple, an int as a float of the same size, a number rounded to the 32 bits of Avro's `float`, for whoever
-    wrote the schema chose them; what is no number stays none.
+    """Raise Unencodable, naming the field, unless `back` equals the value. Differences that the schema
+    implies are allowed: a list read as a tuple, an int as an equal float, a number rounded to the 32 bits of
+    Avro's `float`. NaN equals NaN.
     """
     if lost := _difference(value, back, ""):
         raise Unencodable(lost)
 
 
 def require_defaults(kind: type[Any], where: str = "", seen: frozenset[Any] = frozenset()) -> None:
-    """Raise WiringError for a class with a default that JSON has no form for: schemas are written in it, and
-    rows may be. Also deep in it.
+    """Raise WiringError if JSON cannot represent a default of the class or of a class nested in it. Schemas
+    are JSON, and rows may be.
     """
     if kind in seen or not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return
@@ -47,7 +47,6 @@ def require_defaults(kind: type[Any], where: str = "", seen: frozenset[Any] = fr
 
 
 def _classes(kind: Any) -> Iterator[Any]:
-    """The classes in an annotation."""
     if inner := get_args(kind):
         for each in inner:
             yield from _classes(each)
@@ -65,7 +64,7 @@ def _plain(value: Any) -> Any:
 
 
 def why_not(value: Any, error: BaseException) -> str:
-    """Where a value has what cannot be written or read back, if that is known; else what was raised."""
+    """Which part of a value cannot be written or read back, if known; the text of `error` otherwise."""
     if isinstance(error, Unencodable):
         return str(error)
     found = _odd(_plain(value), "")
@@ -74,7 +73,7 @@ def why_not(value: Any, error: BaseException) -> str:
 
 
 def _odd(plain: Any, at: str) -> str:
-    """The first part of plain data that JSON or Avro has no form for; empty: none."""
+    """Describes the first part of plain data that JSON or Avro cannot represent; empty if there is none."""
     if isinstance(plain, float) and not isfinite(plain):
         return f"{at or 'it'} is {plain}: infinite, or not a number"
     if isinstance(plain, int) and not -(1 << 63) <= plain < 1 << 64:
@@ -101,8 +100,8 @@ def _is_unicode(text: str) -> bool:
 
 
 def _difference(given: Any, read: Any, at: str) -> str:
-    """Where a value differs from what was read back, and how; empty: nowhere."""
-    if given == read or (given != given and read != read):  # nan is not itself
+    """Where and how a value differs from what was read back; empty if it does not."""
+    if given == read or (given != given and read != read):  # NaN is not equal to itself
         return ""
     if isinstance(read, msgspec.Struct) and isinstance(given, msgspec.Struct):
         if differ := set(given.__struct_fields__) ^ set(read.__struct_fields__):
@@ -130,7 +129,7 @@ def _difference(given: Any, read: Any, at: str) -> str:
 
 
 def _rounded(given: Any) -> Any:
-    """A number as 32 bits have it, also in a set. What is too large for that, and all else, as it is."""
+    """Round a number, or the numbers in a set, to a 32-bit float. Other or too large values are unchanged."""
     if isinstance(given, set | frozenset):
         return {_rounded(each) for each in given}
     if not isinstance(given, int | float) or float(given) != given:

@@ -1,4 +1,4 @@
-"""Whether a value's fields are such that JSON gives them back as they are; compiled with the hot path."""
+"""Detects values that certainly read back from JSON unchanged. Compiled with the hot path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST: Final = (1 << 62) - 1
 
 
 class SureFields:
-    """Tells of values of a class which of them need not be read back."""
+    """Decides which values of a class need not be read back to check them."""
 
     def __init__(self, kind: type[msgspec.Struct]) -> None:
         self._kind = kind
@@ -28,7 +28,7 @@ class SureFields:
         self._any = is_plain and all(each in _SURE for each in self._types)
 
     def has(self, value: object) -> bool:
-        """Whether a value surely reads back as what it is. False: perhaps not."""
+        """Whether a value certainly reads back unchanged. False means that it may not."""
         if not self._any or type(value) is not self._kind:
             return False
         for place, field in enumerate(_fields(value)):

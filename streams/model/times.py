@@ -1,15 +1,15 @@
-"""Times that handlers give: a timer's, and those of a message's deadline. Wrong ones are refused by name."""
+"""Checks of the times that handlers set: those of timers and of message deadlines."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: The end of the year 9999, in epoch seconds. A time of today in milliseconds is far beyond.
+#: The end of the year 9999, in epoch seconds. It catches a time given in milliseconds.
 LATEST: Final = 253_402_300_799.0
 
 
 def require_time(what: str, value: object) -> None:
-    """Raises ValueError or TypeError for what is no time in epoch seconds; `what` names timer and field."""
+    """Raises ValueError or TypeError unless a value is a time in epoch seconds. `what` names the value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{what} is {value!r}: give seconds since the epoch")
     if not 0 <= value <= LATEST:
@@ -18,6 +18,6 @@ def require_time(what: str, value: object) -> None:
 
 
 def require_span(what: str, value: object) -> None:
-    """Raises ValueError for what is no length of time in seconds."""
+    """Raises ValueError unless a value is a duration in seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LATEST:
         raise ValueError(f"{what} is {value!r}: give a number of seconds, from 0")

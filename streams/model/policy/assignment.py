@@ -100,10 +100,10 @@ def _some(names: Sequence[str], most: int = 3) -> str:
 
 
 def _group_wiring(members: Mapping[str, Member], common: Collection[str]) -> dict[str, Member]:
-    """The members of one application: those that share topics with the owners of lanes, also by way of other
-    members. At the first start, and where owners of several are equally new, the most members decide.
+    """The members of one application: those that share topics with the current owners of lanes, directly or
+    through other members. Without owners, or in a tie, the application with the most members is chosen.
 
-    A member without a topic of its own fits each application.
+    A member without topics of its own fits any application.
     """
     parts: list[tuple[set[str], list[str]]] = []
     free = []
@@ -130,8 +130,8 @@ def _group_wiring(members: Mapping[str, Member], common: Collection[str]) -> dic
 
 
 def _group_layout(members: Mapping[str, Member]) -> tuple[int, int]:
-    """The layout of the members that already own lanes; at first start, the commonest. Of owners under
-    several, those of the newest generation decide: others have slept since, and were replaced.
+    """The layout of the members that already own lanes; at the first start, the most common one. Only
+    owners of the newest generation count, because the others were frozen and have been replaced.
     """
     owners = [m for m in members.values() if m.generation >= 0 and m.active]
     newest = max((m.generation for m in owners), default=-1)
@@ -150,7 +150,7 @@ def _owners(members: Mapping[str, Member], lanes: Sequence[int]) -> dict[int, st
     for lane in lanes:
         if lane in claims:
             owned[claims[lane]].append(lane)
-    # Those who have most keep the extra lane; what is over each one's share is given away.
+    # The members with the most lanes keep the extra one; lanes beyond a member's share are given away.
     free = [lane for lane in lanes if lane not in claims]
     for rank, name in enumerate(sorted(names, key=lambda n: (-len(owned[n]), n))):
         share = fewest + (rank < extra)

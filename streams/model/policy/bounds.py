@@ -1,5 +1,5 @@
-"""Numbers that a policy may be made of. They are checked when it is made: in a lane, an impossible one would
-fail at the first message, and each time again.
+"""Checks of the values that a policy is made from. They run when it is made, because in a lane a wrong value
+would fail at every message.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ import math
 
 from streams.units import DAY
 
-#: Seconds that anything may wait at most: ten years. A time in milliseconds is far beyond.
+#: Longest wait in seconds: ten years. It catches a time given in milliseconds.
 LONGEST = 3650 * DAY
 
 
 def not_seconds(value: object) -> str:
-    """Why a value is no length of time, as the end of a sentence about it; empty: it is one."""
+    """Why a value is not a duration in seconds, as the end of a sentence; empty if it is."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"is {value!r}: give a number of seconds"
     if not 0 < value < math.inf:
@@ -24,14 +24,14 @@ def not_seconds(value: object) -> str:
 
 
 def not_a_count(value: object, least: int) -> str:
-    """Why a value is no whole number of at least so much, as the end of a sentence; empty: it is one."""
+    """Why a value is not a whole number of at least `least`, as the end of a sentence; empty if it is."""
     if isinstance(value, bool) or not isinstance(value, int):
         return f"is {value!r}: give a whole number"
     return "" if value >= least else f"is {value}: give {least} or more"
 
 
 def not_classes(value: object) -> str:
-    """Why a value is no collection of exception classes, as the end of a sentence; empty: it is one."""
+    """Why a value is not a collection of exception classes, as the end of a sentence; empty if it is."""
     if not isinstance(value, tuple | list) or not all(
         isinstance(each, type) and issubclass(each, BaseException) for each in value
     ):

@@ -79,12 +79,12 @@ class BreakerPolicy:
 
 @dataclass(frozen=True, slots=True)
 class BreakerTransition:
-    """A breaker has changed its state.
+    """A change of a breaker's state.
 
     Attributes:
         at: epoch seconds.
-        calls: those that decided it: of the window when it was closed, probes when it was half-open.
-        failures: how many of them had failed.
+        calls: calls that decided it: those in the window if it was closed, probes if it was half-open.
+        failures: number of failed calls among them.
     """
 
     before: BreakerState
@@ -97,12 +97,12 @@ class BreakerTransition:
 class Breaker:
     """Circuit breaker of a handler: admits each attempt, and records its result. Begins closed.
 
-    `now` is in epoch seconds everywhere. When the clock is set back, by more than the window, what is waited
-    for is waited for anew, and measuring begins anew.
+    `now` is in epoch seconds everywhere. If the clock is set back by more than the window, the current wait
+    and the measurement start over.
 
     Attributes:
         state: closed, open or half-open; open becomes half-open with the first probe.
-        since: from when on it is not closed, epoch seconds; 0: it is closed.
+        since: when it stopped being closed, in epoch seconds; 0 while it is closed.
     """
 
     def __init__(
@@ -114,18 +114,18 @@ class Breaker:
         self.since = 0.0
         self._on_transition = on_transition
         self._window = _Window(policy.window)
-        self._wait = policy.open_for  # the next time it opens
+        self._wait = policy.open_for  # how long it stays open the next time
         self._opened_for = 0.0
         self._open_until = 0.0
-        self._probes: dict[Permit, float] = {}  # under way, and when each is taken for lost
+        self._probes: dict[Permit, float] = {}  # probes in progress, and when each counts as lost
         self._succeeded = 0
         self._last = Permit(0)
-        self._earlier = Permit(0)  # permits up to this one are of an earlier state
+        self._earlier = Permit(0)  # permits up to this one belong to an earlier state
         self._latest = 0.0
 
     @property
     def allowed_from(self) -> float:
-        """When to ask next: no call is allowed before, unless a probe reports. 0: one is allowed now."""
+        """Epoch seconds before which no call is allowed, unless a probe ends sooner; 0: allowed now."""
         if self.state is BreakerState.OPEN:
             return self._open_until
         if len(self._probes) >= self.policy.probes:
@@ -133,11 +133,11 @@ class Breaker:
         return 0.0
 
     def start_half_open(self, now: float) -> None:
-        """Let probes go first: for a lane that opens with messages waiting. Calls under way are forgotten."""
+        """Become half-open, for a lane that opens with waiting messages. Earlier calls are ignored."""
         self._become(BreakerState.HALF_OPEN, self._at(now))
 
     def acquire(self, now: float) -> Permit | None:
-        """Ask for one call. None: not now, the message waits."""
+        """Ask for permission for one call. None if no call is allowed now, so that the message waits."""
         now = self._at(now)
         if self.state is BreakerState.OPEN:
             if now < self._open_until:
@@ -153,17 +153,17 @@ class Breaker:
         return self._last
 
     def give_back(self, permit: Permit) -> None:
-        """Tell that a call was not made: another may be."""
+        """Return the permit of a call that was not made, so that another call can use it."""
         self._probes.pop(permit, None)
 
     def succeeded(self, calls: int, *, now: float) -> None:
-        """Tell of calls that have succeeded while it was closed, without permits: for a busy handler."""
+        """Record successful calls that took no permits while the breaker was closed, for busy handlers."""
         now = self._at(now)
         if self.state is BreakerState.CLOSED and calls:
             self._window.add(ok=True, now=now, calls=calls)
 
     def record(self, permit: Permit, *, ok: bool, now: float) -> None:
-        """Tell how a call has ended, once. One that began in an earlier state says nothing of this one."""
+        """Record the result of a call, once. Calls that began in an earlier state are ignored."""
         now = self._at(now)
         if permit <= self._earlier:
             return
@@ -199,7 +199,7 @@ class Breaker:
             self._on_transition(BreakerTransition(before, state, now, calls, failures))
 
     def _at(self, now: float) -> float:
-        # Callers read the clock at various moments, so a little earlier than before is no clock set back.
+        # Callers read the clock at different moments, so a slightly earlier time is not a changed clock.
         if now < self._latest - self.policy.window:
             self._open_until = min(self._open_until, now + self._opened_for)
             self._probes = dict.fromkeys(self._probes, now + self.policy.probe_timeout)
@@ -210,7 +210,7 @@ class Breaker:
 
 
 class _Window:
-    """Calls of the last seconds, counted in buckets, so that memory does not grow with them."""
+    """Calls within the window, counted in buckets, so that memory does not grow with the number of calls."""
 
     def __init__(self, length: float) -> None:
         self._width = length / BUCKETS
@@ -221,11 +221,11 @@ class _Window:
 
     @property
     def rate(self) -> float:
-        """Failures for each call; there is at least one."""
+        """Fraction of failed calls. Needs at least one call."""
         return self.failures / self.calls
 
     def add(self, *, ok: bool, now: float, calls: int = 1) -> None:
-        """Count calls that ended alike. `now` never goes back."""
+        """Count calls with the same result. `now` must not decrease."""
         newest = int(now // self._width)
         for passed in range(min(newest - self._newest, BUCKETS)):
             bucket = self._buckets[(newest - passed) % BUCKETS]

@@ -1,21 +1,21 @@
-"""Whether a worker that cannot commit gives its lanes to others: a policy without I/O (docs/adr/0051).
+"""Decides whether a worker that cannot commit gives its lanes to others, without I/O (docs/adr/0051).
 
-Only for what is wrong with its machine, such as its clock or its disk: what is wrong with the cluster is so
-for every worker. It asks for its lanes again after a pause, which grows each time, or when its clock was set.
+This is only for problems of its machine, such as its clock or disk, because problems of the cluster affect
+every worker. It asks for lanes again after a pause, which grows each time, or when its clock is changed.
 """
 
 from __future__ import annotations
 
-#: A lane that has waited for so long for its machine is given away, in seconds.
+#: Seconds that a lane waits for its machine before the worker gives its lanes away.
 GIVE_AWAY_AFTER = 60.0
-#: How long a worker goes without lanes, in seconds: doubled each time, up to the cap.
+#: Seconds that a worker goes without lanes; doubled each time, up to the cap.
 PAUSE, PAUSE_CAP = 300.0, 3600.0
-#: Seconds by which the clock has to be set to be tried again at once.
+#: Seconds by which the clock must change for the worker to ask for lanes at once.
 CLOCK_SET = 30.0
 
 
 class Fitness:
-    """Of one worker. `monotonic` and `wall` are its two clocks, in seconds.
+    """The fitness of one worker. `monotonic` and `wall` are its two clocks, in seconds.
 
     Attributes:
         fit: whether it wants lanes.
@@ -29,8 +29,8 @@ class Fitness:
         self._well_since: float | None = None
 
     def look(self, *, waited: float, others: bool, monotonic: float, wall: float) -> bool:
-        """Decide anew; True: rejoin the group. `waited`: how long the lane has waited for its machine
-        that has waited longest, 0 for none. `others`: whether the group has other members.
+        """Update `fit`. Returns True if the worker must rejoin the group. `waited`: how many seconds
+        a lane has waited for the machine at most, 0 if none waits. `others`: whether there are other members.
         """
         if not self.fit:
             if monotonic < self._until and abs(wall - monotonic - self._drift) < CLOCK_SET:

@@ -1,9 +1,9 @@
-"""Whether a copy of compacted changelogs may miss a deletion: how long ago it was known to be current.
+"""Decides whether a copy of compacted changelogs is too old, so that it may miss deletions.
 
-A tombstone is kept for delete.retention.ms at least; after that compaction removes it. A copy that had all
-there was at a time finds every later deletion for so long, and may miss some afterwards: a row comes back,
-a timer rings again. So a copy older than half of it is thrown away (docs/adr/0002). The other half is for
-clocks that differ, or that were set.
+Kafka keeps a tombstone for at least delete.retention.ms, then compaction removes it. A copy that was current
+at some time finds every later deletion within that retention. After it, a deleted row could come back, or a
+timer fire again. So a copy older than half the retention is discarded (docs/adr/0002). The other half allows
+for clocks that differ or are changed.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from streams.ports import TP
 
 
 def is_too_old(current_at: float, now: float, delete_retention: float) -> bool:
-    """Whether deletions since `current_at` may be gone. A time far in the future comes from a clock that was
-    wrong, and is as good as none. All in seconds.
+    """Whether deletions since `current_at` may be gone. A time far in the future comes from a wrong clock,
+    so the copy counts as too old. All in seconds.
     """
     return abs(now - current_at) > delete_retention / 2
 
 
 class Freshness:
-    """Follows one copy while it is read: `current_at` is the last time, in seconds since the epoch, at which
-    it is known to have had all that its changelogs had.
+    """Follows a copy while changelogs are read into it. `current_at` is the last time, in epoch seconds, at
+    which the copy is known to have had every record of its changelogs.
     """
 
     def __init__(self, current_at: float, delete_retention: float) -> None:
@@ -34,28 +34,28 @@ class Freshness:
 
     @property
     def interval(self) -> float:
-        """How often to ask for the ends again at most, in seconds."""
+        """Minimum seconds between two requests for the end offsets."""
         return self._delete_retention / 8
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the ends that were read last have still to be reached."""
+        """Whether the copy has yet to reach the end offsets that were requested last."""
         return bool(self._ends)
 
     def expect(self, asked_at: float, ends: Mapping[TP, int]) -> None:
-        """Note ends that were requested at `asked_at`: a copy that reaches them was current then."""
+        """Note end offsets that were requested at `asked_at`. A copy that reaches them was current then."""
         self._asked_at, self._ends = asked_at, ends
 
     def has_reached(self, position: Callable[[TP], int]) -> bool:
-        """Whether the expected ends are reached; then the copy is known to have been current at that time."""
+        """Whether the copy has reached the expected ends. If so, `current_at` becomes their `asked_at`."""
         if not self._ends or any(position(tp) < end for tp, end in self._ends.items()):
             return False
         self.current_at, self._ends = self._asked_at, {}
         return True
 
     def check(self, now: float) -> None:
-        """Call after each fetch and before what it brought is written. A process that is frozen, and woken
-        days later, learns it only here. Raises StoreTooOld.
+        """Raises StoreTooOld if the copy is too old. Call it between a fetch and the write of its records: a
+        process that was frozen for days notices only here.
         """
         if is_too_old(self.current_at, now, self._delete_retention):
             raise StoreTooOld(

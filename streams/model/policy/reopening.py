@@ -30,43 +30,43 @@ from streams.errors import (
     UnknownSchema,
 )
 
-#: Failures at the same place with one message in the transaction, until the lane is quarantined.
+#: Number of failures at the same place after which a lane with one message per transaction is quarantined.
 QUARANTINE_AFTER = 5
-#: Wait before opening again, in seconds: doubled each time at the same place, up to the cap.
+#: Seconds before the lane opens again; doubled for each failure at the same place, up to the cap.
 DELAY = 0.2
 DELAY_CAP = 5.0
-#: The cap where the cause is known and an operator has to mend it.
+#: The cap if the cause is known and an operator has to remove it.
 WAITING_CAP = 30.0
-#: How long a quarantined lane rests until it is tried again, in seconds: doubled each time, up to the cap.
+#: Seconds that a lane stays in quarantine before it tries again; doubled each time, up to the cap.
 QUARANTINE, QUARANTINE_CAP = 60.0, 600.0
-#: How much smaller each transaction is than the one that failed.
+#: Factor by which transactions shrink after a failure.
 SHRINK = 8
-#: So many transactions of one message follow where a record was refused: the message that leads to it comes
-#: alone in one of them, whichever partition it is in.
+#: Number of single-message transactions after a refused record. The message that caused the refusal is alone
+#: in one of them, whichever partition it is in.
 ALONE = 64
-#: Errors with a few commits between them, fewer than these, count as at the same place: what a lane does
-#: first when it has opened may be smaller than what failed, such as a message of which nothing is looped.
+#: Errors with fewer commits than this between them count as being at the same place, because the first
+#: transactions after an opening may be smaller than the one that failed.
 SOON = 8
-#: A size that took too long is not tried again at once: the sizes below it grow by this part in each commit.
+#: After a transaction took too long, the size limit grows by one part in REGROW with each commit.
 REGROW = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Reopen:
-    """Open again after so many seconds."""
+    """Open again after `after` seconds."""
 
     after: float
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Stay closed for so many seconds: the same message would fail again."""
+    """Stay closed for `after` seconds, because the same message would fail again."""
 
     after: float
 
 
 def is_expected(error: Exception) -> bool:
-    """Whether an error is one of those that a lane is made for; others are logged with their traceback."""
+    """Whether lanes expect an error like this in operation. Others are logged with their traceback."""
     made_for = (
         Fenced,
         TransactionFailed,
@@ -84,13 +84,13 @@ def is_expected(error: Exception) -> bool:
 
 
 def waited_out(error: Exception) -> str:
-    """The cause of an error in words, where it passes once an operator has mended it; else empty."""
+    """The cause of an error that ends once an operator removes it; empty for other errors."""
     lacks = isinstance(error, TopicMismatch) and not isinstance(error, TopicGone)
     return str(error) if lacks or isinstance(error, (Refused, StoreBusy, StoreUnavailable)) else ""
 
 
 def is_of_the_machine(error: Exception | None) -> bool:
-    """Whether another machine would not have it."""
+    """Whether the cause is this machine, such as its clock or disk, so another one could run the lane."""
     return isinstance(error, (ClockWrong, StoreBusy, StoreUnavailable))
 
 
@@ -98,10 +98,10 @@ class Reopening:
     """Remembers where a lane has failed, and how many messages its next transaction may hold."""
 
     def __init__(self, max_batch: int, fenced_pause: float) -> None:
-        """`fenced_pause` in seconds: time for membership to tell who owns the lane now."""
+        """`fenced_pause`: seconds to wait after a fence until the group knows the lane's owner."""
         self.limit = max_batch
         self._max_batch = max_batch
-        #: How many messages surely fit into the time of one transaction, as far as is known.
+        #: Number of messages that are expected to fit into the timeout of one transaction.
         self._fitting = max_batch
         self._fenced_pause = fenced_pause
         self._place: object = None
@@ -115,14 +115,14 @@ class Reopening:
         return self._failures > 0
 
     def failed(self, error: Exception, place: object) -> Reopen | Quarantine:
-        """Decide. `place` is what the lane has committed so far, None while it was opening."""
+        """Decide what follows an error. `place` is what the lane has committed; None during its opening."""
         again = place == self._place
         soon, self._commits = again or 0 < self._commits < SOON, 0
         self._place = place
         self._failures = self._failures if again else 0
         if isinstance(error, Fenced):
-            # Fenced just before, too: no other owner, but a transaction that takes longer than its timeout.
-            # If it was another owner all the same, a few commits make up for it.
+            # Two fences with few commits between them suggest a transaction that exceeds its timeout, rather
+            # than another owner. If it was another owner, the limit grows back within a few commits.
             if soon and place is not None:
                 self._fitting = max(1, self.limit // 2)
                 self._shrink()
@@ -146,7 +146,7 @@ class Reopening:
         self.limit = max(1, self.limit // SHRINK)
 
     def committed(self) -> None:
-        """The lane has made progress: grow again."""
+        """Note a commit: failures are forgotten, and the size limit grows again."""
         self._place = None
         self._failures = self._quarantines = 0
         self._commits += 1

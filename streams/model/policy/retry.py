@@ -80,12 +80,12 @@ class TryAgain:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Wait as a row until it is due.
+    """The message waits as a row until it is due.
 
     Attributes:
-        tier: which wait it is, from 1; the first three have a copy in `.retry-1` and so on.
+        tier: number of the wait, from 1; the first three have a copy in `.retry-1` and so on.
         delay: seconds that it waits.
-        due: epoch seconds before which it is not tried; round it up, never down.
+        due: earliest time of the next attempt in epoch seconds; round it up, never down.
     """
 
     tier: int
@@ -95,11 +95,11 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class PutOff:
-    """Try again later, and do not count the try: the outside seems to be away (docs/adr/0016).
+    """Try again later without counting the attempt, because a dependency seems to be down (docs/adr/0016).
 
     Attributes:
         delay: seconds that it waits.
-        due: epoch seconds before which it is not tried.
+        due: earliest time of the next attempt in epoch seconds.
     """
 
     delay: float
@@ -108,14 +108,14 @@ class PutOff:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Send the message to the dead letters: its error is not retried, or it has had all its attempts."""
+    """Dead-letter the message: its error is not retried, or it is out of attempts."""
 
     reason: Literal["permanent", "unknown", "exhausted"]
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """The message's deadline is over before it could be tried again; a command is answered so at once."""
+    """The message's deadline passes before its next attempt, so it expires. Commands get a reply now."""
 
 
 Decision = TryAgain | Later | PutOff | GiveUp | Expired
@@ -189,14 +189,14 @@ def decide(
 
 
 def longest_wait(policy: RetryPolicy) -> float:
-    """Seconds that a message waits for one retry at most; 0: it has none."""
+    """The longest delay of a delayed retry, in seconds; 0 if the policy has none."""
     return max(policy.delays, default=0.0)
 
 
 def longest_path(policy: RetryPolicy) -> float:
-    """Seconds that a message waits in retry topics at most; for `inbox.check_retention`.
+    """The sum of all retry delays in seconds, for `inbox.check_retention`.
 
-    What it waits in an outage, for an open breaker, a pause or an earlier message of its key comes on top and
-    has no bound here.
+    Waiting for an outage, an open breaker, a pause or an earlier message of the key is not included, because
+    it has no bound here.
     """
     return sum(policy.delays)
