@@ -62,33 +62,33 @@ class FakeBroker:
         self.max_batch = max_batch
         self.limits = dict(limits or {})
         self.max_unpacked = max_unpacked
-        #: After so many seconds an open transaction is aborted and its producer fenced; brokers sweep every
-        #: few seconds, this one whenever it is asked for something. Never, unless a test says.
+        #: Seconds after which an open transaction is aborted and its producer fenced; by default never. Real
+        #: brokers check this every few seconds, the fake at each fetch and transaction request.
         self.transaction_timeout = inf
-        #: Whether readers can say which topic they mean by its id; brokers before Kafka 3.1 know names alone.
+        #: Whether readers can name topics by id; brokers before Kafka 3.1 know only names.
         self.knows_ids = True
-        #: By how many seconds the clients' clock is ahead of the broker's, and how many it bears.
+        #: Seconds by which the clients' clock is ahead of the broker's, and the most that the broker accepts.
         self.clock_ahead, self.most_ahead = 0.0, 3600.0
-        #: Why it takes no transaction now, such as a right that was taken away; and how often that was in
-        #: the way.
+        #: Why the broker refuses transactions now, such as a missing right (empty: it accepts them), and
+        #: how often it has refused.
         self.refuses = ""
         self.refused = 0
-        #: How often each fault has happened: a test ends with asserting that its own did.
+        #: How often each fault has happened. Tests should assert at their end that theirs did.
         self.happened: Counter[Fault] = Counter()
         self.id = f"cluster#{next(_ids)}"
         self._now = now
         self.ids: dict[str, str] = {}
         self._logs: dict[TP, Log] = {}
-        #: The log of a partition; None where there is none.
+        #: The log of a partition, or None if it does not exist.
         self.log_if_there = self._logs.get
         self._producers: dict[str, ProducerState] = {}
         self.groups: dict[str, dict[TP, int]] = {}
-        #: Notes of committed positions; one of another position than the group has now says nothing.
+        #: Notes of committed positions. A note for another position than the group's current one is ignored.
         self._notes: dict[str, dict[TP, Commit]] = {}
         self._faults: list[tuple[Fault, int]] = []
-        #: A dict for its order: that of a set of futures differs from run to run.
+        #: A dict, because the order of a set of futures differs from run to run.
         self._waiting: dict[asyncio.Future[None], None] = {}
-        #: How often something may have become readable, or unreadable.
+        #: Counts changes after which other records may be readable.
         self.changes = 0
         for name, partitions in (topics or {}).items():
             self.create_topic(name, partitions)
@@ -147,20 +147,20 @@ class FakeBroker:
         self.end(producer, TransactionState.ABORTED)
 
     def use_up_epochs(self, transactional_id: str) -> None:
-        """An id gets another producer id, as the answer to the next end of its transactions says, or to its
-        next start.
+        """Give an id another producer id when its current transaction ends, or at its next start, as
+        brokers do when the epochs are used up.
         """
         self._producers[transactional_id].is_used_up = True
 
     def sweep(self) -> None:
-        """Abort what has been open for too long."""
+        """Abort transactions that are open for longer than `transaction_timeout`."""
         for name, producer in self._producers.items():
             overdue = self._now() - producer.began > self.transaction_timeout
             if overdue and producer.transaction is not None:
                 self.expire(name)
 
     def opened(self, producer: ProducerState) -> Transaction:
-        """The open transaction of an id; a new one when there is none."""
+        """The open transaction of a producer; begins one if there is none."""
         if producer.transaction is None:
             producer.transaction, producer.began = Transaction(producer.id), self._now()
         return producer.transaction
@@ -179,7 +179,7 @@ class FakeBroker:
         self.log(tp).truncate(before)
 
     def elect(self, *topics: str) -> None:
-        """Give these topics another leader, which has all that was acknowledged; all topics unless named."""
+        """Elect new leaders for these topics (default: all), without losing records."""
         self.changes += 1
         for log in self._logs.values():
             if not topics or log.tp.topic in topics:
@@ -260,7 +260,7 @@ class FakeBroker:
         return self._producers.setdefault(transactional_id, ProducerState())
 
     def end(self, producer: ProducerState, state: TransactionState) -> None:
-        """End the transaction of an id: markers everywhere, and its positions when it is committed."""
+        """End a producer's transaction: write its markers and, if it is committed, its positions."""
         transaction, producer.transaction = producer.transaction, None
         if producer.is_used_up:
             producer.id, producer.is_used_up = next(_ids), False
@@ -280,7 +280,7 @@ class FakeBroker:
         self.wake()
 
     def take(self, fault: Fault) -> bool:
-        """Whether this fault is to happen now."""
+        """Whether an injected fault happens now. If so, it is removed and counted."""
         for i, (injected, skip) in enumerate(self._faults):
             if injected is fault:
                 if skip:
@@ -296,13 +296,13 @@ class FakeBroker:
         return int(self._now() * 1000)
 
     def wake(self) -> None:
-        """Something may have become readable."""
+        """Wake those who wait for records."""
         self.changes += 1
         for waiter in self._waiting:  # after those who have changed it, as an answer comes after a request
             waiter.get_loop().call_soon(_wake, waiter)
 
     async def changed(self, timeout: float) -> None:
-        """Wait until something may have become readable, at most `timeout` seconds."""
+        """Wait up to `timeout` seconds until records may have become readable."""
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
         self._waiting[waiter] = None

@@ -47,17 +47,17 @@ class FakeTransactions:
         self._in_transaction = False
         self._requested = False
         self._failure: Fenced | TransactionFailed | None = None
-        #: By how many seconds the clock of its own machine is ahead of the others'.
+        #: Seconds by which the clock of this producer's machine is ahead of the others'.
         self.clock_ahead = 0.0
 
     @property
     def producer_id(self) -> int:
-        """By which the broker knows it."""
+        """The producer id that the broker has assigned."""
         return self._broker.producer(self._id).id
 
     @property
     def is_current(self) -> bool:
-        """Whether it was started, and nobody has fenced it."""
+        """Whether it was started and has not been fenced."""
         return self._epoch is not None and self._broker.producer(self._id).epoch == self._epoch
 
     async def start(self) -> None:
@@ -208,7 +208,7 @@ class FakeReader:
         self._trusted: frozenset[int] = frozenset()
         self._below: Mapping[TP, int] = NO_OFFSETS
         self._closed = False
-        #: At which number of changes there was nothing to read.
+        #: The broker's `changes` when there was last nothing to read.
         self._seen = -1
 
     async def assign(
@@ -228,14 +228,14 @@ class FakeReader:
         self._epochs = dict(epochs)
 
     def _log(self, tp: TP) -> Log | None:
-        """The log of the topic that is meant; None where that is not there."""
+        """The log of a partition; None if its topic is gone or was recreated."""
         log = self._broker.log_if_there(tp)
         if log is None or (meant := self._ids.get(tp.topic)) is None:
             return log
         return log if meant == self._broker.ids[tp.topic] else None
 
     def unknown_topics(self) -> Collection[str]:
-        """Topics that are gone, or are others by now."""
+        """Assigned topics that were deleted or recreated."""
         return {tp.topic for tp in self._positions if self._log(tp) is None}
 
     def trust(self, producers: Collection[int], below: Mapping[TP, int] = NO_OFFSETS) -> None:
@@ -302,7 +302,7 @@ class FakeReader:
         return batches
 
     def _require_same(self, log: Log, position: int) -> None:
-        """As brokers do where topics are read by ids."""
+        """Raises LogCut if the log was cut below the position, as brokers do for topics read by id."""
         epoch = self._epochs.get(log.tp, NO_EPOCH)
         if epoch == NO_EPOCH or log.tp.topic not in self._ids:
             return
@@ -311,7 +311,7 @@ class FakeReader:
             raise LogCut([Lost(*log.tp, position, end)])
 
     def epoch(self, tp: TP) -> int:
-        """The leader epoch of what was read last."""
+        """The leader epoch of the record that was read last."""
         return self._epochs.get(tp, NO_EPOCH)
 
     def position(self, tp: TP) -> int:
@@ -323,16 +323,16 @@ class FakeReader:
         return sum(self.behind_by_partition().values())
 
     def silence(self) -> float:
-        """None: the broker answers at once."""
+        """Always 0, because the fake broker answers at once."""
         return 0.0
 
     def behind_by_partition(self) -> dict[TP, int]:
-        """The same for each partition."""
+        """Offsets between the position and the end of the log, for each partition."""
         logs = {tp: self._log(tp) for tp in self._positions}
         return {tp: 0 if log is None else log.end - self._positions[tp] for tp, log in logs.items()}
 
     def held_up(self) -> dict[TP, HeldUp]:
-        """The partitions that stand at an open transaction."""
+        """The partitions that are blocked by an open transaction."""
         logs = {tp: self._log(tp) for tp in self._positions}
         return {
             tp: HeldUp(log.stable, log.end - log.stable)
@@ -341,5 +341,5 @@ class FakeReader:
         }
 
     async def close(self) -> None:
-        """No fetch afterwards."""
+        """Close the reader. A later `fetch` raises RuntimeError."""
         self._closed = True

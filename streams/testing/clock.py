@@ -7,13 +7,13 @@ import heapq
 from collections.abc import Sized
 from itertools import count
 
-#: How often other tasks get to run after a sleeper was woken: as long as one of them is ready, but one that
-#: is always ready does not hold up the clock.
+#: Maximum event loop turns for other tasks after a wake-up. The clock waits while tasks are ready, but a task
+#: that is always ready cannot block it.
 _TURNS = 1000
 
 
 class ManualClock:
-    """Stands still until it is advanced. `start` is in seconds since the epoch."""
+    """A clock that stands still until it is advanced. `start` is in seconds since the epoch."""
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
         self._now = start
@@ -30,7 +30,7 @@ class ManualClock:
         return sum(not waiter.done() for _, _, waiter in self._sleepers)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock has been advanced by so much."""
+        """Wait until the clock has advanced by `seconds`."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -40,11 +40,11 @@ class ManualClock:
         await waiter
 
     def _changed(self) -> None:
-        """There is another sleeper."""
+        """Called after a sleeper was added."""
 
     def set(self, now: float) -> None:
-        """Jump without waking anyone, backwards too, as a corrected system clock does. Sleepers wait on for
-        as long as they would have.
+        """Change the time, also backwards, as a corrected system clock does. No sleeper wakes: each still
+        waits for the rest of its time.
         """
         by = now - self.now()
         self._sleepers = [(due + by, order, waiter) for due, order, waiter in self._sleepers]
@@ -54,7 +54,7 @@ class ManualClock:
         self._now = now
 
     async def advance(self, seconds: float) -> None:
-        """Move on, waking sleepers in order, each at its own time."""
+        """Advance the clock and wake sleepers in order, each at its own time."""
         end = self.now() + seconds
         while (due := self._wake_first(end)) is not None:
             self._pass_to(max(self.now(), due))
@@ -63,7 +63,7 @@ class ManualClock:
         await _settle()
 
     def _wake_first(self, until: float) -> float | None:
-        """Wake the sleeper that is due first, if that is by then; returns when it was due."""
+        """Wake the first sleeper that is due by `until`, and return its due time; None if there is none."""
         while self._sleepers and self._sleepers[0][0] <= until:
             due, _, waiter = heapq.heappop(self._sleepers)
             if not waiter.done():
@@ -73,7 +73,7 @@ class ManualClock:
 
 
 async def _settle() -> None:
-    # What waits for its turn, where the loop tells. Most steps wake nobody, and idle turns take time.
+    # The loop's ready callbacks, if it exposes them. They end the loop early, because idle turns take time.
     waiting: Sized = getattr(asyncio.get_running_loop(), "_ready", (None,))
     for _ in range(_TURNS):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Kafka in memory, as far as a lane depends on it. Passes the contract suite together with the real one."""
+"""An in-memory fake of the parts of Kafka that a lane uses. It passes the same contract tests as Kafka."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FakeCluster(FakeBroker):
         return {tp: positions[tp] for tp in tps if tp in positions}
 
     async def commits(self, group: str, tps: Iterable[TP]) -> dict[TP, Commit]:
-        """The same with their notes."""
+        """The group's committed positions with their notes; partitions without one are left out."""
         await self._question()
         return {tp: found for tp in tps if (found := self.commit_of(group, tp)) is not None}
 
@@ -44,7 +44,7 @@ class FakeCluster(FakeBroker):
         return {tp: self.log(tp).epoch for tp in tps}
 
     async def epoch_ends(self, epochs: Mapping[TP, int]) -> dict[TP, int]:
-        """Where each log goes on in a later epoch than this one, or its end."""
+        """The offset at which each log continues in a later epoch than the given one, or its end."""
         await self._question()
         found = {tp: self.log(tp).end_of_epoch(epoch) for tp, epoch in epochs.items()}
         return {tp: end for tp, end in found.items() if end is not None}
@@ -67,7 +67,7 @@ class FakeCluster(FakeBroker):
         return {tp: self.log(tp).end for tp in tps}
 
     async def open_transactions(self, tps: Iterable[TP]) -> dict[TP, OpenTransaction]:
-        """The open transaction that began first in each partition."""
+        """The open transaction that began first in each partition; partitions without one are left out."""
         await self._question()
         return {tp: found for tp in tps if (found := self.first_open(tp)) is not None}
 

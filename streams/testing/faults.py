@@ -19,11 +19,11 @@ LOG = "STEADFAUST_FAULTS_LOG"
 
 
 class LaneKilled(ProcessKilled):
-    """The end of a worker, in a test that runs it inside its own process. No handler of Exception sees it."""
+    """Ends a worker that a test runs inside its own process. `except Exception` does not catch it."""
 
 
 class Reached(NamedTuple):
-    """The `nth` reach of a point, counted from 1."""
+    """The `nth` time that a fault point is reached, from 1."""
 
     point: str
     nth: int
@@ -31,28 +31,28 @@ class Reached(NamedTuple):
 
 @dataclass(slots=True)
 class Pause:
-    """A point at which a lane stands still until it is let go."""
+    """A fault point that blocks a lane until the test calls `resume`."""
 
     _reached: asyncio.Event = field(default_factory=asyncio.Event)
     _go_on: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def reached(self, timeout: float = 120.0) -> None:
-        """Wait until the lane stands there; TimeoutError after `timeout` seconds."""
+        """Wait until the lane has reached the point. Raises TimeoutError after `timeout` seconds."""
         async with asyncio.timeout(timeout):
             await self._reached.wait()
 
     def resume(self) -> None:
-        """Let the lane go on."""
+        """Let the lane continue."""
         self._go_on.set()
 
     async def hold(self) -> None:
-        """Act at a fault point."""
+        """Block the calling lane until `resume`."""
         self._reached.set()
         await self._go_on.wait()
 
 
 class ScriptedFaults:
-    """Makes something happen at the nth reach of a point, and counts what did."""
+    """Causes faults when a point is reached for the nth time, and records those that happened."""
 
     def __init__(self) -> None:
         self._script: dict[Reached, Exception | type[LaneKilled] | Pause] = {}
@@ -60,7 +60,7 @@ class ScriptedFaults:
         self.happened: list[Reached] = []
 
     def raise_at(self, point: str, nth: int = 1, error: Exception | None = None) -> None:
-        """Raise there; an OutcomeUnknown unless another error is given."""
+        """Raise an error at the point: `error`, or by default OutcomeUnknown."""
         self._script[Reached(point, nth)] = error or OutcomeUnknown(f"scripted at {point}, {nth}")
 
     def kill_at(self, point: str, nth: int = 1) -> None:
@@ -78,7 +78,7 @@ class ScriptedFaults:
 
     @property
     def pending(self) -> list[Reached]:
-        """Faults that have not happened yet: a test ends with asserting that this is empty."""
+        """Faults that have not happened yet. Tests should assert at their end that this is empty."""
         return list(self._script)
 
     async def reach(self, point: str) -> None:
@@ -98,9 +98,9 @@ class ScriptedFaults:
 
 
 class ProcessFaults:
-    """Does to this process what the script says: kill (SIGKILL), stop (SIGSTOP) or raise (OutcomeUnknown).
+    """Applies scripted faults to this process: kill (SIGKILL), stop (SIGSTOP) or raise (OutcomeUnknown).
 
-    A line `point:nth:action pid` is appended to `log` before it acts, because afterwards may be too late.
+    It appends a line `point:nth:action pid` to `log` before a fault, because the process may not survive.
     """
 
     def __init__(self, script: Mapping[Reached, str], log: Path | None) -> None:
@@ -122,9 +122,9 @@ class ProcessFaults:
 
 
 def faults_from_environment(environment: Mapping[str, str] | None = None) -> ProcessFaults | NoFaults:
-    """The faults of a real worker: `STEADFAUST_FAULTS="committed:3:kill,sent:1:raise"`, each a point, which
-    reach of it, counted over all lanes of the process, and kill, stop or raise. What happens is appended to
-    the file named by `STEADFAUST_FAULTS_LOG`. Raises SettingsError when the script cannot be read.
+    """Read the faults of a real worker, such as `STEADFAUST_FAULTS="committed:3:kill,sent:1:raise"`. Each
+    part is a point, the count at which it acts (over all lanes of the process), and kill, stop or raise. They
+    are logged to the file `STEADFAUST_FAULTS_LOG`. Raises SettingsError for an invalid script.
     """
     environment = os.environ if environment is None else environment
     text = environment.get(SCRIPT, "")

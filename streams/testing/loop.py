@@ -1,4 +1,4 @@
-"""An event loop whose time a test can take over: it passes only while everything waits."""
+"""An event loop with simulated time, which passes only while everything waits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 from streams.testing.clock import ManualClock
 
-#: What `time()` begins with, in seconds. Nothing is to take zero for "never".
+#: First value of the simulated `time()`, in seconds; not 0, in case code uses 0 for "never".
 _START = 1000.0
-#: Of so many turns in which callbacks are ready, one looks at sockets.
+#: While callbacks are ready, sockets are polled once in this many turns.
 _LOOK = 64
 
 
@@ -22,7 +22,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     ready and no socket is readable, the loop's time jumps to the next timer.
 
     So a timeout fires only when nothing that it guards can go on, however slow the machine is. While a thread
-    of `run_in_executor` is awaited, time passes as it really does, since nobody knows when it will end.
+    of `run_in_executor` runs, real time passes, because its end cannot be predicted.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         super().__init__(self._sockets)
 
     def simulate(self) -> None:
-        """Take over the time, for good. To be called before anything sets a timer."""
+        """Switch to simulated time, for good. Call it before anything sets a timer."""
         if self._simulated is None:
             self._simulated = _START
 
@@ -50,7 +50,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]  # typeshed has it as a coroutine's result
         self, executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run `func` in a thread; while that is awaited the loop's time does not jump."""
+        """Run `func` in a thread. The loop's time does not jump until it ends."""
         future: asyncio.Future[Any] = super().run_in_executor(executor, func, *args)
         self._threads += 1
         future.add_done_callback(self._thread_ended)
@@ -60,7 +60,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self,
         timeout: float | None = None,  # noqa: ARG002 - as newer Pythons call it
     ) -> None:
-        """Join the threads, without the bound that newer Pythons set: it would pass at once."""
+        """Join the threads without the timeout of newer Pythons, which would expire at once."""
         self._threads += 1
         try:
             await super().shutdown_default_executor()
@@ -71,7 +71,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         self._threads -= 1
 
     def _pass_time(self, timeout: float | None = None) -> Any:
-        """Ready sockets within `timeout` seconds of the loop's time."""
+        """Poll sockets for up to `timeout` seconds of the loop's time."""
         if self._simulated is None or timeout is None:
             return self._select(timeout)
         self._turns += 1
@@ -91,8 +91,8 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 
 
 class LoopClock(ManualClock):
-    """Goes with a simulated loop's time, and can be moved on beside it: then the timers of the loop, such as
-    those of a reader that waits for records, do not fire, so that days cost nothing.
+    """A clock that follows a simulated loop's time and can also be advanced on its own. Advancing it does not
+    fire the loop's timers, such as those of readers that wait for records, so that skipping days is cheap.
     """
 
     def __init__(self, loop: SimulatedLoop, start: float = 1_700_000_000.0) -> None:
@@ -109,12 +109,12 @@ class LoopClock(ManualClock):
         self._ahead = now - self._loop.time()
 
     async def advance(self, seconds: float) -> None:
-        """Move on, waking sleepers in order, each at its own time."""
+        """Advance the clock and wake sleepers in order, each at its own time."""
         await super().advance(seconds)
         self._changed()
 
     def _changed(self) -> None:
-        """Ring when the first sleeper is due."""
+        # Set the loop's timer for the first sleeper.
         if self._bell is not None:
             self._bell.cancel()
             self._bell = None

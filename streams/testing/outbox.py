@@ -80,9 +80,9 @@ class MemoryPublisher:
     Attributes:
         written: rows in the order in which they came.
         announced: schemas by fingerprint.
-        refuses: why a row is refused, or empty.
-        is_down: nothing is taken, and nobody knows it.
-        holds: while clear, what is to be written waits, and `is_waiting` says so.
+        refuses: function that returns why a row is refused, or an empty text.
+        is_down: whether every request fails, as if the cluster were down.
+        holds: while clear, `publish` waits, and `is_waiting` is true.
     """
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class MemoryPublisher:
         self.announced |= schemas
 
     async def publish(self, rows: Sequence[OutboxRow]) -> Published:
-        """As the port says; of a refused row's batch nothing is written."""
+        """Keep the rows. A batch with a refused row is not written at all."""
         self.is_waiting = not self.holds.is_set()
         try:
             await self.holds.wait()

@@ -1,4 +1,4 @@
-"""What a lane would refuse of a handler's outcome, for runs without lanes: by the lane's own check."""
+"""Checks a handler's outcome with the lane's own code, for runs without lanes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from streams.model.message import Message
 from streams.testing.store import MemoryStores
 from streams.units import DAY
 
-#: Bytes of a message at most: how large one may be, settings and the object store decide.
+#: Size limit of messages in bytes: never reached, as the real one depends on settings and the object store.
 _ANY_SIZE = 1 << 30
 
 
 class OutcomeChecks:
-    """Stages outcomes as a lane does, and forgets them."""
+    """Stages outcomes as a lane does, then drops them."""
 
     def __init__(self, choreography: Choreography) -> None:
         needed = {name: None for handler in choreography.handlers() for name in handler.resources}
@@ -41,7 +41,7 @@ class OutcomeChecks:
         self._outcomes = Outcomes(self._staging)
 
     def check(self, outcome: object, handler: AnyHandler, message: Message, envelope: Envelope) -> None:
-        """Raises Unencodable, and WiringError for a name or a message that was not declared."""
+        """Raises Unencodable for a refused outcome, and WiringError for an undeclared row or message."""
         route, entry = self._app.routes[message.TOPIC], Entry(0, None, 0, 0, message.key.encode())
         arrival = Fresh(entry, route, envelope.record, envelope, message)
         mark = self._staging.begin_trial(entry)
@@ -55,7 +55,7 @@ class OutcomeChecks:
 
 
 class _Unchecked:
-    """The codec of a class that JSON has not: what it holds is not looked at."""
+    """Codec of a class that JSON cannot represent. Values are not checked."""
 
     content_type, fingerprint, schema = "", b"0" * 16, ""
 
