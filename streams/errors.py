@@ -169,7 +169,7 @@ class TransactionFailed(SteadfaustError):
 
 
 class OutcomeUnknown(TransactionFailed):
-    """The transaction may or may not have committed: the broker's answer is missing, or does not tell."""
+    """The transaction may or may not have committed: the broker's answer is missing or inconclusive."""
 
 
 class Refused(TransactionFailed):
@@ -405,14 +405,14 @@ def ends_process(error: BaseException) -> bool:
         return False
     codes = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
     if any(_code_of(signal.getsignal(each)) in codes for each in signal.valid_signals()):
-        return True  # a handler of signals has raised it
+        return True  # a signal handler raised it
     by_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     return by_default and isinstance(error, KeyboardInterrupt) and not _is_by_statement(error)
 
 
 def _code_of(handler: object) -> CodeType | None:
     """The code of a signal handler, if it is written in Python."""
-    handler = getattr(handler, "func", handler)  # of a partial, such as that of asyncio.run
+    handler = getattr(handler, "func", handler)  # unwraps a partial, such as that of asyncio.run
     code: CodeType | None = getattr(handler, "__code__", None)
     return code
 

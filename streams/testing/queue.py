@@ -21,7 +21,7 @@ Handler = Callable[[Any, Job], Awaitable[None]]
 
 
 class MemoryTransaction:
-    """Jobs that are enqueued when the block ends well."""
+    """Collects jobs, which are enqueued when the block ends without an error."""
 
     def __init__(self) -> None:
         self.enqueued: list[tuple[int, NewJob]] = []
@@ -33,8 +33,8 @@ class MemoryQueue:
     Arguments:
         queue: as it is given to `QueueWorker`.
         handlers: as there; they get a MemoryTransaction, in which they may enqueue.
-        options: as there: tries and pauses.
-        now: seconds since the epoch.
+        options: as there: attempts and delays.
+        now: function that returns epoch seconds.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class MemoryQueue:
         self._jobs: dict[int, Job] = {}
         self._due: dict[int, float] = {}
         self._failed: set[int] = set()
-        #: What the last failed try of a job raised.
+        #: The error of the last failed attempt, by job.
         self.errors: dict[int, BaseException] = {}
 
     @property
@@ -75,7 +75,7 @@ class MemoryQueue:
         return number
 
     async def work_off(self) -> int:
-        """Do what is ready; returns how many tries that were."""
+        """Run the ready jobs. Returns the number of attempts."""
         tries = 0
         while ready := [number for number in sorted(self._jobs) if self._state(number) == "ready"]:
             await self._try(ready[0])
