@@ -56,7 +56,7 @@ Ids = Annotated[
 ]
 Id = Annotated[str, typer.Argument(help="Id of the dead letter.")]
 Rate = Annotated[float, typer.Option(help="Maximum operations per second.")]
-Job = Annotated[str, typer.Option(help="Job name. Running it again with the same name resumes the job.")]
+Job = Annotated[str, typer.Option(help="Job name. To resume a job, run the command again with its name.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be affected.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the operations to finish.")]
@@ -311,7 +311,7 @@ def _tell(job: dict[str, Any], *, as_json: bool, settled: bool = False) -> None:
 @app.command()
 @takes("why who worker where rate job timeout no_wait force dry_run yes as_json", _OPTIONS)
 def replay(letters: Ids = None, **given: Any) -> None:
-    """Run the failed handler again, before messages that wait behind a dead letter.
+    """Replay dead letters: run the failed handler again, before the messages that wait behind them.
 
     Dead letters of a key keep their original order.
     """

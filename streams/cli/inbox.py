@@ -44,8 +44,8 @@ def cleanup(
     older_than_days: Annotated[
         float | None,
         typer.Option(
-            help="Minimum age of the entries. Default: the inbox retention. An age is refused if a replay"
-            " could still need such entries."
+            help="Minimum age of the entries. Default: the inbox retention. The command refuses an age"
+            " if a replay could still need entries of that age."
         ),
     ] = None,
     url: Url = "",

@@ -52,6 +52,7 @@ def accept_(
         typer.Option(
             help="Where to continue: auto, begin, end, recorded (the position that lanes recorded), group"
             " (the consumer group's offset), or an offset."
+            " docs/operating.md explains auto."
         ),
     ] = "auto",
     *,

@@ -45,7 +45,7 @@ Subjects = Annotated[list[str] | None, typer.Argument(help="Topics or tables. De
 Why = Annotated[
     str,
     typer.Option(
-        "--why", help="Reason to freeze an incompatible version. Needs the names of the topics or tables."
+        "--why", help="Reason to freeze an incompatible version. Name the topics or tables with it."
     ),
 ]
 
@@ -54,8 +54,8 @@ Drop = Annotated[
     typer.Option(
         "--drop",
         metavar="FIELD",
-        help="Field that is dropped, not renamed; may be repeated. Without it, a version that both loses and"
-        " gains fields is refused, because it may rename one.",
+        help="Field that is dropped, not renamed; may be repeated. Without it or an alias, a version that"
+        " loses and gains fields is refused, because it may rename one.",
     ),
 ]
 
@@ -74,8 +74,8 @@ def write(
 
     A version is refused if it cannot read records of the previous version, or if the previous version cannot
     read its records. To freeze it anyway, give a reason with --why, which is stored with the version. A
-    version that possibly renames a field is refused, unless the new field has the old name as an alias or
-    --drop names the old field. Frozen versions never change.
+    version that possibly renames a field is refused, too. To freeze it, give the new field the old name as an
+    alias, or name the old field with --drop. Frozen versions never change.
     """
     classes, place = _found(of, folder)
     if unknown := [each for each in subjects or () if each not in classes]:
