@@ -56,7 +56,9 @@ Ids = Annotated[
 ]
 Id = Annotated[str, typer.Argument(help="Id of the dead letter.")]
 Rate = Annotated[float, typer.Option(help="Maximum operations per second.")]
-Job = Annotated[str, typer.Option(help="Job name. To resume a job, run the command again with its name.")]
+Job = Annotated[
+    str, typer.Option(help="Name for this request. To resume it later, run the command again with its name.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be affected.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the operations to finish.")]

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streams.cli.options import NOTHING, UNFINISHED, Json, Limit, Who, Why, by_whom, echo, json_line, say
+from streams.cli.options import NOTHING, UNFINISHED, Json, Limit, Who, by_whom, echo, json_line, say
 from streams.engine.waiting.dead_letters.foreign import FILTERS, ForeignLetter
 from streams.errors import Fenced, TransactionFailed
 from streams.settings import Settings
@@ -33,6 +33,7 @@ Where = Annotated[
         " explains them.",
     ),
 ]
+Why = Annotated[str, typer.Option("--why", help="Reason, recorded in the topic of --log.")]
 Log = Annotated[str, typer.Option("--log", help="Topic that records replays.")]
 LOG = "steadfaust.redriven"
 
@@ -86,8 +87,8 @@ def replay(
 ) -> None:
     """Write dead letters back to the topics that they came from.
 
-    Headers about the failure or about replication are not copied, nor is an expiry that has passed. Each dead
-    letter is replayed once: if the command is stopped or killed, run it again to continue.
+    Headers about the failure or about replication are not copied. A deadline that has passed is not copied
+    either. Each dead letter is replayed once: if the command is stopped or killed, run it again to continue.
     """
     given = {"to": to, "most": most, "rate": rate, "who": by_whom(who), "why": why, "drop": drop_header or ()}
     if dry_run or not yes:

@@ -38,7 +38,7 @@ app = typer.Typer(
 PAUSE = 0.2
 
 Table = Annotated[str, typer.Argument(help="Name of the table.")]
-Key = Annotated[str, typer.Argument(help="Key of the row, which is the key of its messages.")]
+Key = Annotated[str, typer.Argument(help="Key of the row, which is the key of the messages that change it.")]
 Subkey = Annotated[str, typer.Option("--subkey", help="Which row, if the key has several.")]
 _OPTIONS = {**OPTIONS, "subkey": (Subkey, "")}
 

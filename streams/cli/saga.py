@@ -64,7 +64,7 @@ def list_(
     limit: Limit = 50,
     as_json: Json = False,
 ) -> None:
-    """List sagas, including business processes that run as a choreography."""
+    """List sagas, and orders that run as a choreography."""
     query = {"status": status, "older": _seconds(older_than), "stalled": "1" if stalled else ""}
     query = {name: value for name, value in query.items() if value}
     pages = find_worker(worker).pages(SAGAS, {**query, "limit": str(min(limit, 500))})

@@ -30,7 +30,7 @@ Of = Annotated[
     typer.Option(
         "--of",
         metavar="MODULE[:NAME]",
-        help="Module with choreographies, routes or a Worker; may be repeated."
+        help="Module with a wiring or a Worker; may be repeated."
         r" Default: `of` in \[tool.steadfaust.schemas].",
     ),
 ]
@@ -45,7 +45,8 @@ Subjects = Annotated[list[str] | None, typer.Argument(help="Topics or tables. De
 Why = Annotated[
     str,
     typer.Option(
-        "--why", help="Reason to freeze an incompatible version. Name the topics or tables with it."
+        "--why",
+        help="Reason to freeze an incompatible version. If you give one, name the topics or tables, too.",
     ),
 ]
 
@@ -54,8 +55,8 @@ Drop = Annotated[
     typer.Option(
         "--drop",
         metavar="FIELD",
-        help="Field that is dropped, not renamed; may be repeated. Without it or an alias, a version that"
-        " loses and gains fields is refused, because it may rename one.",
+        help="Field that is dropped, not renamed; may be repeated. A version that loses some fields and"
+        " gains others may rename one: it is refused without this option or an alias.",
     ),
 ]
 
