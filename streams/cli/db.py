@@ -84,7 +84,7 @@ def wait_(
     *,
     within: Annotated[float, typer.Option("--within", help="Maximum seconds to wait.", min=0)] = 600.0,
 ) -> None:
-    """Wait until another process has applied all migrations of this program by `migrate`.
+    """Wait until another process has run `migrate` and applied all migrations of this program.
 
     It also waits for a database that does not answer. A database newer than this program counts as ready.
     """

@@ -72,7 +72,7 @@ def status(name: Name, worker: At = "", *, as_json: Json = False) -> None:
 @app.command()
 @takes(_OPERATION, _OPTIONS)
 def pause(name: Name, **given: Any) -> None:
-    """Pause a handler: its messages, retries and replays wait until it is resumed. Others continue."""
+    """Pause a handler: its messages, retries and replays wait until it is resumed. Other handlers continue."""
     _command(HandlerCommand.PAUSE, name, **given)
 
 
@@ -86,7 +86,7 @@ def drain(name: Name, **given: Any) -> None:
 @app.command()
 @takes(_OPERATION, _OPTIONS)
 def resume(name: Name, **given: Any) -> None:
-    """Resume a handler: its waiting messages run at once, in order within each key."""
+    """Resume a handler: its waiting messages run immediately, in order within each key."""
     _command(HandlerCommand.RESUME, name, **given)
 
 

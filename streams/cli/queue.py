@@ -102,7 +102,7 @@ def show(
 @app.command()
 @takes("url dry_run yes as_json", _OPTIONS)
 def retry(queue: Name, numbers: Numbers = None, **given: Any) -> None:
-    """Run failed and waiting jobs again now. Their attempts are counted from zero."""
+    """Run jobs again now: all failed ones, or those that you name. Their attempts are counted from zero."""
     _many("retry", queue, numbers, **given)
 
 

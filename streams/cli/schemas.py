@@ -55,8 +55,8 @@ Drop = Annotated[
     typer.Option(
         "--drop",
         metavar="FIELD",
-        help="Field that is dropped, not renamed; may be repeated. A version that loses some fields and"
-        " gains others may rename one: it is refused without this option or an alias.",
+        help="Field that is dropped, not renamed; may be repeated. If a version loses some fields and"
+        " gains others, it possibly renames one, and is refused without this option or an alias.",
     ),
 ]
 

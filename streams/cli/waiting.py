@@ -26,7 +26,10 @@ def waiting(
         ),
     ] = "",
     key: Annotated[
-        str | None, typer.Option(help="All waiting messages of this key, not just the first.")
+        str | None,
+        typer.Option(
+            help="All waiting messages of this key. Otherwise only the first of each queue is listed."
+        ),
     ] = None,
     limit: Limit = 50,
     *,
