@@ -72,7 +72,7 @@ def status(name: Name, worker: At = "", *, as_json: Json = False) -> None:
 @app.command()
 @takes(_OPERATION, _OPTIONS)
 def pause(name: Name, **given: Any) -> None:
-    """Pause a handler: its messages, retries and replays wait until it is resumed. Other handlers continue."""
+    """Pause a handler: its messages, retries and replays wait until it resumes. Other handlers continue."""
     _command(HandlerCommand.PAUSE, name, **given)
 
 
