@@ -1,8 +1,8 @@
-"""A periodic task: brings back times that a clock which was ahead has put too far away (docs/adr/0077).
+"""A periodic task that corrects times which a worker with a fast clock stored too late (docs/adr/0077).
 
-A retry, a timer that was set for a duration and the end of a wait are stored as times. A worker whose clock
-was an hour ahead stores them an hour late, and nothing shows that until then. So a lane compares what is
-stored with its policies when it opens, and again each time its own clock is set back.
+A retry, a timer that was set for a duration and the end of a wait are stored as times. A worker with a clock
+an hour ahead stores them an hour late, and nothing shows that until then. So a lane compares the stored times
+with its policies when it opens, and again each time its own clock is set back.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from streams.model.policy.retry import longest_wait
 
 log = structlog.get_logger(__name__)
 
-#: Clocks of machines may differ by so much, in seconds, before anything is rewritten.
+#: Seconds by which clocks of machines may differ before a stored time is corrected.
 SLACK = 1.0
-#: Queues and timers that one step looks at: the lane runs nothing else meanwhile.
+#: Maximum number of queues, and of timers, that one step checks. The lane runs nothing else meanwhile.
 MOST_LOOKED_AT = 200
 
 
 class TimesAhead:
-    """Compares the times of one lane with its policies. One for each opening of a lane."""
+    """Compares the stored times of one lane with its policies. Each opening of a lane makes a new one."""
 
     def __init__(self, waiting: Waiting, timers: Timers, in_flight: Collection[bytes]) -> None:
         """`in_flight` are the keys whose handlers run: what they decide comes first."""
@@ -41,14 +41,14 @@ class TimesAhead:
         self._timers = timers
         self._in_flight = in_flight
         self._latest = 0.0
-        #: What is left to look at: queues by their local keys, and where to go on in the index of timers;
-        #: empty: there is nothing.
+        #: Queues left to check, by their local keys, and the key at which to continue in the index of timers;
+        #: empty if nothing is left.
         self._queues: deque[tuple[HandlerGate, bytes]] = deque()
         self._begin = b""
 
     def step(self, now: float, room: Callable[[], int]) -> bool:
-        """Look at some of what is left, at `now` in epoch seconds. True when something was brought back."""
-        del room  # what is written moves no position
+        """Check some of the remaining times, at `now` in epoch seconds. True if one was corrected."""
+        del room  # corrections take no messages
         if not self._latest or now < self._latest - SLACK:
             self._start(now)
         self._latest = max(self._latest, now)
@@ -88,7 +88,7 @@ class TimesAhead:
         return changed
 
     def _bring_back(self, gate: HandlerGate, local: bytes, queue: WaitingQueue, now: float) -> bool:
-        """Write a queue anew whose times are too far away, with the time since when its head waits."""
+        """Rewrite a queue with times that are too late, and the time since when its head waits."""
         longest = self._longest(gate.handler)
         if within_policy(queue, ms(now + SLACK), longest) == queue:
             return False
@@ -105,7 +105,7 @@ class TimesAhead:
         return True
 
     def _longest(self, handler: str) -> Callable[[Reason], int]:
-        """How long the head of a handler's queue waits at most, by the reason, in milliseconds."""
+        """Returns a function from a reason to the longest wait of a queue's head, in milliseconds."""
         app = self._staging.app
         retry = max(longest_wait(app.handlers[handler].retry), NOT_YET_PAUSE)
         waits = {Reason.RETRY: ms(retry), Reason.SCHEMA: ms(app.lane_options.schema_patience)}

@@ -20,7 +20,7 @@ from streams.ports import Ports
 
 log = structlog.get_logger(__name__)
 
-#: Beyond a commit's own bound: how long closing connections and stores may take, in seconds.
+#: Seconds that closing connections and stores may take, in addition to a lane's stop timeout.
 CLOSE_TIMEOUT = 5.0
 
 
@@ -42,10 +42,10 @@ class _Wanted:
 class LaneHost:
     """Starts and stops lanes as they are assigned.
 
-    A lane that stays assigned goes on through the rebalance: were another worker its owner meanwhile, that
-    one has fenced it, and the next commit says so. Each lane number is handed over by itself and in the
-    background, so that the member heartbeats on: what does not fit the latest assignment is ended, and when
-    it has ended, what the assignment that is the latest by then asks for is started.
+    A lane that stays assigned keeps running through the rebalance. If another worker owned it meanwhile, that
+    worker has fenced it, and its next commit fails. Each lane number is handed over separately and in the
+    background, so that the member keeps sending heartbeats. The host ends a lane or standby that does not fit
+    the latest assignment. Once it has ended, the host starts what the latest assignment asks for by then.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class LaneHost:
         on_fatal: Callable[[BaseException], None],
         shared: Shared | None = None,
     ) -> None:
-        """`on_fatal` is called when a lane ends with an error for which the worker must stop. `shared` is
-        what its lanes share; the host decides when they may open.
+        """`on_fatal` is called with an error for which the worker must stop. `shared` is the state that its
+        lanes share; the host replaces `may_open` in it and decides when lanes may open.
         """
         self.lanes: dict[int, Lane] = {}
         self.standbys: dict[int, Standby] = {}
@@ -75,18 +75,19 @@ class LaneHost:
         self._stopped = False
 
     def membership_unsure(self) -> None:
-        """Keep closed lanes closed until the rebalance is over; open lanes go on."""
+        """Open no lanes until the rebalance is over; lanes that are open keep running."""
         self._member.clear()
 
     def assign(self, active: Collection[int], standby: Collection[int], topics: Collection[str]) -> None:
-        """Bring lanes and standbys to an assignment, which supersedes those before. Returns at once.
+        """Start and end lanes and standbys to match an assignment, which replaces earlier ones. Returns at
+        once.
 
-        A member that is back soon is given what its predecessor had: topics that this version does not
-        consume any more are left out.
+        A member that restarts quickly gets its predecessor's assignment, which may include topics that this
+        version no longer consumes. They are left out.
         """
         if self._stopped:
             return
-        if not self._app.routes:  # plain agents alone: there is nothing that a lane could read
+        if not self._app.routes:  # only plain agents: a lane would have nothing to read
             active = standby = ()
         known = set(self._app.sources)
         topics = tuple(topic for topic in topics if topic in known)
@@ -107,16 +108,20 @@ class LaneHost:
         await self.settled()
 
     async def settled(self) -> None:
-        """Wait until no lane or standby is ending: those that run are then the latest assignment's."""
+        """Wait until no lane or standby is ending. Those that run then belong to the latest assignment."""
         while self._ending:
             await asyncio.wait(self._ending.values())
 
     def stuck(self) -> list[Lane]:
-        """Lanes that have work and make no progress, or that have given up: the worker is not ready."""
+        """Lanes that have given up, or make no progress with their work or their opening. While there are
+        any, the worker is not ready.
+        """
         return self._watchdog.stuck()
 
     def waited_for_machine(self) -> float:
-        """The longest time, in seconds, that a lane waits for its machine's clock or disk; 0: none waits."""
+        """How long, in seconds, a lane has waited for its machine's clock or disk; the longest of all lanes,
+        0 if none waits.
+        """
         now = self._clock.now()
         waiting = [now - lane.last_progress for lane in self.lanes.values() if lane.waits_for_machine]
         return max(waiting, default=0.0)
@@ -159,12 +164,12 @@ class LaneHost:
         task.add_done_callback(lambda done: self._ended(runner, done))
 
     def _is_opening_a_lane(self) -> bool:
-        """Whether a lane is opening: standbys yield to it, because messages wait for it."""
+        """Whether a lane is opening. Standbys yield to it, because messages wait for the lane."""
         return any(lane.state is LaneState.OPENING for lane in self.lanes.values())
 
     def _ended(self, runner: Lane | Standby, task: asyncio.Task[None]) -> None:
         if task.cancelled() and not task.cancelling():
-            # Something that it awaited was: it must not end unheard.
+            # Something that it awaited was cancelled. Without an error it would end unnoticed.
             error: BaseException | None = SteadfaustError(f"{task.get_name()} was cancelled unexpectedly")
         else:
             error = None if task.cancelled() else task.exception()

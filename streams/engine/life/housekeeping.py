@@ -1,4 +1,4 @@
-"""Chores of a lane, each a little at a time."""
+"""Periodic tasks of a lane, called chores in code. Each does a small part at a time."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from streams.errors import PermanentError, RowUnreadable
 
 log = structlog.get_logger(__name__)
 
-#: Between looks at what has expired, in seconds.
+#: Seconds between two runs of tasks that are not urgent.
 HOUSEKEEPING = 600.0
 
 
 class Chore(Protocol):
-    """Something that is to be done again and again."""
+    """A periodic task of a lane."""
 
     def step(self, now: float, room: Callable[[], int]) -> bool:
-        """Do a little of it at `now`, epoch seconds. `room` says for how many messages there is room. True
-        when something was staged.
+        """Do a small part of the task at `now`, in epoch seconds. `room` returns how many more messages the
+        lane can take. True if something was staged.
         """
 
 
 def step_all(chores: Sequence[Chore], now: float, room: Callable[[], int]) -> bool:
-    """Do a little of each chore, in their order. True when something was staged."""
+    """Call each task once, in the given order. True if something was staged."""
     staged = [chore.step(now, room) for chore in chores]
     return any(staged)
 
 
-#: Queues that are looked at for dead letters that hold others: the lane runs nothing else meanwhile.
+#: Maximum number of queues of a handler that `check_holds` checks. The lane runs nothing else meanwhile.
 MOST_LOOKED_AT = 10_000
 
 
 def check_holds(waiting: Waiting, now: float) -> bool:
-    """Log an error for each handler whose messages wait behind dead letters. A letter whose row is gone, with
-    a changelog that was deleted, is written again: only an operation on it lets the others go on. True when
-    one was.
+    """Log an error for each handler with messages that wait behind dead letters. If a dead letter's row was
+    lost with a deleted changelog, write it again, because only an operation on it releases those messages.
+    True if one was written.
     """
     written = False
     for name, gate in waiting.gates.items():
@@ -65,7 +65,7 @@ def check_holds(waiting: Waiting, now: float) -> bool:
 
 
 def _keep_letter(waiting: Waiting, handler: str, local: bytes, queue: WaitingQueue, now: float) -> bool:
-    """Write the letter that a queue waits behind again, if its row is gone. Whether it was."""
+    """Write the dead letter at the head of a queue again if its row is gone. True if it was written."""
     staging, letters = waiting.staging, waiting.letters
     try:
         record = waiting.queues.message(local, queue.head)
@@ -86,19 +86,19 @@ def _keep_letter(waiting: Waiting, handler: str, local: bytes, queue: WaitingQue
 
 
 class Throttled:
-    """Chores that need no haste, such as dropping what has expired."""
+    """Periodic tasks that are not urgent, such as removing expired ids."""
 
     def __init__(self, *chores: Callable[[float], bool | None]) -> None:
-        """Each is called with the time, in epoch seconds, when the lane has opened and then every
-        HOUSEKEEPING seconds. It returns True when it has staged something.
+        """Each task is called when the lane has opened and then every HOUSEKEEPING seconds, with the time in
+        epoch seconds. It returns True if it has staged something.
         """
         self._chores = chores
         self._next = 0.0
 
     def step(self, now: float, room: Callable[[], int]) -> bool:
-        """Do all of them when it is time."""
-        del room  # they need none
-        if self._next - HOUSEKEEPING <= now < self._next:  # earlier than that: the clock was set back
+        """Run all tasks if it is time."""
+        del room  # these tasks take no messages
+        if self._next - HOUSEKEEPING <= now < self._next:  # an earlier time means the clock was set back
             return False
         self._next = now + HOUSEKEEPING
         staged = [chore(now) for chore in self._chores]
@@ -106,6 +106,6 @@ class Throttled:
 
 
 def expire_inbox(inbox: Inbox, lane: int, now: float) -> None:
-    """Drop what is too old in a lane's inbox."""
+    """Remove ids older than the inbox retention from a lane's inbox."""
     if expired := inbox.expire(now):
         log.info("inbox_expired", lane=lane, buckets=expired)

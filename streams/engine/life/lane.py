@@ -48,7 +48,7 @@ log = structlog.get_logger(__name__)
 
 
 class Lane:
-    """A lane, which `run` runs until it is stopped, on Kafka or on the fake broker."""
+    """A lane of a worker, on Kafka or on the fake broker. `run` runs it until it is stopped."""
 
     def __init__(
         self,
@@ -58,14 +58,15 @@ class Lane:
         shared: Shared | None = None,
         topics: Collection[str] | None = None,
     ) -> None:
-        """`topics` are those to consume, all of the application's unless given. `shared` is what the lanes of
-        the worker share.
+        """`topics` are the topics to consume; None means all of the application's. `shared` is the state that
+        the lanes of the worker share; None makes one for this lane.
         """
         self.state = LaneState.OPENING
         self.fenced = self.reopened = self.commits = self.recovered = 0
         self.last_progress = ports.clock.now()
         self.error: Exception | None = None
-        #: What it waits out, in words for people, while it does; see `policy.reopening.waited_out`.
+        #: The problem that the lane waits out, as text for people; empty if there is none. See
+        #: `policy.reopening.waited_out`.
         self.trouble = ""
         self.store: Store | None = None
         self._app = app
@@ -94,17 +95,17 @@ class Lane:
 
     @property
     def gates(self) -> Mapping[str, HandlerGate]:
-        """The gates of its handlers, by name; empty while the lane is not open."""
+        """The gates of the lane's handlers, by name; empty while the lane is not open."""
         return self._session.waiting.gates if self._session is not None else {}
 
     @property
     def unreadable(self) -> UnreadableRows:
-        """Rows of its state that cannot be read; empty while the lane is not open."""
+        """Rows of the lane's state that cannot be read; empty while the lane is not open."""
         return self._session.staging.unreadable if self._session is not None else UnreadableRows()
 
     @property
     def foreign(self) -> Collection[TP]:
-        """Partitions of looped topics in which others write, too; nothing while it is not open."""
+        """Partitions of looped topics that others write to as well; empty while the lane is not open."""
         loops = self._session.loops if self._session is not None else None
         return loops.foreign if loops is not None else ()
 
@@ -149,7 +150,7 @@ class Lane:
         self._memory.signals.all()
 
     async def _open_and_work(self) -> None:
-        """From opening to the first error, or until stopped."""
+        """Open the lane, then work until the first error or until stopped."""
         self.state = LaneState.OPENING
         self._session = self.measures.intake = self.measures.held_up = None
         async with AsyncExitStack() as opened:
@@ -167,12 +168,14 @@ class Lane:
                 opened.push_async_callback(session.close)
                 opened.enter_context(self._shared.backlog_limit.counting(session.staging.order))
                 self.state = LaneState.OPEN
-                if isinstance(self.error, StoreFailed):  # else a commit has to tell
+                if isinstance(self.error, StoreFailed):  # other problems are over only after a commit
                     self._goes_on()
                 await session.work(producer, self._own, self._committed, self._idle)
 
     async def _open(self, producer: Transactions, reader: Reader) -> Session:
-        """In this order: fence all old owners, recover, learn the positions, go (docs/adr/0002)."""
+        """Fence all previous owners, recover, look up the positions, then start; in this order
+        (docs/adr/0002).
+        """
         assert self.store is not None
         began = self._clock.now()
         await producer.start()
@@ -199,7 +202,7 @@ class Lane:
         return session
 
     async def _may_open(self) -> bool:
-        """Wait while membership is unsure. False: the lane is to stop."""
+        """Wait while membership is unsure. False if the lane has been told to stop."""
         may_open = self._shared.may_open
         # A loop: membership may have become unsure again before this lane had its turn.
         while may_open is not None and not may_open.is_set():
@@ -209,9 +212,9 @@ class Lane:
         return True
 
     async def _remember(self, error: LogCut) -> None:
-        """Note with the positions what was lost: the log may grow again, and seem whole. This fences, as an
-        opening does. A lane that is to stop leaves it to the next owner, who finds the same, unless its own
-        writing hides it.
+        """Commit a note of the lost records with the positions, because the log may grow again and then look
+        complete. This fences, as an opening does. A lane that is stopping leaves the note to the next owner,
+        which finds the same loss, unless this lane's own writes may hide it (`error.hides`).
         """
         if not await self._may_open() and not error.hides:
             return
@@ -270,4 +273,4 @@ class Lane:
 
     def _idle(self) -> None:
         if not self._reopening.failing:
-            self.last_progress = self._clock.now()  # nothing to do is no standstill
+            self.last_progress = self._clock.now()  # an idle lane is not stuck
