@@ -1,6 +1,6 @@
-"""A lane's store: bring it to the end of its changelogs, find where to read on, mend it after an error.
+"""Recovers a lane's store from its changelogs, finds the source positions, and handles failed stores.
 
-Used when a lane opens and by standbys, which do it all the time. Recovery goes to the high watermark with a
+Lanes use it when they open, standbys all the time. Recovery reads up to the high watermark with a
 read_committed reader: the last stable offset may lie before records that are already committed (KAFKA-10167).
 """
 
@@ -34,14 +34,14 @@ from streams.ports import TP, Batch, Clock, Cluster, Damaged, Ports, Reader, Sto
 
 log = structlog.get_logger(__name__)
 
-#: How long recovery may see no record at all before it gives up and the lane opens again, in seconds.
+#: Seconds without any record after which recovery gives up and the lane opens again.
 STALLED = 30.0
 FETCH_RECORDS = 5000
 
 
 def open_store(stores: Stores, lane: int, *, followed: bool) -> Store:
-    """Open a lane's store; a damaged one is removed, and recovery will fill a new one. `followed` says
-    whether changes of its rows will be marked. Raises StoreUnavailable: then nothing is removed.
+    """Open a lane's store. A damaged one is replaced by an empty one, which recovery fills. `followed` says
+    whether changes of its rows will be marked. Raises StoreUnavailable, and then removes nothing.
     """
     try:
         store = stores.open(lane)
@@ -75,9 +75,10 @@ def restore(
     epoch: Callable[[TP], int],
     accepted: Mapping[TP, int],
 ) -> int:
-    """Write changelog records to the store with their positions and leader epochs; returns how many records.
-    That does not make it current: how far behind the ends it is, is not known here. `accepted` are cuts of
-    the changelogs. Raises ChangelogDamaged: what cannot be read may be a row.
+    """Write changelog records to the store with their positions and leader epochs. Returns the number of
+    records. Does not mark the store as current, because the ends of the changelogs are not known here.
+    `accepted` is how often an operator has accepted a cut of each changelog. Raises ChangelogDamaged for a
+    record that cannot be read, because it may be a row.
     """
     changes: list[Write] = []
     positions: dict[TP, int] = {}
@@ -97,13 +98,13 @@ def restore(
 
 
 class Copying(NamedTuple):
-    """How a store is to be brought to the ends of its changelogs.
+    """The start of a recovery: what to read to bring a store to the ends of its changelogs.
 
     Attributes:
-        positions: where each is to be read from.
-        ends: where they ended.
-        freshness: of the store, which expects to reach these ends.
-        accepted: how often an operator has accepted that a changelog was cut.
+        positions: the offset from which to read each changelog partition.
+        ends: their end offsets when asked.
+        freshness: the store's freshness, which expects these ends.
+        accepted: how often an operator has accepted a cut of each changelog partition.
     """
 
     positions: dict[TP, int]
@@ -115,11 +116,11 @@ class Copying(NamedTuple):
 async def start_positions(
     app: Application, store: Store, tables: Mapping[TP, str], ports: Ports, *, fenced: bool = False
 ) -> Copying:
-    """How to bring a store up to date. Wipes one that cannot be trusted; `copy_of` has the ids of the
-    changelogs then. `fenced` says that no transaction of the lane is under way.
+    """Prepare to bring a store up to date. Wipes a store that cannot be trusted. Afterwards `copy_of` returns
+    the ids of the changelogs. `fenced` says that no transaction of the lane is under way.
 
-    Raises TopicGone, TopicRecreated, LogCut where a changelog has lost records, and ChangelogDamaged where
-    rows are deleted that the store lacks.
+    Raises TopicGone, TopicRecreated, LogCut if a changelog has lost records, and ChangelogDamaged if rows
+    were deleted that the store lacks.
     """
     cluster, clock, delete_retention = ports.cluster, ports.clock, app.lane_options.delete_retention
     asked_at = clock.now()
@@ -138,7 +139,7 @@ async def start_positions(
     else:
         too_old = is_too_old(current_at, clock.now(), delete_retention)
     has = (lambda _: 0) if other or behind or too_old else store.position
-    # The inbox forgets by retention. Before any wipe: this store may be the last that has the rows.
+    # Inbox records are deleted by retention anyway. Check before any wipe: this store may have the only copy.
     cut = {tp: begins[tp] for tp, table in tables.items() if table != INBOX and has(tp) < begins[tp]}
     await require_rows(cluster, tables, cut)
     if other:
@@ -150,7 +151,7 @@ async def start_positions(
         store.wipe()
     origin = Recorded(identity.cluster, dict(identity.topics))
     if store.current_at() is None:
-        # An empty copy has all that there is before the first offset.
+        # An empty store has all records before the first offset.
         store.apply([note_of(origin)], {}, current_at=asked_at)
     elif copy_of(store) != origin:
         store.apply([note_of(origin)], {})
@@ -161,9 +162,10 @@ async def start_positions(
 
 
 async def touch(store: Store, cluster: Cluster, tables: Mapping[TP, str], clock: Clock) -> None:
-    """Say that an idle owner's store is current, if it is, so that it is not rebuilt as too old.
+    """Mark an idle owner's store as current, if it is, so that it is not rebuilt as too old.
 
-    Raises ClusterUnavailable: without Kafka's word nothing is current. Each partition may end in a marker.
+    The store may be one offset short of each end, because a partition may end in a transaction marker.
+    Raises ClusterUnavailable.
     """
     asked_at = clock.now()
     ends = await cluster.end_offsets(tables)
@@ -180,11 +182,11 @@ async def recover(
     writes: Writes,
     remaining: Callable[[int], None],
 ) -> int:
-    """Bring the store to the end of the lane's changelogs; returns the number of records read.
-    `remaining` is called with how many offsets are left.
+    """Bring the store to the end of the lane's changelogs. Returns the number of records read. Calls
+    `remaining` with the number of offsets left.
 
-    Raises TimeoutError when nothing comes for STALLED seconds, and StoreTooOld when it has taken so long that
-    deletions may be missed.
+    Raises TimeoutError if no record arrives for STALLED seconds, ClusterUnavailable if a changelog is cut
+    meanwhile, and StoreTooOld if recovery takes so long that it may miss deletions.
     """
     clock, tables = ports.clock, changelog_partitions(app, lane)
     positions, ends, freshness, accepted = await start_positions(app, store, tables, ports, fenced=True)
@@ -218,12 +220,12 @@ async def recover(
 async def source_positions(
     app: Application, sources: Sequence[TP], store: Store, cluster: Cluster
 ) -> tuple[dict[TP, int], dict[TP, tuple[Range, ...]], set[TP]]:
-    """Where the lane goes on reading each source partition, what is handled above that, and those that the
-    group has forgotten.
+    """The lane's position in each source partition, the ranges handled above it, and the partitions for which
+    the group has lost its position.
 
-    The group's committed position and the one in the changelog were written by one transaction; a group
-    that was gone for long has lost its own: then the changelog's counts, and is to be committed again.
-    Raises PositionsDisagree when they do, and PositionLost when the log no longer reaches back to them
+    One transaction wrote the group's position and the one in the changelog. A group that was inactive for
+    long loses its own. Then the changelog's position counts and has to be committed again.
+    Raises PositionsDisagree if the two differ, and PositionLost if the log begins after them
     (docs/adr/0002).
     """
     committed = await cluster.committed(app.layout.app_id, sources)
@@ -263,7 +265,7 @@ async def source_positions(
 
 
 def place_of(store: Store | None) -> dict[bytes, bytes] | None:
-    """The positions at which a lane has failed; None where its store cannot tell them."""
+    """The positions in a failed lane's store; None if there is no store or it cannot be read."""
     if store is None:
         return None
     try:
@@ -273,8 +275,8 @@ def place_of(store: Store | None) -> dict[bytes, bytes] | None:
 
 
 def let_go(stores: Stores, store: Store | None, error: StoreFailed, lane: int) -> None:
-    """Close a store that has failed, so that it can be opened again. One that is damaged is removed, and
-    rebuilt from the changelogs; any other keeps its copy.
+    """Close a store that has failed, so that it can be opened again. A damaged store is removed and later
+    rebuilt from the changelogs; any other stays on disk.
     """
     if store is not None:
         store.close()

@@ -35,15 +35,16 @@ from streams.ports import TP, Ports, Reader, Store
 log = structlog.get_logger(__name__)
 
 RETRY_DELAY = 1.0
-#: Seconds until a standby looks again whether an operator has settled what it stands for.
+#: Seconds between attempts while a standby waits for an operator to solve a problem.
 STANDS = 30.0
-#: Seconds between questions whether the copy is current, or an eighth of the time that deletions are kept.
+#: Maximum seconds between checks whether the copy is current; less if deletions are kept for a short time.
 PROVE_INTERVAL = 600.0
-#: Seconds between reads of a standby that keeps up. A broker answers a reader at each append, and one that
-#: asks again at once costs the brokers more than the lanes do. One that lacks more than a read brings, which
-#: may be bounded in bytes, too, reads on.
+#: Seconds between reads of a standby that keeps up. A broker answers a reader at each append, so a standby
+#: that asks again at once would cost the brokers more than the lanes do. A standby that is further behind
+#: than one read brings does not pause.
 PACE = 0.25
-#: Seconds without an answer of brokers after which nothing is known of them: they hold one back for less.
+#: Seconds without an answer of a broker after which the standby does not know its lag. Brokers hold an answer
+#: back for less.
 HEARD = 2.0
 
 
@@ -58,17 +59,17 @@ class Standby:
         *,
         yields: Callable[[], bool] = lambda: False,
     ) -> None:
-        """While `yields` returns True, it rests after each read, however far it is behind."""
+        """While `yields` returns True, the standby pauses after each read, however far behind it is."""
         self.number = number
         self.records = 0
-        #: Offsets that it had to copy when it began, and since when, by the monotonic clock; 0 once it has
-        #: caught up.
+        #: Number of offsets to copy at the start, and the start by the monotonic clock; both 0 once the copy
+        #: has caught up.
         self.to_copy = (0, 0.0)
-        #: Its copy, while it follows, for whoever looks when the owner does not answer; and when it last had
-        #: all that brokers told of, in epoch seconds, 0 for never.
+        #: The copy while the standby follows, readable if the owner does not answer; None otherwise.
         self.store: Store | None = None
+        #: When the copy last had everything that brokers reported, in epoch seconds; 0 for never.
         self.fresh_at = 0.0
-        #: What it waits out, in words for people, while it does.
+        #: The store problem that the standby waits out, as text for people; empty if there is none.
         self.trouble = ""
         self._reader: Reader | None = None
         self._app = app
@@ -80,23 +81,21 @@ class Standby:
 
     @property
     def behind(self) -> int | None:
-        """Offsets that it has still to copy, as brokers told the ends of the changelogs last; None while it
-        is not reading.
-        """
+        """The standby's lag in offsets, from the brokers' last answers; None while it is not reading."""
         return None if self._reader is None else self._reader.behind()
 
     def stop(self) -> None:
-        """Ask it to end; `run` returns when the store is closed."""
+        """Ask the standby to end. `run` returns once the store is closed."""
         self._stopping.set()
 
     async def run(self) -> None:
-        """Follow until stopped; after an error, begin again where the store stands."""
+        """Follow the changelogs until stopped. After an error, continue from the store's positions."""
         waited = 0
         while not self._stopping.is_set():
             try:
                 await unless(self._stopping, self._follow())
             except StoreFailed as error:
-                let_go(self._ports.stores, None, error, self.number)  # it is closed
+                let_go(self._ports.stores, None, error, self.number)  # the store is already closed
                 waited = waited + 1 if self.trouble else 0
                 self.trouble = str(error)
                 pause = min(RETRY_DELAY * 2 ** min(waited, 10), STANDS)
@@ -128,7 +127,7 @@ class Standby:
                     batches = await reader.fetch(max_records=FETCH_RECORDS, timeout=0.5)
                     freshness.check(self._clock.now())
                     self.records += restore(store, self._writes, tables, batches, reader.epoch, accepted)
-                    # Whoever hears nothing of brokers does not know what it lacks.
+                    # Without recent answers of the brokers, a lag of 0 means nothing.
                     if (silence := reader.silence()) < HEARD and reader.behind() == 0:
                         self.fresh_at = max(self.fresh_at, self._clock.now() - silence)
                     brought = sum(len(batch.records) for batch in batches)
@@ -144,8 +143,8 @@ class Standby:
     async def _prove(
         self, freshness: Freshness, reader: Reader, store: Store, tables: Mapping[TP, str]
     ) -> None:
-        """Note when the copy is known to be current, and ask for the ends anew from time to time. One that
-        lags behind reaches the ends of when it asked; what it writes meanwhile proves nothing.
+        """Record when the copy was last known to be current, and request new end offsets from time to time.
+        A copy that reaches these ends was current when they were requested, not when it reaches them.
         """
         if freshness.has_reached(reader.position):
             self.to_copy = (0, 0.0)

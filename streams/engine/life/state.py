@@ -1,4 +1,4 @@
-"""Where a lane is in its life."""
+"""The states of a lane."""
 
 from __future__ import annotations
 

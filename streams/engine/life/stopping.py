@@ -1,4 +1,4 @@
-"""Tasks of a lane that end together, or when it stops."""
+"""Run coroutines that end together, or when a lane stops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def unless(stopping: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """Run `work`: return or raise as it does; None if it was cancelled because `stopping` was set."""
+    """Run `work` and return or raise what it does. Once `stopping` is set, cancel it and return None."""
     task = asyncio.ensure_future(work)
     stop = asyncio.ensure_future(stopping.wait())
     try:
@@ -32,11 +32,12 @@ async def side_by_side(
     grace: Callable[[], float],
     fatal: tuple[type[Exception], ...],
 ) -> None:
-    """Run coroutines until the first of them ends or fails. `last` then has `grace()` seconds to end by
-    itself; the others are cancelled at once.
+    """Run coroutines until the first of them ends or fails. Then wait up to `grace()` seconds for `last` to
+    end by itself, and cancel all that still run.
 
     Raises the worst error: first one that ends the process, then one of `fatal`. An error that ends the
-    worker must not be hidden by errors that followed from it. What is no Exception comes as an Escaped.
+    worker must not be hidden by errors that followed from it. An error that is no Exception is raised as an
+    Escaped.
     """
     ending: asyncio.Task[None] = asyncio.create_task(Contained(last))
     tasks = [*(asyncio.create_task(Contained(work)) for work in works), ending]

@@ -1,4 +1,4 @@
-"""Watches a worker's lanes: says which of them stand still, and what they stand at."""
+"""Watches a worker's lanes: finds those that make no progress, and what they wait for."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from streams.ports import Clock
 
 log = structlog.get_logger(__name__)
 
-#: A lane with work that has committed nothing for this long is stuck, in seconds.
+#: Seconds without progress after which a lane that has work, or is not open, counts as stuck.
 STUCK_AFTER = 30.0
-#: Between two looks, in seconds.
+#: Seconds between two checks.
 LOOK_INTERVAL = 5.0
 
 
 class Watchdog:
-    """Looks by itself, so that the log knows of a stall that nobody has asked for."""
+    """Checks the lanes regularly, so that a stall is logged even if nobody asks for the state."""
 
     def __init__(self, lanes: Mapping[int, Lane], clock: Clock) -> None:
         self._lanes = lanes
@@ -32,13 +32,13 @@ class Watchdog:
         self._to_recover: dict[Lane, int] = {}
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check regularly until cancelled."""
         while True:
             await self._clock.sleep(LOOK_INTERVAL)
             self.look()
 
     def stuck(self) -> list[Lane]:
-        """Lanes that have work and make no progress, or that have given up."""
+        """Lanes that have given up, or make no progress with their work or their opening."""
         now = self._clock.now()
         return [
             lane
@@ -48,8 +48,8 @@ class Watchdog:
         ]
 
     def look(self) -> None:
-        """Log each lane that has come to a stall since the last look, and each that goes on. One that has
-        records to recover, and has read some since, does not stand still.
+        """Log each lane that has stalled since the last check, and each that goes on. A lane that recovers
+        counts as stalled only if it has read no records since then.
         """
         before = self._to_recover
         left = {lane: lane.measures.to_recover for lane in self._lanes.values()}
@@ -73,7 +73,7 @@ class Watchdog:
 
 
 def stands_at(measures: LaneMeasures, gates: Iterable[HandlerGate]) -> str:
-    """The reason why a lane waits, if it is known: a transaction, or handlers. Empty: unknown."""
+    """What a lane waits for: a transaction, or running handlers. Empty if unknown."""
     if measures.in_transaction:
         return "a transaction"
     running = {gate.handler: gate.under_way for gate in gates if gate.under_way}
