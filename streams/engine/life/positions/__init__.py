@@ -1,1 +1,1 @@
-"""Where lanes stand: cuts, which topics positions belong to, what an operator accepts."""
+"""Lane counts, positions, the topics that these belong to, resharding, and what an operator accepts."""

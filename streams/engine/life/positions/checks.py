@@ -1,4 +1,4 @@
-"""Whether a lane's topics are those that its positions, rows and local store belong to."""
+"""Checks that a lane's topics are those that its positions, rows and local store belong to."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from streams.ports import TP, Cluster, Identity, Store
 log = structlog.get_logger(__name__)
 
 FETCH_RECORDS = 5000
-#: How long a lane changelog may have no record for who reads it, in seconds.
+#: Seconds without a record after which reading a lane changelog fails.
 STALLED = 30.0
 
 
 async def require_same_changelogs(
     store: Store, cluster: Cluster, tables: Mapping[TP, str], identity: Identity
 ) -> None:
-    """Raises TopicRecreated when a changelog was created again: its rows are gone from Kafka, and the store
-    may be the last to have them. Once an operator has accepted that, the store is wiped.
+    """Raises TopicRecreated if a changelog was created again: its rows are gone from Kafka, and the store may
+    have the only copy. Once an operator has accepted that, wipes the store instead.
     """
     noted = copy_of(store)
     if former := made_anew(noted, identity, [tp.topic for tp in tables]):
@@ -47,14 +47,14 @@ async def require_same_changelogs(
         log.warning("store_of_former_topics", topics=former, action="wiped, rebuilt from the changelogs")
         store.wipe()
     elif unfollowed := {tp.topic for tp in tables if store.position(tp)} - noted.topics.keys():
-        # A version without these tables has run meanwhile: how old their rows are is not known.
+        # A version without these tables has run meanwhile, so the age of their rows is unknown.
         log.warning("store_without_tables", topics=sorted(unfollowed), action="wiped, rebuilt")
         store.wipe()
 
 
 async def require_rows(cluster: Cluster, tables: Mapping[TP, str], cut: Mapping[TP, int]) -> None:
-    """Raises ChangelogDamaged when a store is to be made of changelogs whose rows below these offsets were
-    deleted, unless an operator has given these up. Compaction leaves a log's begin where it is.
+    """Raises ChangelogDamaged if the rows below the offsets in `cut` were deleted from changelogs, and the
+    store lacks them, unless an operator has given them up. Compaction does not move the begin of a log.
     """
     lanes = [tp for tp, table in tables.items() if table == LANE]
     rows = await lane_rows(cluster, lanes) if cut else {}
@@ -70,8 +70,8 @@ async def require_rows(cluster: Cluster, tables: Mapping[TP, str], cut: Mapping[
 
 
 def check_topics(app: Application, lane: int, store: Store, identity: Identity) -> dict[bytes, Change]:
-    """Compare topics with those that the lane's positions and rows belong to. Returns what is to be recorded
-    of them: changes of the lane's table by local key, for topics that are new to it.
+    """Compare topic ids with those recorded with the lane's positions and rows. Returns changes of the lane's
+    table, by local key, that record the topics which are new to it.
 
     Raises TopicRecreated.
     """
@@ -99,8 +99,8 @@ def _recorded(app: Application, partition: int, topic: str, store: Store) -> Ite
 
 
 def first_positions(app: Application, store: Store, positions: Mapping[TP, int]) -> dict[TP, int]:
-    """Positions of partitions that were never opened before: they are recorded, so that records which are
-    deleted unread from then on are noticed.
+    """The positions of partitions that have none recorded yet. The lane records them, so that it notices if
+    messages are deleted unread from then on.
     """
     partitions = app.layout.partitions
     return {
@@ -111,10 +111,10 @@ def first_positions(app: Application, store: Store, positions: Mapping[TP, int])
 
 
 async def lane_rows(cluster: Cluster, tps: Iterable[TP]) -> dict[TP, dict[bytes, bytes]]:
-    """Positions and identities that lane changelogs have, by their changelog keys, read to their ends.
+    """Read lane changelogs to their current ends. Returns their positions and identities by changelog key.
 
-    Raises TimeoutError when nothing comes for STALLED seconds, and ClusterUnavailable when a changelog is
-    cut, or made again, while it is read: then it is to be read anew.
+    Raises TimeoutError if no record arrives for STALLED seconds, and ClusterUnavailable if a changelog is cut
+    or created again while it is read. Then read it again.
     """
     begins, ends = await cluster.begin_offsets(tps), await cluster.end_offsets(tps)
     rows: dict[TP, dict[bytes, bytes]] = {tp: {} for tp in tps}

@@ -1,7 +1,8 @@
-"""Cuts: the numbers of lanes that an application was ever run with (docs/adr/0014-cuts.md).
+"""Cuts: the lane counts that an application was ever run with (docs/adr/0014-cuts.md).
 
-Fencing goes by transactional id, and an id names its cut. So the owner of a lane under a new cut also fences
-the ids of all others that have a partition of it; and who wakes up under an old one does not open again.
+Fencing uses transactional ids, and an id contains its lane count. So the owner of a lane under a new count
+also fences the owners of its partitions under all other counts. A worker that wakes up under an old count
+opens no lane again.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ log = structlog.get_logger(__name__)
 _KEY = b"cut:"
 #: The key of the record that says why no lane may open: the application was resharded, or is not complete.
 CLOSED = b"closed"
-#: Lanes that fence the same id at the same time may fence each other: how often one tries.
+#: Attempts to fence an id. Lanes that fence the same id at the same time may fence each other.
 _TRIES = 5
-#: Waits for records, 0.2 s each, until the announcements count as unreadable: who records a cut is that slow
-#: only when it has died, and then the next lane ends its transaction, or the broker after its timeout.
+#: Fetches of 0.2 s without a record until the announcements count as unreadable. Only a worker that died
+#: while it recorded a lane count blocks reading for so long, until the next lane or the broker's timeout ends
+#: its transaction.
 _WAITS = 150
 
 
 async def recorded_cut(layout: Layout, cluster: Cluster) -> Layout:
-    """The cut that an application has in the cluster; `layout` before its first start. Raises
-    ClusterUnavailable.
+    """The layout with the partitions and lane count that the application has in the cluster; `layout` itself
+    before its first start. Raises ClusterUnavailable.
     """
     topics = changelog, _ = layout.changelog(LANE), layout.announcements
     there = (await cluster.identity(topics)).partitions
@@ -43,10 +45,11 @@ async def recorded_cut(layout: Layout, cluster: Cluster) -> Layout:
 
 
 class Cuts:
-    """The cuts recorded on the announcements topic, as one worker knows them; its lanes share this.
+    """The lane counts recorded on the announcements topic, as far as one worker knows. Its lanes share this.
 
-    A worker records its own cut once, when its first lane opens. From then on it may only go on under it: a
-    worker that was frozen meanwhile must not take the application back to a cut that was left.
+    A worker records its own lane count once, when its first lane opens. If another worker records a different
+    one later, lanes of this worker no longer open: a worker that was frozen must not take the application
+    back to an earlier count.
     """
 
     def __init__(self, layout: Layout, cluster: Cluster) -> None:
@@ -55,17 +58,17 @@ class Cuts:
         self._tp = TP(layout.announcements, 0)
         self._keys = {_key(lanes): lanes for lanes in range(1, layout.partitions + 1)}
         self._position: int | None = None
-        self._offsets: dict[int, int] = {}  # of the newest record of each number of lanes
-        self._found: int | None = None  # the newest record when this worker started
-        #: Why no lane may open; empty: all may.
+        self._offsets: dict[int, int] = {}  # offset of the newest record of each lane count
+        self._found: int | None = None  # offset of the newest record when this worker started
+        #: Why no lane may open; empty if lanes may open.
         self.closed = ""
         self._recording = asyncio.Lock()
-        self._fenced: set[str] = set()  # since the newest record
+        self._fenced: set[str] = set()  # ids fenced since the newest record
         self._fenced_at = -1
 
     async def look(self) -> None:
-        """Note the newest cut before joining the group: who is given lanes so late that there is a newer one
-        by then does not record its own over it. Raises ClusterUnavailable.
+        """Read the newest lane count before joining the group. If a newer one has been recorded by the time
+        the worker gets lanes, it does not record its own over it. Raises ClusterUnavailable.
         """
         reader = await self._cluster.reader()
         try:
@@ -75,19 +78,19 @@ class Cuts:
 
     @property
     def newest(self) -> int | None:
-        """The number of lanes that was recorded last, as far as this worker has read; None: none was."""
+        """The lane count recorded last, as far as this worker has read; None if there is none."""
         return max(self._offsets, key=self._offsets.__getitem__, default=None)
 
     async def enter(
         self, lane: int, producer: Transactions, reader: Reader, *, may_record: bool = True
     ) -> None:
-        """Fence all owners of this lane's partitions under other cuts: afterwards none of them can commit.
+        """Fence all owners of this lane's partitions under other lane counts. Afterwards none can commit.
 
-        `producer` is the lane's, started: an owner under a newer cut has either fenced it, or has recorded
-        that cut before it started, and then it is read here. So the order is: start, read, fence. Who is no
-        worker may not record a cut.
-        Raises LayoutMismatch when the newest cut is not this worker's, or none may open; Fenced,
-        TransactionFailed or ClusterUnavailable when it has to be tried again.
+        `producer` is the lane's producer, already started. An owner under a newer lane count has either
+        fenced it, or recorded that count before it started, so that it is read here. The order is therefore:
+        start, read, fence. Programs that are no worker pass `may_record=False`.
+        Raises LayoutMismatch if the newest lane count is not this worker's or no lane may open. Raises
+        Fenced, TransactionFailed or ClusterUnavailable if it has to be tried again.
         """
         await self._read(reader)
         self._require_open()
@@ -117,7 +120,9 @@ class Cuts:
             raise LayoutMismatch(self.closed)
 
     async def fence_all(self) -> None:
-        """Fence the owners of all lanes under every cut that was recorded. Raises as `enter` does."""
+        """Fence the owners of all lanes under every recorded lane count. Raises Fenced, TransactionFailed or
+        ClusterUnavailable.
+        """
         cuts = [replace(self._layout, lanes=lanes) for lanes in self._offsets]
         ids = [cut.transactional_id(lane) for cut in cuts for lane in range(cut.lanes)]
         await asyncio.gather(*map(self._end_owner, ids))
@@ -133,7 +138,7 @@ class Cuts:
     # -- the record -----------------------------------------------------------------------------------
 
     async def _read(self, reader: Reader) -> None:
-        """Up to the high watermark of now: what was recorded before is known then."""
+        """Read up to the current high watermark, and so everything recorded before."""
         if self._position is None:
             self._position = (await self._cluster.begin_offsets([self._tp]))[self._tp]
         end = (await self._cluster.end_offsets([self._tp]))[self._tp]
@@ -169,7 +174,9 @@ class Cuts:
                     log.warning("cut_unreadable", offset=record.offset, key=repr(key[:40]))
 
     async def _record(self, producer: Transactions) -> None:
-        """In a transaction of the lane that opens: before any lane has opened under this cut."""
+        """Record this worker's lane count in a transaction of the lane that opens, before any lane works
+        under it.
+        """
         lanes = self._layout.lanes
         log.info("cut_recorded", lanes=lanes, before=self.newest)
         await producer.begin()
@@ -179,7 +186,9 @@ class Cuts:
     # -- fencing --------------------------------------------------------------------------------------
 
     async def _fence(self, ids: set[str]) -> None:
-        """Once for each record of a cut: no worker can have opened under another cut since."""
+        """Fence ids, each once after the newest record of a lane count. Since that record no lane can have
+        opened under another count.
+        """
         newest = self._newest_offset()
         if newest != self._fenced_at:
             self._fenced, self._fenced_at = set(), newest
@@ -196,7 +205,7 @@ class Cuts:
             producer = self._cluster.transactions(transactional_id)
             try:
                 await producer.start()
-            except Fenced:  # by another lane with the same in mind; wait until that one's work is done
+            except Fenced:  # another lane fences the same id, so try again
                 if tried == _TRIES:
                     raise
             else:

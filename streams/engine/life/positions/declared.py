@@ -13,13 +13,13 @@ from streams.model.layout import DEAD_LETTERS, INBOX
 from streams.ports import OLDEST, STAMPED, TopicSpec
 from streams.units import DAY
 
-#: Room in dead letter topics for what is added to a message of the largest size, its batch's frame included.
+#: Bytes by which a dead letter may exceed the largest message, including the overhead of its batch.
 DEAD_LETTER_ROOM = ROOM + RECORD_OVERHEAD
-#: Settings of which -1 means without end.
+#: Settings for which -1 means unlimited.
 _ENDLESS = ("retention.ms", "retention.bytes")
 _UNBOUNDED = 1 << 63
 BY_BROKER = "LogAppendTime"
-#: How long it is known who did what about dead letters, in seconds.
+#: Retention of the log of operations, in seconds.
 AUDIT_RETENTION = 365 * DAY
 
 
@@ -39,9 +39,9 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
     }
     inbox = {**kept, "retention.ms": _ms(lane_options.inbox_retention * (1 + 1 / BUCKETS))}
     dead = _dead_letters(lane_options, replication)
-    # A payload by reference is swept when no message can refer to it any more.
+    # Payloads in the object store are deleted when no message can refer to them any more.
     bounded = frozenset(("retention.ms",)) if app.claims is not None else frozenset()
-    # Writers from outside have clocks of their own (docs/adr/0052).
+    # Clients have clocks of their own (docs/adr/0052).
     stamped = {**messages, STAMPED: BY_BROKER}
     specs = []
     for topic in app.message_codecs:
@@ -72,7 +72,7 @@ def declare(app: Application, *, replication: int) -> list[TopicSpec]:
 
 
 def dead_letter_spec(name: str, lane_options: LaneOptions, *, replication: int) -> TopicSpec:
-    """A topic of dead letters, as `declare` has it."""
+    """The declaration of a dead letter topic, with the settings that `declare` uses."""
     return TopicSpec(name, 1, replication, _dead_letters(lane_options, replication))
 
 
@@ -92,7 +92,7 @@ def _messages(lane_options: LaneOptions, replication: int) -> dict[str, str]:
 
 
 def _kept(lane_options: LaneOptions, replication: int) -> dict[str, str]:
-    """Retention by time alone: a cluster's bound in bytes must not cut it short."""
+    """Settings for retention by time only: a cluster's limit in bytes must not shorten it."""
     return {**_messages(lane_options, replication), "retention.bytes": "-1"}
 
 
@@ -114,9 +114,10 @@ def _beside_sources(app: Application) -> Iterator[str]:
 def differences(
     spec: TopicSpec, *, partitions: int, replication: int, config: Mapping[str, str | None]
 ) -> list[str]:
-    """The differences of an existing topic from its declaration, each in words; empty when it fits.
+    """The differences between an existing topic and its declaration, as texts; empty if there are none.
 
-    More replicas, more room and longer retention than declared are fine, but for what is `exact`.
+    More replicas, larger limits and longer retention than declared are accepted, except for settings that are
+    `exact`.
     """
     found = []
     if partitions < spec.partitions or (partitions > spec.partitions and not spec.outside):
@@ -142,7 +143,7 @@ def differences(
 
 
 def _stamps(topic: str, config: Mapping[str, str | None]) -> list[str]:
-    """Error text where the wrong clock stamps a topic's records."""
+    """An error text if clients' clocks stamp the records and could make them expire too early."""
     kept, oldest = config.get("retention.ms"), config.get(OLDEST)
     if config.get(STAMPED) == BY_BROKER or kept == "-1":
         return []

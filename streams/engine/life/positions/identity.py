@@ -1,8 +1,8 @@
-"""The topics that positions and rows belong to: a topic that was deleted and created again has the same name,
-and an offset of the former one means another message in it, or none.
+"""The ids of the topics that positions and rows belong to.
 
-Each lane partition records in its lane changelog the ids of its topics, with its positions. A local store
-notes of which changelogs it is a copy. Both are compared with what the cluster has when a lane opens.
+A topic that was deleted and created again keeps its name, but an offset now means another message, or none.
+So each lane partition records the ids of its topics in the lane changelog, with its positions. A local store
+notes the ids of the changelogs that it is a copy of. When a lane opens, it compares both with the cluster.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
     begins: dict[str, int] = {}
 
     def also(self, actual: Identity) -> Recorded:
-        """With the topics that the cluster has."""
+        """A copy that also has the topics of the cluster."""
         return Recorded(actual.cluster, {**self.topics, **actual.topics}, self.begins)
 
     def without_rows(self, changelog: str, begin: int) -> Recorded:
-        """With the rows of a changelog below an offset given up."""
+        """A copy that gives up the rows of a changelog below an offset; with 0, none of its rows."""
         others = {topic: each for topic, each in self.begins.items() if topic != changelog}
         return Recorded(self.cluster, self.topics, {**others, **({changelog: begin} if begin else {})})
 
@@ -42,13 +42,13 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode(recorded: Recorded) -> bytes:
-    """As it is kept; the same topics give the same bytes."""
+    """Encode an identity for storage. The same topics always give the same bytes."""
     topics, begins = dict(sorted(recorded.topics.items())), dict(sorted(recorded.begins.items()))
     return _encode(Recorded(recorded.cluster, topics, begins))
 
 
 def decode(data: bytes | None) -> Recorded:
-    """Read a kept identity; NOTHING for None. Raises ChangelogDamaged."""
+    """Read a stored identity; NOTHING for None. Raises ChangelogDamaged."""
     try:
         return NOTHING if data is None else _decode(data)
     except ValueError as error:
@@ -59,9 +59,9 @@ def decode(data: bytes | None) -> Recorded:
 
 
 def made_anew(recorded: Recorded, actual: Identity, topics: Iterable[str]) -> list[str]:
-    """The topics, sorted, whose id is not the recorded one: they were created again.
+    """The topics, sorted, that were created again: their ids differ from the recorded ones.
 
-    A topic without a recorded id is new; a topic that the cluster does not have is found elsewhere.
+    A topic without a recorded id is new. Other code reports topics that the cluster does not have.
     """
     return sorted(
         topic
@@ -83,7 +83,7 @@ def refusal(
 
     Args:
         where: what the lane still has of the former topics, such as "the local store".
-        handled: the offset up to which each of their partitions is handled.
+        handled: the offset up to which each of their partitions was handled.
     """
     if recorded.cluster != actual.cluster:
         what = (
@@ -113,10 +113,10 @@ def _handled(handled: Mapping[TP, int]) -> str:
 
 
 def copy_of(store: Store) -> Recorded:
-    """The changelogs of which a store is a copy; NOTHING of a new one."""
+    """The ids of the changelogs that a store is a copy of; NOTHING for a new store."""
     return decode(store.get(COPY_OF, b""))
 
 
 def note_of(recorded: Recorded) -> Write:
-    """The write by which a store notes it."""
+    """The write that notes in a store which changelogs it is a copy of."""
     return (COPY_OF, b"", encode(recorded))
