@@ -1,4 +1,4 @@
-"""Compare the logs of a lane with what it has read and written: sources, changelogs, its store's copy."""
+"""Compares source topics and changelogs with what a lane has read, written and copied to its store."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from streams.ports import NO_EPOCH, TP, Cluster, Commit, Note, Store, Write
 
 log = structlog.get_logger(__name__)
 
-#: The last marker of a transaction may come after the group's positions, for those who look meanwhile.
+#: Offsets by which a changelog may be short of the end in the group, because a transaction's marker may be
+#: written after the group's positions. Only readers that have not fenced the lane can see that.
 MARKER = 1
 
 
 async def require_sources(cluster: Cluster, group: str, handled: Mapping[TP, int]) -> dict[TP, int]:
-    """Check that sources have all that was handled of them, by the ends of that: positions, or what is
-    handled above them. Returns the leader epochs of the positions, as far as known. Raises LogCut.
+    """Check that sources still have all records that were handled. `handled` has the end of these for each
+    partition: the position, or the end of the ranges above it. Returns the leader epochs of the positions,
+    where known. Raises LogCut.
     """
     ends = await cluster.end_offsets(handled)
     commits = await cluster.commits(group, handled)
@@ -39,8 +41,8 @@ async def require_sources(cluster: Cluster, group: str, handled: Mapping[TP, int
 
 
 def source_mark(commit: Commit | None, handled: int) -> Mark:
-    """What a source position says of its log. Its epoch is that of the last record that was read, so the log
-    had all that is handled above the position in it, too.
+    """The mark of a source log, for the end of its handled records. The commit's epoch is that of the last
+    record read, so the log also had the records handled above the position.
     """
     return mark_of(commit)._replace(at=handled)
 
@@ -48,7 +50,7 @@ def source_mark(commit: Commit | None, handled: int) -> Mark:
 async def lost(
     cluster: Cluster, positions: Mapping[TP, int], marks: Mapping[TP, Mark], ends: Mapping[TP, int]
 ) -> dict[TP, Lost]:
-    """Of these logs, those that have lost records before a position."""
+    """The logs that have lost records before their positions, and what each has lost."""
     known = {tp: marks[tp].epoch for tp in positions if marks[tp].epoch != NO_EPOCH}
     epoch_ends = await cluster.epoch_ends(known) if known else {}
     found = {}
@@ -67,12 +69,12 @@ async def require_changelogs(
     *,
     fenced: bool,
 ) -> tuple[dict[TP, int], bool]:
-    """Check that changelogs have all that lanes have written, by the ends that the group has of them, and
-    that a store is a copy of what they have. `commits` were asked for before the `ends`. `fenced` says that
-    no transaction of a lane is under way.
+    """Check that changelogs have all that lanes have written, up to the ends that the group has committed,
+    and that a store is a copy of them. Request `commits` before `ends`. `fenced` says that no transaction of
+    the lane is under way.
 
-    Returns how often a cut of each was accepted, and whether the store is another one's copy: it is to be
-    wiped. Raises LogCut.
+    Returns how often a cut of each changelog was accepted, and whether the store has records that its
+    changelogs lack, so that it has to be wiped. Raises LogCut.
     """
     marks = {tp: mark_of(commits.get(tp)) for tp in ends}
     late = 0 if fenced else MARKER
@@ -88,7 +90,8 @@ async def require_changelogs(
         log.warning(
             "store_of_a_cut_log", changelogs=sorted(stale), action="wiped, rebuilt from the changelog"
         )
-    # What the group knows of is there: the store has more, such as what no transaction has committed.
+    # All that the group has committed is there. The store is ahead of it, such as by records that no
+    # transaction has committed.
     ahead = await lost(cluster, {tp: copied[tp] for tp in copied.keys() - stale}, notes, ends)
     unknown = [each for tp, each in ahead.items() if tp not in written or each.at < written[tp]]
     if unknown:
@@ -101,19 +104,19 @@ async def require_changelogs(
 
 
 def noted(store: Store, tp: TP) -> Mark:
-    """What a store knows of the log that it is a copy of."""
+    """The mark that a store has of a changelog; UNKNOWN if it has none."""
     data = store.get(LOG_MARKS, key_of(tp))
     return UNKNOWN if data is None else decode_mark(data.decode(errors="replace"))
 
 
 def log_mark(tp: TP, mark: Mark) -> Write:
-    """The write by which a store notes it."""
+    """The write that stores a changelog's mark."""
     return LOG_MARKS, key_of(tp), encode_mark(mark).encode()
 
 
 async def remember(layout: Layout, lane: int, cluster: Cluster, error: LogCut) -> None:
-    """Note with the group's positions that records were lost, so that no lane goes on once its log has grown
-    again. Fences the lane. Raises what a transaction does, and ClusterUnavailable.
+    """Commit a note of the lost records with the group's positions, so that no lane goes on once its log has
+    grown again. Fences the lane. Raises Fenced, TransactionFailed or ClusterUnavailable.
     """
     found = {TP(each.topic, each.partition): each for each in error.lost}
     if not cut_notes(found, await cluster.commits(layout.app_id, found))[0]:
@@ -122,7 +125,7 @@ async def remember(layout: Layout, lane: int, cluster: Cluster, error: LogCut) -
     try:
         await producer.start()
         commits = await cluster.commits(layout.app_id, found)
-        if not error.hides:  # an operator may have gone on with it since
+        if not error.hides:  # an operator may have accepted the loss meanwhile
             still = {tp: commit.offset for tp, commit in commits.items()}
             marks = {tp: mark_of(commit) for tp, commit in commits.items()}
             found = await lost(cluster, still, marks, await cluster.end_offsets(still))
@@ -136,7 +139,9 @@ async def remember(layout: Layout, lane: int, cluster: Cluster, error: LogCut) -
 
 
 def cut_notes(found: Mapping[TP, Lost], commits: Mapping[TP, Commit]) -> tuple[dict[TP, int], dict[TP, Note]]:
-    """Positions as they are, with what was lost before them."""
+    """The unchanged positions, and notes of what was lost before them. Partitions that already have a note of
+    this loss are left out.
+    """
     offsets, notes = {}, {}
     for tp, each in found.items():
         if (commit := commits.get(tp)) is None:
@@ -151,8 +156,9 @@ def cut_notes(found: Mapping[TP, Lost], commits: Mapping[TP, Commit]) -> tuple[d
 async def accepted_ends(
     group: str, cluster: Cluster, tps: Collection[TP]
 ) -> tuple[dict[TP, int], dict[TP, Note]]:
-    """The ends of changelogs as they are, to be committed where an operator goes on with them. Stores that
-    are copies of what a cut one was are rebuilt then. Raises as the cluster's answers do.
+    """The current ends of changelogs and their notes, to commit when an operator accepts the changelogs as
+    they are. For a cut changelog the note counts one more accepted cut, so that lanes rebuild stores that
+    were copies of it.
     """
     commits = await cluster.commits(group, tps)
     ends = await cluster.end_offsets(tps)

@@ -1,12 +1,13 @@
-"""The transactional producers that have written for a lane: what they have marked as handled is handled.
+"""The ids of the transactional producers that have written for a lane. The lane trusts their records when
+these say that they are already handled.
 
-Brokers give them their ids and write those into each batch, so no other client's record has one. The same
-transactional id keeps its producer id, until it was unused for long or its epochs are used up; another cut
-has other transactional ids. So each id is recorded in the transaction with which its first records are
-written (docs/adr/0046-loopback.md).
+Brokers assign producer ids and write them into each batch, so no other client's record has one of these. A
+transactional id keeps its producer id until it was unused for long or its epochs are used up, and another
+lane count has other transactional ids. So each producer id is recorded in the transaction that writes its
+first records (docs/adr/0046-loopback.md).
 
-An earlier version recorded none. What it has left unread in topics that lanes alone write is bounded by their
-ends when a lane opens for the first time after it; below those any transactional producer counts.
+An earlier version recorded no ids. Its unread records in topics that only lanes write lie below the ends of
+these topics when a lane first opens under this version. Below those ends any transactional producer counts.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from streams.model.application import Application
 from streams.model.layout import LANE
 from streams.ports import TP, Store
 
-#: Ids that are kept of a partition, the newest ones: what older ones have written was read long ago.
+#: Newest ids kept for each partition. Records of older producers were read long ago.
 MOST = 32
-#: The name of what an earlier version may have left unread: an offset and a topic in each line.
+#: Name of the row with the ends of what an earlier version may have left unread: an offset and a topic in
+#: each line.
 FORMER = b"former"
 
 
 class OwnProducers:
-    """Producers of the partitions of one lane."""
+    """The producer ids of the partitions of one lane."""
 
     def __init__(
         self,
@@ -35,8 +37,8 @@ class OwnProducers:
         store: Store,
         trust: Callable[[frozenset[int], Mapping[TP, int]], None],
     ) -> None:
-        """`trust` is called with all of them when there is another one, and with the offsets below which any
-        counts.
+        """`trust` is called when the lane's producer id changes, with all recorded ids and with the offsets
+        below which any transactional producer counts.
         """
         self._app = app
         self._store = store
@@ -47,7 +49,9 @@ class OwnProducers:
         self._former = {partition: _read_former(store, partition) for partition in partitions}
 
     def unrecorded(self, tps: Iterable[TP]) -> list[TP]:
-        """Partitions of which an earlier version has handled something, and recorded no producers."""
+        """Partitions of topics without an inbox that an earlier version has handled messages from, without
+        recording producer ids.
+        """
         partitions = self._app.layout.partitions
         return [
             tp
@@ -59,8 +63,8 @@ class OwnProducers:
         ]
 
     def begin(self, positions: Mapping[TP, int], ends: Mapping[TP, int]) -> dict[bytes, Change]:
-        """A lane opens, at these positions; `ends` are those of what is `unrecorded`. Returns changes as
-        `follow` does.
+        """Begin an opening of the lane at these positions. `ends` has the end offsets of the partitions that
+        `unrecorded` has returned. Returns changes as `follow` does.
         """
         changes: dict[bytes, Change] = {}
         for partition, former in self._former.items():
@@ -75,8 +79,8 @@ class OwnProducers:
         return changes
 
     def follow(self, producer_id: int) -> dict[bytes, Change]:
-        """Changes of the lane's table by local key that the next transaction of a producer is to have; none
-        where all partitions know it.
+        """Note a producer id. Returns changes of the lane's table, by local key, for this producer's next
+        transaction; none if all partitions have the id recorded.
         """
         changes: dict[bytes, Change] = {}
         if producer_id == self._newest:

@@ -1,8 +1,8 @@
-"""Give an application a multiple of its partitions: its rows are copied into another set of topics, under
+"""Gives an application a multiple of its partitions: copies its rows into another set of topics, under
 another application id (docs/adr/0067-reshard.md).
 
-Everything is written by one transactional id, with how far it is, so that the next run goes on where one was
-killed, and ends one that still runs. No lane of either application opens meanwhile.
+Each transaction also commits how far the copy is, and all use one transactional id. So the next run goes on
+where a killed one stopped, and fences one that still runs. No lane of either application opens meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from streams.ports import TP, Cluster, Faults, Outgoing, Record, Transactions
 from streams.system import NoFaults
 from streams.units import MIB
 
-#: Records and bytes of one transaction, about.
+#: Approximate maximum records and bytes of one transaction.
 _RECORDS, _BYTES = 2000, 4 * MIB
 _SCHEMA = b"schema:"
 
@@ -42,7 +42,7 @@ class Stage(StrEnum):
 
 @dataclass(slots=True)
 class _Pending:
-    """A transaction to be."""
+    """Records and offsets for the next transaction."""
 
     records: dict[TP, list[Outgoing]] = field(default_factory=dict)
     offsets: dict[TP, int] = field(default_factory=dict)
@@ -60,17 +60,17 @@ class _Pending:
 
 
 class Reshard:
-    """One application's way into new partitions. Use `begin`, `copy`, `verify` and `settle`, then give the
-    message topics their partitions, then `end`. A run that was killed begins with `begin` again.
+    """A reshard of one application. Call `begin`, `copy`, `verify` and `settle`, then add the new partitions
+    to the message topics, then call `end`. After a run was killed, start with `begin` again.
 
-    Raises ReshardRefused, ClusterUnavailable, ChangelogDamaged, and Fenced or TransactionFailed where the
-    next run goes on.
+    Raises ReshardRefused, ClusterUnavailable or ChangelogDamaged, and Fenced or TransactionFailed if another
+    run has to continue.
     """
 
     def __init__(
         self, old: Layout, new: Layout, sources: Iterable[str], cluster: Cluster, faults: Faults | None = None
     ) -> None:
-        """`sources`: the topics that the application handles."""
+        """`sources` are the topics that the application handles."""
         if old.app_id == new.app_id or new.partitions <= old.partitions or new.partitions % old.partitions:
             raise ReshardRefused(
                 f"{new.partitions} partitions under {new.app_id}: give another application id, and a multiple"
@@ -84,10 +84,10 @@ class Reshard:
         self._mover = RowMover(old, new)
         self._logs = Logs(cluster, [old.changelog(INBOX), new.changelog(INBOX)])
         self._producer: Transactions | None = None
-        #: Those of its topics that the cluster has.
+        #: The application's topics that the cluster has.
         self._topics: Collection[str] = ()
-        #: Why lanes may not open: of the old application; of the new one until all is copied, and then until
-        #: message topics have their partitions.
+        #: Texts why lanes may not open: of the old application; of the new one until all is copied; and then
+        #: of the new one until message topics have their new partitions.
         self._left = (
             f"{old.app_id} was resharded: set STEADFAUST_APP_ID={new.app_id} and"
             f" STEADFAUST_PARTITIONS={new.partitions}"
@@ -98,7 +98,9 @@ class Reshard:
     # -- before ---------------------------------------------------------------------------------------
 
     async def progress(self) -> Stage:
-        """How far it is. Raises ReshardRefused where the two applications are no pair of an old and a new."""
+        """How far the reshard is. Raises ReshardRefused if the old application was resharded into another
+        one, or if the new one is already in use.
+        """
         lanes = self._old.changelog(LANE)
         there = (await self._cluster.identity([lanes])).partitions.get(lanes)
         if there != self._old.partitions:
@@ -118,7 +120,7 @@ class Reshard:
         return Stage.BEGUN if entered else Stage.DONE
 
     async def tables(self) -> list[str]:
-        """The tables that have a changelog, built-in ones too."""
+        """Names of the tables that have a changelog, including built-in ones."""
         lanes = [TP(self._old.changelog(LANE), number) for number in range(self._old.partitions)]
         rows = await lane_rows(self._cluster, lanes)
         recorded = {topic for row in rows.values() for topic in decode(row.get(IDENTITY)).topics}
@@ -146,7 +148,10 @@ class Reshard:
     # -- the run --------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Close both applications, and fence all owners of lanes. The topics of the new one are there."""
+        """Close both applications, and fence all owners of lanes. The topics of the new one have to exist.
+
+        Raises ReshardRefused if messages are left to handle. Both applications are then open again.
+        """
         self._producer = producer = self._cluster.transactions(f"{self._new.app_id}-reshard")
         await producer.start()
         is_new = await self.progress() is Stage.NEW
@@ -164,8 +169,8 @@ class Reshard:
                 raise
 
     async def copy(self, report: Callable[[int], None] = lambda _: None) -> None:
-        """Copy all rows, from where the last run has come to; `report` is called with how many records were
-        written after each transaction.
+        """Copy all rows that earlier runs have not copied. After each full transaction, `report` is called
+        with the number of records written so far.
         """
         tables = await self._changelogs()
         # Written with the rows, under the group of the new application.
@@ -192,8 +197,8 @@ class Reshard:
                 report(written)
 
     async def verify(self) -> dict[str, int]:
-        """Compare each row with its copy; returns how many there are by table. Of the inbox records are
-        counted: each has ids, and goes to several partitions.
+        """Compare each row with its copy. Returns the number of rows by table; for the inbox, the number of
+        records, each of which has ids and goes to several partitions.
         """
         tables = await self._changelogs()
         counts = dict.fromkeys(sorted(tables.values()), 0)
@@ -218,13 +223,13 @@ class Reshard:
         return counts
 
     async def settle(self) -> None:
-        """From here on there is no way back."""
+        """Mark the copy as complete, once no messages are left to handle. After this, `cancel` is refused."""
         if await self._closed(self._new) == self._entered:
             await self.check_drained()
             await self._close(left=self._left, entered=self._settled)
 
     async def end(self) -> None:
-        """Open the new application; the old one stays closed."""
+        """Copy the announced schemas, and open the new application. The old one stays closed."""
         pending = _Pending()
         async for _, record in self._logs.read(await self._logs.ranges([TP(self._old.announcements, 0)])):
             if (record.key or b"").startswith(_SCHEMA):
@@ -233,7 +238,7 @@ class Reshard:
         await self._commit(pending)
 
     async def cancel(self) -> None:
-        """Open the old application again. The new one stays closed: its topics are to be deleted."""
+        """Open the old application again. The new one stays closed, and someone has to delete its topics."""
         self._producer = producer = self._cluster.transactions(f"{self._new.app_id}-reshard")
         await producer.start()
         if await self.progress() is not Stage.BEGUN:
@@ -243,7 +248,7 @@ class Reshard:
         await self._close(left=None, entered=self._entered)
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the producer."""
         if self._producer is not None:
             await self._producer.discard()
 
@@ -257,7 +262,7 @@ class Reshard:
         return cuts.closed
 
     async def _close(self, *, left: str | None, entered: str | None) -> None:
-        """Say why no lane of either may open; None: they may."""
+        """Record why lanes of the old and of the new application may not open; None opens them again."""
         pending = _Pending()
         for layout, why in ((self._old, left), (self._new, entered)):
             value = None if why is None else why.encode()
@@ -284,14 +289,14 @@ class Reshard:
         return found if self._is_of_a_topic(table, record) else []
 
     def _positions(self, table: str, record: Record) -> dict[TP, int]:
-        """The group's position that a row repeats."""
+        """The source position in a row, for the new application's group; empty for other rows."""
         if table != LANE or (record.key or b"")[:1] != POSITION:
             return {}
         position = decode_position(record.value or b"")
         return {position_of((record.key or b"")[1:], record.partition): position.offset}
 
     def _is_of_a_topic(self, table: str, record: Record) -> bool:
-        """False for positions in topics that the cluster has no more: it takes none of them."""
+        """False for a position in a topic that no longer exists. The cluster does not accept such positions."""
         return all(tp.topic in self._topics for tp in self._positions(table, record))
 
     async def _commit(self, pending: _Pending) -> None:

@@ -1,4 +1,4 @@
-"""The logs that a reshard reads: the newest rows of changelogs, and digests to compare them by."""
+"""Reads changelogs for a reshard, and makes digests of their rows to compare copies."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from streams.errors import ChangelogDamaged
 from streams.model.layout import INBOX
 from streams.ports import TP, Cluster, Damaged, Record
 
-#: Records of logs that are read together: so many keys are in memory.
+#: Maximum records of logs that are read together. Their keys are all in memory.
 _AT_ONCE = 2_000_000
 _FETCH_RECORDS = 2000
 
 
 class Logs:
-    """Reads changelogs. `inboxes` are those that are not compacted."""
+    """Reads changelogs. `inboxes` are the inbox changelogs, which are not compacted."""
 
     def __init__(self, cluster: Cluster, inboxes: Collection[str]) -> None:
         self._cluster = cluster
         self._inboxes = inboxes
 
     async def ranges(self, tps: Iterable[TP]) -> dict[TP, range]:
-        """The offsets of logs."""
+        """The range from the begin to the end offset of each log."""
         begins, ends = await self._cluster.begin_offsets(tps), await self._cluster.end_offsets(tps)
         return {tp: range(begin, ends[tp]) for tp, begin in begins.items()}
 
     async def rows(
         self, spans: Mapping[TP, range], whole: Mapping[TP, range]
     ) -> AsyncIterator[tuple[TP, Record]]:
-        """The records of changelogs in these spans that are the newest of their keys, and no tombstones; all
-        of an inbox. `whole` are the logs.
+        """The records in these spans that are the newest of their keys, without tombstones. For an inbox, all
+        records. `whole` has the whole range of each log, which is searched for the newest records.
         """
         compacted = {tp: whole[tp] for tp in spans if tp.topic not in self._inboxes}
         newest: dict[TP, dict[bytes, int]] = {tp: {} for tp in compacted}
@@ -45,7 +45,7 @@ class Logs:
                 yield tp, record
 
     async def read(self, spans: Mapping[TP, range]) -> AsyncIterator[tuple[TP, Record]]:
-        """The records of these spans, those of a partition in their order."""
+        """The records of these spans, in order within each partition. Raises ChangelogDamaged."""
         todo = {tp: span.stop for tp, span in spans.items() if span}
         if not todo:
             return
@@ -65,14 +65,14 @@ class Logs:
 
 
 class Digests:
-    """Digests of rows by place, and of an inbox's records in their order."""
+    """Digests of rows by partition and key, and of an inbox's records in order."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[TP, bytes], bytes] = {}
         self._records: dict[TP, bytearray] = {}
 
     def add(self, table: str, tp: TP, key: bytes | None, value: bytes | None) -> None:
-        """One row, or record, more."""
+        """Add a row, or a record of an inbox."""
         digest = blake2b(value or b"", digest_size=8).digest()
         if table == INBOX:
             self._records.setdefault(tp, bytearray()).extend(digest)
@@ -80,7 +80,9 @@ class Digests:
             self._rows[tp, key or b""] = digest
 
     def first_difference(self, wanted: Digests) -> TP | None:
-        """A partition that is not as wanted; of an inbox the oldest records may be deleted there since."""
+        """A partition that differs from `wanted`; None if all are equal. An inbox may have extra records at
+        its beginning, because their originals may have expired since they were copied.
+        """
         rows = (tp for (tp, _), _ in self._rows.items() ^ wanted._rows.items())
         records = (
             tp
@@ -91,12 +93,12 @@ class Digests:
 
 
 def later(span: range, start: int) -> range:
-    """A span of offsets from a later one on."""
+    """The part of a span from offset `start` on."""
     return range(max(span.start, start), span.stop)
 
 
 def groups(spans: Mapping[TP, range]) -> Iterator[dict[TP, range]]:
-    """Logs that are read together; one that is too long for that alone."""
+    """Groups of logs to read together. A log with more than `_AT_ONCE` records gets a group of its own."""
     group: dict[TP, range] = {}
     for tp, span in spans.items():
         if group and sum(map(len, group.values())) + len(span) > _AT_ONCE:

@@ -30,7 +30,7 @@ from streams.engine.waiting.queue import encode_message, read_message
 from streams.model.layout import CLAIMS, DEAD_LETTERS, INBOX, LANE, Layout
 from streams.model.row_keys import split_row_key
 
-#: Bytes that a row may grow by: its partition is a larger number.
+#: Bytes by which a row may grow, because its partition number may be larger.
 _ROOM = 16
 
 
@@ -43,31 +43,31 @@ class Moved(NamedTuple):
 
 
 class RowMover:
-    """Finds the new places of rows."""
+    """Finds the new partitions of rows, and adapts the rows to them."""
 
     def __init__(self, old: Layout, new: Layout) -> None:
         self._old = old
         self._new = new
 
     def moved(self, table: str, partition: int, key: bytes | None, value: bytes) -> Iterator[Moved]:
-        """The records that a row of an old partition becomes; none where nothing of it is needed."""
+        """The records that a row of an old partition becomes; none if the new application does not need it."""
         if table == INBOX:  # an id is kept without the key of its message
             yield from (Moved(number, key, value) for number in self.spread(partition))
         elif table == LANE:
             yield from self._lane(partition, key or b"", value)
         elif table == DEAD_LETTERS:
             yield self._letter(partition, key, value)
-        elif table == CLAIMS:  # whichever lane keeps an object
+        elif table == CLAIMS:  # any lane can keep an object
             yield Moved(partition, key, value)
         else:
             yield Moved(self.home(split_row_key(key or b"")[0], partition), key, value)
 
     def spread(self, partition: int) -> range:
-        """The new partitions that an old one becomes."""
+        """The new partitions that an old one is split into."""
         return range(partition, self._new.partitions, self._old.partitions)
 
     def home(self, key: bytes, partition: int) -> int:
-        """The new partition of a key's row; the same one for a row that is not where its key belongs."""
+        """The new partition of a key's row. A row that is not in its key's partition keeps its number."""
         return self._new.partition_of(key) if self._old.partition_of(key) == partition else partition
 
     def _lane(self, partition: int, key: bytes, value: bytes) -> Iterator[Moved]:
@@ -85,13 +85,13 @@ class RowMover:
             number = self.home(split_row_key(name.partition(b"\0")[2])[0], partition)
             message = read_message(value) if kind == WAITING else None
             if message is not None and self._old.home_of(message.partition) == partition:
-                value = encode_message(replace(message, partition=number))  # it was not sent on to this one
+                value = encode_message(replace(message, partition=number))  # it was not forwarded to this one
             yield Moved(number, key, value)
         elif kind != PRODUCERS:  # the new lanes have producers of their own
             yield Moved(partition, key, value)
 
     def _identity(self, value: bytes) -> bytes:
-        """Without topics that have the application's name: they are others now."""
+        """The identity without topics named after the application, because the new one has its own."""
         recorded = decode(value)
         kept = {
             topic: ident
@@ -101,17 +101,17 @@ class RowMover:
         return encode(Recorded(recorded.cluster, kept))
 
     def _is_own(self, topic: str) -> bool:
-        """Whether it is a source that has the application's name: the new one has its own."""
+        """Whether a source topic is named after the application. The new application has its own."""
         source = topic.removeprefix(f"{self._old.app_id}-").removesuffix("-repartition")
         return topic in (self._old.operations, self._old.repartition(source))
 
     def _letter(self, partition: int, key: bytes | None, value: bytes) -> Moved:
         try:
             letter = decode_letter(value)
-        except (ValueError, IndexError):  # pages say so, and it stays
+        except (ValueError, IndexError):  # keep it unchanged; pages show that it cannot be read
             return Moved(partition, key, value)
         if letter.key is not None and self._old.partition_of(letter.key) == partition:
-            # The lane of its key finds it by the partition in it.
+            # The lane of the key finds the dead letter by the partition number in it.
             added = letter.partition >= self._old.partitions
             number = self._new.partition_of(letter.key)
             if letter.home >= 0:
