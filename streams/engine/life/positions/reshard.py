@@ -150,7 +150,7 @@ class Reshard:
     async def begin(self) -> None:
         """Close both applications, and fence all owners of lanes. The topics of the new one have to exist.
 
-        Raises ReshardRefused if messages are left to handle. Both applications are then open again.
+        Raises ReshardRefused if messages are left to handle, and then leaves both applications open.
         """
         self._producer = producer = self._cluster.transactions(f"{self._new.app_id}-reshard")
         await producer.start()
@@ -296,7 +296,7 @@ class Reshard:
         return {position_of((record.key or b"")[1:], record.partition): position.offset}
 
     def _is_of_a_topic(self, table: str, record: Record) -> bool:
-        """False for a position in a topic that no longer exists. The cluster does not accept such positions."""
+        """False for a position in a topic that no longer exists. The cluster would not accept it."""
         return all(tp.topic in self._topics for tp in self._positions(table, record))
 
     async def _commit(self, pending: _Pending) -> None:

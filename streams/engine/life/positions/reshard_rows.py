@@ -1,7 +1,8 @@
 """Where rows go when an application gets a multiple of its partitions (docs/adr/0067-reshard.md).
 
 With `new` a multiple of `old`, the keys of old partition p are in the new partitions p, p + old, p + 2 old
-and so on. So a row goes to one of those, and what belongs to no key goes to all of them.
+and so on. So a key's row goes to one of those. Inbox ids and the states of handlers go to all of them; other
+rows keep their partition number.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class RowMover:
         self._new = new
 
     def moved(self, table: str, partition: int, key: bytes | None, value: bytes) -> Iterator[Moved]:
-        """The records that a row of an old partition becomes; none if the new application does not need it."""
+        """The records that a row of an old partition becomes; none if the new application needs none."""
         if table == INBOX:  # an id is kept without the key of its message
             yield from (Moved(number, key, value) for number in self.spread(partition))
         elif table == LANE:
