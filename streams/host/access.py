@@ -1,4 +1,4 @@
-"""Checks of brokers before anything starts: their addresses for Faust, and whether they let us in."""
+"""Checks before anything starts: the brokers' addresses for Faust, and whether they accept this client."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from streams.kafka.clients import KafkaOptions
 from streams.kafka.security import client_arguments
 from streams.settings import Settings
 
-#: Bound on the one question, in seconds.
+#: Timeout of one request, in seconds.
 _ASK_WITHIN = 5.0
-#: Between two of them, in seconds.
+#: Seconds between two requests.
 _ASK_EVERY = 1.0
 
 
 async def check_access(settings: Settings) -> None:
-    """Raise AccessRefused when the brokers and this client do not trust each other, SettingsError when the
-    settings say nothing usable. Brokers that do not answer may do so later: that is for others to tell.
+    """Raise AccessRefused if the brokers and this client do not trust each other, SettingsError if the
+    settings are not usable. Brokers that do not answer are no error here, because they may answer later.
     """
     if settings.security_protocol == "PLAINTEXT":
-        return  # no client is refused there
+        return  # brokers refuse no client
     options = KafkaOptions(request_timeout=_ASK_WITHIN)
     client = AIOKafkaClient(**options.connection(settings.brokers()))
     try:
@@ -37,8 +37,8 @@ async def check_access(settings: Settings) -> None:
 
 
 async def until_brokers_answer(bootstrap: Bootstrap, goes_on: Callable[[], bool]) -> None:
-    """Wait until a broker answers, or `goes_on` says no more; `connections` says in the log what for. Raises
-    AccessRefused, which does not pass.
+    """Wait until a broker answers, or `goes_on` returns False. Raises AccessRefused, because waiting does not
+    help then.
     """
     options = KafkaOptions(request_timeout=_ASK_WITHIN)
     while goes_on():
@@ -54,7 +54,9 @@ async def until_brokers_answer(bootstrap: Bootstrap, goes_on: Callable[[], bool]
 
 
 def broker_urls(settings: Settings) -> list[str] | None:
-    """None when nothing usable says where brokers are, or how to get in: commands that list do without."""
+    """The brokers' addresses for Faust; None if the settings are not usable, because some commands need no
+    broker.
+    """
     try:
         client_arguments(settings.security())
         return [f"kafka://{address}" for address in settings.brokers().addresses.split(",")]

@@ -1,6 +1,6 @@
-"""Faust's own app inside a worker: it runs plain `@app.agent`s beside the lanes, as Faust runs them.
+"""Faust's own app inside a worker. It runs plain `@app.agent`s beside the lanes, the way Faust runs them.
 
-It has a consumer, a producer, tables and a group of its own, so lanes and their membership know nothing of it
+It has a consumer, a producer, tables and a group of its own, independent of lanes and their membership
 (docs/adr/0022-plain-agents.md).
 """
 
@@ -18,17 +18,17 @@ from streams.settings import Settings
 
 
 class AgentsApp(faust.App):
-    """An unchanged Faust app, but for its defaults: they are the worker's, and it serves no pages."""
+    """A Faust app with the worker's settings as defaults. It serves no pages."""
 
-    #: Whether something was declared that only the leader runs.
+    #: Whether an agent, timer or task was declared that only the leader runs.
     _leads = False
 
     def __init__(self, settings: Settings, brokers: list[str] | None, options: Mapping[str, Any]) -> None:
-        """`options` are those of `faust.App`, and go before the worker's."""
+        """`options` are those of `faust.App`. They override the worker's settings."""
         session = settings.session_timeout
         defaults: dict[str, Any] = {
             "broker": brokers,
-            # Where nothing says how to get in, the lanes tell when they start, which is before agents do.
+            # Without usable settings the lanes report the error, because they start before agents.
             "broker_credentials": credentials(settings.security()) if brokers else None,
             "datadir": str(settings.var / "faust" / settings.agents_group()),
             "topic_partitions": settings.partitions,
@@ -36,7 +36,7 @@ class AgentsApp(faust.App):
             "broker_session_timeout": session,
             "broker_heartbeat_interval": settings.heartbeat,
             "broker_rebalance_timeout": session,
-            "broker_request_timeout": session + 5,  # a join is held back for so long
+            "broker_request_timeout": session + 5,  # a join may wait for a whole session
         }
         if settings.replication:
             defaults["topic_replication_factor"] = settings.replication
@@ -45,15 +45,15 @@ class AgentsApp(faust.App):
         super().__init__(settings.agents_group(), **{**defaults, **options, "web_enabled": False})
 
     def follow_cut(self, partitions: int) -> None:
-        """Topics get as many partitions as the worker's, unless another number was given."""
+        """Give new topics as many partitions as the worker's, unless the options have another number."""
         if not self._has_own_partitions:
             self.conf.topic_partitions = partitions
 
     def agent(self, *arguments: Any, concurrency: int = 1, **options: Any) -> Any:
-        """As Faust has it, one event of a topic after the other. Raises WiringError for a `concurrency`.
+        """Faust's `agent`, for one event of a topic at a time. Raises WiringError for a higher `concurrency`.
 
-        Faust 0.15.3 commits the highest offset that was acknowledged, also where an earlier one of its
-        partition was not: of several events at a time, those under way at a crash are not read again.
+        Faust 0.15.3 commits the highest acknowledged offset, even if an earlier event of the partition is
+        still under way. After a crash that event would not be read again.
         """
         if concurrency > 1:
             raise WiringError(
@@ -64,23 +64,24 @@ class AgentsApp(faust.App):
         return super().agent(*arguments, concurrency=concurrency, **options)
 
     def timer(self, *arguments: Any, on_leader: bool = False, **options: Any) -> Any:
-        """As Faust has it."""
+        """Faust's `timer`. Raises WiringError for `on_leader` if options of the app forbid a leader."""
         self._needs_leader(on_leader)
         return super().timer(*arguments, on_leader=on_leader, **options)
 
     def crontab(self, *arguments: Any, on_leader: bool = False, **options: Any) -> Any:
-        """As Faust has it."""
+        """Faust's `crontab`. Raises WiringError for `on_leader` if options of the app forbid a leader."""
         self._needs_leader(on_leader)
         return super().crontab(*arguments, on_leader=on_leader, **options)
 
     def task(self, *arguments: Any, on_leader: bool = False, **options: Any) -> Any:
-        """As Faust has it."""
+        """Faust's `task`. Raises WiringError for `on_leader` if options of the app forbid a leader."""
         self._needs_leader(on_leader)
         return super().task(*arguments, on_leader=on_leader, **options)
 
     def _needs_leader(self, on_leader: bool) -> None:  # noqa: FBT001 - as Faust passes it
-        """The leader is the worker with the one partition of a topic of its own, which is made only where it
-        is needed. Raises WiringError where options of the app forbid it: no worker would ever run this.
+        """Note whether a leader is needed. Faust elects it through a topic with one partition, which is
+        created only if needed. Raises WiringError if options of the app forbid a leader, because no worker
+        would ever run this.
         """
         if on_leader and not self._may_lead:
             raise WiringError(
@@ -94,18 +95,20 @@ class AgentsApp(faust.App):
             self.conf.topic_disable_leader = False
 
     async def on_start(self) -> None:
-        """As Faust has it, with a leader where one is needed."""
+        """Start the app, with the election of a leader if one is needed."""
         self.allow_leader()
         await super().on_start()
 
     @property
     def wanted(self) -> bool:
-        """Whether anything was declared that it has to run."""
+        """Whether anything was declared that this app has to run."""
         return bool(self.agents or self._app_tasks or self._extra_services)
 
 
 def credentials(security: Security) -> Any:
-    """The credentials as Faust has them; None: without any. Raises SettingsError, see `tls_context`."""
+    """Faust's credentials for these settings; None without TLS and SASL. Raises SettingsError, see
+    `tls_context`.
+    """
     context = tls_context(security) if security.encrypted else None
     if security.authenticated:
         return faust.SASLCredentials(

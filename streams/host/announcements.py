@@ -1,8 +1,8 @@
-"""Announcements: the compacted topic by which workers tell each other their schemas and the layout.
+"""Announcements: a compacted topic with schemas, class versions, the layout and ended sessions.
 
-A schema is announced before the first message that is written with it (docs/adr/0005), and with it the
-version of the class of each topic and table (docs/adr/0078). The layout is recorded at first start, and a
-worker that was started with another one refuses (docs/adr/0001).
+A worker announces a schema before it writes the first message with it (docs/adr/0005), together with the
+class versions of its topics and tables (docs/adr/0078). The layout is recorded at the first start. A worker
+with a different number of partitions refuses to start (docs/adr/0001).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ log = structlog.get_logger(__name__)
 
 _LAYOUT = b"layout"
 _SCHEMA = b"schema:"
-#: Then the topic or table, and the fingerprint.
+#: Followed by the topic or table, and the fingerprint.
 _VERSION = b"version:"
 _ENDED = b"session-ended:"
 _RETRY = 1.0
-#: Seconds for which a logout waits for the other workers.
+#: Seconds that a logout waits for its announcement.
 _TELL_WITHIN = 2.0
-#: Characters of an error that the log has.
+#: Maximum characters of an error in the log.
 _SHOWN = 500
 
 
@@ -61,11 +61,11 @@ def announcement(fingerprint: str, schema: str) -> tuple[bytes, bytes]:
 
 
 class Announcements:
-    """Reads what has been announced, announces what is missing, and follows what comes.
+    """Reads earlier announcements, writes those that are missing, and follows new ones.
 
-    All workers read the same records, and would stop for the same one: what is no announcement is passed by,
-    logged and counted (`unreadable`), and what it should have announced stays unknown until it is written
-    right one under its key.
+    A record that is no announcement is skipped, logged and counted (`unreadable`). All workers read the same
+    records, so an error would stop them all. What the record should have announced stays unknown until a
+    correct record is written under its key.
     """
 
     def __init__(
@@ -85,22 +85,22 @@ class Announcements:
         self._options = options or KafkaOptions()
         self._tp = TP(app.layout.announcements, 0)
         self._announced: set[str] = set()
-        #: Of records that are none, digests of their keys: those who follow read them again.
+        #: Digests of the keys of unreadable records. A set, because `follow` reads the topic again.
         self._unreadable: set[bytes] = set()
         self._layout: RecordedLayout | None = None
         self._ended = ended_sessions if ended_sessions is not None else EndedSessions()
-        #: Sessions that ended here and are not announced yet.
+        #: Sessions that ended on this worker and are not announced yet.
         self._untold: dict[str, float] = {}
-        #: Keys of sessions that are over by now: their records are of no more use.
+        #: Keys of sessions that have expired by now. `announce` deletes their records.
         self._over: set[bytes] = set()
 
     @property
     def unreadable(self) -> int:
-        """The number of keys whose newest record is no announcement."""
+        """The number of keys with a newest record that is no announcement."""
         return len(self._unreadable)
 
     async def read(self) -> None:
-        """Learn everything announced so far. Raises LayoutMismatch, or ClusterUnavailable."""
+        """Read everything announced so far. Raises LayoutMismatch or ClusterUnavailable."""
         await self._read()
         self._check_layout()
         self._ended.is_complete = True
@@ -116,7 +116,9 @@ class Announcements:
             await reader.close()
 
     async def end_session(self, ident: str, until: float) -> None:
-        """Announce to all workers that a session is over; later, if Kafka does not take it in time."""
+        """Announce to all workers that a session has ended. If Kafka does not accept it in time, it is
+        announced later.
+        """
         self._untold[ident] = until
         try:
             async with asyncio.timeout(_TELL_WITHIN):
@@ -141,7 +143,7 @@ class Announcements:
             self._untold.pop(ident, None)
 
     async def follow(self) -> None:
-        """Learn what others announce, until cancelled."""
+        """Read announcements of all workers, until cancelled."""
         while True:
             try:
                 reader = await self._cluster.reader()
@@ -205,8 +207,8 @@ class Announcements:
             )
 
     async def announce(self) -> None:
-        """Announce what is new of ours: before the first message is written with it. Warn of classes that are
-        not as those of workers that run, or have run.
+        """Announce this worker's new schemas and class versions, before it writes the first message with
+        them. Log a warning for changed classes if older and newer workers cannot read each other's data.
         """
         self._compare()
         missing: dict[bytes, bytes | None] = {
@@ -224,7 +226,7 @@ class Announcements:
         missing |= dict.fromkeys(self._over)
         if missing:
             await self._produce(missing)
-            await self._read()  # what is newer than ours is known by its place
+            await self._read()  # learn the offsets of our records, which tell newer versions from older ones
         self._over.clear()
 
     def _compare(self) -> None:
@@ -251,7 +253,7 @@ class Announcements:
         try:
             await producer.start()
             topic = self._tp.topic
-            # Every delivery is looked at: flush would wait for them and report no failure.
+            # Await each delivery, because flush would report no failures.
             sent = [await producer.send(topic, key=k, value=v, partition=0) for k, v in records.items()]
             await asyncio.gather(*sent)
         except KafkaError as error:
@@ -263,19 +265,19 @@ class Announcements:
 
 
 def _place(record: Record) -> bytes:
-    """Short, and the same for records of one key; what cannot be read at all has none."""
+    """A digest of the record's key; of its offset for a damaged record, which has no readable key."""
     key = b"%d" % record.offset if isinstance(record, Damaged) else b"key:" + (record.key or b"")
     return blake2b(key, digest_size=16).digest()
 
 
 async def learn_schemas(bootstrap: Bootstrap, topic: str, schemas: Schemas) -> None:
-    """Learn all schemas that were announced on the topic, for programs that are no worker.
+    """Read all schemas announced on the topic. For programs that are not workers.
 
-    Raises TopicMismatch, or ClusterUnavailable.
+    Raises TopicMismatch or ClusterUnavailable.
     """
     async with TopicReader(bootstrap, [topic]) as reader:
         async for record in reader.to_end():
             if isinstance(record, Damaged) or not (record.key or b"").startswith(_SCHEMA):
                 continue
-            with suppress(Undecodable, UnicodeDecodeError):  # workers tell of it
+            with suppress(Undecodable, UnicodeDecodeError):  # workers log it
                 schemas.add((record.value or b"").decode(), record.offset)

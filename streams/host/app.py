@@ -1,7 +1,7 @@
-"""The Faust application that lanes live in: membership, the worker command and the web server are Faust's.
+"""The Faust application in which lanes run. It uses Faust's membership, worker command and web server.
 
-Of Faust's own pipeline (agents, conductor, tables, transactions) nothing is started: lanes read, commit and
-recover by themselves. What is overridden and why is in docs/adr/0001-lanes.md.
+Faust's own pipeline (agents, conductor, tables, transactions) is not started: lanes read, commit and recover
+by themselves. docs/adr/0001-lanes.md lists what is overridden, and why.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _faust_options(settings: Settings) -> dict[str, Any]:
         "broker_session_timeout": settings.session_timeout,
         "broker_heartbeat_interval": settings.heartbeat,
         "broker_rebalance_timeout": settings.session_timeout,
-        "broker_request_timeout": settings.session_timeout + 5,  # a join is held back for so long
+        "broker_request_timeout": settings.session_timeout + 5,  # a join may wait for a whole session
         "topic_disable_leader": True,
         "stream_wait_empty": False,
         "web_host": LOOPBACK,  # until the worker has a slot
@@ -77,7 +77,7 @@ def _faust_options(settings: Settings) -> dict[str, Any]:
 
 
 def _kafka_options(settings: Settings, share: Share) -> KafkaOptions:
-    """Of the clients of the lanes."""
+    """Options for the lanes' Kafka clients."""
     largest = settings.max_message_bytes
     return KafkaOptions(
         max_batch=largest,
@@ -91,12 +91,12 @@ def _kafka_options(settings: Settings, share: Share) -> KafkaOptions:
 class LaneApp(faust.App):
     """A worker of the application.
 
-    Of `resources` those that are async context managers are entered in the worker's event loop when it starts
-    and left when it stops; `application` makes the bound application of them.
+    `resources` that are async context managers are entered in the worker's event loop when it starts and
+    exited when it stops. `application` makes the bound application from the resources.
     """
 
     class BootStrategy(faust.App.BootStrategy):
-        """Starts the web server and the membership, nothing else of Faust's."""
+        """Starts only Faust's web server and the membership."""
 
         def server(self) -> Iterable[Any]:
             """Services of a worker."""
@@ -118,9 +118,10 @@ class LaneApp(faust.App):
         self.process: WorkerProcess | None = None
         self.fatal: BaseException | None = None
         self.host: LaneHost | None = None
-        #: Why this worker cannot be a member of its group for now; see `membership.waited_out`.
+        #: Why this worker cannot be a member of its group for now, see `membership.waited_out`; empty if it
+        #: can.
         self.membership_trouble = ""
-        #: A warning where lanes and standbys may want more open files than the process may have.
+        #: A warning if lanes and standbys may need more open files than the process may have; else empty.
         self.file_shortage = ""
         self.cluster: KafkaCluster | None = None
         self.operators: OperationsProducer | None = None
@@ -149,7 +150,7 @@ class LaneApp(faust.App):
         return self._lane_application
 
     def request_rebalance(self) -> None:
-        """Ask the group to decide anew; called in the consumer's thread."""
+        """Request a new assignment from the group. Called in the consumer's thread."""
         consumer: Membership = self.consumer
         consumer.request_rebalance()
 
@@ -159,8 +160,8 @@ class LaneApp(faust.App):
         return consumer.generation()
 
     def take_slot(self) -> Slot:
-        """Take the lowest free slot: it gives the member id, the directory and the port. Without a broker the
-        process ends here.
+        """Take the lowest free slot, which decides the member id, the directory and the port. Raises
+        SystemExit if settings are wrong, no way leads to a broker, or the directory cannot be used.
         """
         settings = self.steadfaust
         try:
@@ -177,7 +178,7 @@ class LaneApp(faust.App):
         self.web_sockets = take_port(settings.web_port and settings.web_port + self.slot.number, host)
         self.conf.web_port = self.web_sockets[0].getsockname()[1]
         self.conf.canonical_url = url_of(host, self.conf.web_port)
-        # Commands of this machine need no token there.
+        # Commands on this machine need no token at the loopback address.
         self.slot.announce(url_of(LOOPBACK, self.conf.web_port))
         self._name_member(self.slot)
         return self.slot
@@ -188,8 +189,8 @@ class LaneApp(faust.App):
         self.conf.consumer_group_instance_id = name
 
     def worker_init(self) -> None:
-        """Set the process up: Faust's commands call this when they have imported the application, before they
-        make an event loop.
+        """Set the process up. Faust's commands call this after they have imported the application, and before
+        they make an event loop.
         """
         super().worker_init()
         configure_logs(self.steadfaust.log_level, detached=True)
@@ -204,7 +205,9 @@ class LaneApp(faust.App):
         return MembershipTransport(self.conf.broker_consumer, self)
 
     async def on_start(self) -> None:
-        """Everything that must be right before this worker joins the group."""
+        """Check and prepare everything that this worker needs before it joins the group. Raises SystemExit if
+        it cannot start.
+        """
         await super().on_start()
         try:
             await self._prepare(self.slot or self.take_slot())
@@ -239,9 +242,10 @@ class LaneApp(faust.App):
             options=options,
             ended_sessions=self.ended_sessions,
         )
-        # The recorded layout first: it tells whether a topic's partition count is wrong or this worker's.
+        # Read the recorded layout before the topics are checked. It tells whether a topic's partition count
+        # is wrong, or this worker's.
         await ensure_topics(app, bootstrap, None, settings.replication, options, before=announcements.read)
-        if not self.ended_sessions.is_complete:  # nothing was announced before
+        if not self.ended_sessions.is_complete:  # the topic did not exist before
             await announcements.read()
         await announcements.announce()
         cuts = Cuts(app.layout, self.cluster)
@@ -253,7 +257,8 @@ class LaneApp(faust.App):
             )
         self._spawn(announcements.follow())
         stores = RocksStores(self._store_directory(slot), write_buffer_bytes=share.write_buffer)
-        # Made now: the consumer's thread and the web server must not each make one.
+        # The first access makes the assignor. Otherwise the consumer's thread and the web server could each
+        # make one.
         self.assignor.kept = stores.kept()
         ports = Ports(self.cluster, stores, SystemClock(), self._faults)
         tracer = await self._opened.enter_async_context(settings.tracing(settings.app_id))
@@ -262,8 +267,8 @@ class LaneApp(faust.App):
         self.host = LaneHost(app, ports, self.on_fatal, shared)
 
     async def _keeps_its_cut(self, slot: Slot, unset: set[str]) -> bool:
-        """Where partitions or lanes are not set, take those of the application that there is. Whether these
-        are others than the defaults.
+        """If partitions or lanes are not set, use those of the existing application. True if these differ
+        from the defaults.
         """
         settings = self.steadfaust
         cluster = KafkaCluster(settings.brokers())
@@ -272,7 +277,7 @@ class LaneApp(faust.App):
         finally:
             await cluster.close()
         if "partitions" not in unset and found.partitions != settings.partitions:
-            return False  # it is refused for that
+            return False  # the worker is refused later, because of its partitions
         others = {name for name in unset if getattr(found, name) != getattr(settings, name)}
         for name in others:
             setattr(settings, name, getattr(found, name))
@@ -289,7 +294,7 @@ class LaneApp(faust.App):
 
     def _store_directory(self, slot: Slot) -> Path:
         layout = self.lane_application.layout
-        # Another cut puts other partitions into a lane: it gets directories of its own.
+        # With another lane count a lane has other partitions, so each count gets directories of its own.
         return slot.directory / f"{layout.partitions}-partitions-{layout.lanes}-lanes"
 
     async def on_started(self) -> None:
@@ -305,10 +310,10 @@ class LaneApp(faust.App):
             await self.on_startup_finished()
 
     async def on_joining(self) -> None:
-        """Start what runs beside the lanes."""
+        """Start other work beside the lanes. For subclasses."""
 
     async def on_stop(self) -> None:
-        """End the lanes first: what is committed is committed, what is not comes again elsewhere."""
+        """End the lanes, then everything that they use. Other workers read uncommitted messages again."""
         if self.host is not None:
             await self.host.stop()
         for task in self._background:
@@ -327,14 +332,16 @@ class LaneApp(faust.App):
         task.add_done_callback(self._background.discard)
 
     def on_fatal(self, error: BaseException) -> None:
-        """End the worker in order, loudly: other lanes commit what they have under way."""
+        """Stop the worker because of an error. Lanes may still commit what they have under way."""
         self.fatal = self.fatal or error
         if self.process is not None:
             self.process.give_up()
         log.critical("worker_stops", error=text_of(error))
 
     def on_identity_taken(self) -> None:
-        """Another process joins the group as this worker. Leave the identity to it, and stop."""
+        """Stop, because another process joins the group with this worker's identity. The next start on this
+        directory gets a new one.
+        """
         directory = None if self.slot is None else self.slot.directory.parent
         if self.slot is not None:
             self.slot.renew()
@@ -350,13 +357,13 @@ class LaneApp(faust.App):
     # -- rebalance -------------------------------------------------------------------------------------
 
     async def _on_partitions_revoked(self, revoked: set[Any]) -> None:
-        """A rebalance begins. Lanes go on: the new owner fences the old one when it opens the lane."""
+        """A rebalance begins. Lanes go on, because a new owner fences the old one when it opens the lane."""
         del revoked
         if self.host is not None:
             self.host.membership_unsure()
 
     async def _on_partitions_assigned(self, assigned: set[Any], generation_id: int = 0) -> None:
-        """Bring the lanes to what the group's leader has decided."""
+        """Start and end lanes to match what the group's leader has assigned."""
         given = self.assignor.assigned
         log.info(
             "lanes_assigned",
@@ -378,10 +385,10 @@ class LaneApp(faust.App):
             self.host.assign(given.active, given.standby, given.topics)
 
     def on_rebalance_start(self) -> None:
-        """Called from the consumer's thread, before anything else of a rebalance."""
+        """Note that a rebalance begins. Called in the consumer's thread before anything else of it."""
         self.rebalancing = True
         self.rebalancing_count += 1
 
     def on_rebalance_return(self) -> None:
-        """The rebalance callback has ended."""
+        """Note that the rebalance callback has returned."""
         self.rebalancing = False

@@ -1,6 +1,6 @@
-"""An ordinary client of the application's topics: produces idempotently, reads whole topics, committed only.
+"""Clients of the application's topics: an idempotent producer, and a read_committed reader of whole topics.
 
-For programs outside the lanes: a demo, a checker, a script. It belongs to no group.
+For programs outside the lanes, such as a demo, a checker or a script. They belong to no group.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from streams.ports import TP, Damaged, Outgoing, Record
 from streams.units import MIB
 
 _LINGER_MS = 5
-#: How long a message may wait for its broker, in seconds: as Kafka's own producer does.
+#: Seconds that a message may wait for its broker; the default of Kafka's own producer.
 _DELIVERY_TIMEOUT = 120.0
 
 
 class Place(NamedTuple):
-    """Where Kafka has a message."""
+    """The place of a message in Kafka."""
 
     topic: str
     partition: int
@@ -59,11 +59,11 @@ class Place(NamedTuple):
 
 
 class Producer:
-    """Sends messages that begin something; use it `async with`, which also waits for what is under way.
+    """Sends messages from outside the lanes. Use it with `async with`, which flushes at the end.
 
-    `source` is the CloudEvents source: ids are unique within it. With `claims`, payloads that are too large
-    for a record, or marked binary, are checked in; they are entered and left with the producer where they
-    have to be. `limit` is the largest record in bytes.
+    `source` is the CloudEvents source, within which ids are unique. With `claims`, payloads that are too
+    large for a record, or marked binary, go to the object store; if `claims` is a context manager, the
+    producer enters and exits it. `limit` is the largest record in bytes.
     """
 
     def __init__(
@@ -126,18 +126,18 @@ class Producer:
             await self._opened.aclose()
 
     async def send(self, message: Message, *, message_id: str = "", traceparent: str = "") -> None:
-        """Hand a message over; without an id it gets a new one. The key decides the partition (murmur2). A
-        payload that is checked in has been written when this returns. `traceparent` is of the trace that it
-        belongs to (W3C).
+        """Queue a message for sending; without an id it gets a new one. The key decides the partition
+        (murmur2). A payload for the object store has been written when this returns. `traceparent` is the W3C
+        trace context that the message belongs to.
 
-        Raises TooLarge when it fits into no record, ClusterUnavailable when an earlier one was not taken, and
-        BlobsUnavailable when its payload is not.
+        Raises TooLarge if the message fits into no record, ClusterUnavailable if this or an earlier one was
+        not accepted, and BlobsUnavailable if the object store does not accept the payload.
         """
         await self._hand_over(message, message_id, traceparent)
 
     async def deliver(self, message: Message, *, message_id: str = "", traceparent: str = "") -> Place:
         """Send a message, wait until Kafka has it, and return its place, for `app.table(...).get(after=...)`.
-        Raises as `send` and `flush` do.
+        Raises what `send` raises, or the error of Kafka's client if Kafka does not accept this message.
         """
         record = await (await self._hand_over(message, message_id, traceparent))
         return Place(record.topic, record.partition, record.offset)
@@ -164,8 +164,8 @@ class Producer:
         return await self._send(kind.TOPIC, Outgoing(key, value, headers))
 
     async def send_record(self, topic: str, record: Outgoing) -> None:
-        """Hand a record over as it is, be it a message or not. Raises TooLarge, and ClusterUnavailable when
-        it or an earlier one was not taken.
+        """Queue a record unchanged, whether it is a message or not. Raises TooLarge, and ClusterUnavailable
+        if it or an earlier record was not accepted.
         """
         await self._send(topic, record)
 
@@ -188,7 +188,9 @@ class Producer:
         return sent
 
     async def flush(self) -> None:
-        """Wait until the cluster has everything. Raises ClusterUnavailable when it did not take all of it."""
+        """Wait until Kafka has everything that was sent. Raises TooLarge or ClusterUnavailable if it did not
+        accept a record.
+        """
         await self._producer.flush()
         self._raise_failure()
 
@@ -218,9 +220,9 @@ class Producer:
 
 
 class TopicReader:
-    """Reads topics from their beginning, read_committed; use it `async with`.
+    """Reads topics from their beginning, read_committed. Use it with `async with`.
 
-    Raises TopicMismatch on entry when the cluster lacks one of them.
+    Raises TopicMismatch on entry if the cluster lacks a topic.
     """
 
     def __init__(
@@ -248,7 +250,7 @@ class TopicReader:
         await self._close()
 
     async def fetch(self, timeout: float = 0.5) -> list[Record]:
-        """The records that come next; waits up to `timeout` seconds, empty when nothing came.
+        """Wait up to `timeout` seconds for the next records. The list is empty if none arrive.
 
         A record that cannot be read is a `Damaged`.
         """
@@ -256,7 +258,7 @@ class TopicReader:
         return [record for batch in batches for record in batch.records]
 
     async def to_end(self) -> AsyncIterator[Record]:
-        """Every record up to the end that the topics have now; waits for transactions that are open."""
+        """Yield every record up to the current ends of the topics. Waits for open transactions to end."""
         ends = await self._cluster.end_offsets(self._tps)
         while any(self._reader.position(tp) < end for tp, end in ends.items()):
             for record in await self.fetch():
@@ -269,7 +271,7 @@ class TopicReader:
 
 
 async def partitions_of(bootstrap: Bootstrap, topics: Iterable[str]) -> list[TP]:
-    """Every partition of these topics. Raises TopicMismatch when the cluster lacks a topic."""
+    """Every partition of these topics. Raises TopicMismatch if the cluster lacks a topic."""
     names = list(topics)
     async with KafkaTopics(bootstrap) as described:
         found = await described.describe(names)
@@ -291,9 +293,8 @@ async def unhandled(bootstrap: Bootstrap, group: str, topics: Iterable[str]) -> 
 
 
 async def waiting(bootstrap: Bootstrap, app_id: str) -> dict[str, int]:
-    """How many messages wait for each handler, by the lanes' changelog: those that are tried again later,
-    those behind them, and those that a breaker holds. Handlers for which none waits are left out. Raises
-    ChangelogDamaged.
+    """How many messages wait for each handler, read from the lane changelog: for a retry, behind another
+    message, or because of an open breaker. Handlers with none are left out. Raises ChangelogDamaged.
     """
     queues: dict[tuple[int, bytes], WaitingQueue] = {}
     async with TopicReader(bootstrap, [changelog_topic(app_id, LANE)]) as reader:

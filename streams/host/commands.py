@@ -1,7 +1,7 @@
-"""Faust's commands `agents`, `tables`, `models` and `model`, which list what a Worker is made of.
+"""The commands `agents`, `tables`, `models` and `model`, which list the parts of a Worker.
 
-Faust keeps its commands by name: these take the place of its own as soon as this module is imported. Of any
-other app they list what Faust does. None of them asks a broker.
+Faust registers commands by name, so importing this module replaces Faust's own. For any other app they list
+what Faust lists. None of them needs a broker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["agents", "model", "models", "tables"]
 
 
 def summary(of: Any) -> str:
-    """The first paragraph of its own docstring; Faust's word for none."""
+    """The first paragraph of an object's docstring; `<N/A>`, as in Faust, if it has none."""
     text = cleandoc(of.__doc__ or "")
     return text.partition("\n\n")[0].replace("\n", " ") or "<N/A>"
 
@@ -91,12 +91,12 @@ class model(built_in.model):
 
 
 def name_of(kind: type[Any]) -> str:
-    """The class's whole name, for it may be in any module of the application."""
+    """The class name with its module, because it may be in any module of the application."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def field_of(field: msgspec.structs.FieldInfo) -> tuple[str, str, str]:
-    """Its name, type and default, `*` for none: as Faust shows the fields of its models."""
+    """The field's name, type and default, the way Faust shows fields of models; `*` if it has no default."""
     kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
     if field.default is not msgspec.NODEFAULT:
         return field.name, kind, repr(field.default)

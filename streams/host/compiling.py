@@ -1,7 +1,6 @@
-"""Compiling the hot path: the modules that every event passes, as C by mypyc, in a copy of this package.
+"""Compiles the hot path, the modules that every message passes, to C with mypyc in a copy of this package.
 
-The sources stay what they are and what is edited; a worker takes the copy when a setting says so
-(docs/adr/0012-compiled-hot-path.md).
+The sources stay unchanged. A worker uses the copy if a setting says so (docs/adr/0012-compiled-hot-path.md).
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from pathlib import Path
 from streams.errors import SteadfaustError
 
 PACKAGE = Path(__file__).parents[1]
-#: What is compiled. None of these is slower for it, none has classes that mypyc cannot make, or from which
-#: applications derive.
+#: The modules to compile. None gets slower, and none has classes that mypyc cannot compile or that
+#: applications subclass.
 HOT = (
     "engine.way.admission",
     "engine.way.attempt",
@@ -60,12 +59,12 @@ OPTIONS = ("--ignore-missing-imports", "--follow-imports=silent")
 
 
 class CannotCompile(SteadfaustError):
-    """There is no compiler, or it refuses the sources."""
+    """There is no compiler, or it cannot compile the sources."""
 
 
 def compile_into(target: Path) -> Mapping[str, str]:
-    """Compile the hot path into `target`, unless these very sources already are. Returns the environment
-    variables with which a worker runs it: it must be started in the directory of the application.
+    """Compile the hot path into `target`, unless that has been done for the same sources. Returns the
+    environment variables with which a worker uses it. Call it in the directory of the application.
 
     Raises CannotCompile.
     """
@@ -79,7 +78,7 @@ def compile_into(target: Path) -> Mapping[str, str]:
 
 def _compile(target: Path) -> None:
     compiler, *_ = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    if shutil.which(compiler) is None:  # now: mypyc would say so in a minute
+    if shutil.which(compiler) is None:  # mypyc would only report it after a minute
         raise CannotCompile(f"{_NEEDED}: {compiler!r} was not found")
     copied = target / PACKAGE.name
     shutil.rmtree(target, ignore_errors=True)

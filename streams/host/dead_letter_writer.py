@@ -1,4 +1,4 @@
-"""Dead letters of a consumer group that is no lane: written at least once, before the group goes on."""
+"""Writes dead letters for a consumer group outside the lanes, at least once, before the group commits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streams.ports import Record
 
 log = structlog.get_logger(__name__)
 
-#: How long a batch may wait for its broker, in seconds: an election takes less.
+#: Seconds that a batch may wait for its broker. A leader election takes less.
 _DELIVERY_TIMEOUT = 20.0
 
 #: A record that cannot be handled, and why.
@@ -31,15 +31,15 @@ Unreadable: TypeAlias = tuple[Record, BaseException]
 
 
 class DeadLetterWriter:
-    """Writes to the dead letter topics of records' topics, and makes those that are not there.
+    """Writes dead letters beside the topics of their records, and creates missing dead letter topics.
 
     Arguments:
-        bootstrap: brokers, host:port,...
-        group: who could not handle the records.
-        lane_options: how large a record is, and how long dead letters are kept.
-        options: of the clients.
+        bootstrap: brokers, as host:port,...
+        group: the group that could not handle the records.
+        lane_options: maximum record size, and retention of dead letters.
+        options: options for the Kafka clients.
         app_id, own: the application of the group, and its own topics. Dead letters of any other topic go to
-            one that is named with the application's id, as those of its lanes do (docs/adr/0076).
+            a topic named with the application's id, like those of its lanes (docs/adr/0076).
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class DeadLetterWriter:
         self._known: set[str] = set()
 
     async def write(self, letters: Sequence[Unreadable]) -> None:
-        """Returns when all replicas in sync have them. After an error some may be there: written again, a
-        record's dead letters have the same source topic, partition and offset.
+        """Write dead letters, and return once all in-sync replicas have them. After an error, some may have
+        been written. If they are written again, both copies name the same source topic, partition and offset.
 
-        Raises ClusterUnavailable, and TopicMismatch when the cluster refuses to make a topic.
+        Raises ClusterUnavailable, and TopicMismatch if the cluster refuses to create a topic.
         """
         if not letters:
             return

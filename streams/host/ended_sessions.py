@@ -1,13 +1,14 @@
-"""Sessions of the pages that a logout has ended: every worker refuses them, so workers tell each other."""
+"""Browser sessions that were ended by a logout. Workers announce them, so that every worker refuses them."""
 
 from __future__ import annotations
 
 
 class EndedSessions:
-    """Sessions that were ended before their time; of others nothing is kept.
+    """Sessions that were ended before they expired.
 
     Attributes:
-        is_complete: all that other workers have ended is known. Until then no session is believed.
+        is_complete: whether all sessions that other workers have ended are known. Until then no session is
+            accepted.
     """
 
     def __init__(self, *, is_complete: bool = True) -> None:
@@ -15,7 +16,7 @@ class EndedSessions:
         self._until: dict[str, float] = {}
 
     def add(self, ident: str, until: float, now: float) -> None:
-        """Refuse a session from now on, and forget those that are over anyhow."""
+        """Refuse a session from now on, and forget ended sessions that have expired by now."""
         self._until[ident] = until
         self._until = {each: end for each, end in self._until.items() if end > now}
 

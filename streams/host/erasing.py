@@ -1,4 +1,4 @@
-"""Erase a key: lanes are asked for it, and topics are looked through for what is left."""
+"""Erases a key: asks the lanes to do it, and searches topics for records that are left."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Answers:
 async def ask_lanes(
     brokers: Brokers, layout: Layout, kind: KeyCommand, key: str, *, who: str, why: str, timeout: float
 ) -> Answers:
-    """Ask every partition for it, and again where there is more. Each time it waits for `timeout` seconds at
-    most until all have answered.
+    """Send an operation on a key to every partition, and again to those that have more to do. Each round
+    waits up to `timeout` seconds for all answers, and is the last if one is missing.
     """
     answers = Answers(silent=set(range(layout.partitions)))
     async with TopicReader(brokers, [layout.operations_log]) as log:
@@ -67,7 +67,7 @@ async def ask_lanes(
 
 
 async def _answered(log: TopicReader, own_id: str, answers: Answers, timeout: float) -> set[int]:
-    """Add the answers to an operation; returns the partitions to ask again, none when one is silent."""
+    """Add the answers to an operation. Returns the partitions to ask again; none if an answer is missing."""
     more: set[int] = set()
     until = time.monotonic() + timeout
     while answers.silent and time.monotonic() < until:
@@ -89,8 +89,8 @@ async def _answered(log: TopicReader, own_id: str, answers: Answers, timeout: fl
 async def left_in_topics(
     brokers: Brokers, layout: Layout, messages: Iterable[str], key: str
 ) -> tuple[list[Left], set[str]]:
-    """Read topics of messages, of their retries and dead letters, whole; return a key's records in them and
-    the names of objects that these refer to.
+    """Read the whole topics of messages, their retries and dead letters. Returns a key's records in them, and
+    the names of the objects that these refer to.
     """
     names = {
         name

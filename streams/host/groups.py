@@ -1,4 +1,4 @@
-"""An ordinary member of a consumer group: the cluster hands it partitions, and keeps how far it has come.
+"""An ordinary member of a consumer group, with partitions and committed offsets from Kafka.
 
 For programs that copy what lanes publish to another place, such as a database.
 """
@@ -22,18 +22,18 @@ from streams.ports import Record
 
 log = structlog.get_logger(__name__)
 
-#: Another member has the partitions now: it reads what was not committed again.
+#: Errors after which another member has the partitions. It reads uncommitted records again.
 _MOVED = (CommitFailedError, IllegalGenerationError, RebalanceInProgressError)
-#: How long leaving the group may take, in seconds.
+#: Maximum seconds for leaving the group.
 _LEAVE = 10.0
 
 
 class GroupReader:
-    """Reads topics read_committed, from the group's positions or from the beginning; use it `async with`.
+    """Reads topics read_committed, from the group's offsets or from the beginning. Use it with `async with`.
 
-    What was fetched comes again, here or elsewhere, until `commit`. Readers must bear that.
+    Fetched records may come again, here or on another member, until `commit`. Callers have to tolerate that.
 
-    Entering raises TopicMismatch when the cluster lacks a topic, ClusterUnavailable when no broker answers.
+    Entering raises TopicMismatch if the cluster lacks a topic, ClusterUnavailable if no broker answers.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class GroupReader:
 
     async def __aenter__(self) -> Self:
         options = self._options
-        # Checked first: a consumer that subscribes to what is not there may have it made, with any cut.
+        # A consumer that subscribes to a missing topic may create it, with any number of partitions.
         await partitions_of(self._bootstrap, self._topics)
         self._consumer = AIOKafkaConsumer(
             *self._topics,
@@ -75,8 +75,8 @@ class GroupReader:
         await self._close()
 
     async def fetch(self, *, max_records: int = 1000, timeout: float = 1.0) -> list[Record]:
-        """The next records, in order in each partition; waits up to `timeout` seconds, empty when nothing
-        came. What cannot be read is a `Damaged` among the records. Raises ClusterUnavailable.
+        """Wait up to `timeout` seconds for the next records, in order within each partition. The list is
+        empty if none arrive. A record that cannot be read is a `Damaged`. Raises ClusterUnavailable.
         """
         try:
             fetched = await self._consumer.getmany(timeout_ms=int(timeout * 1000), max_records=max_records)
@@ -85,8 +85,8 @@ class GroupReader:
         return [record for records in fetched.values() for record in records]
 
     async def commit(self) -> None:
-        """All that was fetched is done. Raises ClusterUnavailable; what has moved to another member meanwhile
-        it reads again.
+        """Commit the offsets of all fetched records. If partitions have moved to another member, nothing is
+        committed, and that member reads them again. Raises ClusterUnavailable.
         """
         try:
             await self._consumer.commit()
@@ -99,5 +99,5 @@ class GroupReader:
         try:
             async with asyncio.timeout(_LEAVE):
                 await self._consumer.stop()
-        except (KafkaError, TimeoutError) as error:  # the group will miss it, and go on
+        except (KafkaError, TimeoutError) as error:  # the group removes the member after its session timeout
             log.warning("group_not_left", group=self._group, error=repr(error))

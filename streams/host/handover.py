@@ -1,4 +1,4 @@
-"""A worker that cannot commit for its machine gives its lanes to others, and asks for them again later."""
+"""Gives a worker's lanes to others while its machine prevents commits, and asks for them again later."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from streams.model.policy.fitness import Fitness
 
 log = structlog.get_logger(__name__)
 
-#: Between two looks, in seconds.
+#: Seconds between two checks.
 LOOK = 5.0
 
 
 async def hand_over(host: LaneHost, assignor: Any, membership: Any) -> None:
-    """Look until cancelled. `assignor` says what this worker is when `membership` joins the group again."""
+    """Check regularly until cancelled. `assignor` tells the group whether this worker is unfit, when
+    `membership` joins again.
+    """
     fitness = Fitness()
     while True:
         await asyncio.sleep(LOOK)

@@ -1,4 +1,4 @@
-"""How a worker's process is set up before its event loop starts."""
+"""Sets up a worker's process before its event loop starts."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ import uvloop
 
 from streams.host.rocksdb.store_options import MAX_OPEN_FILES
 
-#: Records and envelopes come by the ten thousand and die young, and none of them is part of a cycle. At
-#: Python's default of 700 the collector walks them again and again: a third of the time of a busy lane.
+#: Tens of thousands of records and envelopes are short-lived and not part of reference cycles. With Python's
+#: default of 700, the collector would scan them again and again, for a third of the time of a busy lane.
 GC_THRESHOLD = (300_000, 20, 100)
 
 
 def tune_process() -> None:
-    """Make uvloop the loop of this process, let the garbage collector run less often, and let it have as many
-    files open as it may.
+    """Use uvloop, run the garbage collector less often, and raise the limit of open files.
 
-    Call it when everything is imported: what exists by then is never walked again.
+    Call it once everything is imported, because the collector never scans again what exists by then.
     """
     raise_limit()
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
@@ -31,17 +30,17 @@ def tune_process() -> None:
 
 log = structlog.get_logger(__name__)
 
-#: Of a store beside its tables: write-ahead logs, the manifest, its own log, and what a compaction writes.
+#: Open files of a store: those of its tables, and write-ahead logs, the manifest, its log and compactions.
 _STORE = MAX_OPEN_FILES + 20
-#: Connections to each broker: of a lane its reader's and its producer's two, and as many of the one before
-#: that are still being closed; of a standby its reader's.
+#: Connections of a lane, and of a standby, to each broker. For a lane: its reader's and its producer's two,
+#: and as many again of its previous opening, which are still closing. For a standby: its reader's.
 _LANE, _STANDBY = 6, 2
-#: What the worker itself has open: its pages, membership, the object store, libraries.
+#: Open files of the worker itself: pages, membership, the object store, libraries.
 _WORKER = 250
 
 
 def raise_limit() -> None:
-    """Raise this process's soft limit to its hard one, which it may by itself."""
+    """Raise this process's soft limit of open files to its hard limit, which needs no privileges."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return
@@ -52,12 +51,12 @@ def raise_limit() -> None:
 
 
 def wanted(lanes: int, standbys: int, brokers: int) -> int:
-    """How many files lanes and standbys may have open at the same time, at most."""
+    """The maximum number of files that a worker with these lanes and standbys has open at the same time."""
     return _WORKER + lanes * (_STORE + _LANE * brokers) + standbys * (_STORE + _STANDBY * brokers)
 
 
 def shortage(lanes: int, standbys: int, brokers: int) -> str:
-    """A warning where the limit may be too low for these lanes and standbys; else empty."""
+    """A warning if the limit of open files may be too low for these lanes and standbys; else empty."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted(lanes, standbys, brokers)
     if limit in (resource.RLIM_INFINITY, -1) or most <= limit:

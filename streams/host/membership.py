@@ -1,7 +1,7 @@
-"""Membership of the worker cluster: Faust's consumer, in its own thread, joins the group and heartbeats.
+"""Membership in the group of workers. Faust's consumer joins the group and sends heartbeats in its own thread.
 
-It fetches nothing: each lane reads for itself, from the positions it has opened with. So none of Faust's
-buffers, acks and seeks is between the broker and the lane.
+It fetches nothing. Each lane reads by itself, from the positions that it opened with, so Faust's buffers,
+acks and seeks are not involved.
 """
 
 from __future__ import annotations
@@ -41,17 +41,18 @@ from streams.model.layout import Layout
 
 log = structlog.get_logger(__name__)
 
-#: aiokafka compares it with the time since the last poll, and tells no broker: 2**31 would be 25 days.
+#: Milliseconds without a poll until aiokafka leaves the group. It is not sent to brokers, so it may exceed
+#: 2**31, which is 25 days.
 NEVER_MS = 2**62
 WATCH_INTERVAL = 1.0
-#: The loop of the lanes stands still when it has not answered for so many seconds.
+#: Seconds without an answer after which the lanes' event loop counts as blocked.
 STANDS = 3 * WATCH_INTERVAL
-#: Until a member that asks for a decision joins again, in seconds: longer than its lanes take to open.
+#: Seconds until a member that requests a rebalance joins again; longer than its lanes take to open.
 REJOIN_AFTER = 3.0
 
 
-#: So often a member's place in the group is taken, within so many seconds, until it is sure that another
-#: process has its identity. A coordinator that fails in the middle of a rebalance may forget a member once.
+#: How many times within how many seconds a member has to lose its place in the group until it is certain that
+#: another process has its identity. A coordinator that fails during a rebalance may forget a member once.
 _TAKEN, _WITHIN = 3, 120.0
 
 
@@ -66,19 +67,18 @@ kafka_errors[FencedInstanceId.errno] = FencedInstanceId
 
 
 class Heartbeats:
-    """Takes the place of a coordinator's heartbeat, and notices that another process has this member's
-    identity.
+    """Replaces a coordinator's heartbeat, and notices if another process uses this member's identity.
 
-    The group lets the one that joins last have it: the other is no member at its next heartbeat, although its
-    session has not ended, and joins again. Two such processes take each other's lanes without end.
+    The group accepts the process that joins last. The other one is no longer a member at its next heartbeat,
+    although its session has not expired, and joins again. So two such processes would take each other's lanes
+    forever.
     """
 
     def __init__(
         self, coordinator: Any, session: float, taken: Callable[[], None], stands: Callable[[], float]
     ) -> None:
-        """`session` is the time after which the group forgets a silent member, in seconds; `taken` is called
-        when the identity is another process's; `stands` returns how long the loop of the lanes has stood
-        still.
+        """`session` is the session timeout in seconds. `taken` is called if another process has the identity.
+        `stands` returns how many seconds the lanes' event loop has not answered.
         """
         self._coordinator = coordinator
         self._beat = coordinator._do_heartbeat
@@ -93,10 +93,10 @@ class Heartbeats:
         self._losses: deque[float] = deque(maxlen=_TAKEN)
 
     async def beat(self) -> bool:
-        """One heartbeat; False when it did not succeed. Raises what the coordinator raises.
+        """Send one heartbeat. Returns False if it fails. Raises what the coordinator raises.
 
-        While the loop of the lanes stands still no heartbeat is sent: this thread runs on, and would keep
-        lanes that nobody works on. Once it has stood for a session the group gives them to others.
+        While the lanes' event loop is blocked, no heartbeat is sent, because this thread would keep lanes
+        that nothing runs. After the session timeout the group gives them to other workers.
         """
         if (stood := self._stands()) > STANDS:
             if not self._silent:
@@ -120,8 +120,8 @@ class Heartbeats:
         return good
 
     async def _sent(self, request: Any) -> Any:
-        """Send for the coordinator, and see what a heartbeat is answered: a generation that is over has it
-        forget its member id as well, and tells of no other process, but of a rebalance that was missed.
+        """Send a request for the coordinator, and note the answer to a heartbeat. The coordinator also drops
+        its member id when its generation is outdated, but that means a missed rebalance, not another process.
         """
         response = await self._send(request)
         if isinstance(request, HeartbeatRequest):
@@ -130,10 +130,10 @@ class Heartbeats:
 
 
 async def waited_out(coordinator: Any, error: BaseException) -> str:
-    """Why this worker cannot be a member for now, where that passes once somebody mends it; else empty.
+    """Why this worker cannot be a member for now, if an operator can solve the problem; else empty.
 
-    A broker refuses to let workers and members of another kind into one group. To a worker that comes second
-    it says so, or answers with an unknown error, when the others are of the protocol `consumer`.
+    A broker does not accept workers and other kinds of members in one group. It refuses a worker that joins
+    others with a clear error, or with an unknown error if the others use the protocol `consumer`.
     """
     text, group = repr(error), coordinator.group_id
     if GroupAuthorizationFailedError.__name__ in text:
@@ -152,13 +152,13 @@ async def waited_out(coordinator: Any, error: BaseException) -> str:
 
 class _Listener(ConsumerRebalanceListener):
     async def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        # Before anything is awaited, so that nothing is fetched.
+        # Pause before the first await, so that nothing is fetched.
         self._thread._ensure_consumer().pause(*assigned)
         await super().on_partitions_assigned(assigned)
 
 
 def _join_again(coordinator: Any) -> None:
-    """Have a coordinator of aiokafka's go on after an error: it begins none of its tasks anew by itself."""
+    """Restart the tasks of an aiokafka coordinator after an error. It does not restart them by itself."""
     if coordinator._heartbeat_task is not None and coordinator._heartbeat_task.done():
         coordinator._heartbeat_task = None
     if coordinator._coordination_task.done():
@@ -169,7 +169,7 @@ def _join_again(coordinator: Any) -> None:
 class _Thread(AIOKafkaConsumerThread):
     @Service.task  # type: ignore[untyped-decorator]  # mode publishes no types here
     async def _watch_coordination(self) -> None:
-        """Notice the end of this consumer's coordination: it is never polled, so no poll raises it."""
+        """Notice errors of this consumer's group coordination. It is never polled, so no poll raises them."""
         trouble, since = "", 0.0
         while not self.should_stop:
             self.parent_loop.call_soon_threadsafe(self._seen)
@@ -205,7 +205,7 @@ class _Thread(AIOKafkaConsumerThread):
                 self.parent_loop.call_soon_threadsafe(self.app.on_fatal, lost)
                 return
 
-    #: When the loop of the lanes has last answered, as `monotonic` has it.
+    #: When the lanes' event loop last answered, by the monotonic clock; infinite before the first answer.
     _seen_at = math.inf
 
     def _seen(self) -> None:
@@ -218,8 +218,8 @@ class _Thread(AIOKafkaConsumerThread):
         self.parent_loop.call_soon_threadsafe(self.app.on_identity_taken)
 
     async def on_thread_stop(self) -> None:
-        """Leave, also in the middle of a join: that waits for all other members, some of which may be about
-        to end, or stand still, and aiokafka would wait for it.
+        """Leave the group, even in the middle of a join. A join waits for all other members, some of which
+        may be ending or blocked, and aiokafka would wait for the join.
         """
         coordinator = None if self._consumer is None else self._consumer._coordinator
         coordination = getattr(coordinator, "_coordination_task", None)
@@ -251,7 +251,7 @@ class _Thread(AIOKafkaConsumerThread):
 
 
 class Membership(FaustConsumer):
-    """Joins the group for the lanes' topics; what it is given comes to the app's rebalance callbacks."""
+    """Joins the group for the lanes' topics. The app's rebalance callbacks get its assignments."""
 
     RebalanceListener = _Listener
 
@@ -259,43 +259,43 @@ class Membership(FaustConsumer):
         return _Thread(self, loop=self.loop, beacon=self.beacon)
 
     def resume_partitions(self, tps: Iterable[Any]) -> None:
-        """Nothing to resume: partitions stay paused here."""
+        """Do nothing, because partitions of this consumer stay paused."""
 
     async def commit(self, *_: Any, **__: Any) -> bool:
-        """Nothing to commit: positions are in the lanes' transactions."""
+        """Do nothing, because lanes commit positions in their transactions."""
         return True
 
     async def verify_all_partitions_active(self) -> None:
-        """Not here: the lanes have their own watchdog, this consumer is idle on purpose."""
+        """Do nothing, because this consumer is idle on purpose. Lanes have their own watchdog."""
 
     async def perform_seek(self) -> None:
-        """Nothing to seek."""
+        """Do nothing, because this consumer does not read."""
 
     def request_rebalance(self) -> None:
-        """Join again, soon; called in the consumer's thread. Not at once: no lane opens in a rebalance, and a
-        worker that was restarted would have its lanes wait until every other member has joined.
+        """Join again after REJOIN_AFTER seconds. Called in the consumer's thread. No lane opens during a
+        rebalance. If a restarted worker joined at once, its lanes would wait for all other members to join.
         """
         coordinator = self._thread._ensure_consumer()._coordinator
         asyncio.get_running_loop().call_later(REJOIN_AFTER, coordinator.request_rejoin)
 
     def rejoin(self) -> None:
-        """Join again at once: this worker has something else to say of itself. Called in the main thread."""
+        """Join again at once, because this worker's metadata has changed. Called in the main thread."""
         coordinator = self._thread._ensure_consumer()._coordinator
         self._thread.thread_loop.call_soon_threadsafe(coordinator.request_rejoin)
 
     def generation(self) -> int:
-        """The group generation that this worker is a member of."""
+        """This worker's group generation."""
         return int(self._thread._ensure_consumer()._coordinator.generation)
 
 
 class MembershipTransport(Transport):
-    """Faust's transport with our consumer."""
+    """Faust's transport with `Membership` as its consumer."""
 
     Consumer = Membership
 
 
 def static_member_id(layout: Layout, slot: int, machine: str) -> str:
-    """The same for each start in a slot, so that a quick restart costs no rebalance. Another cut is another
-    member: its lanes must be decided on, not handed over from its predecessor.
+    """The worker's `group.instance.id`. It is the same at each start in a slot, so that a quick restart needs
+    no rebalance. It differs for other partition or lane counts, because their lanes need a new assignment.
     """
     return f"{layout.app_id}-{machine}-{layout.partitions}x{layout.lanes}-slot-{slot}"

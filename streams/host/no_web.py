@@ -6,15 +6,15 @@ from faust.web.drivers.aiohttp import Web
 
 
 class NoWeb(Web):
-    """Faust starts and stops it with the worker. Of Faust's own server and pages nothing is used: some answer
-    without asking who it is.
+    """Replaces Faust's web server, which starts and stops with the worker. Some of Faust's pages need no
+    login, so none is served.
     """
 
     async def start_server(self) -> None:
         """Serve nothing."""
 
     async def stop_server(self) -> None:
-        """Nothing was served."""
+        """Do nothing, because no server was started."""
 
     def init_server(self) -> None:
-        """Mount nothing: Faust's index would be at / whatever its settings say."""
+        """Mount no pages. Faust would mount its index at / whatever its settings say."""

@@ -1,4 +1,4 @@
-"""A worker's process under Faust's worker command: how it starts, and that it ends."""
+"""A worker's process under Faust's worker command, from its start to a bounded shutdown."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from streams.logs.detached import finish
 
 log = structlog.get_logger(__name__)
 
-#: Seconds until a worker that does not stop is ended: a join under way can hang.
+#: Seconds after which a process that does not stop is ended. A join under way can hang.
 SHUTDOWN_LIMIT = 30.0
-#: For what is still to be done when all services have ended, in seconds.
+#: Seconds for closing connections after all services have ended.
 LAST_TURNS = 0.05
 EXIT_HUNG = 70
 EXIT_FAILED = 1
 
 
 class HostedApp(Protocol):
-    """Requests of the process to its application.
+    """What the process needs from its application.
 
     Attributes:
-        process: by which the application ends the process.
-        fatal: the error, which was logged, for which the process ends.
+        process: the process, for the application to end it.
+        fatal: the logged error because of which the process ends; None without one.
     """
 
     process: WorkerProcess | None
@@ -41,18 +41,18 @@ class HostedApp(Protocol):
 
 
 class WorkerProcess(FaustWorker):
-    """Faust's worker, which takes a slot before it starts, and whose shutdown is bounded."""
+    """Faust's worker that takes a slot before it starts, and limits the time of a shutdown."""
 
     def __init__(self, app: HostedApp, *services: Any, **options: Any) -> None:
         app.take_slot()
         app.process = self
-        #: The worker stops, after a signal or an error.
+        #: Whether the worker is stopping, after a signal or an error.
         self.ending = False
         options["redirect_stdouts"] = False
-        options |= {"stdout": sys.stdout, "stderr": sys.stderr}  # Faust has those of its import
+        options |= {"stdout": sys.stdout, "stderr": sys.stderr}  # Faust's defaults are from its import
         super().__init__(app, *services, **options)
         if not self.stdout.isatty():
-            self.spinner = None  # its control codes would stand before log lines
+            self.spinner = None  # its control codes would precede log lines
 
     def _schedule_shutdown(self, signal: Any) -> None:
         self.ending = True
@@ -60,15 +60,15 @@ class WorkerProcess(FaustWorker):
         super()._schedule_shutdown(signal)
 
     def give_up(self) -> None:
-        """Stop as on a signal; the exit code will tell that something was wrong."""
+        """Stop as after a signal. With `app.fatal` set, the exit code is EXIT_FAILED."""
         self._schedule_shutdown(SIGTERM)
 
     async def _sentinel_task(self) -> None:
-        """Let closed connections go. Faust takes a second for it, in which this worker's lanes rest."""
+        """Give closed connections time to end. Faust waits a second, for which this worker's lanes are down."""
         await asyncio.sleep(LAST_TURNS)
 
     def stop_and_shutdown(self) -> None:
-        """End with code 1, and without Faust's traceback, when an error that was logged is the reason."""
+        """Stop. If a logged error is the reason, exit with EXIT_FAILED and without Faust's traceback."""
         super().stop_and_shutdown()
         if self.app.fatal is not None:
             raise SystemExit(EXIT_FAILED)
@@ -77,7 +77,7 @@ class WorkerProcess(FaustWorker):
 def _end_hung_process() -> None:
     def end() -> None:
         try:
-            # Of every thread's loop: the group's coordination has its own.
+            # Include the event loops of other threads, such as the one for the group membership.
             tasks = [each for each in gc.get_objects() if type(each) is asyncio.Task and not each.done()]
             waiting = sorted(_waits_at(task) for task in tasks)
             log.critical(
@@ -93,7 +93,7 @@ def _end_hung_process() -> None:
 
 
 def _waits_at(task: asyncio.Task[Any]) -> str:
-    """Stack of a task: its coroutines, outermost first, each with its line."""
+    """The stack of a task: its coroutines, outermost first, with line numbers."""
     path = []
     coroutine: Any = task.get_coro()
     while (frame := getattr(coroutine, "cr_frame", None)) is not None:

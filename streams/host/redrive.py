@@ -1,7 +1,7 @@
-"""Replay dead letters of other programs: back to the topic that they came from, each once.
+"""Replays dead letters of other programs to the topics that they came from, each of them once.
 
-A letter and its entry in the log of replays are one transaction, and the log is read before anything is
-replayed. So the next replay continues one that was killed, whatever that had done.
+A replayed record and its entry in the log of replays are written in one transaction, and the log is read
+before anything is replayed. So the next replay continues where a killed one stopped.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from streams.model.layout import partition_of
 from streams.ports import TP, Damaged, Outgoing, Record, TopicSpec, Transactions
 from streams.units import MIB
 
-#: Letters and bytes of one transaction at most.
+#: Maximum dead letters, and approximate maximum bytes, of one transaction.
 _LETTERS, _BYTES = 500, 4 * MIB
-#: A header that replays have: the topic, partition and offset of the dead letter.
+#: A header of replayed records: the topic, partition and offset of the dead letter.
 REDRIVEN = "redriven-from"
 
 
@@ -53,17 +53,17 @@ _decode = msgspec.json.Decoder(Replayed).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedrivePlan:
-    """A choice of records to replay.
+    """Which dead letters to replay, and how.
 
     Attributes:
         letters: the topic of dead letters.
-        log: the topic with the log of replays; made where it is missing.
-        where: filters, all of which hold (`foreign.FILTERS`).
-        to: a topic for all letters; empty: each goes where it came from.
-        most: letters at most; 0: all.
-        rate: letters in a second at most; 0: as fast as it goes.
-        drop: names of headers that replays do not have, `*` for any end.
-        who, why: for the log.
+        log: the topic with the log of replays; created if it is missing.
+        where: filters, which all have to match (`foreign.FILTERS`).
+        to: a topic for all dead letters; empty: each goes to the topic that it came from.
+        most: maximum number of dead letters to replay; 0: no limit.
+        rate: maximum number of dead letters per second; 0: no limit.
+        drop: names of headers to leave out of replayed records; a final `*` matches any ending.
+        who, why: who replays, and the reason, for the log.
     """
 
     letters: str
@@ -79,9 +79,9 @@ class RedrivePlan:
 
 @dataclass(slots=True)
 class RedriveProgress:
-    """Letters that were looked at, that match, that had been replayed before, and that were replayed now;
-    `homeless` match and do not say where they came from. `dropped` counts the headers that replays do not
-    have, by name, and `with_id` the replays that have a `ce_id`.
+    """Numbers of dead letters: read, matching, replayed by earlier runs, and replayed by this one. `homeless`
+    counts those that match but do not name their source topic, `dropped` the headers left out of replayed
+    records, by name, and `with_id` the replayed records with a `ce_id`.
     """
 
     looked: int = 0
@@ -94,12 +94,12 @@ class RedriveProgress:
 
 
 class Redrive:
-    """Reads one topic of dead letters, and replays what is in it. Raises TopicMismatch for a topic that the
-    cluster does not have, and ClusterUnavailable.
+    """Reads one topic of dead letters, and replays them. Raises TopicMismatch for a topic that the cluster
+    does not have, and ClusterUnavailable.
     """
 
     def __init__(self, brokers: Brokers, plan: RedrivePlan, *, max_record: int = 0) -> None:
-        """`max_record`: bytes of a record at most; 0: as clients have it."""
+        """`max_record` is the maximum size of a record in bytes; 0 means the clients' default."""
         self._brokers = brokers
         self._plan = plan
         self._options = KafkaOptions(max_batch=max_record) if max_record else KafkaOptions()
@@ -107,7 +107,7 @@ class Redrive:
         self.progress = RedriveProgress()
 
     async def log(self) -> list[Replayed]:
-        """The log of replays of this topic, in its order. What is no entry of it is passed over."""
+        """The log of replays of this topic, in order. Records that are not entries are skipped."""
         found: list[Replayed] = []
         if self._plan.log not in await self._describe(self._plan.log):
             return found
@@ -122,7 +122,7 @@ class Redrive:
         return found
 
     async def letters(self) -> AsyncGenerator[tuple[ForeignLetter, Record, bool], None]:
-        """The letters that match, with their records, and whether each was replayed before."""
+        """Yield the dead letters that match, with their records, and whether each was replayed before."""
         done = {(entry.partition, entry.offset): entry.timestamp for entry in await self.log()}
         await self._require(self._plan.letters)
         async with TopicReader(self._brokers, [self._plan.letters]) as reader:
@@ -132,25 +132,25 @@ class Redrive:
                     letter := read_letter(record), self._plan.where
                 ):
                     continue
-                # A topic that was made again has the same offsets, and other times.
+                # A topic that was created again has the same offsets, but other timestamps.
                 yield letter, record, done.get((record.partition, record.offset)) == record.timestamp
 
     def headers_of(self, record: Record) -> list[tuple[str, bytes]]:
-        """The headers of a letter's replay; counts them."""
+        """The headers for a replay of this dead letter. Also counts them in `progress`."""
         kept, dropped = headers_to_replay(record.headers, self._plan.drop, time.time())
         self.progress.dropped.update(dropped)
         self.progress.with_id += any(name == ID for name, _ in kept)
         return kept
 
     async def replay(self, report: Callable[[RedriveProgress], None] = lambda _: None) -> RedriveProgress:
-        """Replay what matches and was not replayed before, calling `report` after each transaction. Raises
+        """Replay all that match and were not replayed before. Calls `report` after each transaction. Raises
         TransactionFailed if the command must be run again to finish, or Fenced if another replay has started.
         """
         await self._make_log()
         cluster = KafkaCluster(self._brokers, self._options)
         transactions = cluster.transactions(f"steadfaust-redrive-{self._plan.letters}")
         try:
-            # First: the transaction of a replay that was killed is over then, and the log complete.
+            # Start first: it ends the transaction of a killed replay, so that the log is complete.
             await transactions.start()
             await self._replay(transactions, report)
         finally:
@@ -191,7 +191,7 @@ class Redrive:
         self.progress.replayed += count
 
     async def _wanted(self) -> AsyncGenerator[tuple[ForeignLetter, Record], None]:
-        """The letters to replay now."""
+        """The dead letters to replay in this run."""
         plan, progress, left = self._plan, self.progress, self._plan.most
         async with aclosing(self.letters()) as letters:
             async for letter, record, replayed in letters:
@@ -207,7 +207,9 @@ class Redrive:
                         return
 
     async def _target(self, letter: ForeignLetter, record: Record) -> TP:
-        """Where a letter goes: the partition that it came from, if the topic has it, or that of its key."""
+        """The partition to replay to: the one that the dead letter came from, if the topic has it; else that
+        of its key.
+        """
         topic = self._plan.to or letter.topic
         if topic == self._plan.letters:
             raise TopicMismatch(f"{topic} is itself the topic of dead letters: name another one with --to")
@@ -240,7 +242,7 @@ class Redrive:
             return {name: each.partitions for name, each in (await topics.describe([topic])).items()}
 
     async def _require(self, topic: str) -> int:
-        """How many partitions a topic has."""
+        """The number of partitions of a topic. Raises TopicMismatch if the cluster does not have it."""
         found = await self._describe(topic)
         if topic not in found:
             raise TopicMismatch(f"the cluster has no topic {topic}: check the name, or name one with --to")

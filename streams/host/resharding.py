@@ -1,4 +1,4 @@
-"""A reshard on Kafka: its topics and connections; `engine.life.positions.reshard` has what it does."""
+"""Runs a reshard on Kafka, with its topics and connections. The steps are in `engine.life.positions.reshard`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streams.ports import TopicSpec
 
 
 class ReshardPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan of a reshard: its stage, the tables that it copies, and topics that get partitions."""
+    """The plan of a reshard: its stage, the tables to copy, and the topics that get more partitions."""
 
     progress: Stage
     tables: list[str]
@@ -26,7 +26,7 @@ class ReshardPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resharding:
-    """Makes the topics of the new application like those of the old one, and runs a reshard."""
+    """Creates the topics of the new application like those of the old one, and runs a reshard."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class Resharding:
         *,
         max_record: int,
     ) -> None:
-        """`sources` are the topics that the application handles, `messages` those and what it sends;
-        `max_record` is in bytes.
+        """`sources` are the topics that the application handles, `messages` these and the topics that it sends
+        to. `max_record` is in bytes.
         """
         self._brokers = brokers
         self._old, self._new = old, new
@@ -47,7 +47,7 @@ class Resharding:
         self._options = KafkaOptions(max_batch=max_record, max_record=max_record + DEAD_LETTER_ROOM)
 
     async def plan(self) -> ReshardPlan:
-        """Return the plan. Raises ReshardRefused, also while messages are left to handle."""
+        """Return the plan. Raises ReshardRefused, also if messages are left to handle."""
         async with self._reshard() as reshard, KafkaTopics(self._brokers, self._options) as topics:
             progress = await reshard.progress()
             if progress is Stage.NEW:
@@ -57,7 +57,9 @@ class Resharding:
             return ReshardPlan(progress=progress, tables=await reshard.tables(), topics=sorted(fewer))
 
     async def run(self, report: Callable[[str], None]) -> dict[str, int]:
-        """Do it, or what is left of it; returns the rows of each table. `report` is called with each step."""
+        """Run the reshard, or what is left of it. Returns the number of rows by table; empty if it is already
+        done. `report` is called with a text about each step.
+        """
         async with self._reshard() as reshard, KafkaTopics(self._brokers, self._options) as topics:
             if await reshard.progress() is Stage.DONE:
                 return {}
@@ -73,7 +75,7 @@ class Resharding:
             return counts
 
     async def cancel(self) -> None:
-        """Go back."""
+        """Open the old application again, unless the copy is complete. Raises ReshardRefused."""
         async with self._reshard() as reshard:
             await reshard.cancel()
 
@@ -85,7 +87,8 @@ class Resharding:
             old.operations_log: (new.operations_log, 1),
             old.announcements: (new.announcements, 1),
         }
-        # Which topics are others' stays as it was: these say so, in this order (docs/adr/0076).
+        # Dead letter topics with the application's id mark topics of other applications, so create them first
+        # (docs/adr/0076).
         by_id = {
             dead_letter_topic(topic, old.app_id): (dead_letter_topic(topic, new.app_id), 1)
             for topic in self._sources

@@ -1,6 +1,6 @@
-"""Slots: each worker of a machine takes the lowest free number, by a file lock that dies with the process.
+"""Slots: each worker of a machine takes the lowest free number, with a file lock that ends with the process.
 
-The slot gives the worker its static member id, its directory and its port (docs/adr/0003).
+The slot decides the worker's static member id, directory and port (docs/adr/0003).
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ log = structlog.get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
 MOST = 1024
-#: The files of a directory's identity, and of the inode and the birth that the first has.
+#: Names of the files with a directory's identity, and with the inode and the creation time of the first file.
 PLACE, INODE, BORN = "place", "place.inode", "place.born"
-#: statx(2), which Python does not have: its answer begins with a mask of what it has; the birth is at 80.
+#: For statx(2), which Python lacks. Its answer begins with a mask of the fields that are set; the creation
+#: time is at byte 80.
 _AT_FDCWD, _STATX_BTIME, _STATX_SIZE = -100, 0x800, 256
 _STATX = struct.Struct("=I76xqI")
-#: Ports by chance of which one is free at two addresses.
+#: Attempts to find a port that is free at both addresses.
 _TRIES = 20
-#: Seconds that a worker waits for a way to a broker: while brokers start again, containers have no names.
+#: Seconds that a worker waits for a route to a broker. While brokers restart, names of containers may not
+#: resolve.
 PATIENCE = 300.0
-#: Seconds between attempts, and between lines that say that it waits.
+#: Seconds between attempts, and between log lines about the wait.
 _LOOK_AGAIN, _SAY_AGAIN = 0.5, 10.0
 
 
@@ -45,7 +47,7 @@ class Slot:
     """A slot held by this process until it ends or `release` is called.
 
     Attributes:
-        place: tells the directory of slots from any other, on whatever machine.
+        place: identity of the directory of slots, unique on all machines.
     """
 
     def __init__(self, number: int, directory: Path, lock: IO[str], place: str) -> None:
@@ -55,25 +57,27 @@ class Slot:
         self._lock = lock
 
     def announce(self, url: str) -> None:
-        """Write down where the worker's pages are, for commands that look for one. Nobody sees a part."""
+        """Write the address of the worker's pages to a file, for commands that look for a worker. Readers
+        never see a part of it.
+        """
         made = self.directory / "url.new"
         made.write_text(url)
         made.replace(self.directory / "url")
 
     def renew(self) -> None:
-        """Give the directory another identity from the next start of a worker on."""
+        """Remove the directory's identity. The next start of a worker makes a new one."""
         for name in (PLACE, INODE, BORN):
             (self.directory.parent / name).unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Let another worker take it."""
+        """Let another worker take the slot."""
         self._lock.close()
 
 
 def take_slot(root: Path) -> Slot:
-    """Take the lowest free slot under `root`. Raises SteadfaustError when none of them is free."""
+    """Take the lowest free slot under `root`. Raises SteadfaustError if none is free."""
     root.mkdir(parents=True, exist_ok=True)
-    with _looking(root, fcntl.LOCK_EX):  # a reader's look must not make a free slot seem taken
+    with _looking(root, fcntl.LOCK_EX):  # a reader's check must not make a free slot seem taken
         return _lowest_free(root)
 
 
@@ -97,19 +101,20 @@ def _lowest_free(root: Path) -> Slot:
 
 
 def _place(root: Path) -> str:
-    """The identity of a directory, made by chance once: names of hosts, and ids of machines, are alike where
-    these are copies of one image. A copy of the directory gets one of its own: beside the file are its inode
-    and its birth, neither of which a copy of it has. One of them is enough: overlay file systems, which
-    containers have, may give a file another inode each time they are mounted. The caller holds the lock on
-    the directory.
+    """The identity of a directory: a random number that is made once. Host names and machine ids do not
+    serve, because machines from one image may share them. The caller holds the lock on the directory.
 
-    `place` has the identity alone, for versions that know no inode read all of it, and `place.inode` the
-    inode alone.
+    A copy of the directory gets an identity of its own. Two more files have the inode and the creation time
+    of the identity file, and a copy of that has neither. One match proves the original, because overlay file
+    systems of containers may change inodes at each mount.
+
+    `place` has only the identity, because earlier versions read the whole file. `place.inode` has only the
+    inode.
     """
     file, beside, birth = root / PLACE, root / INODE, root / BORN
     place, _, more = _text(file).partition(" ")
     inode, born = _text(beside), _text(birth)
-    if more:  # the inode, as it was written here for some days
+    if more:  # the inode, which an earlier version wrote here
         _write(file, place)
     is_known = bool(inode or born)
     if place and is_known and inode != str(file.stat().st_ino) and born != born_at(file):
@@ -117,9 +122,8 @@ def _place(root: Path) -> str:
         place = ""
     if not place:
         for each in (beside, birth):
-            each.unlink(
-                missing_ok=True
-            )  # first: they are of the file before, and not to be compared with this
+            # First, because they belong to the former file and must not be compared with the new one.
+            each.unlink(missing_ok=True)
         place = secrets.token_hex(8)
         _write(file, place)
     for each, now in ((beside, str(file.stat().st_ino)), (birth, born_at(file))):
@@ -129,13 +133,13 @@ def _place(root: Path) -> str:
 
 
 def born_at(file: Path) -> str:
-    """When a file was made, in nanoseconds since the epoch; where its file system does not tell, when it was
-    changed last. No copy has it: neither `cp -a` nor an archive can set it.
+    """When a file was created, in nanoseconds since the epoch; its ctime if the file system does not tell.
+    A copy has another value, because neither `cp -a` nor an archive can set it.
     """
     answer = ctypes.create_string_buffer(_STATX_SIZE)
     try:
         failed: int = ctypes.CDLL(None).statx(_AT_FDCWD, os.fsencode(file), 0, _STATX_BTIME, answer)
-    except AttributeError:  # a C library without it
+    except AttributeError:  # the C library lacks statx
         failed = -1
     mask, seconds, nanoseconds = _STATX.unpack_from(answer)
     if failed or not mask & _STATX_BTIME:
@@ -144,7 +148,7 @@ def born_at(file: Path) -> str:
 
 
 def _text(file: Path) -> str:
-    """The text of a file; empty where there is none."""
+    """The text of a file; empty if it does not exist."""
     try:
         return file.read_text()
     except FileNotFoundError:
@@ -154,11 +158,11 @@ def _text(file: Path) -> str:
 def _write(file: Path, text: str) -> None:
     made = file.with_name(f"{file.name}.new")
     made.write_text(text)
-    made.rename(file)  # whole, or not there
+    made.rename(file)  # so that readers see all of it or none
 
 
 def addresses(root: Path) -> list[str]:
-    """Where the pages of the workers are that hold a slot under `root` now, by slot."""
+    """Addresses of the pages of all workers that hold a slot under `root` now, in order of slots."""
     slots = sorted(root.glob("slot-*"), key=lambda path: int(path.name.removeprefix("slot-")))
     if not slots:
         return []
@@ -169,7 +173,7 @@ def addresses(root: Path) -> list[str]:
 
 @contextmanager
 def _looking(root: Path, how: int) -> Iterator[None]:
-    """While slots are looked at, which takes their locks for a moment, none is taken, and the reverse."""
+    """Lock the directory. A check of slots holds their locks for a moment, so no slot is taken meanwhile."""
     with (root / "lock").open("a") as file:
         fcntl.flock(file, how)
         yield
@@ -187,10 +191,10 @@ def _is_held(path: Path) -> bool:
 
 
 def take_port(preferred: int, host: str = LOOPBACK) -> list[socket.socket]:
-    """Bind the preferred port when it is free on loopback and at `host`, else any free one; 0 prefers none.
+    """Bind the preferred port if it is free on loopback and at `host`, else any free one; 0 prefers none.
 
-    The sockets, one for each address, keep the port until the server listens on them, a minute later on a
-    busy machine: only then are requests accepted. Raises SteadfaustError.
+    Returns a socket for each address. They reserve the port until the server listens on them, which may be a
+    minute later on a busy machine. Only then are requests accepted. Raises SteadfaustError.
     """
     # While connections of an ended worker linger, its port can be bound only with `reuse`. A program that
     # also sets it may still take the port first.
@@ -209,10 +213,10 @@ def take_port(preferred: int, host: str = LOOPBACK) -> list[socket.socket]:
 
 
 def reached_at(peers: Peers, brokers: Brokers, patience: float = PATIENCE) -> str:
-    """The name or address that a worker tells the others; loopback's unless a setting says otherwise.
+    """The name or address that a worker gives to the others; loopback's unless a setting says otherwise.
 
-    Where it is to be found, it waits up to `patience` seconds for a broker that can be found itself. Raises
-    SettingsError when none is, or a given host is none of this machine.
+    If the setting is FIND, waits up to `patience` seconds for a route to a broker. Raises SettingsError if
+    there is none, or if a given host does not lead to this machine.
     """
     if not peers.host:
         return LOOPBACK
@@ -227,12 +231,12 @@ def reached_at(peers: Peers, brokers: Brokers, patience: float = PATIENCE) -> st
 
 
 def _unreachable(host: str) -> str:
-    """Why a name or an address is not one to reach this machine at; empty when it is."""
+    """Why this machine cannot be reached at a name or an address; empty if it can."""
     try:
         for family, *_, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with socket.socket(family) as probe:
                 probe.bind(address)
-            if is_loopback(str(address[0])) and not is_loopback(host):  # as Debian has it in /etc/hosts
+            if is_loopback(str(address[0])) and not is_loopback(host):  # as in /etc/hosts of Debian
                 return f"it leads to {address[0]}"
     except OSError as error:
         return error.strerror or str(error)
@@ -240,7 +244,7 @@ def _unreachable(host: str) -> str:
 
 
 def _towards(brokers: Brokers, patience: float) -> str:
-    """The address of the interface from which packets to a broker leave. None is sent."""
+    """The address of the interface through which packets to a broker would leave. Sends none."""
     addresses = [_host_and_port(each.strip()) for each in brokers.addresses.split(",")]
     began = say_at = time.monotonic()
     while True:
@@ -270,7 +274,7 @@ def _host_and_port(broker: str) -> tuple[str, int]:
 
 
 def _local_address(host: str, port: int) -> str:
-    """Raises OSError when the name is unknown, or no interface leads to its addresses."""
+    """Raises OSError if the name is unknown, or no interface leads to its addresses."""
     problem = OSError("it has no address")
     for family, kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
         try:
