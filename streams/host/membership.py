@@ -1,4 +1,4 @@
-"""Membership in the group of workers. Faust's consumer joins the group and sends heartbeats in its own thread.
+"""Membership in the workers' group. Faust's consumer joins the group and sends heartbeats in its own thread.
 
 It fetches nothing. Each lane reads by itself, from the positions that it opened with, so Faust's buffers,
 acks and seeks are not involved.

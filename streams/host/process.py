@@ -64,7 +64,7 @@ class WorkerProcess(FaustWorker):
         self._schedule_shutdown(SIGTERM)
 
     async def _sentinel_task(self) -> None:
-        """Give closed connections time to end. Faust waits a second, for which this worker's lanes are down."""
+        """Give closed connections time to end. Faust waits a second, during which the lanes do not run."""
         await asyncio.sleep(LAST_TURNS)
 
     def stop_and_shutdown(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs a reshard on Kafka, with its topics and connections. The steps are in `engine.life.positions.reshard`."""
+"""Runs a reshard on Kafka, with its topics and connections. `engine.life.positions.reshard` has the steps."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Resharding:
         *,
         max_record: int,
     ) -> None:
-        """`sources` are the topics that the application handles, `messages` these and the topics that it sends
-        to. `max_record` is in bytes.
+        """`sources` are the topics that the application handles, `messages` these and those that it sends to.
+        `max_record` is in bytes.
         """
         self._brokers = brokers
         self._old, self._new = old, new
@@ -87,8 +87,8 @@ class Resharding:
             old.operations_log: (new.operations_log, 1),
             old.announcements: (new.announcements, 1),
         }
-        # Dead letter topics with the application's id mark topics of other applications, so create them first
-        # (docs/adr/0076).
+        # If a topic has a repartition topic, a dead letter topic with the application's id tells that it
+        # belongs to another application. So create these dead letter topics first (docs/adr/0076).
         by_id = {
             dead_letter_topic(topic, old.app_id): (dead_letter_topic(topic, new.app_id), 1)
             for topic in self._sources

@@ -1,6 +1,6 @@
-"""A lane's tables in RocksDB: one database for each lane, a column family for each table.
+"""A lane's tables in RocksDB: one database for each lane, with a column family for each table.
 
-Memory is bounded: one block cache for the process, shared by all lanes, and a small write buffer for each.
+Memory is bounded: all lanes of the process share one block cache, and each lane has a small write buffer.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from streams.units import MIB
 
 log = structlog.get_logger(__name__)
 
-#: The first thing that a database has and the last that a new one lacks; its name while the rest is removed.
+#: The file that marks a complete database, and its name while the rest of the database is removed.
 _CURRENT, _FORMER = "CURRENT", "CURRENT.removed"
-_META = "default"  # RocksDB's own column family: positions and when it was current
+_META = "default"  # RocksDB's own column family: positions, and the time at which the store was current
 _CURRENT_AT = b"current-at"
 _POSITION = b"position:"
 _SCAN_CHUNK = 512
-#: Of a table: rows, bytes of its files, bytes that are still in memory.
+#: Properties of a table: rows, bytes of its files, bytes that are still in memory.
 _SIZES = ("rocksdb.estimate-num-keys", "rocksdb.live-sst-files-size", "rocksdb.size-all-mem-tables")
 _IN_MEMORY = ("rocksdb.num-entries-active-mem-table", "rocksdb.num-entries-imm-mem-tables")
 _OFFSET = struct.Struct(">q")
@@ -40,9 +40,9 @@ _TIME = struct.Struct(">d")
 class RocksStores:
     """Opens the databases of this process's lanes, under `directory`/lane-<n>.
 
-    `cache_bytes` bounds blocks, indexes and filters of all lanes together; `write_buffer_bytes` is what all
-    tables of one lane gather in memory before flushes are started. A burst of writes may fill it twice for
-    each table; then writes wait.
+    `cache_bytes` limits blocks, indexes and filters of all lanes together. `write_buffer_bytes` is how much
+    all tables of one lane hold in memory before a flush starts. A burst of writes may fill it twice for each
+    table; then writes wait.
     """
 
     def __init__(
@@ -61,26 +61,28 @@ class RocksStores:
         return self._directory / f"lane-{lane}"
 
     def kept(self) -> tuple[int, ...]:
-        """The lanes of which there is a store here, by an owner or a standby of this directory before."""
+        """The lanes with a store in this directory, left by an earlier owner or standby."""
         found = (path.name.removeprefix("lane-") for path in self._directory.glob("lane-*"))
         return tuple(sorted(int(number) for number in found if number.isdecimal()))
 
     def open(self, lane: int) -> RocksStore:
-        """Open a lane's store, creating it when missing.
+        """Open a lane's store, creating it if it is missing.
 
-        Raises StoreBusy while another owner has it open, StoreUnavailable when the disk or the machine does
-        not let it, and StoreBroken when it is damaged: `destroy` it and rebuild from the changelogs.
+        Raises StoreBusy while another owner has it open, StoreUnavailable if the disk or the machine prevents
+        it, and StoreBroken if it is damaged. Then `destroy` it and rebuild it from the changelogs.
         """
         return RocksStore(self.path(lane), self._options)
 
     def destroy(self, lane: int) -> None:
-        """Remove a lane's files, broken ones too. Raises StoreBusy while the lane is open."""
+        """Remove a lane's files, including damaged ones. Raises StoreBusy while the store is open, and
+        StoreUnavailable if files cannot be removed.
+        """
         _destroy(self.path(lane))
 
 
 class RocksStore:
-    """One lane's open database. The write-ahead log is on but not synced for each batch: what a power
-    failure takes from its end comes again from the changelogs, because the positions go with it.
+    """One lane's open database. The write-ahead log is on, but not synced for each batch. If a power failure
+    takes its last batches, it takes their positions too, so recovery reads them again from the changelogs.
     """
 
     def __init__(self, path: Path, options: Any) -> None:
@@ -97,7 +99,7 @@ class RocksStore:
         try:
             exists = (self._path / _CURRENT).exists()
             if not exists and (self._path / _FORMER).exists():
-                _destroy(self._path)  # the end of a removal that was cut short
+                _destroy(self._path)  # complete a removal that was interrupted
             self._path.mkdir(parents=True, exist_ok=True)
             names = Rdict.list_cf(path, self._options()) if exists else [_META]
             self._db = Rdict(path, self._options(), {name: self._options() for name in names})
@@ -107,7 +109,7 @@ class RocksStore:
                     self._handles[name] = self._db.get_column_family_handle(name)
             meta = dict(_chunk(self._db, b"", None, limit=None))
         except Exception as error:
-            self.close()  # else the next attempt would find it locked
+            self.close()  # otherwise the next attempt would find it locked
             raise store_error(self._path, error) from error
         self._positions = {
             _tp_of(key): _OFFSET.unpack(meta[key])[0] for key in meta if key.startswith(_POSITION)
@@ -116,7 +118,7 @@ class RocksStore:
         self._current_at: float | None = None if raw is None else _TIME.unpack(raw)[0]
 
     def get(self, table: str, key: bytes) -> bytes | None:
-        """The value, or None."""
+        """The value, or None if the table or the key is missing."""
         family = self._tables.get(table)
         if family is None:
             self._check_open()
@@ -128,7 +130,7 @@ class RocksStore:
         return value
 
     def _check_open(self) -> None:
-        # A closed store has let go of its tables: it must not seem empty.
+        # A closed store has no tables left, and must not look like an empty one.
         if self._closed:
             raise DbClosedError(f"the store in {self._path} was closed")
 
@@ -147,10 +149,10 @@ class RocksStore:
     def scan(
         self, table: str, *, start: bytes = b"", stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Pairs with start <= key < stop, in order of key.
+        """Yield pairs with start <= key < stop, in order of keys.
 
-        Read in chunks, so that an iterator which is never finished does not keep the database open;
-        a row written meanwhile may or may not be seen.
+        Reads in chunks, so that an unfinished iterator does not keep the database open. A row written
+        meanwhile may or may not be included.
         """
         while (family := self._tables.get(table)) is not None:
             try:
@@ -168,14 +170,14 @@ class RocksStore:
         return sorted(self._tables)
 
     def table_size(self, table: str) -> TableSize:
-        """RocksDB's own estimate; what is not yet in its files is counted by the memory that it takes."""
+        """RocksDB's own estimate. Rows that are not in files yet count with the memory that they use."""
         family = self._tables.get(table)
         if family is None:
             self._check_open()
             return TableSize(0, 0)
         try:
             rows, files, memory = (family.property_int_value(name) or 0 for name in _SIZES)
-            # Memory is taken in blocks, one of them before there is anything to keep.
+            # RocksDB allocates memory in blocks, the first one before there are any rows.
             if not any(family.property_int_value(name) for name in _IN_MEMORY):
                 memory = 0
         except Exception as error:
@@ -185,13 +187,13 @@ class RocksStore:
     def apply(
         self, writes: Iterable[Write], positions: Mapping[TP, int], *, current_at: float | None = None
     ) -> None:
-        """All changes and the changelog positions that they bring the store to, in one atomic write."""
+        """Write all changes, and the changelog positions that they bring the store to, in one atomic batch."""
         batch = WriteBatch(raw_mode=True)
         put, delete, handles = batch.put, batch.delete, self._handles
         last, handle = "", None
         try:
             for table, key, value in writes:
-                if table is not last:  # most come table by table
+                if table is not last:  # most changes come grouped by table
                     last, handle = table, handles.get(table) or self._create(table)
                 if value is None:
                     delete(key, handle)
@@ -205,7 +207,7 @@ class RocksStore:
         except Exception as error:
             raise store_error(self._path, error) from error
         finally:
-            del handle  # it holds the database open, and whoever keeps the error keeps this frame
+            del handle  # it keeps the database open as long as an error refers to this frame
         self._positions.update(positions)
         if current_at is not None:
             self._current_at = current_at
@@ -218,36 +220,38 @@ class RocksStore:
         return self._handles[table]
 
     def position(self, tp: TP) -> int:
-        """The changelog offset that the store has been brought to; 0 when it has none."""
+        """The offset up to which the store has a changelog partition; 0 if it has nothing of it."""
         offset: int = self._positions.get(tp, 0)
         return offset
 
     def drop(self, table: str) -> None:
-        """Remove a table with all in it; nothing happens when there is none. Positions stay."""
+        """Remove a table and its rows, if it exists. Positions stay."""
         family = self._tables.pop(table, None)
         if family is None:
             self._check_open()
             return
         del self._handles[table]
         try:
-            family.close()  # before the drop: a dropped one can no longer be closed
+            family.close()  # a dropped column family can no longer be closed
             self._db.drop_column_family(table)
         except Exception as error:
             raise store_error(self._path, error) from error
 
     def wipe(self) -> None:
-        """Remove everything, positions too. The store stays open."""
+        """Remove everything, including positions. The store stays open."""
         self._check_open()
         self.close()
         _destroy(self._path)
         self._open()
 
     def current_at(self) -> float | None:
-        """When the store is known to have had all that its changelogs had, in seconds since the epoch."""
+        """The last time at which the store is known to have had all records of its changelogs, in epoch
+        seconds; None if never.
+        """
         return self._current_at
 
     def size(self) -> int:
-        """Bytes of its files."""
+        """The size of the store's files in bytes."""
         self._check_open()
         try:
             return sum(_bytes_of(path) for path in self._path.iterdir())
@@ -255,10 +259,10 @@ class RocksStore:
             raise store_error(self._path, error) from error
 
     def close(self) -> None:
-        """Release files and locks. Closing twice does nothing. Never raises: what could not be written any
-        more, such as to a full disk, is in the changelogs, from which the store is brought on.
+        """Release files and locks. Closing twice does nothing. Never raises: rows that could not be written,
+        such as to a full disk, are also in the changelogs, and recovery reads them from there.
         """
-        # RocksDB's lock goes only with the last reference into the database, so every one is let go of.
+        # RocksDB releases its lock with the last reference into the database, so drop all of them.
         if self._closed:
             return
         self._closed = True
@@ -267,7 +271,7 @@ class RocksStore:
         self._tables.clear()
         for each in opened:
             try:
-                each.close()  # writes what is in memory: it has let go also where that failed
+                each.close()  # writes rows from memory; closes even if that fails
             except Exception as error:  # noqa: BLE001 - rocksdict raises bare ones; logged
                 log.warning("store_close_failed", path=str(self._path), error=str(error))
 
@@ -275,7 +279,7 @@ class RocksStore:
 def _chunk(
     family: Any, start: bytes, stop: bytes | None, *, limit: int | None = _SCAN_CHUNK
 ) -> list[tuple[bytes, bytes]]:
-    """The next pairs. Not with rocksdict's `items`, which ends at a damaged block as if it were the last."""
+    """Read the next pairs. Does not use rocksdict's `items`, which ends silently at a damaged block."""
     bounds = ReadOptions()
     if stop is not None:
         bounds.set_iterate_upper_bound(stop)
@@ -288,14 +292,14 @@ def _chunk(
             rows.next()
         rows.status()  # raises what made it invalid before the end
     finally:
-        del rows  # it holds the database open, and whoever keeps the error keeps this frame
+        del rows  # it keeps the database open as long as an error refers to this frame
     return pairs
 
 
 def _bytes_of(path: Path) -> int:
     try:
         return path.stat().st_size
-    except FileNotFoundError:  # compacted away since it was listed
+    except FileNotFoundError:  # a compaction removed it after it was listed
         return 0
 
 
@@ -309,8 +313,8 @@ def _position_key(tp: TP) -> bytes:
 
 
 def _destroy(path: Path) -> None:
-    """Remove a database. One that a failing disk lets us remove in part is no database any more: with some
-    of its files it could be opened, and have positions beyond its rows.
+    """Remove a database. CURRENT is renamed first, so that a database which a failing disk lets us remove
+    only in part cannot be opened. It could have positions beyond its rows.
     """
     current, former = path / _CURRENT, path / _FORMER
     try:
@@ -321,7 +325,7 @@ def _destroy(path: Path) -> None:
     except OSError as error:
         raise store_error(path, error) from error
     try:
-        # Takes RocksDB's lock, so that a store in use is refused before a file of it is removed.
+        # Takes RocksDB's lock, so it refuses a store in use before it removes any file.
         Rdict.destroy(str(path), Options(raw_mode=True))
     except Exception as error:
         refused = store_error(path, error)
@@ -330,7 +334,7 @@ def _destroy(path: Path) -> None:
                 former.rename(current)
             raise refused from error
     try:
-        if path.exists():  # with files that RocksDB did not know, or could not read
+        if path.exists():  # with files that RocksDB does not know or cannot read
             shutil.rmtree(path)
     except OSError as error:
         raise store_error(path, error) from error

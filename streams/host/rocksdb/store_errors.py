@@ -1,4 +1,4 @@
-"""Errors of RocksDB, or of the file system below it, and their meaning to a lane."""
+"""Translates errors of RocksDB, or of the file system below it, for a lane."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from streams.errors import StoreBroken, StoreBusy, StoreUnavailable
 
 
 class _Cause(NamedTuple):
-    """The obstacle, and what to do about it."""
+    """The problem, and what to do about it."""
 
     what: str
     advice: str
 
 
-#: Errors of the machine, not of the files: the copy is as good as before. One that is not among them is, too.
+#: Known errors of the machine. The lane keeps its store after these, and also after unknown ones.
 _CAUSES = {
     errno.ENOSPC: _Cause("the disk is full", "make room there"),
     errno.EDQUOT: _Cause("the disk quota is used up", "make room there, or raise the quota"),
@@ -46,13 +46,13 @@ _CAUSES = {
     errno.EFBIG: _Cause("a file may not grow any more", "raise the limit of file sizes (ulimit -f)"),
 }
 _TEXTS = {os.strerror(number): cause for number, cause in _CAUSES.items()}
-#: RocksDB writes nothing more after a write has failed, until the database is opened again.
+#: After a failed write, RocksDB writes nothing until the database is opened again.
 _EARLIER = "Writer has previous error"
 _HELD = ("lock hold by current process", os.strerror(errno.EAGAIN))
-#: RocksDB begins with these where it cannot read what is in its files. "Invalid argument" is none of them:
-#: one failed read of a healthy database ended in that.
+#: Beginnings of RocksDB's errors if it cannot read the content of its files. "Invalid argument" is not among
+#: them, because a failed read of a healthy database may end in it.
 _DAMAGE = ("Corruption: ", "Not implemented: ")
-#: An error of the system, which may be quoted after those: "Corruption: Can't access /1.sst: IO error: ...".
+#: A system error, which RocksDB may quote after those: "Corruption: Can't access /1.sst: IO error: ...".
 _OF_THE_SYSTEM = "IO error"
 _MISSING = os.strerror(errno.ENOENT)
 _UNKNOWN = _Cause(
@@ -62,8 +62,8 @@ _UNKNOWN = _Cause(
 
 
 def store_error(path: Path, error: Exception) -> StoreBusy | StoreBroken | StoreUnavailable:
-    """Translate an error of the store. rocksdict raises a bare Exception, whose text tells which. Another
-    exception than that and OSError is the caller's mistake, and is raised.
+    """Translate an error of the store by its text, because rocksdict raises a bare Exception. Any exception
+    other than that or an OSError is the caller's mistake, and is raised.
     """
     text = str(error)
     if "/LOCK" in text and any(held in text for held in _HELD):
@@ -81,9 +81,7 @@ def store_error(path: Path, error: Exception) -> StoreBusy | StoreBroken | Store
 
 
 def _is_damage(error: Exception, text: str) -> bool:
-    """Whether the files are at fault: by what is in them, or because one is missing. Only then is a copy
-    wiped. Whatever else the system answers may pass.
-    """
+    """Whether a file is damaged or missing. Only then is the store wiped; other system errors may pass."""
     if isinstance(error, OSError) or _OF_THE_SYSTEM in text:
         return _MISSING in text
     return text.startswith(_DAMAGE) or _MISSING in text

@@ -1,4 +1,4 @@
-"""How RocksDB is set up for lanes: memory that stays bounded while tables grow."""
+"""RocksDB options for lanes, which keep memory bounded while tables grow."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from rocksdict import BlockBasedIndexType, BlockBasedOptions, Cache, DBCompressi
 from streams.units import MIB
 
 _METADATA_BLOCK = 16 * 1024
-#: Files of tables that one lane's store keeps open.
+#: Maximum number of table files that one lane's store keeps open.
 MAX_OPEN_FILES = 256
 
 
 def table_options(cache: Cache, write_buffer_bytes: int) -> Options:
-    """Options of a lane's database and of each of its tables; `cache` is shared by all of the process."""
+    """Options of a lane's database and of each of its tables. All lanes of the process share `cache`."""
     table = BlockBasedOptions()
     table.set_block_cache(cache)
     table.set_bloom_filter(10, False)
-    # Indexes and filters are cut into small blocks, which come and go like those of rows. In one piece a
-    # file of a million rows has a filter larger than a shard of the cache: it would be read from the
-    # file again for each row that is looked up.
+    # Indexes and filters are split into small blocks, which are cached like those of rows. Otherwise a file
+    # of a million rows would have a filter larger than a shard of the cache, and RocksDB would read the
+    # filter again for each row that is looked up.
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
     table.set_index_type(BlockBasedIndexType.two_level_index_search())
@@ -31,19 +31,19 @@ def table_options(cache: Cache, write_buffer_bytes: int) -> Options:
     options.create_missing_column_families(True)
     options.set_block_based_table_factory(table)
     options.set_write_buffer_size(write_buffer_bytes)
-    # For all tables of a lane together, each of which may otherwise fill two buffers. Not one bound for
-    # all lanes: a lane flushes only its own tables, over and over when others hold what is allowed.
+    # One limit for all tables of a lane, because each table may fill two buffers. It does not span lanes,
+    # because a lane flushes only its own tables, and would do so over and over if others used up the limit.
     options.set_db_write_buffer_size(write_buffer_bytes)
-    # The default, an eighth of the write buffer, is taken by every table that was written to once.
+    # Every table that was ever written to takes one block. The default is an eighth of the write buffer.
     options.set_arena_block_size(write_buffer_bytes // 128)
-    # Most of what is looked up is not in memory: new ids are nowhere, rows lie in files. The filter's size is
-    # right for a write buffer of small rows, and taken once for each table that was written to.
+    # Most keys that are looked up are not in memory: new ids exist nowhere, and rows are in files. The filter
+    # has the right size for a write buffer of small rows. Each table that was written to has one.
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(0.01)
     options.set_compression_type(DBCompressionType.lz4())
-    # A table that is seldom written would otherwise keep every older log file alive.
+    # A table that is seldom written to would otherwise keep all older log files alive.
     options.set_max_total_wal_size(64 * MIB)
-    # A larger batch is written past the buffer, which by default grows to 1 MB for each file.
+    # Larger batches bypass this buffer, which by default grows to 1 MB for each file.
     options.set_writable_file_max_buffer_size(16 * 1024)
     options.set_max_open_files(MAX_OPEN_FILES)
     options.set_max_background_jobs(2)
