@@ -50,7 +50,9 @@ class EndedSession(msgspec.Struct):
 
 
 class RecordedLayout(msgspec.Struct):
-    """The layout as recorded at first start. Lanes may change with all workers stopped, partitions not."""
+    """The layout that was recorded at the first start. Its partitions cannot change; the lane count, which is
+    recorded elsewhere, can change while all workers are stopped.
+    """
 
     partitions: Annotated[int, msgspec.Meta(ge=1)]
 

@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(KeyDone).decode
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """Records that a topic has of the key, and until when it keeps the newest; empty: for ever."""
+    """The number of a key's records in a topic, and when the newest expires; empty if it never does."""
 
     topic: str
     records: int

@@ -57,7 +57,7 @@ _TAKEN, _WITHIN = 3, 120.0
 
 
 class FencedInstanceId(BrokerResponseError):
-    """The group has given this static member's place to another process; aiokafka has no error for it."""
+    """Another process has taken over this static member's identity. aiokafka has no class for this error."""
 
     errno = 82
     message = "FENCED_INSTANCE_ID"

@@ -34,7 +34,7 @@ REDRIVEN = "redriven-from"
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of the log of replays: which letter went where, by whom, why and when."""
+    """An entry in the log of replays: which dead letter went where, and who replayed it, why and when."""
 
     letters: str
     partition: int

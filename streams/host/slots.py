@@ -101,8 +101,8 @@ def _lowest_free(root: Path) -> Slot:
 
 
 def _place(root: Path) -> str:
-    """The identity of a directory: a random number that is made once. Host names and machine ids do not
-    serve, because machines from one image may share them. The caller holds the lock on the directory.
+    """The identity of a directory, a random text that is made once. Host names and machine ids do not serve,
+    because machines from one image may share them. The caller holds the lock on the directory.
 
     A copy of the directory gets an identity of its own. Two more files have the inode and the creation time
     of the identity file, and a copy of that has neither. One match proves the original, because overlay file

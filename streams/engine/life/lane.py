@@ -1,7 +1,8 @@
-"""The lane: the single owner of a fixed set of partition numbers, across all topics of the application.
+"""A lane: a fixed set of partition numbers across all topics of the application, with a single owner.
 
-It reads messages, runs handlers, and commits rows, inbox, messages and positions in one Kafka transaction.
-Only then does it change the local store. After any error it drops everything staged, and opens again.
+A lane reads messages, runs handlers, and commits rows, inbox, messages and positions in one Kafka
+transaction. Only then does it change the local store. After an error it drops everything staged, and opens
+again.
 """
 
 from __future__ import annotations

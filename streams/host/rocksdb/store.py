@@ -187,7 +187,7 @@ class RocksStore:
     def apply(
         self, writes: Iterable[Write], positions: Mapping[TP, int], *, current_at: float | None = None
     ) -> None:
-        """Write all changes, and the changelog positions that they bring the store to, in one atomic batch."""
+        """Write all changes, and the changelog positions that the store then has, in one atomic batch."""
         batch = WriteBatch(raw_mode=True)
         put, delete, handles = batch.put, batch.delete, self._handles
         last, handle = "", None

@@ -17,8 +17,8 @@ from streams.ports import TP, Identity, Store, Write
 
 
 class Recorded(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Ids by topic, and of the cluster that they are in. `begins` has the changelogs whose first rows were
-    deleted, each with the offset below which an operator has given them up.
+    """Ids of topics, and of the cluster that has them. `begins` has the changelogs that have lost their first
+    rows, each with the offset below which an operator has given them up.
     """
 
     cluster: str
