@@ -20,7 +20,7 @@ from streams.settings import Settings
 class AgentsApp(faust.App):
     """A Faust app with the worker's settings as defaults. It serves no pages."""
 
-    #: Whether an agent, timer or task was declared that only the leader runs.
+    #: Whether a timer, crontab or task was declared that only the leader runs.
     _leads = False
 
     def __init__(self, settings: Settings, brokers: list[str] | None, options: Mapping[str, Any]) -> None:

@@ -55,7 +55,6 @@ log = structlog.get_logger(__name__)
 
 
 def _faust_options(settings: Settings) -> dict[str, Any]:
-    """Settings of the Faust application."""
     return {
         "store": "rocksdb://?driver=rocksdict",  # named in the banner; lanes open their stores themselves
         "broker": broker_urls(settings),

@@ -53,7 +53,7 @@ class tables(built_in.tables):
     """List tables of lanes, and Faust's."""
 
     async def run(self) -> None:
-        """Print each table with what its rows are."""
+        """Print each table with the description of its rows."""
         listed = [(table.name, table.help or "<N/A>") for table in self.app.tables.values()]
         if isinstance(self.app, LaneApp):
             ours = self.app.wiring.tables()
@@ -65,7 +65,7 @@ class models(built_in.models):
     """List messages and rows, and Faust's models."""
 
     async def run(self, *, builtins: bool) -> None:
-        """Print each by the name of its class."""
+        """Print the name of each class with its description."""
         found = self.models(builtins)
         ours: list[tuple[str, str]] = []
         if isinstance(self.app, LaneApp):

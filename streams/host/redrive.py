@@ -79,9 +79,10 @@ class RedrivePlan:
 
 @dataclass(slots=True)
 class RedriveProgress:
-    """Numbers of dead letters: read, matching, replayed by earlier runs, and replayed by this one. `homeless`
-    counts those that match but do not name their source topic, `dropped` the headers left out of replayed
-    records, by name, and `with_id` the replayed records with a `ce_id`.
+    """Numbers of dead letters: `looked` were read, `matched` match the filters, `before` were replayed by
+    earlier runs, `replayed` by this one, and `homeless` match but do not name their source topic. `dropped`
+    counts the headers left out of replayed records, by name, and `with_id` the replayed records with a
+    `ce_id`.
     """
 
     looked: int = 0

@@ -35,7 +35,7 @@ class TimesAhead:
     """Compares the stored times of one lane with its policies. Each opening of a lane makes a new one."""
 
     def __init__(self, waiting: Waiting, timers: Timers, in_flight: Collection[bytes]) -> None:
-        """`in_flight` are the keys whose handlers run: what they decide comes first."""
+        """`in_flight` are the keys with a running handler."""
         self._waiting = waiting
         self._staging = waiting.staging
         self._timers = timers
