@@ -27,9 +27,9 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 _ASK_AGAIN = 0.05
-#: Between lines that say the same, in seconds.
+#: Minimum seconds between log lines with the same text.
 INTERVAL = 10.0
-#: Between lines about missing replicas, in seconds.
+#: Minimum seconds between log lines about missing replicas.
 REPLICAS_INTERVAL = 60.0
 _MOST = 1000
 
@@ -38,22 +38,22 @@ Producer = Literal["newest", "v1"]
 
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
-    """Bounds of every Kafka client of a worker. Sizes are in bytes, times in seconds.
+    """Limits for every Kafka client of a worker. Sizes are in bytes, times in seconds.
 
     Attributes:
-        max_batch: how much is packed into one record batch. The topics' max.message.bytes must not be less.
-        max_record: the largest record, alone in its batch; 0 means max_batch. Dead letters have headers
-            added, and their topics more room.
-        max_fetch: what one fetch may bring, and so what a reader holds in memory, for each broker.
-        max_partition_fetch: what one fetch may bring of one partition.
-        max_unpacked: what one batch may be decompressed to; one that would be more is not read.
-        fetch_wait: how long a broker holds back the answer when nothing new is there.
+        max_batch: largest record batch. The topics' max.message.bytes must not be smaller.
+        max_record: largest record, which then has a batch of its own; 0 means max_batch. A dead letter has
+            extra headers, so the topics for dead letters allow more.
+        max_fetch: most bytes in one fetch, so a reader holds at most this much in memory for each broker.
+        max_partition_fetch: most bytes of one partition in one fetch.
+        max_unpacked: largest size of a decompressed batch; a larger batch is not read.
+        fetch_wait: how long a broker waits for new records before it answers a fetch.
         transaction_timeout: after this long the broker aborts the open transaction of a dead owner.
-        step_timeout: bound on each of begin, send, send_offsets and commit.
-        start_timeout: bound on initialising a transactional id.
-        metadata_timeout: bound on each question about topics, offsets and positions.
-        request_timeout: bound on one request to one broker, after which it is sent again.
-        producer: the protocol of transactions: the newest that the cluster has, or the one that all have.
+        step_timeout: timeout of each of begin, send, send_offsets and commit.
+        start_timeout: timeout of initialising a transactional id.
+        metadata_timeout: timeout of each request for topics, offsets and positions.
+        request_timeout: timeout of one request to one broker; afterwards it is sent again.
+        producer: transaction protocol: the newest that the cluster supports, or "v1", which all support.
     """
 
     max_batch: int = MIB
@@ -80,9 +80,9 @@ class KafkaOptions:
 
 
 async def ask(what: str, question: Callable[[], Awaitable[T]], bound: float) -> T:
-    """Ask until there is an answer: a broker may be down or about to hand over what the question is about.
+    """Repeat `question` until it is answered: a broker may be down, or a partition or group may be moving.
 
-    Raises ClusterUnavailable after `bound` seconds, or at once for an error that does not pass.
+    Raises ClusterUnavailable after `bound` seconds, or at once for a permanent error.
     """
     last: BaseException | None = None
     try:
@@ -92,7 +92,7 @@ async def ask(what: str, question: Callable[[], Awaitable[T]], bound: float) -> 
                     return await question()
                 except KafkaError as error:
                     last = error
-                    # aiokafka's own patience has ended, or its list of brokers is of before: both pass.
+                    # A timeout inside aiokafka passes, and so does an outdated list of brokers.
                     if not error.retriable and not isinstance(error, KafkaTimeoutError):
                         break
                 await asyncio.sleep(_ASK_AGAIN)
@@ -102,13 +102,14 @@ async def ask(what: str, question: Callable[[], Awaitable[T]], bound: float) -> 
     raise ClusterUnavailable(f"Kafka does not tell {what}: {last!r}") from last
 
 
-#: Seconds that closing a client may take.
+#: Seconds that `close_within` waits for a client to close.
 CLOSE_WITHIN = 5.0
 
 
 async def close_within(what: str, close: Callable[[], Awaitable[object]]) -> None:
-    """Close a client, and go on without it where that does not end: aiokafka waits for tasks that may
-    swallow what is to end them. A shutdown must not hang of it; what is left ends with its connections.
+    """Close a client; if that takes longer than `CLOSE_WITHIN`, log a warning and go on without it.
+
+    aiokafka waits for tasks that may swallow their cancellation, which must not make a shutdown hang.
     """
     closing = asyncio.ensure_future(close())
     try:
@@ -136,8 +137,8 @@ def _look_at(closing: asyncio.Future[object]) -> None:
 
 
 def deliver_within(producer: Any, seconds: float) -> None:
-    """Let a producer that is not started yet keep a batch for so long. aiokafka gives one up that has had no
-    leader, or no room, for the bound on one request; an election takes longer.
+    """Let a producer that has not started yet keep an unsent batch for up to `seconds`. By default, aiokafka
+    drops a batch without a leader after the timeout of one request; an election takes longer.
     """
     producer._request_timeout_ms = int(seconds * 1000)
     producer._message_accumulator._batch_ttl = seconds
@@ -146,12 +147,12 @@ def deliver_within(producer: Any, seconds: float) -> None:
 async def require_partitions(client: Any, tps: Collection[TP], timeout: float) -> None:
     """Wait until the cluster knows these partitions.
 
-    Raises TopicMismatch when it answers and does not, ClusterUnavailable when it does not answer.
-    aiokafka by itself waits for an unknown topic without an error, or with one that does not name it.
+    Raises TopicMismatch if the cluster answers but lacks a partition, and ClusterUnavailable if no broker
+    answers. aiokafka itself waits for an unknown topic without an error, or with one that does not name it.
     """
     answered = False
     for topic in {tp.topic for tp in tps}:
-        client.add_topic(topic)  # also known ones: an update forgets topics that are not tracked
+        client.add_topic(topic)  # even if it is known: an update drops topics that are not tracked
     missing = _unknown(client, tps)
     try:
         async with asyncio.timeout(timeout):
@@ -172,7 +173,7 @@ async def require_partitions(client: Any, tps: Collection[TP], timeout: float) -
 
 
 def leader_of(client: Any, tp: TP) -> int:
-    """The leader of a partition, as far as a client of aiokafka knows; negative when none is known."""
+    """Node id of a partition's leader as an aiokafka client knows it; negative if it knows none."""
     leader = client.cluster.leader_for_partition(tp)
     return -1 if leader is None else int(leader)
 
@@ -183,10 +184,10 @@ def _unknown(client: Any, tps: Iterable[TP]) -> list[TP]:
 
 
 class ThrottledLines(logging.Filter):
-    """Lets a line through, and those alike only after `interval` seconds."""
+    """Lets a line through, and then drops similar lines for `interval` seconds."""
 
     def __init__(self, interval: float, alike: Callable[[logging.LogRecord], Hashable | None]) -> None:
-        """`alike` tells which lines are; None: this line is like no other."""
+        """Lines with the same key from `alike` are similar. A line with key None is always written."""
         super().__init__()
         self._interval = interval
         self._alike = alike
@@ -211,15 +212,15 @@ def _text(record: logging.LogRecord) -> str:
 
 
 def _not_enough_replicas(record: logging.LogRecord) -> str | None:
-    """It comes with many a transaction, while the broker verifies a partition, once for each partition. Only
-    one that does not go away tells of replicas that are really missing.
+    """Many transactions log this error once for each partition, while the broker verifies the partition.
+    Replicas are really missing only if the error persists.
     """
     known = isinstance(record.args, tuple) and NotEnoughReplicasError in record.args
     return "not enough replicas" if known else None
 
 
 def throttle_logs() -> None:
-    """Filter the loggers of aiokafka's clients."""
+    """Limit repeated log lines of aiokafka's clients."""
     sender.log.addFilter(ThrottledLines(REPLICAS_INTERVAL, _not_enough_replicas))
     for module in (client, cluster, fetcher, group_coordinator, sender):
         module.log.addFilter(ThrottledLines(INTERVAL, _text))

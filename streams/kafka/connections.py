@@ -1,17 +1,16 @@
 """Connections to brokers that notice when a broker hangs.
 
-aiokafka has one bound for every request, `request_timeout_ms`. It must be long, because a broker may hold an
-answer back with reason: a join until all members have joined, a write until its replicas have it. So long
-also takes each request of each client to a broker that is frozen or cut off, one after the other, while the
-cluster has elected another one long ago.
+aiokafka has one timeout for every request, `request_timeout_ms`. It must be long, because some answers take
+long: a join waits for all members of the group, a write for its replicas. If a broker is frozen or cut off,
+every request to it takes that long too, although the cluster elected a new leader long ago.
 
-Here a broker that has been silent for `PATIENCE` with a request open gets a request for its versions on a new
-connection, which every broker answers at once. One that does not hangs: all connections of this event loop
-to it are closed, so that their clients look for its successor at once, and new ones are refused but for an
-attempt now and then.
+Here, if a broker has been silent for `PATIENCE` with a request open, a new connection asks for its API
+versions, which every healthy broker answers at once. If it does not answer, the broker hangs: all connections
+of this event loop to it are closed, so that clients look for the new leader at once. New connections to it
+are refused, except for one attempt every `ATTEMPT_INTERVAL`.
 
-A client that finds no broker at all says why. It gives up at once where one of them does not let it in, or
-has a certificate that is not right: that does not pass.
+A client that can reach no broker logs why. It gives up at once if a broker rejects its login or its
+certificate, or has a bad certificate itself, because waiting does not help there.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ log = structlog.get_logger(__name__)
 
 #: How long a broker may be silent with a request open until a request checks whether it is alive, in seconds.
 PATIENCE = 2.0
-#: Bound on opening a connection, in seconds. While one hangs, others wait: aiokafka opens one at a time.
+#: Timeout of opening a connection, in seconds. aiokafka opens one at a time, so others wait for it.
 CONNECT_TIMEOUT = 3.0
-#: Between attempts to connect to a broker that hangs, and the bound on each, in seconds.
+#: Seconds between attempts to connect to a broker that hangs, and the timeout of each attempt.
 ATTEMPT_INTERVAL = 1.0
-#: A broker that is silent for so long is a warning; one that restarts is found anew sooner, in seconds.
+#: Seconds of silence before a broker is a warning. A broker that restarts is usually back sooner.
 WARNED_AFTER = 2.0
-#: A broker without an attempt for so many seconds is not reported as silent: it may be gone for good.
+#: A broker is no longer reported as silent this many seconds after the last failed attempt: it may be gone.
 FORGOTTEN_AFTER = 30.0
-#: Wait before an attempt is refused, in seconds: clients ask again and again for a broker that is down.
+#: Wait before a connection is refused, in seconds, because clients retry in a loop while a broker is down.
 REFUSED_PAUSE = 0.05
 
 
@@ -57,17 +56,17 @@ class _Broker:
         self.connections: WeakSet[ProbedConnection] = WeakSet()
         self.hangs = False
         self.asking: asyncio.Task[None] | None = None
-        #: Since when it has not answered, and when that was seen last, monotonic seconds; 0: it answers.
+        #: Monotonic times of the first and the last failure since the broker last answered; 0: it answers.
         self.silent_since = self.silent_at = 0.0
         self._attempt_after = 0.0
 
     def refuses(self, now: float) -> bool:
-        """Whether not even to try; one attempt in an interval is let through."""
+        """Whether to refuse a connection without trying. One attempt per `ATTEMPT_INTERVAL` is allowed."""
         if not self.hangs:
             return False
         if now < self._attempt_after:
             return True
-        self._attempt_after = now + ATTEMPT_INTERVAL  # by when this one has ended
+        self._attempt_after = now + ATTEMPT_INTERVAL  # this attempt has ended by then
         return False
 
     def give_up(self, now: float) -> None:
@@ -79,8 +78,8 @@ class _Broker:
             connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
 
     def fail(self, what: str) -> None:
-        """Record that the broker was not reached. Where clients run already, that is logged once it hangs, or
-        is down for long; a client that starts says it itself, of all brokers at once.
+        """Record that the broker was not reached. For running clients, this is logged once the broker hangs
+        or has been down for `SAID_AFTER`. A starting client logs it itself, for all brokers at once.
         """
         now = time.monotonic()
         if not self.silent_since or now - self.silent_at > FORGOTTEN_AFTER:
@@ -102,7 +101,7 @@ _brokers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, int], _Br
 
 
 def unanswered() -> dict[str, float]:
-    """The brokers that clients of this process fail to reach, by address, and for how many seconds."""
+    """Seconds for which clients of this process have failed to reach a broker, by the broker's address."""
     now = time.monotonic()
     found: dict[str, float] = {}
     for brokers in list(_brokers.values()):
@@ -113,7 +112,7 @@ def unanswered() -> dict[str, float]:
 
 
 def silent_brokers() -> list[str]:
-    """A warning, if there are brokers that clients of this process have failed to reach for seconds."""
+    """A warning if clients of this process have failed to reach a broker for `WARNED_AFTER` seconds."""
     silent = [
         f"broker {address} for {seconds:.0f} s"
         for address, seconds in sorted(unanswered().items())
@@ -129,8 +128,9 @@ def silent_brokers() -> list[str]:
 
 
 class _Attempts:
-    """Failed attempts of a client to find a first broker, and whether that passes
-    not. `over`: it has found one, or given up; tasks that it has begun meanwhile still see this.
+    """A starting client's failed attempts to reach a broker: what happened, and whether it was refused.
+
+    `over` means that the client has found a broker or given up; tasks that it started still see this object.
     """
 
     def __init__(self) -> None:
@@ -147,13 +147,13 @@ def _open_attempts() -> _Attempts | None:
 
 
 class ProbedConnection(AIOKafkaConnection):
-    """A connection that asks whether its broker is alive when nothing comes."""
+    """A connection that checks whether its broker is alive when an answer takes long."""
 
     def __init__(self, host: str, port: int, **options: Any) -> None:
         super().__init__(host, port, **options)
         self._options = options
         self.protocol: str = options.get("security_protocol", "PLAINTEXT")
-        #: Whether the broker's port was reached, whatever came then.
+        #: Whether the TCP connection was opened, even if it failed afterwards.
         self.was_open = False
         self._broker = _brokers.setdefault(self._loop, {}).setdefault((host, port), _Broker(f"{host}:{port}"))
         self._heard = 0.0
@@ -172,7 +172,7 @@ class ProbedConnection(AIOKafkaConnection):
             self._heard = self._loop.time()
         if self._writer is not None and self._writer.is_closing():
             # It was reset a moment ago. uvloop would raise a RuntimeError, which aiokafka does not expect
-            # (aiokafka #1038): the membership would end of it, and with it the worker.
+            # (aiokafka #1038). That would end the group membership, and with it the worker.
             self.close(reason=CloseReason.CONNECTION_BROKEN)
             raise KafkaConnectionError(f"the connection to {self.host}:{self.port} is broken")
         answer = super().send(request, expect_response)
@@ -181,7 +181,7 @@ class ProbedConnection(AIOKafkaConnection):
         return answer
 
     def close(self, reason: Any = None, exc: BaseException | None = None) -> Any:
-        """Close it, failing what is open with a KafkaConnectionError."""
+        """Close the connection. Its open requests fail with a KafkaConnectionError."""
         if self._doubt is not None:
             self._doubt.cancel()
             self._doubt = None
@@ -193,7 +193,7 @@ class ProbedConnection(AIOKafkaConnection):
         _, request, answer = self._requests[0]
         super()._handle_frame(frame)
         if throttle_ms := _throttle_ms(request, answer):
-            # A request that waits longer than its bound is sent again, on a new connection.
+            # After its timeout, a request is sent again on a new connection.
             held = min(throttle_ms / 1000, self._request_timeout)
             throttles.note(request.API_KEY, held, client_of(self._options))
 
@@ -223,7 +223,7 @@ class ProbedConnection(AIOKafkaConnection):
 
 
 def _throttle_ms(request: Any, answer: asyncio.Future[Any]) -> int:
-    """For how long the broker reads the connection no further, as an answer says that nobody gave up."""
+    """How long the broker will not read this connection, from an answer; 0 if its request was given up."""
     if isinstance(request, VersionedRequest):
         return request.throttle_ms
     if not answer.done() or answer.cancelled() or answer.exception() is not None:
@@ -254,7 +254,7 @@ async def connect(host: str, port: int, **options: Any) -> ProbedConnection:
         _note(f"broker {host}:{port} does not answer")
         raise
     except (OSError, KafkaError) as error:
-        broker.hangs = False  # it is down, or refuses: neither takes anybody's time
+        broker.hangs = False  # it is down or refuses, and both fail quickly
         refused = refusal(error, host, port, options)
         what = refused or _trouble(error, connection)
         broker.fail(what)
@@ -275,15 +275,15 @@ def _note(what: str, *, refused: bool = False) -> None:
 def _trouble(error: BaseException, connection: ProbedConnection) -> str:
     where = f"broker {connection.host}:{connection.port}"
     closed = isinstance(error, (ConnectionResetError, ConnectionAbortedError, ssl.SSLError))
-    if connection.was_open or closed:  # this is how a listener looks that speaks otherwise, too
+    if connection.was_open or closed:  # a listener with another security protocol closes it, too
         protocol = connection.protocol
         return f"{where} closed the connection: is STEADFAUST_SECURITY_PROTOCOL, {protocol}, right there?"
     return f"{where}: {error}"
 
 
 def telling(bootstrap: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awaitable[None]]:
-    """Connect a client of aiokafka to the first broker that answers, and log why none does. Raises
-    AccessRefused, or KafkaConnectionError when that may pass.
+    """Wrap aiokafka's `bootstrap` so that it logs why no broker answers. The wrapper raises AccessRefused if
+    a broker refused the client, and KafkaConnectionError if a later attempt may succeed.
     """
 
     async def bootstrap_or_tell(client: Any) -> None:
@@ -307,13 +307,13 @@ def telling(bootstrap: Callable[[Any], Awaitable[None]]) -> Callable[[Any], Awai
     return bootstrap_or_tell
 
 
-#: Seconds until the log says that no broker answers, and between such lines about the same brokers.
+#: Seconds before the log says that no broker answers, and between such lines about the same brokers.
 SAID_AFTER, SAID_EVERY = 4.0, 10.0
 _said: dict[str, float] = {}
 
 
 def _say(addresses: str, attempts: list[tuple[str, bool]]) -> None:
-    """Say in the log that no broker answers, and what came of each attempt, once in a while."""
+    """Log that no broker answers, with the result of each attempt, at most once per `SAID_EVERY`."""
     now = time.monotonic()
     if now < _said.get(addresses, 0.0):
         return

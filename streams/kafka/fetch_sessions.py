@@ -1,11 +1,11 @@
-"""What a reader asks a broker, and what its answers say: fetches within a session (KIP-227).
+"""Encodes fetch requests and decodes their answers, within a fetch session (KIP-227).
 
-A lane reads dozens of partitions, few of which have anything new. Within a session a broker remembers what is
-fetched, and from where: a request names what has changed since the last one, an answer what there is to tell.
+A lane reads dozens of partitions, few of which have new records. Within a session the broker remembers the
+partitions and offsets, so a request names only what changed, and an answer only partitions with news.
 
-The request names topics by their ids (KIP-516) where the broker can do that. By name a reader goes on in a
-topic that was deleted and made again, at an offset of the former one, and skips what is before it. By id the
-first answer is an error.
+The request names topics by id (KIP-516) if the broker supports that. Suppose a topic is deleted and created
+again: a reader that names it would continue at an offset of the old topic and skip the new topic's first
+records. A request by id gets an error instead.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from streams.kafka.wire import CLASSIC, FLEXIBLE, ResponseReader, VersionedReque
 from streams.ports import NO_OFFSETS, TP
 
 _FETCH = 1
-#: The version that names topics by their ids, which Kafka 3.1 brought, and one that names them, of Kafka 2.3.
+#: Versions of the fetch request: 13 (Kafka 3.1) has topic ids, 11 (Kafka 2.3) has topic names.
 BY_ID, BY_NAME = 13, 11
-#: The errors of a partition that say that the broker does not have this topic, by its name or its id.
+#: Partition errors that mean that the broker does not have the topic, by its name or its id.
 UNKNOWN = 3, 100, 103
-#: The error of a partition whose log does not have the offset.
+#: Partition error: the log does not have the requested offset.
 OUT_OF_RANGE = 1
 
 _CONSUMER, _COMMITTED, _UNKNOWN = -1, 1, -1
-#: What a request says of its epoch: it begins a session; it is the one after the first, and after the last.
+#: Session epochs: of a request that begins a session, of the next request, and the last before they wrap.
 _NEW, _NEXT, _LAST = 0, 1, 2**31 - 1
 _ASKED, _NUMBER, _ID_SIZE = struct.Struct(">iiiibii"), struct.Struct(">i"), 16
 _WANTED_BY_ID, _WANTED_BY_NAME = struct.Struct(">iiqiqi"), struct.Struct(">iiqqi")
@@ -36,12 +36,12 @@ _HEAD, _FOUND, _ABORTED, _REPLICA = (
 )  # fmt: skip
 
 
-#: The number of a tagged field, and what it begins with: an epoch and an offset.
+#: Tag number of the diverging epoch, and its format: leader epoch and end offset.
 _DIVERGES, _EPOCH_END = 0, struct.Struct(">iq")
 
 
 class Bounds(NamedTuple):
-    """Of an answer: how long a broker may hold it back, in ms, and its bytes, of all and of one partition."""
+    """Limits of an answer: how long a broker may wait, in ms, and bytes in total and for one partition."""
 
     wait: int
     size: int
@@ -49,17 +49,17 @@ class Bounds(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What an answer says of a partition.
+    """One partition in an answer.
 
     Attributes:
-        topic: its name, or its id.
-        error: a code; 0: none.
-        end: where its log ends.
-        stable: where what is decided ends.
-        aborted: producers with the first offsets of transactions that were aborted.
-        data: record batches; the last one may be cut off.
-        diverges: a leader epoch, and where it ends in this log, which has not what was read before the
-            offset; None: it has (KIP-320).
+        topic: name or id of the topic.
+        error: error code; 0 means no error.
+        end: end offset of the log.
+        stable: last stable offset: the start of the first open transaction, or the end.
+        aborted: producer id and first offset of each aborted transaction.
+        data: record batches; the last one may be incomplete.
+        diverges: set if this log does not contain what the reader read before the offset (KIP-320): a leader
+            epoch, and the offset where it ends in this log.
     """
 
     topic: str | bytes
@@ -73,7 +73,7 @@ class Found(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer: an error of all of it, the session's id, and the partitions of which there is news."""
+    """An answer: the error code of the whole fetch, the session id, and the partitions with news."""
 
     error: int
     session_id: int
@@ -85,17 +85,17 @@ class FetchSession:
 
     def __init__(self) -> None:
         self.incremental = 0
-        #: From where each partition was requested last.
+        #: The offset that was last requested for each partition.
         self._known: dict[TP, int] = {}
         self.reset()
 
     def reset(self) -> None:
-        """The broker's session is gone or unknown: the next request names every partition."""
+        """Forget the session, so that the next request names every partition."""
         self.id, self._epoch = 0, _NEW
 
     def next(self, wanted: dict[TP, int]) -> tuple[int, dict[TP, int], list[TP]]:
-        """The epoch of the next request, the offsets that it has to name, and what is to be forgotten. From
-        here on the broker is taken to know that, until `reset`.
+        """Epoch of the next request, the offsets that it must name, and the partitions that the broker should
+        forget. Assumes from now on that the broker knows them, until `reset`.
         """
         epoch, known, self._known = self._epoch, self._known, wanted
         self._epoch = _NEXT if epoch in (_NEW, _LAST) else epoch + 1
@@ -106,7 +106,7 @@ class FetchSession:
         return epoch, changed, [tp for tp in known if tp not in wanted]
 
     def answered(self, session_id: int, error: int) -> None:
-        """The broker's answer. Without an id it keeps no session; an error means that it has lost it."""
+        """Record an answer. Without an id, the broker keeps no session; an error means that it lost it."""
         if error or not session_id:
             self.reset()
         else:
@@ -120,9 +120,9 @@ def fetch(
     topic_ids: Mapping[str, bytes] | None,
     epochs: Mapping[TP, int] = NO_OFFSETS,
 ) -> VersionedRequest:
-    """The next request of a session, for these partitions from these offsets; by the ids of all topics, or by
-    their names. By ids the brokers compare the leader epochs of what was read before. The answer is an
-    `Answer`.
+    """The next request of a session, for these partitions from these offsets. `topic_ids` has the ids of all
+    topics, or is None to request them by name. Only a request by id carries `epochs`, the leader epochs of
+    what was read before, for brokers to compare. The answer is an `Answer`.
     """
     form, version = (CLASSIC, BY_NAME) if topic_ids is None else (FLEXIBLE, BY_ID)
     session_id = session.id

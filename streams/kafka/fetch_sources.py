@@ -1,4 +1,4 @@
-"""What a fetcher reads: partitions, and the brokers that lead them."""
+"""The partitions that a fetcher reads, and the brokers that lead them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from streams.kafka.fetch_sessions import FetchSession
 from streams.kafka.partition_records import FetchedRecords, IsolatingRecords, Isolation
 from streams.ports import NO_EPOCH, TP, Record
 
-#: Bytes of an answer that brings little, and how long a reader rests after one, in seconds.
+#: An answer with fewer bytes is small; after one, a reader pauses for 20 to 30 ms (see `Leader.rest`).
 _LITTLE = 64 << 10
 _REST, _LONGEST_REST = 0.02, 0.03
 _READ_COMMITTED = 1
 
 
 class Place:
-    """How far a partition is read.
+    """How far a partition has been read.
 
     Attributes:
-        position: the offset that the next record is taken from.
-        epoch: the leader epoch of what was read before it; NO_EPOCH: unknown.
-        end, stable: where its log and what is decided of it end, by the last answer; None: none came yet.
+        position: the offset of the next record to take.
+        epoch: the leader epoch of the records before it; NO_EPOCH if unknown.
+        end, stable: the log's end and its last stable offset in the last answer; None before the first one.
     """
 
     __slots__ = ("_records", "end", "epoch", "position", "stable", "tp")
@@ -38,14 +38,14 @@ class Place:
         self._records: Any = None
 
     def fill(self, records: FetchedRecords, aborted: list[tuple[int, int]], isolation: Isolation) -> None:
-        """Have these records read from its position on, but for those of `aborted` transactions."""
+        """Add fetched records. `take` returns those from the position on, without `aborted` transactions."""
         self._records = IsolatingRecords(
             self.tp, records, aborted, self.position, None, None, isolation, _READ_COMMITTED
         )
 
     def take(self, most: int) -> tuple[list[Record], bool]:
-        """The next records, and whether these were all that can be read of what came. The position moves with
-        them, and over what a reader does not get to see. Raises what none can be read of.
+        """Up to `most` records, and whether all fetched records have now been taken. The position moves past
+        them, and past records that readers do not see. Raises an error only if it comes before any progress.
         """
         records: list[Record] = []
         is_all = False
@@ -62,46 +62,45 @@ class Place:
         if self._records.epoch != NO_EPOCH:
             self.epoch = self._records.epoch
         if is_all:
-            self._records = None  # what it was read from is large
+            self._records = None  # frees the fetched bytes, which are many
         return records, is_all
 
 
 class Leader:
-    """What one broker leads of what is read, and the fetches from it."""
+    """The partitions that one broker leads for this reader, and the fetches from it."""
 
     def __init__(self, node: int) -> None:
         self.node = node
-        #: When it has answered last, by the monotonic clock.
+        #: Monotonic time of its last answer.
         self.answered = -inf
         self.begin()
 
     def begin(self) -> None:
-        """From here on other partitions are read."""
+        """Start over with no partitions and a new session."""
         self.places: dict[TP, Place] = {}
         self.session = FetchSession()
-        #: Whether it is too old for the ids of topics.
+        #: Whether the broker is too old for topic ids.
         self.by_name = False
-        #: How many bytes of records have come with the last answer.
+        #: Bytes of records in the last answer.
         self.brought = 0
         self.fetching: asyncio.Task[None] | None = None
 
     def lead(self, places: dict[TP, Place]) -> None:
-        """From now on it leads these. What it has answered before says nothing of one that is new to it."""
+        """Set the partitions that the broker leads. A new one resets `answered`: it was in no answer yet."""
         if not places.keys() <= self.places.keys():
             self.answered = -inf
         self.places = places
 
     def let_others_first(self, tp: TP) -> None:
-        """What has brought something is named last from now on: a broker that keeps no session fills its
-        answer from what is named first.
+        """Name this partition last in the next requests, because it just had records. A broker without a
+        session fills its answer in the order of the request.
         """
         if tp in self.places:
             self.places[tp] = self.places.pop(tp)
 
     def rest(self) -> float:
-        """Seconds until the next fetch after an answer that brought little: as long as the reader was busy
-        with that, within bounds. A transaction ends in one partition after the other; the others come
-        together then.
+        """Seconds to wait before the next fetch: 20 to 30 ms after a small answer, otherwise 0. The markers
+        of a transaction come one partition after another; after a pause, one fetch brings them together.
         """
         if not 0 < self.brought < _LITTLE:
             return 0.0

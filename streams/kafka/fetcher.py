@@ -1,8 +1,8 @@
-"""Fetches what a reader reads from the brokers that lead it: from each of them again once all that it has
-sent was taken, so that what lies here untaken is bounded by one answer of each.
+"""Fetches a reader's partitions from their leaders. A broker is asked again only after all records of its
+last answer were taken, so at most one answer of each broker is in memory.
 
-Not aiokafka's fetcher, which decodes and keeps books for each partition each time, takes a fetch that was
-cancelled for its own end (aiokafka #983), and fetches a part of the partitions while others are not taken.
+It replaces aiokafka's fetcher, which does work for every partition in every fetch, stops when one of its
+fetches is cancelled (aiokafka #983), and fetches only some partitions while others still have records.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from streams.kafka.fetch_sources import Leader, Place
 from streams.kafka.partition_records import FetchedRecords, Isolation
 from streams.ports import NO_EPOCH, NO_OFFSETS, TP, Batch
 
-#: Until it is tried again what did not work, in seconds.
+#: Seconds before a failed fetch is repeated.
 _PAUSE = 0.1
-#: As brokers number the leader of a partition that has none.
+#: Node id of a missing leader.
 _NONE = -1
-#: As the broker says that it, or the client, has the leader of before; aiokafka has no names for these.
+#: Error codes for a leader epoch that the client, or the broker, has not learned yet; aiokafka lacks them.
 _FENCED_LEADER_EPOCH, _UNKNOWN_LEADER_EPOCH = 74, 75
-#: What is not worth a line: another broker leads it, or none, which is looked for.
+#: Errors that are not logged: the leader has moved or is missing, and is looked up again.
 _MOVES = {
     *UNKNOWN,
     LeaderNotAvailableError.errno,
@@ -59,27 +59,27 @@ log.addFilter(ThrottledLines(INTERVAL, logging.LogRecord.getMessage))
 
 
 class Fetcher:
-    """The fetches of one reader. `places` has what it reads."""
+    """The fetches of one reader. `places` holds the partitions that it reads."""
 
     def __init__(self, client: Any, bounds: Bounds, isolation: Isolation) -> None:
-        """`client` is aiokafka's, connected: connections, and what it knows of leaders."""
+        """`client` is a connected AIOKafkaClient, used for its connections and its metadata."""
         self._client = client
         self._bounds = bounds
         self._isolation = isolation
         self.places: dict[TP, Place] = {}
-        #: Topics that were unknown to a broker in its last answer.
+        #: Topics that a broker did not know in its last answer.
         self.unknown: set[str] = set()
         self._ids: Mapping[str, bytes] | None = None
         self._names: dict[str | bytes, str] = {}
         self._leaders: dict[int, Leader] = {}
         self._seeking: asyncio.Task[None] | None = None
-        #: Places with records that were not taken yet, in the order in which they came.
+        #: Partitions with records that were not taken yet, in order of arrival.
         self._full: dict[TP, Place] = {}
         self._arrived, self._emptied = asyncio.Event(), asyncio.Event()
         self._error: BaseException | None = None
-        #: Places that brokers refuse to let us read, for a reason that does not pass, with the code of that.
+        #: Partitions that a broker refuses to serve (offset out of range, no access), with the error code.
         self._refused: dict[TP, int] = {}
-        #: Places of which records were read that their logs have lost, with where those go on otherwise.
+        #: Partitions whose log lost records that were read already, with the offset where it diverges.
         self._cut: dict[TP, int] = {}
         self._is_open = True
         client.cluster.add_listener(self._lead)
@@ -90,8 +90,8 @@ class Fetcher:
         topic_ids: Mapping[str, bytes],
         epochs: Mapping[TP, int] = NO_OFFSETS,
     ) -> None:
-        """Fetch these partitions from these positions, which have these leader epochs where that is known; by
-        the ids of their topics where all are known. To be called when the last ones have ended.
+        """Start to fetch these partitions from these positions. `epochs` are the leader epochs at the
+        positions, as far as known. Topics are requested by id if all ids are known. Call `end` first.
         """
         self.places = {tp: Place(tp, offset, epochs.get(tp, NO_EPOCH)) for tp, offset in positions.items()}
         topics = {tp.topic for tp in positions}
@@ -101,8 +101,8 @@ class Fetcher:
         self._lead()
 
     async def end(self) -> None:
-        """End all fetches, with the connections that one is under way on: a broker answers in order, so the
-        next one there would wait behind it for as long as that is held back.
+        """Stop all fetches. Closes the connections if a task was running: a broker answers in order, so the
+        next request on a connection would wait until the broker answers the old fetch.
         """
         self.places = {}
         self._full.clear()
@@ -124,7 +124,7 @@ class Fetcher:
         self._cut.clear()
 
     def _lead(self, _: object = None) -> None:
-        """Let each partition be fetched from the broker that leads it, as far as that is known now."""
+        """Assign each partition to its leader, as far as known, and start the fetches."""
         led: defaultdict[int, dict[TP, Place]] = defaultdict(dict)
         for tp, place in self.places.items():
             led[leader_of(self._client, tp)][tp] = place
@@ -154,13 +154,13 @@ class Fetcher:
         self._arrived.set()
 
     async def _seek(self) -> None:
-        """Request metadata until each partition has a leader. `_lead` is called with each answer."""
+        """Request metadata until each partition has a leader. aiokafka calls `_lead` after each update."""
         while any(leader_of(self._client, tp) == _NONE for tp in self.places):
             self._client.force_metadata_update()
             await asyncio.sleep(_PAUSE)
 
     async def _fetch(self, leader: Leader) -> None:
-        """Fetch from a broker while it leads anything."""
+        """Fetch from a broker as long as it leads any partition."""
         while leader.places:
             if not self._full.keys().isdisjoint(leader.places):
                 self._emptied.clear()
@@ -192,7 +192,7 @@ class Fetcher:
                     await asyncio.sleep(_PAUSE)
 
     def _accept(self, leader: Leader, answer: Answer, wanted: Mapping[TP, int]) -> bool:
-        """Take in what was fetched. False: something was not, and is fetched again after a pause."""
+        """Store what was fetched. Returns False if a partition failed; the next fetch waits for a moment."""
         leader.session.answered(answer.session_id, answer.error)
         leader.brought = 0
         is_well = not answer.error
@@ -205,7 +205,7 @@ class Fetcher:
                 continue
             (unknown if found.error in UNKNOWN else known).add(name)
             is_well &= not found.error
-            # Another broker may lead it meanwhile, and have sent it already.
+            # Another broker may have become its leader, and have sent these records already.
             if place.tp in self._full or place.position != wanted.get(place.tp):
                 continue
             if found.error:
@@ -228,15 +228,16 @@ class Fetcher:
         return is_well
 
     def _diverge(self, leader: Leader, place: Place, epoch: int, end: int) -> None:
-        """A log does not have the epoch of what was read, or ends it before that. Where it has all offsets
-        that were read, the epoch is that of records after them, which are lost.
+        """Handle a log that lacks the epoch of what was read, or in which that epoch ends earlier. If `end`
+        is before the position, records that were read are lost. Otherwise only later records are lost, and
+        the reader continues with the log's epoch.
         """
         if end < place.position:
             self._cut[place.tp] = end
             self._arrived.set()
             return
         place.epoch = epoch
-        leader.session.reset()  # it names offsets that have changed, no epochs
+        leader.session.reset()  # within a session, a changed epoch alone is not sent
 
     def _fill(self, place: Place, found: Found) -> bool:
         records = FetchedRecords(found.data)
@@ -250,7 +251,7 @@ class Fetcher:
         return False
 
     def _note(self, leader: Leader, place: Place, code: int) -> None:
-        """Say what is wrong with a partition; what does not pass is kept for the reader."""
+        """Keep an error that `check` raises, or log it, unless the leader has just moved."""
         error, (name, number) = for_code(code), place.tp
         if code == OUT_OF_RANGE or error is TopicAuthorizationFailedError:
             self._refused[place.tp] = code
@@ -260,8 +261,9 @@ class Fetcher:
             log.warning("%s[%s] from offset %s is not fetched from broker %s: %s", *where, error.__name__)
 
     def check(self) -> Place | None:
-        """A place whose offset its log does not have, if there is one: once for each answer that says so.
-        Raises what has ended a fetch, LogCut and TopicAuthorizationFailedError.
+        """A partition for which a broker answered "offset out of range", once for each such answer, or None.
+
+        Raises the error that ended a fetch, LogCut, or TopicAuthorizationFailedError.
         """
         if self._error is not None:
             raise self._error
@@ -276,7 +278,7 @@ class Fetcher:
         return self.places[tp]
 
     def take(self, most: int) -> list[Batch]:
-        """What was fetched, `most` records at most."""
+        """At most `most` fetched records, in batches."""
         batches: list[Batch] = []
         for tp, place in list(self._full.items()):
             before = place.position
@@ -285,7 +287,7 @@ class Fetcher:
             except Exception:
                 del self._full[tp]
                 self._emptied.set()
-                if batches:  # it is fetched again, and raises then
+                if batches:  # the partition is fetched again, and raises then
                     return batches
                 raise
             if is_all:
@@ -299,7 +301,7 @@ class Fetcher:
         return batches
 
     async def wait(self, seconds: float) -> None:
-        """Until something was fetched, or there is something to be raised."""
+        """Wait up to `seconds` until records were fetched, or `check` has an error to raise."""
         self._arrived.clear()
         if self._full or self._refused or self._cut or self._error is not None:
             return
@@ -310,8 +312,8 @@ class Fetcher:
             return
 
     def silence(self) -> float:
-        """For how many seconds a broker that leads something of what is read has not answered: the longest;
-        infinite where one never has, or a partition has no known leader.
+        """Seconds since the last answer of the broker that has been silent longest. Infinite if nothing is
+        read, a leader has never answered, or a partition has no known leader.
         """
         led = sum(len(leader.places) for leader in self._leaders.values())
         answered = [leader.answered for leader in self._leaders.values() if leader.places]
@@ -320,7 +322,7 @@ class Fetcher:
         return inf if led < len(self.places) else monotonic() - min(answered)
 
     async def close(self) -> None:
-        """End all fetches, and let go of the connections."""
+        """Stop all fetches and close the connections."""
         if self._is_open:
             self._is_open = False
             self._client.cluster.remove_listener(self._lead)
