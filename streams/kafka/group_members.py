@@ -1,4 +1,4 @@
-"""Members of a consumer group, as its coordinator tells, also of a protocol that aiokafka does not know."""
+"""Lists the members of a consumer group, including KIP-848 groups, which aiokafka does not know."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class _MembersRequest(RequestStruct):
 
 
 class ConsumerGroupDescribe(Request[_MembersRequest]):
-    """Asks a coordinator for the members of a group of the protocol `consumer` (KIP-848)."""
+    """Asks a coordinator for the members of a group that uses the `consumer` protocol (KIP-848)."""
 
     API_KEY = 69
 
@@ -91,7 +91,7 @@ class ConsumerGroupDescribe(Request[_MembersRequest]):
 
 
 class GroupMember(NamedTuple):
-    """A member, with the host and the protocol by which it has joined."""
+    """A member of a group, its host, and the protocol and assignor of the group."""
 
     name: str
     host: str
@@ -102,11 +102,11 @@ class GroupMember(NamedTuple):
 
 
 async def members_of(coordinator: Any) -> list[GroupMember]:
-    """The members of the group of a coordinator of aiokafka's. Raises KafkaError."""
+    """The members of the group of an aiokafka coordinator. Raises KafkaError."""
     group, send = coordinator.group_id, coordinator._send_req
     try:
         answer = await send(ConsumerGroupDescribe(group))
-    except IncompatibleBrokerVersion:  # before Kafka 4.0 there are no such groups
+    except IncompatibleBrokerVersion:  # brokers before Kafka 4.0 have no such groups
         pass
     else:
         for error, _, _, _, _, _, assignor, members, _, _ in answer.groups:
@@ -122,7 +122,7 @@ async def members_of(coordinator: Any) -> list[GroupMember]:
 
 
 async def named_members(coordinator: Any) -> str:
-    """Who is in the group, in words; where that cannot be learned, that nobody tells."""
+    """The first five members of the group as text for a log line or error, or why they are unknown."""
     try:
         found = await members_of(coordinator)
     except KafkaError as error:

@@ -1,4 +1,4 @@
-"""Leader epochs of partitions, and where each ends in its log (KIP-320)."""
+"""Requests for the leader epochs of partitions, and for the offset where an epoch ends (KIP-320)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from streams.kafka.clients import leader_of
 from streams.kafka.wire import CLASSIC, ResponseReader, VersionedRequest
 from streams.ports import NO_EPOCH, TP
 
-#: Versions of Kafka 2.1 and 2.3.
+#: Api keys and versions, of Kafka 2.1 and 2.3.
 _LIST_OFFSETS, _EPOCH_END = (2, 4), (23, 3)
 _CLIENT, _UNCOMMITTED, _LATEST = -1, 0, -1
 _HEAD, _REPLICA = struct.Struct(">ib"), struct.Struct(">i")
 _WANTED, _WANTED_END = struct.Struct(">iiq"), struct.Struct(">iii")
 _FOUND, _FOUND_END = struct.Struct(">ihqqi"), struct.Struct(">hiiq")
 
-#: The code of the error of a partition, and what was asked for.
+#: Error code and requested value of each partition.
 Found = dict[TP, tuple[int, int]]
 
 
 async def leader_epochs(client: Any, tps: Mapping[TP, int]) -> dict[TP, int]:
-    """The epoch of each partition's leader. The values are not used. Raises KafkaError, which may pass."""
+    """The epoch of each partition's leader. The values of `tps` are ignored. Raises KafkaError; a later try
+    may succeed.
+    """
     return await _ask_leaders(client, tps, _latest)
 
 
 async def epoch_ends(client: Any, epochs: Mapping[TP, int]) -> dict[TP, int]:
-    """Where each log goes on in a later epoch than this one, or its end; left out where its leader has never
-    heard of the epoch. Raises KafkaError, which may pass.
+    """The offset at which the given epoch ends in each log: the start of the next epoch, or the log's end.
+    Omits partitions whose leader does not know the epoch. Raises KafkaError; a later try may succeed.
     """
     return await _ask_leaders(client, epochs, _end_of)
 

@@ -1,4 +1,4 @@
-"""Where what is decided ends in a log, and its first record since a time, for a read_committed client."""
+"""Requests for a log's last stable offset, and for its first offset since a time (read_committed)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streams.kafka.clients import leader_of
 from streams.kafka.wire import CLASSIC, ResponseReader, VersionedRequest
 from streams.ports import TP
 
-#: In the place of a time: where what is decided ends.
+#: Instead of a time: asks for the last stable offset, where the first open transaction begins.
 STABLE_END = -1
 _LIST_OFFSETS = 2, 2
 _CLIENT, _COMMITTED = -1, 1
@@ -22,8 +22,8 @@ _FOUND = struct.Struct(">ihqq")
 
 
 async def offsets_at(client: Any, times: Mapping[TP, int]) -> dict[TP, int]:
-    """Of each partition the offset of the first record since a time, epoch milliseconds, or the STABLE_END;
-    those without one are left out. Raises KafkaError, which may pass.
+    """The offset of each partition's first record since its time (epoch milliseconds), or its last stable
+    offset for STABLE_END. Omits partitions without such a record. Raises KafkaError; a later try may succeed.
     """
     led: defaultdict[int, dict[TP, int]] = defaultdict(dict)
     for tp, time in times.items():

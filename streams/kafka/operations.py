@@ -1,4 +1,4 @@
-"""Sends operators' messages to lanes: an ordinary idempotent producer, connected when first used."""
+"""Sends operators' requests to lanes with an idempotent producer, which connects at its first use."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from streams.errors import ClusterUnavailable
 from streams.kafka.clients import KafkaOptions, close_within, deliver_within
 from streams.ports import TP, Outgoing
 
-#: Seconds for which a message waits for its broker; the caller waits as long.
+#: Seconds for which a message may wait for its broker. The caller waits that long, too.
 _DELIVERY_TIMEOUT = 20.0
 
 
 class OperationsProducer:
-    """Of one worker. A message that is sent again after an error has the same id, so lanes take it once."""
+    """A worker's producer for operations. If a caller repeats a message with its id, lanes handle it once."""
 
     def __init__(self, bootstrap: Bootstrap, options: KafkaOptions) -> None:
         self._bootstrap = bootstrap
@@ -28,7 +28,7 @@ class OperationsProducer:
         self._starting = asyncio.Lock()
 
     async def send(self, posts: Sequence[tuple[TP, Outgoing]]) -> None:
-        """Send each where it goes; returns when the cluster has all. Raises ClusterUnavailable."""
+        """Send each record to its partition and wait for all acknowledgements. Raises ClusterUnavailable."""
         try:
             producer = await self._started()
             sent = [
@@ -66,6 +66,6 @@ class OperationsProducer:
         return self._producer
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._producer is not None:
             await close_within("the producer of operations", self._producer.stop)

@@ -1,8 +1,8 @@
-"""Records of a fetched answer as aiokafka's consumer reads them, with one difference for a reader of ours:
-what cannot be read comes as a `Damaged` record in its place, and what follows it is read.
+"""Reads the records of a fetched partition. A record that cannot be read is replaced by a `Damaged` record,
+and reading continues after it.
 
-aiokafka raises there, again at each fetch, so that one record of a client stops a partition for ever; and it
-decompresses without a bound.
+aiokafka's own classes raise an error there at each fetch, so that one bad record blocks a partition for good.
+They also decompress without a limit.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Isolation:
-    """Given to a consumer as its `check_crcs`: its records are isolated. `limit` bounds what a batch may
-    decompress to, in bytes.
+    """Passed to aiokafka as `check_crcs`, this turns on `Damaged` records for a reader. `limit` is the
+    largest size of a decompressed batch, in bytes.
     """
 
     limit: int
-    #: By partition the offset and digest of a batch with a wrong checksum. It is fetched a second time: what
-    #: the network has damaged is right then, what the disk has damaged is the same.
+    #: Offset and CRC-32 of a batch with a wrong checksum, by partition. The batch is fetched a second time:
+    #: if the network damaged it, it is right then; if the disk did, it is the same.
     suspects: dict[TP, tuple[int, int]] = field(default_factory=dict)
-    #: Transactional producers, by their ids, of which records come as `OwnRecord`.
+    #: Ids of transactional producers whose records are returned as `OwnRecord`.
     trusted: frozenset[int] = frozenset()
-    #: By partition an offset below which those of any transactional producer do.
+    #: By partition: below this offset, records of any transactional producer are returned as `OwnRecord`.
     below: Mapping[TP, int] = field(default_factory=dict)
 
     def lets_through(self, tp: TP, head: Head, body: bytes) -> bool:  # noqa: ARG002 - for those that choose
-        """Whether the records of a sound batch are read at all; `body` has them, decompressed."""
+        """Whether to read the records of an intact batch. `body` contains them, decompressed."""
         return True
 
     def is_sure(self, tp: TP, base: int, raw: bytes) -> bool:
-        """Whether a batch with a wrong checksum has come like this before."""
+        """Whether a batch with a wrong checksum was fetched before with the same bytes. If not, logs it."""
         suspect = (base, zlib.crc32(raw))
         if self.suspects.pop(tp, None) == suspect:
             return True
@@ -59,22 +59,22 @@ class Isolation:
 
 
 class FetchedRecords:
-    """The batches that were fetched of a partition, not looked at yet: aiokafka's MemoryRecords."""
+    """The fetched bytes of a partition, not parsed yet. Replaces aiokafka's MemoryRecords."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
     def size_in_bytes(self) -> int:
-        """All of it, also what is cut off at the end."""
+        """Number of bytes, including an incomplete batch at the end."""
         return len(self.data)
 
     def has_next(self) -> bool:
-        """Whether there is one whole batch."""
+        """Whether there is at least one complete batch."""
         return bool(MemoryRecords(self.data).has_next())
 
 
 class IsolatingRecords(fetcher.PartitionRecords):
-    """Records of one partition, in order; for consumers that are not ours, as aiokafka has them."""
+    """The records of one partition, in order. Without an `Isolation`, it behaves like aiokafka's class."""
 
     def __init__(
         self,
@@ -97,14 +97,14 @@ class IsolatingRecords(fetcher.PartitionRecords):
             check_crcs,
             isolation_level,
         )
-        #: The leader epoch of the batch that was looked at last, in which brokers have written it.
+        #: Leader epoch in which the broker wrote the last batch with a right checksum.
         self.epoch = NO_EPOCH
         if isinstance(check_crcs, Isolation):
             self._place = TP(*tp)
             self._records_iterator = self._isolated(records.data, check_crcs)
 
     def __iter__(self) -> Iterator[Any]:
-        """Aiokafka's calls a function for each record."""
+        """Iterate directly; aiokafka's version calls a function for each record."""
         return self._records_iterator
 
     def _isolated(self, data: bytes, isolation: Isolation) -> Iterator[Any]:
@@ -133,18 +133,18 @@ class IsolatingRecords(fetcher.PartitionRecords):
             self.next_fetch_offset = end
 
     def _is_passed_over(self, head: Head, batch: Any, *, is_whole: bool) -> bool:
-        """Whether a batch is a marker, or of a transaction that was aborted."""
+        """Whether to skip a batch: a transaction marker, or part of an aborted transaction."""
         self._consume_aborted_up_to(head.base)
         producers = self._aborted_producers
         if head.is_control:
-            # Of a transaction that was aborted it can only be the marker that says so.
+            # The next marker of a producer in `producers` can only be the abort marker.
             if not is_whole or _is_abort_marker(batch):
                 producers.discard(head.producer_id)
             return is_whole
         return head.is_transactional and head.producer_id in producers
 
     def _sound(self, head: Head, raw: bytes, end: int, isolation: Isolation) -> Iterator[Any]:
-        """The records of a batch with the right checksum: a few at once, when the reader takes them."""
+        """The records of a batch with a right checksum, decoded in small groups as the reader takes them."""
         is_own = head.is_transactional and (
             head.producer_id in isolation.trusted or head.base < isolation.below.get(self._place, 0)
         )
@@ -165,7 +165,7 @@ class IsolatingRecords(fetcher.PartitionRecords):
         return self._from_here([whole])
 
     def _from_here(self, records: Iterable[Any]) -> Iterator[Any]:
-        """The records that were not read before."""
+        """Yield the records at or after the next fetch offset, and move it past them."""
         for record in records:
             if record.offset >= self.next_fetch_offset:
                 self.next_fetch_offset = record.offset + 1
@@ -180,7 +180,7 @@ def _is_abort_marker(batch: Any) -> bool:
 
 
 def isolate() -> None:
-    """Let aiokafka's consumers make their records of these classes."""
+    """Replace aiokafka's record classes with the ones in this module."""
     fetcher.MemoryRecords = FetchedRecords
     fetcher.PartitionRecords = IsolatingRecords
 

@@ -1,10 +1,10 @@
-"""Kafka's requests that aiokafka does not have.
+"""Kafka requests that aiokafka lacks.
 
-- DescribeProducers and ListTransactions (KIP-664), version 0, tell which transactions are open on a
-  partition. Brokers have them since 3.0.
-- OffsetFetch, version 7, with `require_stable` (KIP-447, KAFKA-14499) waits for the last commit. Without it a
-  coordinator that has just taken over answers from what its replicas are known to have. Until a follower has
-  caught up, seconds or minutes later, it answers with positions from before commits that were acknowledged.
+- DescribeProducers and ListTransactions (KIP-664), version 0, show which transactions are open on a
+  partition. Brokers since 3.0 support them.
+- OffsetFetch, version 7, with `require_stable` (KIP-447, KAFKA-14499), waits for the last commit. Without it,
+  a coordinator that has just taken over answers only from what its replicas are known to have. Until a
+  follower catches up, seconds or minutes later, acknowledged commits are missing from its answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aiokafka.protocol.types import (
 
 from streams.ports import TP, Commit, OpenTransaction
 
-#: The code of the error that an open transaction is about to move a position.
+#: Error code: an open transaction is about to change the committed offset.
 UNSTABLE = 88
 
 _TEXT = CompactString("utf-8")
@@ -35,7 +35,7 @@ _TAGS = ("tags", TaggedFields)
 
 
 def _topics(*partition: Any) -> tuple[str, CompactArray]:
-    """The field of topics, each with an array of such partitions."""
+    """The schema field for topics, each with an array of partitions with these fields."""
     return "topics", CompactArray(("name", _TEXT), ("partitions", CompactArray(*partition)), _TAGS)
 
 
@@ -124,7 +124,7 @@ class _OffsetsRequest(RequestStruct):
 
 
 class DescribeProducers(Request[_ProducersRequest]):
-    """Asks the leader of partitions which producers have written there lately."""
+    """Asks the leader of partitions which producers have written to them lately."""
 
     API_KEY = 61
 
@@ -138,7 +138,7 @@ class DescribeProducers(Request[_ProducersRequest]):
 
 
 class ListTransactions(Request[_TransactionsRequest]):
-    """Asks a broker which of its transactional ids have these producer ids."""
+    """Asks a broker for the transactional ids that it coordinates and that have these producer ids."""
 
     API_KEY = 66
 
@@ -151,7 +151,7 @@ class ListTransactions(Request[_TransactionsRequest]):
 
 
 def first_open(answer: _ProducersResponse) -> dict[TP, OpenTransaction]:
-    """Of each partition the open transaction that began first: readers wait for that one. Raises the
+    """The earliest open transaction of each partition, which is the one that blocks readers. Raises the
     broker's error.
     """
     found: dict[TP, OpenTransaction] = {}
@@ -177,7 +177,7 @@ def ids_in(answer: _TransactionsResponse) -> dict[int, str]:
 
 
 class StableOffsets(Request[_OffsetsRequest]):
-    """Asks a group's coordinator for positions. The answer's `topics` are for `positions_in`."""
+    """Asks a group's coordinator for committed offsets. `positions_in` reads the answer."""
 
     API_KEY = 9
 
@@ -193,7 +193,7 @@ class StableOffsets(Request[_OffsetsRequest]):
 
 
 def positions_in(answer: _OffsetsResponse) -> list[tuple[TP, Commit, int]]:
-    """Each partition with its position, negative when it has none, and the code of its error."""
+    """Each partition with its commit and error code. The offset is negative if nothing was committed."""
     return [
         (TP(topic, partition), Commit(offset, epoch, text or ""), error)
         for topic, partitions, _ in answer.topics

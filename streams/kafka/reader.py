@@ -24,7 +24,7 @@ LogRange = Callable[[TP], Awaitable[tuple[int, int]]]
 
 
 class KafkaReader:
-    """Reads partitions chosen by hand; it belongs to no group and commits nothing. For one task at a time."""
+    """Reads assigned partitions, outside any group, and commits nothing. Use it in one task at a time."""
 
     def __init__(
         self,
@@ -57,11 +57,12 @@ class KafkaReader:
         topic_ids: Mapping[str, str] = NO_IDS,
         epochs: Mapping[TP, int] = NO_OFFSETS,
     ) -> None:
-        """Read exactly these partitions, each from its position; replaces what was assigned before. With the
-        ids of all topics, they are read by those, and logs that have lost what was read are noticed;
-        `epochs` are the leader epochs of what was read before the positions.
+        """Read exactly these partitions, each from its position. Replaces the previous assignment.
 
-        Raises TopicMismatch when the cluster does not have one of them.
+        `epochs` are the leader epochs of the records before the positions. If `topic_ids` has the ids of all
+        topics, brokers compare the epochs, so the reader notices if a log has lost records that it read.
+
+        Raises TopicMismatch if the cluster lacks a partition, and ClusterUnavailable if no broker answers.
         """
         await self._fetcher.end()
         if positions:
@@ -71,8 +72,8 @@ class KafkaReader:
             self._fetcher.begin(positions, ids, epochs)
 
     async def ranges_since(self, tps: Iterable[TP], since_ms: int) -> dict[TP, tuple[int, int]]:
-        """Of each partition with a record since a time, epoch milliseconds: that record's offset, and where
-        what is committed ends. Raises TopicMismatch or ClusterUnavailable.
+        """For each partition with a record since a time (epoch milliseconds): the first such record's offset,
+        and the last stable offset. Raises TopicMismatch or ClusterUnavailable.
         """
         wanted = dict.fromkeys(tps, since_ms)
         first = await self._offsets(f"where {len(wanted)} partitions were then", wanted)
@@ -80,7 +81,9 @@ class KafkaReader:
         return {tp: (offset, ends[tp]) for tp, offset in first.items()}
 
     async def stable_ends(self, tps: Iterable[TP]) -> dict[TP, int]:
-        """Where what is decided ends in each partition: before an open transaction. Raises as above."""
+        """Each partition's last stable offset: the start of its first open transaction, or its end. Raises
+        TopicMismatch or ClusterUnavailable.
+        """
         wanted = dict.fromkeys(tps, STABLE_END)
         return await self._offsets(f"where {len(wanted)} partitions end", wanted)
 
@@ -90,19 +93,19 @@ class KafkaReader:
         return await ask(what, lambda: offsets_at(self._client, times), bound + 1)
 
     def trust(self, producers: Collection[int], below: Mapping[TP, int] = NO_OFFSETS) -> None:
-        """Give records of these transactional producers as `OwnRecord`, from the next fetch on. So
-        does what any has written `below` an offset.
+        """From the next fetch on, return records of these transactional producers as `OwnRecord`, and also
+        records of any transactional producer below the partition's offset in `below`.
         """
         self._isolation.trusted = frozenset(producers)
         self._isolation.below = below
 
     async def fetch(self, *, max_records: int, timeout: float) -> list[Batch]:
-        """Wait up to `timeout` seconds for records; empty when none came.
+        """Wait up to `timeout` seconds for records. Returns an empty list if none arrive.
 
-        A batch without records says that a position moved over markers, aborted records or holes. What
-        cannot be read is a `Damaged` among the records. Raises PositionLost when a position is no longer in
-        the log, LogCut when records are lost that were read before it, TopicAuthorizationFailedError, and
-        CorruptRecordException for what cannot be passed over.
+        A batch without records means that the position moved past markers, aborted records or gaps. A
+        `Damaged` stands for records that cannot be read. Raises PositionLost if the log no longer has a
+        position, LogCut if the log lost records that were read, TopicAuthorizationFailedError if access is
+        denied, and CorruptRecordException for a damaged batch that cannot be skipped.
         """
         deadline = monotonic() + timeout
         while True:
@@ -115,7 +118,7 @@ class KafkaReader:
             await self._fetcher.wait(remaining)
 
     async def _require(self, place: Place) -> None:
-        """Raise PositionLost unless the log has the offset nevertheless: a new leader may be late."""
+        """Raise PositionLost unless the log has the offset after all: a new leader may learn its end late."""
         (topic, partition), offset = place.tp, place.position
         first, end = await self._log_range(place.tp)
         if not first <= offset <= end:
@@ -123,38 +126,38 @@ class KafkaReader:
                 f"{topic}[{partition}] is to be read from offset {offset}, but its log holds {first} to"
                 f" {end}: records were removed before they were processed, or the topic was created again"
             )
-        place.epoch = NO_EPOCH  # a leader says the same where it has never heard of the epoch
+        place.epoch = NO_EPOCH  # a leader that does not know the epoch answers the same
 
     def position(self, tp: TP) -> int:
-        """The offset that the next fetch continues from, moved over markers even when no record came."""
+        """The offset of the next fetch. It moves past markers even if no record came."""
         return self._fetcher.places[tp].position
 
     def epoch(self, tp: TP) -> int:
-        """The leader epoch of what was read last of a partition; NO_EPOCH when unknown."""
+        """The leader epoch of the last record read from a partition; NO_EPOCH if unknown."""
         place = self._fetcher.places.get(tp)
         return NO_EPOCH if place is None else place.epoch
 
     def unknown_topics(self) -> Collection[str]:
-        """Topics that were unknown to a broker in its last answer."""
+        """Topics that a broker did not know in its last answer."""
         return self._fetcher.unknown
 
     def behind(self) -> int:
-        """Offsets between the positions and the ends of the logs, as the last answers of brokers had them."""
+        """Total number of offsets from the positions to the ends of the logs in the brokers' last answers."""
         return sum(self.behind_by_partition().values())
 
     def silence(self) -> float:
-        """For how many seconds a broker that leads something of what is read has not answered a fetch: the
-        longest; infinite where one never has, or a partition has no known leader.
+        """Seconds since the last answer of the broker that has been silent longest. Infinite if nothing is
+        assigned, a leader has never answered, or a partition has no known leader.
         """
         return self._fetcher.silence()
 
     def behind_by_partition(self) -> dict[TP, int]:
-        """The same for each partition whose end is known."""
+        """Number of offsets from the position to the end, for each partition whose end is known."""
         places = self._fetcher.places.items()
         return {tp: max(0, each.end - each.position) for tp, each in places if each.end is not None}
 
     def held_up(self) -> dict[TP, HeldUp]:
-        """The partitions that stand at an open transaction, as the last answers of brokers had them."""
+        """The partitions that an open transaction blocks, according to the brokers' last answers."""
         return {
             tp: HeldUp(each.position, each.end - each.position)
             for tp, each in self._fetcher.places.items()
@@ -162,5 +165,5 @@ class KafkaReader:
         }
 
     async def close(self) -> None:
-        """Let go of the connections, within a bound."""
+        """Close the connections. Gives up waiting after a few seconds, see `close_within`."""
         await close_within("a reader", self._fetcher.close)

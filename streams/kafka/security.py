@@ -1,4 +1,4 @@
-"""TLS and SASL arguments for aiokafka, and the meaning of brokers' refusals."""
+"""TLS and SASL arguments for aiokafka, and explanations of why a broker refuses a connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streams.brokers import Security
 from streams.errors import SettingsError
 
 _NOT_YET, _EXPIRED = 9, 10
-_OTHER_NAME = (62, 64)  # a name that is not in the certificate, and an address that is not
+_OTHER_NAME = (62, 64)  # the certificate lacks the host name, or the address
 """Codes of OpenSSL for why a certificate was not accepted."""
 _CLOCK = "or put this machine's clock right"
 
@@ -32,7 +32,7 @@ def client_arguments(security: Security) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def tls_context(security: Security) -> ssl.SSLContext:
-    """One for all connections that are opened alike. Raises SettingsError."""
+    """The TLS context, shared by all connections with the same settings. Raises SettingsError."""
     try:
         context = ssl.create_default_context(cafile=security.ca_file or None)
     except OSError as error:  # an SSLError is one: no certificate in the file
@@ -42,7 +42,7 @@ def tls_context(security: Security) -> ssl.SSLContext:
             context.load_cert_chain(
                 security.certificate_file,
                 security.key_file or None,
-                # Always given: OpenSSL would ask for it on the terminal.
+                # Without this, OpenSSL would ask for the password on the terminal.
                 password=lambda: security.key_password,
             )
         except OSError as error:
@@ -57,13 +57,13 @@ def _unusable(name: str, value: str, error: OSError) -> SettingsError:
 
 
 def refusal(error: BaseException, host: str, port: int, options: Mapping[str, Any]) -> str:
-    """Why a broker and this client cannot come together, and what to do; empty when it may pass by itself.
+    """Why a broker and this client cannot connect, and what to do; empty if a later attempt may succeed.
 
-    `options` are those of the connection.
+    `options` are the aiokafka options of the connection.
     """
     where = f"broker {host}:{port}"
     if isinstance(error.__cause__, ssl.SSLError):
-        error = error.__cause__  # raised after the handshake, at the next read
+        error = error.__cause__  # the TLS error came after the handshake, at the next read
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{where}: {_certificate(error, host)}"
     reason = (getattr(error, "reason", "") or "") if isinstance(error, ssl.SSLError) else ""

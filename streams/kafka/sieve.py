@@ -1,4 +1,4 @@
-"""Batches that a reader passes over unread."""
+"""Skips batches that contain none of the wanted texts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from streams.ports import TP
 
 @dataclass(slots=True)
 class Sieve(Isolation):
-    """Lets through the batches that have one of some texts in them, key or header or not: most have none, and
-    looking for bytes is a hundred times as fast as reading records. `reached` is how far, in time.
+    """Lets through only batches that contain one of the `wanted` texts anywhere. Most batches contain none,
+    and a byte search is a hundred times as fast as decoding records.
+
+    `reached` is the first timestamp of the last batch seen in each partition, in epoch milliseconds.
     """
 
     wanted: tuple[bytes, ...] = ()
     reached: dict[TP, int] = field(default_factory=dict)
 
     def lets_through(self, tp: TP, head: Head, body: bytes) -> bool:
-        """Whether the records of a batch are to be read."""
+        """Whether to read the records of a batch."""
         self.reached[tp] = head.first_timestamp
         return any(text in body for text in self.wanted)

@@ -1,5 +1,5 @@
-"""What brokers hold back from this process since one of their quotas is used up (KIP-219): an answer says for
-how long its connection is read no further. Nothing else shows it: no request fails, and lanes are healthy.
+"""Tracks how long brokers throttle this process because it exceeds a quota (KIP-219). Each answer states for
+how long the broker will not read its connection. Nothing else shows it: no request fails, lanes are healthy.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from streams.kafka.throttling import HeldBack, is_said
 
 log = structlog.get_logger(__name__)
 
-#: Between looks while something is held back, in seconds.
+#: Seconds between checks while the process is throttled.
 _LOOK_EVERY = 1.0
 _OTHER = "other"
-#: Requests by their numbers, as the metric names them.
+#: The metric's name for each request, by api key.
 _KINDS = {
     0: "produce", 1: "fetch",
     **dict.fromkeys((8, 9, 10, 11, 12, 13, 14), "group"),
     **dict.fromkeys((22, 24, 25, 26, 28), "transaction"),
 }  # fmt: skip
-#: The quotas that hold requests back; of others it is this one, and that of changes to topics.
+#: Quotas that throttle requests: one for every kind of request, and one more for some kinds.
 _BY_REQUESTS, _BY_CHANGES = "request_percentage", "controller_mutation_rate"
 _QUOTAS = {"produce": "producer_byte_rate", "fetch": "consumer_byte_rate", _OTHER: _BY_CHANGES}
 
 
 class Client(NamedTuple):
-    """Whom a quota is for. `user` is empty where only the broker knows its name."""
+    """The client that a quota applies to. `user` is empty if only the broker knows its name."""
 
     client_id: str
     user: str
 
 
 class Throttles:
-    """What is held back from one process: summed, said in its log, and a warning while it lasts."""
+    """Sums up how long a process is throttled, logs when that begins and ends, and warns meanwhile."""
 
     def __init__(self) -> None:
-        #: Seconds by kind of request, since the process began.
+        #: Throttled seconds by kind of request, since the process started.
         self.seconds = dict.fromkeys((*_KINDS.values(), _OTHER), 0.0)
-        self._lock = threading.Lock()  # membership has a thread of its own
+        self._lock = threading.Lock()  # group membership runs in its own thread
         self._held: dict[str, HeldBack] = {}
         self._clients: dict[Client, None] = {}
         self._said = False
@@ -50,7 +50,7 @@ class Throttles:
         self._looks_on: asyncio.AbstractEventLoop | None = None
 
     def note(self, api_key: int, seconds: float, client: Client) -> None:
-        """Take down what an answer says. To be called in the loop of its connection."""
+        """Record the throttle time of an answer. Call it in the event loop of the connection."""
         kind = _KINDS.get(api_key, _OTHER)
         with self._lock:
             self.seconds[kind] += self._held.setdefault(kind, HeldBack()).add(time.monotonic(), seconds)
@@ -60,7 +60,7 @@ class Throttles:
                 self._looks_on.call_later(_LOOK_EVERY, self._look, self._looks_on)
 
     def warnings(self) -> list[str]:
-        """A warning, while it is worth one."""
+        """A warning while brokers throttle this process noticeably; otherwise empty."""
         with self._lock:
             held = self._within(time.monotonic())
             if not self._said or not held:
@@ -76,11 +76,11 @@ class Throttles:
             return [text]
 
     async def check(self) -> str:
-        """The warning, for health."""
+        """The warning for the health check; empty if there is none."""
         return "".join(self.warnings())
 
     def _within(self, now: float) -> dict[str, float]:
-        """Seconds of the last minute by kind, as far as there are some; most first."""
+        """Throttled seconds in the last minute by kind, largest first, without zeros."""
         held = {kind: each.within(now) for kind, each in self._held.items()}
         return {kind: held[kind] for kind in sorted(held, key=held.__getitem__, reverse=True) if held[kind]}
 
@@ -91,7 +91,7 @@ class Throttles:
         )
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Say what has begun or ended, and look again while something is held back."""
+        """Log the begin or the end of throttling, and check again as long as it lasts."""
         now = time.monotonic()
         with self._lock:
             held = self._within(now)
@@ -122,6 +122,6 @@ throttles = Throttles()
 
 
 def client_of(options: dict[str, Any]) -> Client:
-    """Whom a broker takes a connection with these options of aiokafka for."""
+    """The client that a broker sees in a connection with these aiokafka options."""
     unnamed = "ANONYMOUS" if options.get("security_protocol", "PLAINTEXT") == "PLAINTEXT" else ""
     return Client(options.get("client_id", ""), options.get("sasl_plain_username") or unnamed)

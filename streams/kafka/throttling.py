@@ -1,25 +1,25 @@
-"""When it is worth a word that brokers hold a client back, for a quota."""
+"""Decides when throttling by brokers is worth a warning."""
 
 from __future__ import annotations
 
-#: Seconds that are looked at.
+#: Length of the observed time window, in seconds.
 WINDOW = 60.0
-#: Held back for so many of them it is said; and from then on until it were fewer than these, so that a load
-#: near its quota does not fill the log.
+#: Warn from this many throttled seconds in the window on, until there are fewer than ENDS. The gap between
+#: the two keeps a load near its quota from filling the log.
 BEGINS, ENDS = 5.0, 1.0
-#: What begins within so many seconds of another spell is added to that, so that few are kept.
+#: A throttle that starts within this many seconds of a spell's begin is added to it, so that few are kept.
 _ADDED_WITHIN = 1.0
 
 
 class HeldBack:
-    """For how long brokers have held back answers of one kind. Where several do at once it counts once."""
+    """How long brokers have throttled requests of one kind. Time in which several do so counts once."""
 
     def __init__(self) -> None:
-        #: Begin, end, and the seconds between that were held back.
+        #: Begin, end, and the throttled seconds between them.
         self._spells: list[tuple[float, float, float]] = []
 
     def add(self, now: float, seconds: float) -> float:
-        """Add what a broker holds back from now on; returns how much of that no other does."""
+        """Add a throttle of some seconds from now on. Returns the part that no earlier one covers."""
         self._spells = [spell for spell in self._spells if spell[1] > now - WINDOW]
         until = now + seconds
         start = max(now, self._spells[-1][1]) if self._spells else now
@@ -33,7 +33,7 @@ class HeldBack:
         return until - start
 
     def within(self, now: float) -> float:
-        """Seconds of the window that were held back."""
+        """Throttled seconds in the window that ends now."""
         found = 0.0
         for begin, end, held in self._spells:
             seen = min(end, now) - max(begin, now - WINDOW)
@@ -43,5 +43,5 @@ class HeldBack:
 
 
 def is_said(held: float, *, before: bool) -> bool:
-    """Whether so many seconds of the window are worth a word; `before`: it was said already."""
+    """Whether `held` throttled seconds in the window are worth a warning; `before`: one is active already."""
     return held >= (ENDS if before else BEGINS)

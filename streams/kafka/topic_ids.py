@@ -1,4 +1,4 @@
-"""Kafka's Metadata request in the version that tells topic ids, which aiokafka does not have yet."""
+"""Kafka's Metadata request in version 12, which returns topic ids and which aiokafka lacks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _NO_ID = bytes(16)
 
 
 class Uuid:
-    """16 bytes as they are."""
+    """Schema type for a UUID: 16 raw bytes."""
 
     @classmethod
     def encode(cls, value: bytes) -> bytes:
-        """As it is."""
+        """Return the bytes unchanged."""
         return value
 
     @classmethod
@@ -30,7 +30,7 @@ class Uuid:
 
     @classmethod
     def repr(cls, value: bytes) -> str:
-        """In hexadecimal."""
+        """The bytes in hexadecimal."""
         return value.hex()
 
 
@@ -86,7 +86,7 @@ class _MetadataRequest_v12(RequestStruct):  # noqa: N801 - named as aiokafka nam
 
 
 class TopicIdsRequest(Request[_MetadataRequest_v12]):
-    """Asks for topics by name, and creates none."""
+    """Asks for topics by name, without creating missing ones."""
 
     API_KEY = 3
 
@@ -100,7 +100,7 @@ class TopicIdsRequest(Request[_MetadataRequest_v12]):
 
 
 def identity_in(answer: Any) -> Identity:
-    """Read topic ids and partitions from an answer, without missing topics. Raises the broker's error."""
+    """Topic ids and partition counts from an answer, without missing topics. Raises the broker's error."""
     topics, partitions = {}, {}
     for topic in answer.to_object()["topics"]:
         if topic["error_code"] == UnknownTopicOrPartitionError.errno:
@@ -113,5 +113,5 @@ def identity_in(answer: Any) -> Identity:
 
 
 def id_bytes(topic_id: str) -> bytes:
-    """A topic's id as requests have it."""
+    """The 16 bytes of a topic id, for requests."""
     return urlsafe_b64decode(topic_id + "==")

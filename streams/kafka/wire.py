@@ -1,8 +1,8 @@
-"""How Kafka's requests are written and its answers read: the classic form, and the flexible one of newer
-versions (KIP-482), whose lengths are short and whose structures end in tagged fields.
+"""Encodes Kafka's requests and decodes its answers, in the classic format and in the flexible format of newer
+versions (KIP-482), which has varint lengths and a list of tagged fields at the end of each structure.
 
-aiokafka describes each message as a schema that it walks; a transaction of 25 partitions has some 300 fields,
-and walking them took as long as all the rest.
+aiokafka walks a schema for each message. A transaction of 25 partitions has some 300 fields, and walking them
+took as long as everything else.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _INT16, _INT32 = struct.Struct(">h"), struct.Struct(">i")
 
 @dataclass(frozen=True)
 class WireFormat:
-    """One of the two forms.
+    """One of the two formats.
 
     Attributes:
         flexible: whether it is the newer one.
-        tags: what a structure ends in: no tagged fields.
+        tags: the bytes of an empty list of tagged fields, which end a structure.
     """
 
     flexible: bool
     tags: bytes
 
     def count(self, number: int) -> bytes:
-        """The length of an array, or of bytes."""
+        """The encoded length of an array or of bytes."""
         return unsigned_varint(number + 1) if self.flexible else _INT32.pack(number)
 
     def string(self, text: str) -> bytes:
-        """A text with its length."""
+        """The encoded length and bytes of a text."""
         data = text.encode()
         return (unsigned_varint(len(data) + 1) if self.flexible else _INT16.pack(len(data))) + data
 
@@ -48,7 +48,7 @@ FLEXIBLE = WireFormat(flexible=True, tags=b"\0")
 
 
 class ResponseReader:
-    """The body of an answer, read from its beginning to its end."""
+    """Reads the body of an answer from beginning to end."""
 
     __slots__ = ("_at", "_data", "is_flexible", "throttle_ms")
 
@@ -56,36 +56,36 @@ class ResponseReader:
         self._data = data
         self._at = 0
         self.is_flexible = form.flexible
-        #: For how long the broker reads the connection no further, by its quotas.
+        #: How long the broker will not read the connection because of a quota, in milliseconds.
         self.throttle_ms = 0
 
     def throttle(self) -> None:
-        """The field that says for how long the client is held back."""
+        """Read the throttle time into `throttle_ms`."""
         (self.throttle_ms,) = self.take(_INT32)
 
     def take(self, fields: struct.Struct) -> tuple[Any, ...]:
-        """Fields of fixed size. Raises struct.error when the answer has ended."""
+        """Read fields of fixed size. Raises struct.error if the answer is too short."""
         found = fields.unpack_from(self._data, self._at)
         self._at += fields.size
         return found
 
     def count(self) -> int:
-        """The length of an array; negative when it is absent."""
+        """Read the length of an array; negative if the array is null."""
         return self.varint() - 1 if self.is_flexible else int(self.take(_INT32)[0])
 
     def string(self) -> str:
-        """A text; empty when it is absent."""
+        """Read a text; empty if it is null."""
         length = self.varint() - 1 if self.is_flexible else int(self.take(_INT16)[0])
         return self.bytes(length).decode() if length > 0 else ""
 
     def tags(self) -> list[tuple[int, bytes]]:
-        """The tagged fields that a structure of the flexible form ends in: numbers with what they hold."""
+        """Read the tagged fields at the end of a structure: tags and values. The classic format has none."""
         if not self.is_flexible:
             return []
         return [(self.varint(), self.bytes(self.varint())) for _ in range(self.varint())]
 
     def bytes(self, length: int) -> bytes:
-        """So many bytes. Raises ValueError when the answer has ended."""
+        """Read `length` bytes. Raises ValueError if the answer is too short."""
         found = self._data[self._at : self._at + length]
         if len(found) != length:
             raise ValueError(f"an answer ends {length - len(found)} bytes early")
@@ -93,7 +93,7 @@ class ResponseReader:
         return found
 
     def varint(self) -> int:
-        """An unsigned number of one to five bytes. Raises IndexError when the answer has ended."""
+        """Read an unsigned varint. Raises IndexError if the answer is too short."""
         found = shift = 0
         while True:
             byte = self._data[self._at]
@@ -105,10 +105,10 @@ class ResponseReader:
 
 
 class VersionedRequest:
-    """A request in one version, with what reads its answer: what a connection of aiokafka sends.
+    """A request in one version, and the function that decodes its answer. An aiokafka connection can send it.
 
-    It replaces aiokafka's request, the structure made of it, and the class of the answer.
-    `old_header` is for the one kind whose answer has the classic header in each version.
+    It replaces three of aiokafka's classes: the request, the request structure and the response.
+    `old_header` is for ApiVersions, whose answer has the classic header in every version.
     """
 
     build_request_header = RequestStruct.build_request_header
@@ -127,23 +127,23 @@ class VersionedRequest:
         self._form = form
         self._parts = parts
         self._read = read
-        #: Of the answer, once it is decoded.
+        #: Throttle time in the answer, in milliseconds; 0 until it is decoded.
         self.throttle_ms = 0
         self._header = ResponseHeader_v1 if form.flexible and not old_header else ResponseHeader_v0
 
     @property
     def RESPONSE_TYPE(self) -> VersionedRequest:  # noqa: N802 - aiokafka's name
-        """In the place of the class of the answer. No attribute: a call that refers to itself, and with it
-        all that a transaction has written, would stay in memory until the garbage collector comes.
+        """This object, in place of a response class. It is a property because an attribute would be a
+        reference cycle, which keeps a transaction's bytes in memory until the garbage collector runs.
         """
         return self
 
     def parse_response_header(self, data: BytesIO) -> Any:
-        """Header before the body of the answer."""
+        """Decode the header of the answer."""
         return self._header.decode(data)
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> VersionedRequest:
-        """The request for a broker that speaks these versions. Raises IncompatibleBrokerVersion."""
+        """This request, if a broker with these versions supports it. Raises IncompatibleBrokerVersion."""
         lowest, highest = versions.get(self.API_KEY, (0, -1))
         if not lowest <= self.API_VERSION <= highest:
             raise IncompatibleBrokerVersion(
@@ -153,7 +153,7 @@ class VersionedRequest:
         return self
 
     def encode(self) -> bytes:
-        """The body."""
+        """The bytes of the request's body."""
         return b"".join(self._parts)
 
     def decode(self, data: BytesIO) -> Any:

@@ -1,1 +1,1 @@
-"""Record batches as Kafka stores them, read with care."""
+"""Reads and writes record batches in Kafka's storage format."""

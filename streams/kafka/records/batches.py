@@ -1,7 +1,7 @@
-"""Record batches as Kafka stores them, read with care: damaged records are kept apart from sound ones.
+"""Decodes record batches and separates damaged records from intact ones.
 
-Pure, and compiled with the hot path. Nothing here raises for what a batch holds. The format is that of
-message version 2, and of the versions 0 and 1 before it without compression:
+Does no I/O, and is compiled with the hot path. Damaged contents become `Damaged` records instead of errors.
+Supports message format 2, and formats 0 and 1 without compression:
 https://kafka.apache.org/documentation/#recordbatch
 """
 
@@ -28,23 +28,23 @@ from streams.ports import TP, Damaged, Headers, OwnRecord, Record
 
 #: Bytes of the smallest record after its length: attributes, two deltas, three lengths.
 _SMALLEST: Final = 6
-#: A record's headers may be as many; in memory each takes fifty times its two bytes there.
+#: Most headers that a record may have. In memory, a header takes fifty times its two bytes on disk.
 MAX_HEADERS: Final = 1000
-#: Numbers up to this are no objects in compiled code.
+#: Compiled code does not allocate an object for numbers up to this one.
 _SURE: Final = 1 << 60
 _INT64_MOST: Final = (1 << 63) - 1
-#: At most so many records are read at once, and only those that begin within so many bytes.
+#: Limits of one `BatchRecords.take`: number of records, and bytes within which they must begin.
 _AT_ONCE: Final = 64
 _BYTES_AT_ONCE: Final = 1 << 16
 
-#: What the bytes of a `Damaged` are.
+#: Values of `Damaged.form`.
 BATCH: Final = "record batch"
 REST: Final = "records of a batch"
 RECORD: Final = "record"
 
 
 class Plain(NamedTuple):
-    """A sound record; see `ports.Record`."""
+    """An intact record; see `ports.Record`."""
 
     topic: str
     partition: int
@@ -56,23 +56,21 @@ class Plain(NamedTuple):
 
 
 def damaged_batch(tp: TP, raw: bytes, base: int, last: int, timestamp: int, why: str) -> Damaged:
-    """A whole batch that cannot be opened, at its last offset: a reader that has passed it has passed
-    all of it.
-    """
+    """A `Damaged` for a whole batch. It has the batch's last offset, so that a reader continues after it."""
     text = f"the record batch of offsets {base} to {last} of {tp.topic}[{tp.partition}] cannot be read: {why}"
     return Damaged(*tp, last, timestamp, None, raw, (), BATCH, text)
 
 
 Fields = tuple[str, int, int, int, bytes | None, bytes | None, Headers]
-#: A NamedTuple's constructor is a Python function; these are not. Nor are they aiokafka's `ConsumerRecord`,
-#: which takes more time, and twice the memory.
+#: A NamedTuple's constructor is a slow Python function; these are not. aiokafka's `ConsumerRecord` is slower,
+#: too, and takes twice the memory.
 _own: Final[Callable[[Fields], Record]] = partial(tuple.__new__, OwnRecord)
 _plain: Final[Callable[[Fields], Record]] = partial(tuple.__new__, Plain)
 
 
 def read_batch(tp: TP, raw: bytes, limit: int) -> Iterator[Record]:
-    """Every record of a batch whose checksum is right, in order of their offsets, which are all different.
-    `limit` bounds the bytes that it may decompress to.
+    """The records of a batch with a right checksum, in order of their offsets, which are all different.
+    `limit` is the largest decompressed size in bytes.
     """
     head = head_of(raw)
     if head is None:
@@ -88,20 +86,20 @@ def read_batch(tp: TP, raw: bytes, limit: int) -> Iterator[Record]:
 
 
 def opened(head: Head, raw: bytes, limit: int) -> tuple[bytes, int]:
-    """The records of a batch, decompressed, and where among these bytes they begin. Raises CannotOpen."""
+    """The decompressed records of a batch, and their start in these bytes. Raises CannotOpen."""
     if not head.codec or len(raw) == HEADER.size:
         return raw, HEADER.size
     return decompressed(head.codec, raw[HEADER.size :], limit), 0
 
 
 class BatchRecords:
-    """The records of an opened batch. A damaged one has the place after the one before it; the records of an
-    unreadable rest are one, in the place of the last offset.
+    """The records of an opened batch. A damaged record gets the offset after the record before it. If the
+    rest of a batch is unreadable, one `Damaged` at the last offset stands for it.
     """
 
     def __init__(self, tp: TP, head: Head, body: bytes, pos: int, last: int, *, own: bool) -> None:
-        """`body` and `pos` are as `opened` says, `last` is the last offset of the batch. With `own` they come
-        as `OwnRecord`.
+        """`body` and `pos` come from `opened`; `last` is the batch's last offset. With `own`, the records are
+        returned as `OwnRecord`.
         """
         self._topic, self._partition = tp
         self._head = head
@@ -119,8 +117,8 @@ class BatchRecords:
         self._headers = HeaderReader()
 
     def take(self) -> list[Record]:
-        """The next records: not many, since in memory one takes several times its bytes. An empty list: there
-        are no more.
+        """A few of the next records, because in memory they take several times their bytes. Returns an empty
+        list at the end.
         """
         found: list[Record] = []
         until = min(self._end, self._pos + _BYTES_AT_ONCE)
@@ -146,7 +144,7 @@ class BatchRecords:
         return Damaged(topic, partition, last, self._head.max_timestamp, None, raw, (), REST, text)
 
     def _frame(self) -> i64:
-        """Where the next record ends."""
+        """The position where the next record ends."""
         size, begin = _read_varint(self._body, self._pos, self._end)
         left = self._end - begin
         if size < _SMALLEST or size > left:
@@ -158,12 +156,12 @@ class BatchRecords:
         return begin + size
 
     def _record(self, stop: i64) -> Record:
-        """The next record, which ends there."""
+        """The next record, which ends at `stop`."""
         body = self._body
         key: bytes | None = None
         try:
-            _, pos = _read_varint(body, self._pos, stop)  # its length, which `stop` says
-            later, pos = _read_varint(body, pos + 1, stop)  # one byte of attributes, which mean nothing
+            _, pos = _read_varint(body, self._pos, stop)  # its length, which `stop` already accounts for
+            later, pos = _read_varint(body, pos + 1, stop)  # skips a byte of attributes, which are unused
             delta, pos = _read_varint(body, pos, stop)
             key, pos = read_sized(body, pos, stop)
             value, pos = read_sized(body, pos, stop)
@@ -180,7 +178,7 @@ class BatchRecords:
         return self._make((self._topic, self._partition, offset, timestamp, key, value, headers))
 
     def _offset(self, delta: i64) -> i64:
-        most = self._last - (self._most - self._number)  # each of those that are to come needs a place, too
+        most = self._last - (self._most - self._number)  # each later record needs an offset, too
         if not self._at - self._base < delta <= most - self._base:
             offset = self._base + delta
             raise _Broken(f"it says that its offset is {offset}; it lies in {self._at + 1} to {most}")
@@ -188,11 +186,11 @@ class BatchRecords:
 
 
 class _Broken(ValueError):
-    """Why bytes are no record."""
+    """The bytes are not a valid record; the text says why."""
 
 
 def _sum(first: i64, later: i64) -> int:
-    """The sum wraps at 64 bits, as in other languages. Compiled code does so by itself."""
+    """The sum, wrapped at 64 bits as in Java. Compiled code wraps by itself."""
     found = first + later
     return found if -_SURE <= found <= _SURE else _wrapped(found)
 
@@ -202,14 +200,14 @@ def _wrapped(number: int) -> int:
 
 
 class HeaderReader:
-    """Reads headers, and keeps their names: the next record's are mostly the same, in the same places."""
+    """Reads headers, and caches their names: the next record mostly has the same names in the same order."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
         self._raw: list[bytes] = []
 
     def read(self, body: bytes, pos: i64, stop: i64) -> Headers:
-        """Headers after their number, between two places. Raises ValueError."""
+        """Read a header count and the headers, which must end exactly at `stop`. Raises ValueError."""
         number, pos = _read_varint(body, pos, stop)
         if not 0 <= number <= MAX_HEADERS:
             raise _Broken(f"it says that it has {number} headers; {MAX_HEADERS} are read at most")
@@ -235,13 +233,13 @@ class HeaderReader:
 
 
 def read_sized(body: bytes, pos: i64, stop: i64) -> tuple[bytes | None, i64]:
-    """Bytes after their length, and the place behind them. Raises ValueError."""
+    """Read a length and that many bytes. Returns the bytes and the position after them. Raises ValueError."""
     size: i64 = body[pos] if pos < stop else 0x80
     if size < 0x80:  # most are short
         size, pos = (size >> 1) ^ -(size & 1), pos + 1
     else:
         size, pos = _read_varint(body, pos, stop)
-    if size < 0:  # any, as for Kafka's own client
+    if size < 0:  # any negative length means None, as in Kafka's own client
         return None, pos
     if size > stop - pos:
         raise _Broken(f"a part of it says that it has {size} bytes, and there are {stop - pos}")
@@ -250,13 +248,13 @@ def read_sized(body: bytes, pos: i64, stop: i64) -> tuple[bytes | None, i64]:
 
 
 def _read_varint(body: bytes, pos: i64, stop: i64) -> tuple[i64, i64]:
-    """A zigzag number of 64 bits and the place after it."""
+    """A 64-bit zigzag number and the position after it."""
     value: i64 = 0
     shift: i64 = 0
     while pos < stop and shift < 64:
         byte: i64 = body[pos]
         pos += 1
-        if shift == 63:  # for the others there is no room, here as in other languages
+        if shift == 63:  # only one bit is left; other clients drop the others, too
             byte &= 0x81
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
@@ -272,8 +270,8 @@ def _read_varint(body: bytes, pos: i64, stop: i64) -> tuple[i64, i64]:
 
 
 def _legacy(tp: TP, raw: bytes) -> Record:
-    """A message of version 0 or 1, which has no headers. One that is compressed holds several, in the place
-    of the last one; it is not opened.
+    """A message of format 0 or 1, which has no headers. A compressed one contains several messages at the
+    last one's offset; it is not opened.
     """
     offset, magic = OFFSET.unpack_from(raw)[0], raw[MAGIC_AT]
     if magic > 1:

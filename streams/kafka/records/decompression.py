@@ -1,4 +1,4 @@
-"""Opening what a client has compressed, within a bound: a few bytes can stand for gigabytes."""
+"""Decompresses clients' batches up to a size limit, because a few bytes can expand to gigabytes."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from struct import Struct
 
 import cramjam
 
-#: Kafka's producers write one; each more costs a copy of all that follows.
+#: Kafka's producers write one member. Each further one costs a copy of all bytes after it.
 _MAX_GZIP_MEMBERS = 16
 _GZIP = 31  # zlib's name for gzip's frame
 _XERIAL = b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
 _BLOCK = Struct(">i")
-#: What is tried first for a form that does not say how much it has, in bytes.
+#: First buffer size in bytes for formats that do not state their decompressed size.
 _FIRST_TRY = 1 << 16
 _NO_ROOM = "failed to write whole buffer"
 
 
 class CannotOpen(ValueError):
-    """The bytes are not what their codec says, or stand for more than is allowed; its text says which."""
+    """The bytes are invalid for their codec, or decompress to more than the limit; the text says which."""
 
 
 def decompressed(codec: int, data: bytes, limit: int) -> bytes:
-    """Decompress by a codec of Kafka's (1 to 4), to `limit` bytes at most. Raises CannotOpen."""
+    """Decompress with one of Kafka's codecs (1 to 4), to at most `limit` bytes. Raises CannotOpen."""
     name, opened = _CODECS.get(codec, ("", None))
     if opened is None:
         raise CannotOpen(f"there is no compression codec {codec}")
@@ -53,7 +53,7 @@ def _gzip(data: bytes, limit: int) -> bytes:
 
 
 def _snappy(data: bytes, limit: int) -> bytes:
-    """Raw, or in the blocks of the xerial library, which Java writes."""
+    """Raw snappy, or the block format of the xerial library that Java clients write."""
     if not data.startswith(_XERIAL):
         return _raw_snappy(data, limit)
     found, pos = bytearray(), len(_XERIAL)
@@ -76,7 +76,7 @@ def _raw_snappy(data: bytes, limit: int, before: int = 0) -> bytes:
 
 
 def _growing(into: Callable[[bytes, bytearray], int]) -> Callable[[bytes, int], bytes]:
-    """By a function that fills a buffer, and says when it is too small."""
+    """A decompressor that retries `into` with a larger buffer, up to the limit, until the result fits."""
 
     def opened(data: bytes, limit: int) -> bytes:
         size = min(max(_FIRST_TRY, 4 * len(data)), limit)

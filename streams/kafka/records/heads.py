@@ -1,4 +1,4 @@
-"""Record batch headers, and where batches begin and end.
+"""Parses record batch headers, and splits fetched bytes into batches.
 
 The format is that of message version 2: https://kafka.apache.org/documentation/#recordbatch
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 #: Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and last timestamp,
 #: producer's id and epoch, base sequence, number of records.
 HEADER = Struct(">qiibIhiqqqhii")
-#: The CRC covers what follows it.
+#: Position after the CRC; the CRC covers everything from here on.
 CHECKED_FROM = 21
 _LOG_OVERHEAD = 12
 LENGTH = Struct(">i")
@@ -40,30 +40,30 @@ class Head(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The last offset that belongs to the batch, of which there may be no record any more."""
+        """The last offset of the batch. Compaction may have removed its record."""
         return self.base + self.last_delta
 
     @property
     def codec(self) -> int:
-        """How it is compressed; 0: not at all."""
+        """Compression codec; 0 means none."""
         return self.attributes & CODEC
 
     @property
     def is_transactional(self) -> bool:
-        """Whether its producer's transaction decides if it is seen."""
+        """Whether the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        """Whether it is a marker of the broker's, and no message."""
+        """Whether the batch is a transaction marker of the broker instead of messages."""
         return bool(self.attributes & _CONTROL)
 
 
 def split(data: bytes) -> Iterator[tuple[bytes, int | None]]:
-    """The whole batches of a fetched answer, each with the first offset of the one behind it, if that is
-    known. What is cut off at the end comes again with the next answer.
+    """The complete batches in fetched bytes, each with the first offset of the next batch, if known. An
+    incomplete batch at the end is left out; the next fetch brings it again.
 
-    Raises ValueError for a length that cannot be: what follows it cannot be found.
+    Raises ValueError for an impossible length, because the next batch cannot be found then.
     """
     pos, end = 0, len(data)
     while end - pos >= _LOG_OVERHEAD:
@@ -79,15 +79,15 @@ def split(data: bytes) -> Iterator[tuple[bytes, int | None]]:
 
 
 def head_of(raw: bytes) -> Head | None:
-    """The head of a batch; None for one of another format than 2."""
+    """The header of a batch; None if its format is not 2, or if it is too short."""
     if raw[MAGIC_AT] != 2 or len(raw) < HEADER.size:
         return None
     return Head(*HEADER.unpack_from(raw))
 
 
 def end_of(head: Head, after: int | None) -> int | None:
-    """The offset behind a batch of which the head may lie, given the first offset of the next one; None when
-    it is unknown: offsets must not be passed that may be another batch's.
+    """The offset after a batch with an unreliable header; `after` is the first offset of the next batch.
+    Returns None if it is unclear, so that a reader does not skip offsets of another batch.
     """
     end = head.last + 1
     agrees = end <= after if after is not None else head.records == head.last_delta + 1

@@ -1,8 +1,8 @@
-"""Records and their headers, written as Kafka stores them (see `heads`).
+"""Encodes records and their headers in Kafka's storage format (see `heads`).
 
-Compiled with the hot path, where adding to a `BytesWriter` is a few instructions and an `i64` is no object.
-A message is bytes as soon as it is staged: its objects were most of what a transaction held, and no longer in
-the processor's caches when it was sent (docs/adr/0012).
+Compiled with the hot path, where adding to a `BytesWriter` takes a few instructions and an `i64` is not an
+object. A message is encoded as soon as it is staged. Before that, its objects made up most of a transaction,
+and had left the processor's caches by the time it was sent (docs/adr/0012).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streams.ports import Headers, Sendable
 
 
 def write_unsigned(to: BytesWriter, number: i64) -> None:
-    """Add a number, of seven bits in a byte, the lowest first."""
+    """Add an unsigned varint: seven bits in each byte, the lowest first."""
     while number >= 0x80:
         _write_byte(to, number & 0x7F | 0x80)
         number >>= 7
@@ -32,14 +32,14 @@ def _write_byte(to: BytesWriter, number: int) -> None:
 
 
 def unsigned_varint(number: int) -> bytes:
-    """The same alone."""
+    """The bytes of an unsigned varint."""
     to = BytesWriter()
     write_unsigned(to, number)
     return to.getvalue()
 
 
 def write_sized(to: BytesWriter, data: bytes | None) -> None:
-    """Add bytes after their length, a zigzag number; None has a length of -1."""
+    """Add the length of `data` as a zigzag number, then the bytes. None has the length -1."""
     if data is None:
         to.append(1)
     else:
@@ -48,36 +48,36 @@ def write_sized(to: BytesWriter, data: bytes | None) -> None:
 
 
 def sized(data: bytes | None) -> bytes:
-    """Bytes after their length."""
+    """The length of `data` as a zigzag number, then the bytes; see `write_sized`."""
     to = BytesWriter()
     write_sized(to, data)
     return to.getvalue()
 
 
 def header_bytes(name: str, value: bytes | None) -> bytes:
-    """A header."""
+    """An encoded record header."""
     return sized(name.encode()) + sized(value)
 
 
 class PackedRecord:
-    """A record as it is written, from its key on. Its parts are read anew at each use."""
+    """An encoded record, from its key on. Each access to a part decodes it again."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
     @property
     def key(self) -> bytes | None:
-        """Its key."""
+        """The decoded key."""
         return self._read()[0]
 
     @property
     def value(self) -> bytes | None:
-        """Its value."""
+        """The decoded value."""
         return self._read()[1]
 
     @property
     def headers(self) -> Headers:
-        """Its headers."""
+        """The decoded headers."""
         return self._read()[2]
 
     def __iter__(self) -> Iterator[Any]:
@@ -91,7 +91,7 @@ class PackedRecord:
 
 
 def record_bytes(record: Sendable) -> bytes:
-    """A record from its key on. Headers that came from a client may have None for a value."""
+    """The encoded record, from its key on. Headers from a client may have the value None."""
     if type(record) is PackedRecord:
         data: bytes = record.data
         return data
@@ -107,7 +107,7 @@ def record_bytes(record: Sendable) -> bytes:
 
 
 def zigzag_length(number: i64) -> i64:
-    """Bytes of a zigzag number that is not negative."""
+    """Encoded size in bytes of a zigzag number that is not negative."""
     size: i64 = 1
     number >>= 6
     while number:
@@ -117,7 +117,7 @@ def zigzag_length(number: i64) -> i64:
 
 
 def sized_length(data: bytes | None) -> i64:
-    """Bytes of what `write_sized` adds."""
+    """Number of bytes that `write_sized` adds."""
     if data is None:
         return 1
     size: i64 = len(data)
@@ -125,8 +125,8 @@ def sized_length(data: bytes | None) -> i64:
 
 
 def write_records(records: Sequence[Sendable], most: int) -> list[tuple[bytes, int]]:
-    """The records of one batch after the other, each with how many they are: of at most `most` bytes with
-    the batch's head, or one record.
+    """Encode records into batch bodies, each returned with its number of records. With the batch header, a
+    body has at most `most` bytes, unless it is a single larger record.
     """
     written: list[tuple[bytes, int]] = []
     room: i64 = most - HEADER.size
@@ -134,7 +134,7 @@ def write_records(records: Sequence[Sendable], most: int) -> list[tuple[bytes, i
     count: i64 = 0
     for record in records:
         data = record_bytes(record)
-        # Before the number are attributes, and how much later it is than the first record: none.
+        # The two bytes before the offset delta are the attributes and the timestamp delta, both 0.
         rest: i64 = 2 + len(data)
         size = rest + zigzag_length(count)
         begun: i64 = len(to)

@@ -1,1 +1,1 @@
-"""A transactional producer of our own over aiokafka's connections (docs/adr/0042)."""
+"""A transactional producer that uses aiokafka's connections (docs/adr/0042)."""

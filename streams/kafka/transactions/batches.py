@@ -1,4 +1,4 @@
-"""Records packed into batches."""
+"""Packs records into batches, and counts their sequence numbers."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from streams.kafka.transactions.requests import Owner, TransactionAnswer
 from streams.ports import TP, Sendable
 
 _FORMAT, _NO_EPOCH = 2, -1
-#: The length of a batch counts from behind itself.
+#: Bytes that the length field of a batch does not count: the base offset and the field itself.
 _UNCOUNTED = OFFSET.size + LENGTH.size
 
 
 class PackedBatch(NamedTuple):
-    """Records of one partition that go together; their owner is set when they go.
+    """Encoded records of one partition that are sent together. `build` adds the owner when they are sent.
 
     Attributes:
-        body: their bytes.
-        records: how many they are.
-        timestamp: of each, epoch milliseconds.
+        body: the encoded records.
+        records: number of records.
+        timestamp: timestamp of every record, in epoch milliseconds.
     """
 
     body: bytes
@@ -35,11 +35,11 @@ class PackedBatch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the batch."""
+        """Size of the batch in bytes, with its header."""
         return HEADER.size + len(self.body)
 
     def build(self, owner: Owner, sequence: int) -> bytearray:
-        """The bytes of the batch."""
+        """The batch as bytes, for an owner and the sequence number of the first record."""
         times, numbers = (self.timestamp, self.timestamp), (sequence, self.records)
         head = (0, self.size - _UNCOUNTED, _NO_EPOCH, _FORMAT, 0, TRANSACTIONAL, self.records - 1)
         built = bytearray(HEADER.pack(*head, *times, owner.producer_id, owner.epoch, *numbers))
@@ -51,39 +51,41 @@ class PackedBatch(NamedTuple):
 def pack(
     tp: TP, records: Sequence[Sendable], timestamp: int, options: KafkaOptions, most: int
 ) -> list[PackedBatch]:
-    """Batches of at most `most` bytes, or of one record. Raises TooLarge when that is too large."""
+    """Batches of at most `most` bytes, or of one larger record. Raises TooLarge if a record exceeds the
+    options' max_batch and max_record.
+    """
     packed = [PackedBatch(body, count, timestamp) for body, count in write_records(records, most)]
     limit = max(options.max_batch, options.max_record)
     for batch in packed:
-        # A batch takes its first record whatever its size, so one that is over holds just that record.
+        # A batch takes its first record at any size, so a batch over the limit holds a single record.
         if batch.size > limit:
             size = f"a batch of {batch.size} bytes; {limit} is the most"
             raise TooLarge(f"a record for {tp.topic} makes {size}")
     return packed
 
 
-#: After the highest number comes 0.
+#: Sequence numbers wrap to 0 here.
 _NUMBERS = 2**31
 
 
 class ProducerSequences:
-    """An owner and the numbers of its records. They count within an epoch."""
+    """An owner and the sequence numbers of its records, which count within an epoch."""
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
         self._next: dict[TP, int] = {}
 
     def next(self, tp: TP) -> int:
-        """The number of the next record."""
+        """Sequence number of the partition's next record."""
         return self._next.get(tp, 0)
 
     def written(self, tp: TP, records: int) -> None:
-        """The partition's leader has so many more."""
+        """Record that the partition's leader has written this many more records."""
         self._next[tp] = (self.next(tp) + records) % _NUMBERS
 
     def renew(self, outcome: TransactionAnswer) -> None:
-        """The transaction has ended. Where that raised the epoch, or gave a new producer id since epochs are
-        used up, numbers begin at 0 again.
+        """Record the end of a transaction. If the answer has a new epoch, or a new producer id because the
+        epochs were used up, sequence numbers start at 0 again.
         """
         if outcome.producer_id < 0:
             return

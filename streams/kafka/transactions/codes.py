@@ -1,4 +1,4 @@
-"""The codes of brokers' errors, and their meaning for a transaction."""
+"""Brokers' error codes, and their meaning for a transaction."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from aiokafka.errors import (
 
 from streams.kafka.transactions.refusals import InvalidRecord, ThrottlingQuotaExceeded
 
-#: Seconds until the next request while the markers of the transaction before are still written, a few
-#: milliseconds; while anything else passes; and while a leader or coordinator is elected. Each further time
-#: takes longer, so that who waits does not take the processor from the broker that is to write the markers.
+#: First pause in seconds: while the last transaction's markers are being written (a few milliseconds), after
+#: other temporary errors, and while a leader or coordinator is elected. Pauses grow, so that waiting clients
+#: do not take CPU time from the broker that writes the markers.
 _SOON, _LATER, _ELECTION = 0.003, 0.01, 0.05
 _LONGER, _LONGEST = 1.5, 0.2
 
 
 class FencedLeaderEpoch(BrokerResponseError):
-    """Of leaders: this broker is not the leader any more."""
+    """The leader epoch is outdated: this broker is no longer the leader."""
 
     errno = 74
 
 
 class ProducerWasFenced(BrokerResponseError):
-    """Another owner has started; aiokafka's error of the name has no code."""
+    """Another owner has started. aiokafka's error of this name has no code."""
 
     errno = 90
 
@@ -60,11 +60,11 @@ _FURTHER = {
     )
 }
 
-#: Another owner has started, or the transaction timed out. The mapping: since then producer ids have changed
-#: too, as they do when epochs are used up, after 32,000 transactions.
+#: Another owner has started, or the transaction timed out. InvalidProducerIdMapping means that the producer
+#: id has changed as well, which happens when its epochs are used up, after 32,000 transactions.
 FENCED = (InvalidProducerEpoch, InvalidProducerIdMapping, ProducerWasFenced)
 
-#: The request went to the wrong broker.
+#: Errors after which the request has to go to another broker.
 _MOVED = {
     each.errno
     for each in (
@@ -77,7 +77,7 @@ _MOVED = {
         FencedLeaderEpoch,
     )
 }
-#: What passes. Also where a batch was written nevertheless: a leader knows it by its sequence number.
+#: Temporary errors. A batch that was written in spite of one can be repeated: leaders check sequence numbers.
 _PASSING = _MOVED | {
     each.errno
     for each in (
@@ -85,13 +85,13 @@ _PASSING = _MOVED | {
         CoordinatorLoadInProgressError,
         NotEnoughReplicasError,
         NotEnoughReplicasAfterAppendError,
-        OperationNotAttempted,  # in the company of another
+        OperationNotAttempted,  # comes only together with another partition's error
     )
 }
 
 
 def error_of(code: int) -> type[BrokerResponseError]:
-    """The error of a code, other than 0."""
+    """The error class for a code other than 0."""
     found: type[BrokerResponseError] = _FURTHER.get(code) or for_code(code)
     return found
 
@@ -107,7 +107,7 @@ def moved(codes: Iterable[int]) -> bool:
 
 
 def pause(codes: Iterable[int], tries: int) -> float:
-    """After how many seconds to ask again, after so many tries."""
+    """Seconds to wait before the next request, after `tries` requests that got these codes."""
     codes = set(codes)
     if codes <= {0, ConcurrentTransactions.errno}:
         first = _SOON

@@ -1,4 +1,4 @@
-"""The connections of one producer, and requests that are repeated while an obstacle passes."""
+"""The connections of one producer, and requests that are repeated after temporary errors."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from streams.kafka.wire import VersionedRequest
 from streams.ports import TP
 
 _CLOSE_TIMEOUT = 2.0
-#: Seconds until a coordinator is looked for again that is not there, or cannot be reached.
+#: Seconds before the next lookup of a coordinator that is missing or unreachable.
 _SEARCH = 0.05
-#: After these errors it is unknown whether the broker has acted.
+#: After these errors, it is unknown whether the broker has executed the request.
 _LOST = (KafkaConnectionError, RequestTimedOutError)
 
 
 class Coordinator(NamedTuple):
-    """Keeps the transactions of a transactional id, or the positions of a group."""
+    """Identifies the coordinator of a transactional id or of a group."""
 
     kind: CoordinationType
     key: str
 
 
 class BrokerLink:
-    """aiokafka's connections to the brokers, with encryption and login, and what it knows of leaders."""
+    """A producer's aiokafka client: its connections to the brokers, and its metadata about leaders."""
 
     def __init__(self, bootstrap: Bootstrap, options: KafkaOptions) -> None:
         self.bootstrap = bootstrap
         self._options = options
         self.client: Any = None
-        #: What was in the way last.
+        #: The last temporary error, for the text of a timeout.
         self.trouble = ""
         self._nodes: dict[Coordinator, int] = {}
         self._cut = False
@@ -49,11 +49,11 @@ class BrokerLink:
         await self.client.bootstrap()
 
     async def ask(self, node: int, call: VersionedRequest, group: Any = ConnectionGroup.DEFAULT) -> Any:
-        """Ask a broker once. Raises NodeNotReadyError when nothing was sent, and another KafkaError when the
-        answer was lost.
+        """Send a request to a broker once. Raises NodeNotReadyError if nothing was sent, and another
+        KafkaError if the answer was lost or the producer was discarded.
         """
         connection = await self.client._get_conn(node, group=group)
-        if self._cut:  # from here to the wire nothing waits
+        if self._cut:  # checked here because nothing awaits between this line and the send
             raise KafkaError("the producer was discarded")
         if connection is None:
             raise NodeNotReadyError(f"broker {node} cannot be reached")
@@ -66,10 +66,10 @@ class BrokerLink:
     async def ask_coordinator(
         self, of: Coordinator, call: VersionedRequest, *, repeatable: bool = False
     ) -> Any:
-        """Ask until the answer has no error. The caller bounds it.
+        """Repeat a request until its answer has no error. The caller must add a timeout.
 
-        Raises the error that does not pass. A lost answer is an error, unless it does no harm that the
-        coordinator acts twice.
+        Raises a permanent error at once. A lost answer is an error, too, unless the request is `repeatable`:
+        the coordinator may execute it twice without harm.
         """
         tries = 0
         while True:
@@ -111,25 +111,25 @@ class BrokerLink:
         await asyncio.sleep(_SEARCH)
 
     def leader(self, tp: TP) -> int:
-        """The leader of a partition; negative when none is known."""
+        """Node id of a partition's leader; negative if none is known."""
         return leader_of(self.client, tp)
 
     async def refresh(self) -> None:
-        """Learn of the brokers and leaders anew, if any broker answers."""
+        """Update the metadata about brokers and leaders, if any broker answers."""
         await self.client.force_metadata_update()
 
     def note(self, codes: Iterable[int]) -> None:
-        """Keep the last errors that pass: a step that times out names them as its cause."""
+        """Keep the last temporary errors: a step that times out names them as the cause."""
         self.trouble = ", ".join(sorted(error_of(code).__name__ for code in codes))
 
     def cut(self) -> None:
-        """From here on nothing leaves."""
+        """Send nothing from now on."""
         self._cut = True
 
     async def close(self) -> None:
         """Close the connections."""
         if self.client is None:
             return
-        with suppress(Exception):  # what cannot be closed here is closed by the broker
+        with suppress(Exception):  # the broker closes what cannot be closed here
             async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await self.client.close()

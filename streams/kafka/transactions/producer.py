@@ -38,19 +38,19 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: How long a question may take that makes an error clearer, in seconds.
+#: Seconds that a request may take whose answer only improves the text of an error.
 EXPLAINED_WITHIN = 2.0
-#: Placeholder for an answer where nothing was sent.
+#: Stands for the answer if nothing was sent.
 _NOBODY = WrittenBatch(LeaderNotAvailableError.errno, -1, "no leader can be reached")
 
 
 class TransactionalProducer:
-    """A transactional producer with a fixed id, each step of which is bounded. After the first exception it
-    is of no more use: every later call raises the same kind, and `discard` lets go of it.
+    """A transactional producer with a fixed id and a timeout for each step. It is unusable after the first
+    failed step: every later call raises the same kind of error, and `discard` releases it.
 
-    At its start it asks which protocol the cluster has (`TransactionProtocol`). A request whose answer was
-    lost is not sent again; one that was answered with an error that passes is. Fencing is seen at the first
-    request of a transaction, which `begin` does not make; an empty one makes none.
+    At its start, it asks which protocol the cluster supports (`TransactionProtocol`). It repeats a request
+    after a temporary error, but not if the answer was lost. The first request of a transaction shows whether
+    the producer was fenced; `begin` sends none, and neither does an empty transaction.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class TransactionalProducer:
         closing: set[asyncio.Task[None]],
         limits: BatchLimits | None = None,
     ) -> None:
-        """`limits` are those that all producers of a worker have learnt."""
+        """`limits` are the batch limits that all producers of a worker share."""
         self._id = transactional_id
         self._options = options
         self._closing = closing
@@ -77,43 +77,43 @@ class TransactionalProducer:
         self._sequences = ProducerSequences(Owner(transactional_id, -1, -1))
         self._known: set[TP] = set()
         self._limits = limits or BatchLimits()
-        # Of the transaction that is open.
+        # State of the open transaction.
         self._begun = False
         self._began = 0.0
         self._enrolled: set[TP] = set()
         self._groups: set[str] = set()
-        # Partitions become part of a transaction one request after the other: the coordinator would refuse
-        # the second of two. And a partition's batches follow each other.
+        # Requests that add partitions or groups go one after another, because the coordinator would refuse a
+        # concurrent one. A partition's batches go one after another, too.
         self._enrolling, self._sending = asyncio.Lock(), asyncio.Lock()
 
     @property
     def producer_id(self) -> int:
-        """By which brokers know it, once it has started; another one when its epochs were used up."""
+        """The id that the cluster assigned at the start. It changes when its epochs are used up."""
         return self._sequences.owner.producer_id
 
     async def start(self) -> None:
-        """Initialise the id: fences its previous owner and ends the transaction that one left open.
+        """Initialise the id: fences its previous owner and ends the transaction that the owner left open.
 
-        Raises Fenced, or OutcomeUnknown when the cluster did not answer within the bound.
+        Raises Fenced, or OutcomeUnknown if the cluster does not answer within the timeout.
         """
         if self._started or self._failure is not None:
             raise RuntimeError(f"the producer {self._id} was started before: make another one")
-        # Two starts of one id at the same time would fence each other.
+        # Two concurrent starts with the same id would fence each other.
         async with self._starting:
             self._started = True
             await self._step("initialise", self._initialise(), self._options.start_timeout)
 
     async def begin(self) -> None:
-        """Begin a transaction. No request is made: another owner's start is seen by the next step."""
+        """Begin a transaction. Sends no request, so only the next step notices if another owner started."""
         self._running()
         await self._step("begin", self._begin())
 
     async def send(self, batches: Mapping[TP, Sequence[Sendable]]) -> dict[TP, int]:
-        """Write every record and wait until the broker has them all.
+        """Write all records and wait until the brokers have acknowledged them.
 
-        Returns for each partition the offset after its last record; the transaction's marker comes later
-        and is not counted. Raises TooLarge before anything is sent when a record does not fit a batch,
-        RecordRefused when the broker does not take one for what it is, and Refused when it takes none.
+        Returns the offset after the last record of each partition; the transaction's marker comes later and
+        is not counted. Raises TooLarge if a record does not fit a batch, before anything is sent;
+        RecordRefused if the broker refuses a record; and Refused if it refuses any record for another reason.
         """
         self._running()
         now = int(time.time() * 1000)
@@ -130,17 +130,17 @@ class TransactionalProducer:
     async def send_offsets(
         self, offsets: Mapping[TP, int], group: str, notes: Mapping[TP, Note] = NO_NOTES
     ) -> None:
-        """Add the group's positions to the transaction, each with its note if it has one."""
+        """Add the group's offsets to the transaction, each with its note if it has one."""
         self._running()
         await self._step("send offsets", self._send_offsets(offsets, group, notes))
 
     async def commit(self) -> None:
-        """Commit. Raises Fenced, or OutcomeUnknown when the answer was lost."""
+        """Commit. Raises Fenced, or OutcomeUnknown if the answer was lost."""
         self._running()
         await self._step("commit", self._commit())
 
     async def discard(self) -> None:
-        """Let go without ending the transaction: neither abort nor commit. Closes in the background."""
+        """Release the producer without an abort or a commit. Its connections close in the background."""
         if not self._started or self._discarded:
             return
         self._link.cut()
@@ -148,8 +148,8 @@ class TransactionalProducer:
         if self._failure is None:
             self._failure = OutcomeUnknown(f"the producer {self._id} was discarded: start another one")
         loop = asyncio.get_running_loop()
-        for deadline in self._deadlines:  # of steps that still wait, because one beside them has failed
-            if not deadline.expired():  # it may have just rung, and its step not know it yet
+        for deadline in self._deadlines:  # end concurrent steps that still wait
+            if not deadline.expired():  # it may have expired just now, before its step has noticed
                 deadline.reschedule(loop.time())
         task = loop.create_task(self._link.close())
         self._closing.add(task)
@@ -182,8 +182,8 @@ class TransactionalProducer:
     def _fail(self, name: str, bound: float, error: Exception) -> NoReturn:
         if self._discarded and self._failure is not None:
             raise type(self._failure)(str(self._failure)) from error  # discarded meanwhile
-        # With V2 a timeout raises the epoch, too, and the end of what it has aborted is taken for the second
-        # try of an end that was answered already: with an abort, so that a commit does not fit.
+        # With V2, a transaction timeout raises the epoch, too. The coordinator then takes our end for a
+        # repeat of its own abort; a commit does not match that, so it answers InvalidTxnState.
         if isinstance(error, FENCED) or (self._protocol.enrols and isinstance(error, InvalidTxnState)):
             why = "another owner started, or its transaction timed out"
             self._failure = Fenced(f"{self._id} was fenced when it tried to {name}: {why}")
@@ -203,7 +203,7 @@ class TransactionalProducer:
         await link.open()
         if options.producer != "v1":
             call = requests.protocol_of()
-            with suppress(IncompatibleBrokerVersion):  # it does not know the request
+            with suppress(IncompatibleBrokerVersion):  # the broker does not know the request
                 self._protocol = await link.ask_coordinator(self._coordinator, call, repeatable=True)
         call = requests.init_producer(self._id, options.transaction_timeout)
         self._sequences.renew(await link.ask_coordinator(self._coordinator, call, repeatable=True))
@@ -225,8 +225,8 @@ class TransactionalProducer:
                 await require_partitions(self._link.client, unknown, self._options.metadata_timeout)
                 self._known |= unknown
             if self._protocol.enrols:
-                # Offsets sent beside go first. While the markers of the last transaction are written either
-                # is refused: offsets at once, records after 20 ms in which the broker tries it by itself.
+                # Let concurrently sent offsets go first. While the last transaction's markers are being
+                # written, both are refused: offsets at once, records after the broker has retried for 20 ms.
                 await asyncio.sleep(0)
                 async with self._enrolling:
                     return await self._write(packed)
@@ -238,7 +238,7 @@ class TransactionalProducer:
             return await self._write(packed)
 
     async def _write(self, packed: Mapping[TP, list[PackedBatch]]) -> dict[TP, int]:
-        """Write the first batch of every partition, then the second of each."""
+        """Write the first batch of every partition, then the second of each, and so on."""
         ends: dict[TP, int] = {}
         for several in zip_longest(*packed.values()):
             batches = {tp: each for tp, each in zip(packed, several, strict=True) if each is not None}
@@ -246,7 +246,7 @@ class TransactionalProducer:
         return ends
 
     async def _write_once(self, batches: Mapping[TP, PackedBatch]) -> dict[TP, int]:
-        """Write one batch to each partition, with the same bytes again while what is in the way passes."""
+        """Write one batch to each partition. After a temporary error, the same bytes are sent again."""
         owner, ends = self._sequences.owner, {}
         left = {tp: batch.build(owner, self._sequences.next(tp)) for tp, batch in batches.items()}
         tries = 0
@@ -273,8 +273,8 @@ class TransactionalProducer:
         return ends
 
     async def _explain(self, tp: TP, code: int, message: str, size: int, records: int) -> None:
-        """Ask for what the error of a batch does not say. Raises Refused or RecordRefused, if it is one of
-        those that can be explained.
+        """Request the details that the error of a batch lacks. Raises Refused (or its subclass ClockWrong) or
+        RecordRefused for a wrong timestamp or a batch that is too large; returns for other errors.
         """
         error = error_of(code)
         if issubclass(error, InvalidTimestampError):
@@ -286,14 +286,14 @@ class TransactionalProducer:
             raise too_large(tp, size, records, self._limits.refused(tp.topic, size, limit))
 
     async def _ask_limits(self, topics: Iterable[str]) -> None:
-        """Ask again what topics take that took less than a batch: an operator may have raised it."""
+        """Read the batch limits of these topics again, because an operator may have raised them."""
         for topic in topics:
             if (leader := self._link.leader(TP(topic, 0))) >= 0:
                 limit = await self._told(self._link.ask(leader, describe_limit(topic)))
                 self._limits.learned(topic, limit, self._options.max_batch)
 
     async def _told(self, question: Awaitable[T]) -> T | None:
-        """The answer to what makes an error clearer; None where there is none in time."""
+        """Await an answer that only adds details to an error; None if it fails or takes too long."""
         try:
             async with asyncio.timeout(EXPLAINED_WITHIN):
                 return await question
@@ -302,14 +302,14 @@ class TransactionalProducer:
             return None
 
     async def _produce(self, batches: Mapping[TP, bytearray]) -> Mapping[TP, WrittenBatch]:
-        """Ask each leader once; an answer for each partition."""
+        """Send the batches to each leader once. Returns an answer for each partition."""
         by_leader: defaultdict[int, dict[TP, bytearray]] = defaultdict(dict)
         for tp, batch in batches.items():
             by_leader[self._link.leader(tp)][tp] = batch
         answers_due = (self._ask_leader(leader, some) for leader, some in by_leader.items())
         answers: Sequence[Mapping[TP, WrittenBatch] | BaseException]
-        if len(by_leader) > 1 and batches.keys() <= self._enrolled:  # side by side
-            # Each answer is waited for: nothing of this step is under way when it has failed.
+        if len(by_leader) > 1 and batches.keys() <= self._enrolled:  # concurrently
+            # Wait for every answer, so that no request is still under way if this step fails.
             answers = await asyncio.gather(*answers_due, return_exceptions=True)
         else:
             answers = [await each for each in answers_due]

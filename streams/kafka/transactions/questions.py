@@ -1,4 +1,4 @@
-"""Requests after a broker has refused a transaction, so that the error says why."""
+"""Requests that find out why a broker has refused a transaction, for the text of the error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMIT = "max.message.bytes"
 
 
 class Started(NamedTuple):
-    """When the last transaction of an id began, in epoch milliseconds by the coordinator's clock."""
+    """Error code, and the start of an id's last transaction, in epoch milliseconds of the coordinator."""
 
     code: int
     at_ms: int
@@ -44,8 +44,8 @@ def _started(answer: ResponseReader) -> Started:
 
 
 def describe_limit(topic: str) -> VersionedRequest:
-    """Asks any broker for the largest batch that a topic takes. The answer is in bytes; 0: the broker does
-    not say.
+    """Asks any broker for the largest batch that a topic accepts. The answer is in bytes; 0 if the broker
+    does not report it.
     """
     name = (_KIND.pack(_TOPIC), CLASSIC.string(topic))
     parts = (CLASSIC.count(1), *name, CLASSIC.count(1), CLASSIC.string(LIMIT), b"\0")
@@ -63,7 +63,7 @@ def _limit(answer: ResponseReader) -> int:
         for _ in range(answer.count()):
             name, value = answer.string(), answer.string()
             answer.take(_ENTRY)
-            for _ in range(answer.count()):  # where else the value is set
+            for _ in range(answer.count()):  # synonyms: other places where the value is set
                 answer.string()
                 answer.string()
                 answer.take(_KIND)

@@ -1,7 +1,7 @@
-"""Meaning of a broker's refusal: it passes when an operator mends the cause, or one record is at fault.
+"""Explains a broker's refusal: either an operator has to fix the cause, or one record is at fault.
 
-Errors that are not here are those of a cluster that is about to elect, restart or move something, or are not
-known: the lane opens again soon, without a word about what to do.
+All other errors are unknown, or come from a cluster that elects, restarts or moves something. After those,
+the lane opens again soon, without advice for an operator.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from streams.errors import ClockWrong, RecordRefused, Refused
 from streams.kafka.transactions.questions import LIMIT
 from streams.ports import TP
 
-#: A difference of clocks below this is none that a broker would refuse records for, in seconds.
+#: Brokers do not refuse records for a clock difference below this, in seconds.
 _NO_DIFFERENCE = 60.0
-#: Characters of what a broker says that are passed on.
+#: Maximum characters of a broker's error message that are passed on.
 _SAID = 200
 
 
 class InvalidRecord(BrokerResponseError):
-    """The broker does not take a record for what it is, such as one without key in a compacted topic."""
+    """The broker refuses a record because of its contents, such as one without a key in a compacted topic."""
 
     errno = 87
 
@@ -47,14 +47,14 @@ class ThrottlingQuotaExceeded(BrokerResponseError):
 
 
 class _Mend(NamedTuple):
-    """The cause of a refusal, and what an operator has to do."""
+    """The cause of a refusal, and what an operator should do."""
 
     what: str
     advice: str
 
 
 _MAY_NOT = "grant the right to this worker's user again"
-#: What has nothing to do with the messages: it is waited out.
+#: Errors that have nothing to do with the messages. The lane waits until the cause is fixed.
 _WAITED: Mapping[type[BaseException], _Mend] = {
     InvalidTimestampError: _Mend(
         "the brokers refuse the timestamps of this machine's records",
@@ -74,14 +74,14 @@ _WAITED: Mapping[type[BaseException], _Mend] = {
     ),
     ThrottlingQuotaExceeded: _Mend("a quota of the cluster is used up", "raise it, or wait"),
 }
-#: A batch is larger than its topic takes.
+#: A batch is larger than its topic allows.
 TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
-#: What the broker says about a record: it is the same when its message is handled again.
+#: Errors that a record causes. Handling its message again would give the same error.
 _AT_FAULT = (*TOO_LARGE, InvalidRecord)
 
 
 def refusal_of(error: BaseException, during: str) -> Refused | RecordRefused | None:
-    """The error of a lane for that of a broker; None: it is no refusal. `during` says what was tried."""
+    """The lane's error for a broker's error; None if it is not a refusal. `during` states the failed step."""
     for kind, mend in _WAITED.items():
         if isinstance(error, kind):
             made = ClockWrong if kind is InvalidTimestampError else Refused
@@ -92,7 +92,7 @@ def refusal_of(error: BaseException, during: str) -> Refused | RecordRefused | N
 
 
 def too_large(tp: TP, size: int, records: int, limit: int) -> Refused | RecordRefused:
-    """A batch of so many records has more bytes than the topic's limit. Only one alone is at fault."""
+    """The error for a batch over the topic's limit. A record is at fault only if it is alone in the batch."""
     where = f"{tp.topic}[{tp.partition}]"
     what = f"a batch of {size} bytes for {where}, whose {LIMIT} is {limit} (MessageSizeTooLarge)"
     if records > 1:
@@ -101,8 +101,10 @@ def too_large(tp: TP, size: int, records: int, limit: int) -> Refused | RecordRe
 
 
 def clock_wrong(ahead: float | None, tp: TP, text: str) -> ClockWrong:
-    """Records of a time that cannot be. `ahead` in seconds: this machine's clock against the broker's."""
-    where, text = f"{tp.topic}[{tp.partition}]", text[:_SAID]  # it names each record
+    """The error for records with an invalid timestamp. `ahead` is how many seconds this machine's clock is
+    ahead of the broker's; None if unknown.
+    """
+    where, text = f"{tp.topic}[{tp.partition}]", text[:_SAID]  # the text lists every record
     if ahead is None:
         mend = _WAITED[InvalidTimestampError]
         return ClockWrong(f"{mend.what}: {mend.advice} ({where}: {text})")

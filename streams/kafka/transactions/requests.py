@@ -1,4 +1,4 @@
-"""The requests of a transaction, each as it is sent and with what its answer says."""
+"""Encodes the requests of a transaction and decodes their answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 _PRODUCE, _API_VERSIONS, _INIT_PRODUCER, _ADD_PARTITIONS, _ADD_OFFSETS, _END, _COMMIT_OFFSETS = (
     0, 18, 22, 24, 25, 26, 28,
 )  # fmt: skip
-#: From this level of the feature on a transaction is spoken of as in KIP-890, part 2.
+#: From this level of the feature on, transactions use the protocol of KIP-890, part 2.
 _FEATURE, _LEVEL_OF_V2 = "transaction.version", 2
 _FINALIZED = 2
 _ALL_REPLICAS = -1
@@ -35,13 +35,13 @@ _VERSIONS, _LEVELS = struct.Struct(">hhh"), struct.Struct(">hh")
 
 
 class TransactionProtocol(NamedTuple):
-    """In which versions a transaction is spoken of.
+    """Protocol and request versions of a transaction.
 
     Attributes:
-        enrols: whether partitions and groups become part of a transaction by what is written to them.
-            Otherwise the coordinator gets each one before.
-        form: how produce, the offsets and the end are written.
-        produce, offsets, end: the versions of these requests.
+        enrols: whether a write adds its partition or group to the transaction. Otherwise, the producer must
+            first send each one to the coordinator.
+        form: wire format of the produce, offset commit and end requests.
+        produce, offsets, end: versions of these requests.
     """
 
     enrols: bool
@@ -52,18 +52,18 @@ class TransactionProtocol(NamedTuple):
 
     @property
     def codes(self) -> Iterable[int]:
-        """The codes of errors in the answer: none."""
+        """Error codes in the answer: always empty."""
         return ()
 
 
-#: Every cluster speaks it. One request of a kind names all partitions.
+#: Every cluster supports this. One request of each kind names all partitions.
 V1 = TransactionProtocol(enrols=False, form=CLASSIC, produce=8, offsets=2, end=0)
-#: KIP-890, part 2: each end raises the epoch, so nothing that comes late gets into a later transaction.
+#: KIP-890, part 2: each end raises the epoch, so that a late request cannot get into a later transaction.
 V2 = TransactionProtocol(enrols=True, form=FLEXIBLE, produce=12, offsets=5, end=5)
 
 
 class Owner(NamedTuple):
-    """Who a transaction belongs to, as the coordinator knows it."""
+    """The owner of a transaction, as the coordinator knows it."""
 
     transactional_id: str
     producer_id: int
@@ -71,8 +71,8 @@ class Owner(NamedTuple):
 
 
 class TransactionAnswer(NamedTuple):
-    """The answer to what concerns the whole transaction: the code of its error, and the owner from here on,
-    whose id is negative where the answer does not say.
+    """The answer to a request for the whole transaction: its error code, and the producer id and epoch from
+    now on. The producer id is negative if the answer does not contain one.
     """
 
     code: int
@@ -81,21 +81,21 @@ class TransactionAnswer(NamedTuple):
 
     @property
     def codes(self) -> Iterable[int]:
-        """The codes of all errors in the answer; 0: none."""
+        """All error codes in the answer; 0 means no error."""
         return (self.code,)
 
 
 class Codes(dict[TP, int]):
-    """The answer to what concerns partitions: the code of each one's error."""
+    """The answer to a request for partitions: the error code of each."""
 
     @property
     def codes(self) -> Iterable[int]:
-        """The codes of all errors in the answer; 0: none."""
+        """All error codes in the answer; 0 means no error."""
         return self.values()
 
 
 class WrittenBatch(NamedTuple):
-    """Where a batch was written: its first offset. Or the code of the error, and what the broker says."""
+    """The result of a written batch: its first offset, or an error code and the broker's message."""
 
     code: int
     offset: int
@@ -103,7 +103,7 @@ class WrittenBatch(NamedTuple):
 
 
 def protocol_of() -> VersionedRequest:
-    """Asks a broker how transactions are to be spoken of. The answer is a `TransactionProtocol`."""
+    """Asks a broker for the transaction protocol of the cluster. The answer is a `TransactionProtocol`."""
     parts = (FLEXIBLE.string("steadfaust"), FLEXIBLE.string("1"), FLEXIBLE.tags)
     return VersionedRequest((_API_VERSIONS, 3), FLEXIBLE, parts, _protocol, old_header=True)
 
@@ -123,7 +123,7 @@ def _protocol(answer: ResponseReader) -> TransactionProtocol:
 
 
 def _features(data: bytes) -> dict[str, int]:
-    """The levels of the cluster's features, of which each broker knows."""
+    """The cluster's finalized feature levels."""
     answer = ResponseReader(data, FLEXIBLE)
     found = {}
     for _ in range(answer.count()):
@@ -134,15 +134,15 @@ def _features(data: bytes) -> dict[str, int]:
 
 
 def init_producer(transactional_id: str, timeout: float) -> VersionedRequest:
-    """Asks the coordinator for the epoch of a new owner, which fences the last one. `timeout` is in seconds,
-    after which it aborts an open transaction. The answer is a `TransactionAnswer`.
+    """Asks the coordinator for the epoch of a new owner, which fences the previous one. The coordinator
+    aborts a transaction that is open for `timeout` seconds. The answer is a `TransactionAnswer`.
     """
     parts = (CLASSIC.string(transactional_id), _PARTITION.pack(int(timeout * 1000)))
     return VersionedRequest((_INIT_PRODUCER, 0), CLASSIC, parts, _renewed)
 
 
 def add_partitions(owner: Owner, tps: Iterable[TP]) -> VersionedRequest:
-    """Tells the coordinator what is going to be written to. The answer is `Codes`."""
+    """Adds partitions to the transaction, before they are written to. The answer is `Codes`."""
     topics = _by_topic((tp, tp.partition) for tp in tps)
     parts = [CLASSIC.string(owner.transactional_id), _IDENTITY.pack(*owner[1:]), CLASSIC.count(len(topics))]
     for topic, partitions in topics.items():
@@ -151,7 +151,9 @@ def add_partitions(owner: Owner, tps: Iterable[TP]) -> VersionedRequest:
 
 
 def add_offsets(owner: Owner, group: str) -> VersionedRequest:
-    """Announce to the coordinator that a group commits positions. The answer is a `TransactionAnswer`."""
+    """Adds a group to the transaction, before its offsets are committed. The answer is a
+    `TransactionAnswer`.
+    """
     parts = (CLASSIC.string(owner.transactional_id), _IDENTITY.pack(*owner[1:]), CLASSIC.string(group))
     return VersionedRequest((_ADD_OFFSETS, 0), CLASSIC, parts, _outcome)
 
@@ -159,8 +161,8 @@ def add_offsets(owner: Owner, group: str) -> VersionedRequest:
 def produce(
     protocol: TransactionProtocol, owner: Owner, batches: Mapping[TP, bytearray], timeout: float
 ) -> VersionedRequest:
-    """Writes a batch to each of some partitions that one broker leads, and waits for their replicas, for
-    `timeout` seconds at most. The answer is a `WrittenBatch` for each partition.
+    """Writes one batch to each partition; one broker leads them all. It waits up to `timeout` seconds for the
+    replicas. The answer is a `WrittenBatch` for each partition.
     """
     form = protocol.form
     topics = _by_topic((tp, (tp.partition, batch)) for tp, batch in batches.items())
@@ -201,14 +203,14 @@ def commit_offsets(
     offsets: Mapping[TP, int],
     notes: Mapping[TP, Note] = NO_NOTES,
 ) -> VersionedRequest:
-    """Writes a group's positions, which move with the transaction. The answer is `Codes`."""
+    """Commits a group's offsets as part of the transaction. The answer is `Codes`."""
     form = protocol.form
     unknown = Note()
     topics = _by_topic(
         (tp, (tp.partition, offset, *notes.get(tp, unknown))) for tp, offset in offsets.items()
     )
     parts = [form.string(owner.transactional_id), form.string(group), _IDENTITY.pack(*owner[1:])]
-    if form.flexible:  # of no member of the group, and no instance: the transactional id is what fences
+    if form.flexible:  # no group member and no instance id, because the transactional id fences
         parts += _PARTITION.pack(_NO_GENERATION), form.string(""), b"\0"
     parts.append(form.count(len(topics)))
     for topic, positions in topics.items():
@@ -221,7 +223,7 @@ def commit_offsets(
 
 
 def end(protocol: TransactionProtocol, owner: Owner) -> VersionedRequest:
-    """Commits. The answer is a `TransactionAnswer`, with the next owner where the end raises the epoch."""
+    """Commits. The answer is a `TransactionAnswer`, with the next epoch if the protocol raises it."""
     form = protocol.form
     parts = (form.string(owner.transactional_id), _END_OF.pack(*owner[1:], True), form.tags)
     return VersionedRequest((_END, protocol.end), form, parts, _renewed if protocol.enrols else _outcome)
