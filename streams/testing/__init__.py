@@ -1,7 +1,7 @@
-"""For tests: a choreography or a saga run in memory, or simulated with faults that a seed decides; a broker,
-stores, a clock, and faults at chosen points.
+"""Test tools: run a choreography or a saga in memory, or simulate workers with faults, reproducibly from a
+seed. Also fakes of the broker, stores and clock, and faults at chosen points.
 
-No Kafka, RocksDB or network. What services import is named here.
+Nothing here needs Kafka, RocksDB or a network. `__all__` is the public interface.
 """
 
 from __future__ import annotations

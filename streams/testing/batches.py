@@ -1,4 +1,4 @@
-"""Record batches by hand, sound or damaged: what other clients may write, and what a disk may make of it."""
+"""Builds record batches for tests, intact or damaged, as other clients or a bad disk may produce them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams.kafka.records.heads import CHECKED_FROM, HEADER, Head
 
 
 def _xerial(data: bytes) -> bytes:
-    """Snappy in blocks, as the Java client has it."""
+    """Snappy in the block format of the Java client."""
     out = bytearray(b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01")
     for start in range(0, len(data), 1 << 15):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + (1 << 15)]))
@@ -21,13 +21,13 @@ def _xerial(data: bytes) -> bytes:
 
 
 def _lz4(data: bytes) -> Any:
-    """Brokers take no blocks that refer to others."""
+    """LZ4 with independent blocks, because brokers refuse linked ones."""
     compressor = cramjam.lz4.Compressor(content_checksum=False, block_linked=False)
     compressor.compress(data)
     return compressor.finish()
 
 
-#: The codecs of Kafka's, by their number, as its Java client and librdkafka write them.
+#: Number and compressor of each codec of Kafka, with the formats that the Java client and librdkafka write.
 CODECS: dict[str, tuple[int, Callable[[bytes], Any]]] = {
     "none": (0, bytes),
     "gzip": (1, gzip.compress),
@@ -48,12 +48,12 @@ def varint(number: int) -> bytes:
 
 
 def part(data: bytes | None) -> bytes:
-    """Bytes or nothing, with their length."""
+    """The length as a zigzag number, then the bytes; None has the length -1."""
     return varint(-1) if data is None else varint(len(data)) + data
 
 
 def framed(body: bytes) -> bytes:
-    """A record with its length."""
+    """The length as a zigzag number, then the record."""
     return varint(len(body)) + body
 
 
@@ -65,8 +65,8 @@ def record(
     *,
     later: int = 0,
 ) -> bytes:
-    """A record at an offset after the batch's, `later` milliseconds after its first. Names of headers may be
-    any bytes.
+    """A record with this offset delta, `later` milliseconds after the batch's first timestamp. Header names
+    may be any bytes.
     """
     pairs = [(name.encode() if isinstance(name, str) else name, value) for name, value in headers]
     said = b"".join(part(name) + part(value) for name, value in pairs)
@@ -84,8 +84,8 @@ def batch(
     base: int = 0,
     **head: int,
 ) -> bytes:
-    """A batch with the right checksum. `body` is what stands for its records instead of them; other fields of
-    its head can be made to lie.
+    """A batch with a right checksum. `body` replaces the encoded records. `head` overrides header fields,
+    also with wrong values.
     """
     number, compress = CODECS[codec]
     data = bytes(compress(b"".join(records))) if body is None else body
@@ -99,18 +99,18 @@ def batch(
 
 
 def checked(raw: bytes) -> bytes:
-    """A batch with the checksum that its bytes call for."""
+    """The batch with its checksum corrected."""
     sum_at = CHECKED_FROM - 4
     return raw[:sum_at] + crc32c(raw[CHECKED_FROM:]).to_bytes(4, "big") + raw[CHECKED_FROM:]
 
 
 def is_whole(raw: bytes) -> bool:
-    """Whether its checksum is right."""
+    """Whether the batch's checksum is right."""
     return raw[CHECKED_FROM - 4 : CHECKED_FROM] == crc32c(raw[CHECKED_FROM:]).to_bytes(4, "big")
 
 
 def crc32c(data: bytes) -> int:
-    """The checksum of a batch (Castagnoli)."""
+    """CRC-32C (Castagnoli), the checksum of a batch."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)

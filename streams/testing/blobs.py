@@ -1,4 +1,4 @@
-"""Objects in memory, with an outage, slowness, loss and alteration when a test asks for them."""
+"""An object store in memory that tests can make unavailable, slow, lossy or corrupt."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class _Object:
 
 
 class MemoryBlobs:
-    """A bucket.
+    """A bucket in memory.
 
     Args:
-        bucket: its name, for messages.
-        timeout: seconds after which a slow request is given up.
-        now: the store's clock, seconds since the epoch.
-        sleep: how a slow request waits.
+        bucket: name of the bucket, for error texts.
+        timeout: seconds after which a slow request fails.
+        now: the store's clock, in epoch seconds.
+        sleep: function with which a slow request waits.
 
     Attributes:
-        down: every request fails.
-        refuses: why every request is refused, such as "AccessDenied"; empty: none is.
+        down: whether every request fails.
+        refuses: why every request is refused, such as "AccessDenied"; empty if none is.
         slow: seconds that a request takes.
-        requests: how often each method was called.
-        faults: how often down, slow, missing and altered met a request.
-        most_at_once: requests under way at a time, at the most.
+        requests: number of calls of each method.
+        faults: number of requests that met each fault: down, slow, missing, altered.
+        most_at_once: largest number of concurrent requests so far.
     """
 
     def __init__(
@@ -62,23 +62,23 @@ class MemoryBlobs:
 
     @property
     def names(self) -> list[str]:
-        """Names of the objects, in order."""
+        """Names of the objects, sorted."""
         return sorted(self._objects)
 
     def content_type(self, name: str) -> str:
-        """Metadata of the object, as it was written."""
+        """Content type with which the object was written."""
         return self._objects[name].content_type
 
     def lose(self, name: str) -> None:
-        """Remove an object behind everyone's back."""
+        """Remove an object without a request, as if it were lost."""
         del self._objects[name]
 
     def archive(self, name: str, *, restored: bool = False) -> None:
-        """Move an object to an archive behind everyone's back; with `restored`, take it back from there."""
+        """Archive an object without a request, so that reads raise BlobArchived; `restored` reverts that."""
         (self._archived.discard if restored else self._archived.add)(name)
 
     def alter(self, name: str, data: bytes | None = None) -> None:
-        """Replace an object's bytes behind everyone's back; unless given, by as many of which one differs."""
+        """Replace an object's bytes without a request. Without `data`, the first byte changes."""
         found = self._objects[name]
         if data is None:
             data = bytes([found.data[0] ^ 1]) + found.data[1:] if found.data else b"?"
@@ -92,7 +92,7 @@ class MemoryBlobs:
         self._altered.discard(name)
 
     async def get(self, name: str, *, at_most: int | None = None) -> bytes:
-        """Its bytes, or the first `at_most`. Raises BlobMissing or BlobArchived."""
+        """An object's bytes, or only the first `at_most`. Raises BlobMissing or BlobArchived."""
         await self._request("get")
         found = self._objects.get(name)
         if found is None:
@@ -104,16 +104,18 @@ class MemoryBlobs:
         return found.data[:at_most]
 
     async def head(self, name: str) -> Blob | None:
-        """The entry of an object."""
+        """Name, size and time of an object; None if it does not exist."""
         await self._request("head")
         found = self._objects.get(name)
         return None if found is None else Blob(name, len(found.data), found.modified)
 
     async def scan(self, prefix: str, *, older_than: float | None = None) -> AsyncIterator[Blob]:
-        """Objects in the order of their names; with `older_than`, in epoch seconds, those written before."""
+        """Objects whose names begin with `prefix`, sorted by name. With `older_than` (epoch seconds), only
+        those written before that time.
+        """
         await self._request("scan")
         for name in sorted(self._objects, key=str.encode):
-            found = self._objects.get(name)  # it may have been deleted since
+            found = self._objects.get(name)  # None if it was deleted during the scan
             if found is None or not name.startswith(prefix):
                 continue
             if older_than is None or found.modified < older_than:
@@ -126,7 +128,7 @@ class MemoryBlobs:
             self._objects.pop(name, None)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no connections."""
 
     async def _request(self, method: str) -> None:
         self.requests[method] += 1

@@ -1,4 +1,4 @@
-"""A consumer inbox in memory, with the rules of the one in PostgreSQL."""
+"""A consumer inbox in memory, with the same rules as the one in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class MemoryInbox:
-    """Ids that one consumer has handled.
+    """The events that one consumer has handled.
 
-    Handlers get `connection` as it is given here, or with the event: a fake of what they write to, or None.
-    What they write is the fake's to undo when they raise, and so is an event when the caller's transaction is
-    rolled back (`forget`).
+    Handlers receive the `connection` of the call or, without one, that of the constructor: a fake, or None.
+    Nothing is rolled back here. If a handler raises, the test's fake must undo its writes; if the caller's
+    transaction is rolled back, the test must also call `forget`.
     """
 
     def __init__(self, consumer_name: str, connection: Any = None) -> None:
@@ -69,5 +69,5 @@ class MemoryInbox:
         return result
 
     def forget(self, event_id: EventId) -> None:
-        """An event is new again: the caller has rolled back."""
+        """Make an event new again, after the caller's transaction was rolled back."""
         self.events.pop(id_of(event_id), None)

@@ -1,4 +1,4 @@
-"""An outbox in memory, and a publisher for relays of a real one."""
+"""An outbox in memory, and a publisher in memory for relays that read a real outbox."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from streams.postgres.relay import Isolated, Published
 
 
 class MemoryOutbox(Outbox):
-    """Keeps what transactions publish, in the order in which they end; it needs no connection.
+    """Keeps what transactions publish, in commit order. It needs no connection.
 
     Attributes:
-        rows: what was committed.
-        messages: the same as it was given.
+        rows: the committed rows.
+        messages: the same as messages, before they were encoded.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class MemoryOutbox(Outbox):
 
     @asynccontextmanager
     async def transaction(self, connection: Any = None) -> AsyncIterator[OutboxTransaction]:
-        """As that of the real one; the connection is not used. Raises MessageIdTaken, BlobsUnavailable."""
+        """A transaction like that of the real outbox; `connection` is ignored. Raises MessageIdTaken and
+        BlobsUnavailable.
+        """
         del connection
         tx = OutboxTransaction(self)
         try:
@@ -75,14 +77,14 @@ class MemoryOutbox(Outbox):
 
 
 class MemoryPublisher:
-    """Keeps the rows that it is given.
+    """Keeps the rows that it publishes.
 
     Attributes:
-        written: rows in the order in which they came.
+        written: the published rows, in order.
         announced: schemas by fingerprint.
         refuses: function that returns why a row is refused, or an empty text.
         is_down: whether every request fails, as if the cluster were down.
-        holds: while clear, `publish` waits, and `is_waiting` is true.
+        holds: while this event is cleared, `publish` waits and `is_waiting` is true.
     """
 
     def __init__(self) -> None:
@@ -95,7 +97,7 @@ class MemoryPublisher:
         self.holds.set()
 
     async def announce(self, schemas: Mapping[str, str]) -> None:
-        """As the port says."""
+        """Keep the schemas. Raises ClusterUnavailable while `is_down`."""
         self._require()
         self.announced |= schemas
 
@@ -114,7 +116,9 @@ class MemoryPublisher:
         return Published(list(rows), [], "")
 
     async def isolate(self, rows: Sequence[OutboxRow]) -> Isolated:
-        """As the port says."""
+        """Publish the rows one by one. If a row is refused, later rows of its aggregate are left out. Raises
+        ClusterUnavailable while `is_down`.
+        """
         self._require()
         done, held = Isolated([], []), set()
         for row in rows:
@@ -129,10 +133,10 @@ class MemoryPublisher:
         return done
 
     def stop(self) -> None:
-        """As the port says."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """As the port says."""
+        """Do nothing: there are no connections."""
 
     def _require(self) -> None:
         if self.is_down:

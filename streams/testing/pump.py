@@ -1,9 +1,9 @@
-"""Runs a whole choreography in memory, without lanes or Kafka: for properties that hold in whatever order
-messages arrive.
+"""Runs a whole choreography in memory, without lanes or Kafka, to test properties that must hold in any
+order of messages.
 
-Only the order within one key of one topic is kept, as Kafka keeps it. Messages may come again: where the
-wiring says so they are stopped by their id, elsewhere they reach their handlers a second time. Handlers may
-be behind, or be tried again.
+Only the order within one key of one topic is kept, as in Kafka. Messages may be repeated: if the wiring uses
+the inbox for a topic, they are dropped by id; otherwise their handlers run a second time. Handlers may fall
+behind, or be retried.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streams.testing.outcome_checks import OutcomeChecks
 R = TypeVar("R", bound=Row)
 M = TypeVar("M", bound=Message)
 
-#: The time of a run's first message, seconds since the epoch; each message takes one second.
+#: Time of a run's first message, in epoch seconds; each further message is one second later.
 START = 1_000_000_000
 
 
@@ -39,7 +39,7 @@ class World:
 
     Attributes:
         rows: the rows by table name, key and subkey.
-        messages: every message in the order in which it was sent, from outside and by handlers.
+        messages: all messages from outside and from handlers, in the order in which they were sent.
     """
 
     rows: dict[tuple[str, str, str], Row] = field(default_factory=dict)
@@ -77,24 +77,25 @@ async def run_choreography(
     timers: Literal["refused", "ignored"] = "refused",
     world: World | None = None,
 ) -> World:
-    """Deliver `messages` and all that comes of them, to the end.
+    """Deliver `messages` and everything that handlers send because of them, until nothing is left.
 
     Args:
-        choreography: who takes what.
-        messages: from outside.
-        resources: what handlers need from outside, by name. A `clock`, which does not move, is there.
-        order: picks what arrives next.
-        repeat: how likely a message comes once more, from 0 to below 1.
-        pace: how likely the next message from outside comes before another one is delivered; 1: all of them
-            come first.
-        behind: how likely a message waits for one of its handlers while the others go on, as when that one
-            is paused; later messages of its key wait behind it. From 0 to below 1.
-        retried: errors after which a handler is tried again later; others pass through.
-        timers: none is run. One that is set is a NotImplementedError, unless they are ignored.
-        world: where an earlier run has ended; it is changed.
+        choreography: the wiring to run.
+        messages: the messages from outside.
+        resources: resources of handlers, by name. A `clock` that stands still is included.
+        order: source of randomness, which picks the next delivery; the default is `Random(0)`.
+        repeat: probability that a message is delivered again, at least 0 and below 1.
+        pace: probability that the next message from outside arrives before another one is delivered; with 1,
+            all of them arrive first.
+        behind: probability that a message waits for one of its handlers while the others continue, as if that
+            handler were paused; later messages of its key wait behind it. At least 0 and below 1.
+        retried: errors after which a handler is retried later; other errors are raised.
+        timers: timers never fire. If a handler sets one, NotImplementedError is raised, or with "ignored" the
+            timer is dropped.
+        world: result of an earlier run to continue from; it is modified.
 
-    Raises what a handler raises, Unencodable for an outcome that a lane would refuse, in the same words, and
-    WiringError for a resource that is missing.
+    Raises the errors of handlers, Unencodable for an outcome that a lane would refuse, with the same text,
+    and WiringError for a missing resource.
     """
     chance = order or Random(0)
     pump = _Pump(choreography, resources or {}, chance, repeat, behind, retried, timers, world or World())
@@ -109,14 +110,14 @@ async def run_choreography(
 
 
 class _Post(NamedTuple):
-    """A message under way."""
+    """A message that is not delivered yet."""
 
     message: Message
     envelope: Envelope
 
 
 class _Record(NamedTuple):
-    """As much of a record as an envelope needs."""
+    """The parts of a record that an envelope needs."""
 
     topic: str
     key: bytes
@@ -161,7 +162,7 @@ class _Pump:
         )
 
     async def step(self) -> None:
-        """Deliver one message, or let a handler that is behind take one."""
+        """Deliver one message, or let a handler that is behind handle one."""
         number = self._order.randrange(len(self.queues) + len(self.waiting))
         if number >= len(self.queues):
             await self._catch_up(list(self.waiting)[number - len(self.queues)])
@@ -175,7 +176,7 @@ class _Pump:
         await self._deliver(post)
 
     async def _deliver(self, post: _Post) -> None:
-        """Run the handlers one after the other, each over what the one before has left."""
+        """Run the handlers one after another. Each sees the rows that the previous one has changed."""
         topic = post.message.TOPIC
         for handler in self._choreography.routes[topic].handlers:
             seen = (handler.name, post.envelope.id)
@@ -189,7 +190,7 @@ class _Pump:
                 self.waiting[line] = deque([(handler, post)])
 
     async def _catch_up(self, line: tuple[str, str]) -> None:
-        """The first message that waits for a handler has its turn."""
+        """Attempt the first message that waits for a handler."""
         handler, post = self.waiting[line][0]
         if await self._attempt(handler, post):
             self.waiting[line].popleft()

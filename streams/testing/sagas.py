@@ -1,4 +1,4 @@
-"""The steps of a saga, one word after the other, without a broker or a lane.
+"""Tests a saga step by step with chained calls, without a broker or a lane.
 
     given_saga(OrderSaga).start(submitted)
         .expect_command(ReserveStock).reply(success)
@@ -7,12 +7,12 @@
         .expect_event(OrderCancelled, reason="card_declined")
         .expect_status("compensated")
 
-Participants of the same application (`ours`) get a question when no reply came in time:
+With `ours`, participants are in the saga's own application, and get a question if no reply comes in time:
 
     given_saga(OrderSaga, ours=True).start(submitted).expect_command(ReserveStock)
         .time_passes(31).expect_question(ReserveStock).reply(cancelled)
 
-All that the saga sends has to be expected before the next thing happens to it. docs/sagas.md has each word.
+A test must expect every message of the saga before it lets anything else happen. See docs/sagas.md.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ cancelled: Final = "cancelled"
 
 
 class SagaUnderTest:
-    """A saga under test, made by `given_saga`: its row, its timers, its messages that were not expected yet.
+    """A saga under test, created by `given_saga`, with its row, its timers and its unexpected messages.
 
-    Every method returns itself. An expectation that does not hold raises AssertionError, which says what the
-    saga did instead; so does anything that happens while a message of the saga was not expected yet.
+    All methods but `sent` return `self`, for chained calls. A failed expectation raises AssertionError, which
+    states what the saga did instead. So does any event while a message of the saga is still unexpected.
 
     Attributes:
-        now: the saga's time, epoch seconds.
-        entries: the saga's log, whole.
+        now: the saga's time, in epoch seconds.
+        entries: all entries of the saga's log.
     """
 
     def __init__(self, definition: Saga, now: float) -> None:
@@ -62,11 +62,11 @@ class SagaUnderTest:
 
     @property
     def row(self) -> SagaRow:
-        """The saga's row: its status, its steps, what it keeps. Raises AssertionError before `start`."""
+        """The saga's row, with its status, steps and data. Raises AssertionError before `start`."""
         assert self._row is not None, "the saga has not been started"
         return self._row
 
-    # -- what happens to it ---------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------------
 
     def start(self, message: Message) -> Self:
         """Start the saga with a message of its class `started_by`."""
@@ -81,12 +81,12 @@ class SagaUnderTest:
         reason: str = "",
         to: type[Command] | None = None,
     ) -> Self:
-        """Answer the command that was expected last, or the last one of the class `to`, however old.
+        """Answer the last expected command or, with `to`, the last command of that class.
 
         Arguments:
             outcome: success, refused, error, expired or cancelled.
-            data: the data of the reply, of the class that the step names as `reply`.
-            reason: a word for programs, such as `out_of_stock`, or the text of an error.
+            data: data of the reply, of the class that the step names as `reply`.
+            reason: a code for programs, such as `out_of_stock`, or the text of an error.
 
         Raises Undecodable for data of another class.
         """
@@ -108,7 +108,7 @@ class SagaUnderTest:
         return self._hear(self._said)
 
     def time_passes(self, seconds: float) -> Self:
-        """Let so many seconds pass. Timers that come due ring in order."""
+        """Advance the time. Timers that become due fire in order."""
         end = self.now + seconds
         while due := sorted((t for t in self._timers.values() if t.due <= end), key=lambda t: t.due):
             timer = due[0]
@@ -119,11 +119,11 @@ class SagaUnderTest:
         return self
 
     def retry(self, step: str, reason: str = "") -> Self:
-        """Retry a failed step, as an operator. Raises RepairRefused where no step waits for that."""
+        """Retry a failed step, as an operator. Raises RepairRefused if the step does not wait for that."""
         return self._take(repairs.retry(self._definition, self.row, step, reason, self.now))
 
     def skip(self, step: str, reason: str) -> Self:
-        """Go on without a failed step, as an operator. Raises RepairRefused."""
+        """Skip a failed step, as an operator. Raises RepairRefused."""
         return self._take(repairs.skip(self._definition, self.row, step, reason, self.now))
 
     def mark_done(self, step: str, reason: str) -> Self:
@@ -131,42 +131,42 @@ class SagaUnderTest:
         return self._take(repairs.mark_done(self._definition, self.row, step, reason, self.now))
 
     def cancel(self, reason: str) -> Self:
-        """Cancel the saga, as an operator. Raises RepairRefused past the pivot, or when it has ended."""
+        """Cancel the saga, as an operator. Raises RepairRefused after the pivot or after the end."""
         return self._take(repairs.cancel(self._definition, self.row, reason, self.now))
 
     def hear(self, repair: Repair) -> Self:
-        """Deliver an operator's message. A refusal is an entry of the saga's log."""
+        """Deliver an operator's message. If it is refused, the saga's log gets an entry."""
         return self._take(repairs.apply_repair(self._definition, self.row, repair, self.now))
 
-    # -- what is expected of it -----------------------------------------------------------------------
+    # -- expectations ---------------------------------------------------------------------------------
 
     def expect_command(self, kind: type[Command], **fields: Any) -> Self:
-        """Expect a command with these values in its fields; `reply` answers it."""
+        """Expect a command with these field values. The next `reply` answers it."""
         found = self._expect(kind, fields)
         assert isinstance(found, Command)
         self._expected = found
         return self
 
     def expect_question(self, kind: type[Command], **fields: Any) -> Self:
-        """Expect a question after a command that had no reply in time; `reply` answers it."""
+        """Expect the question that follows a command without a timely reply. The next `reply` answers it."""
         self.expect_command(kind, **fields)
         assert self._expected is not None
         assert self._expected.asks, f"{kind.__name__} does not ask, but is the command itself"
         return self
 
     def sent(self, kind: type[Message]) -> bool:
-        """Whether a message of this class was sent and is not expected yet."""
+        """Whether the saga has sent a message of this class that the test has not expected yet."""
         return any(type(each) is kind for each in self._unexpected)
 
     def expect_compensation(self, kind: type[Command], **fields: Any) -> Self:
-        """Expect a command that undoes its step; `reply` answers it."""
+        """Expect a command that compensates its step. The next `reply` answers it."""
         self.expect_command(kind, **fields)
         assert self._expected is not None
         assert self.row.step(self._expected.step).undoing, f"{kind.__name__} undoes nothing"
         return self
 
     def expect_event(self, kind: type[Message], **fields: Any) -> Self:
-        """Expect a message with these values in its fields."""
+        """Expect a message with these field values."""
         self._expect(kind, fields)
         return self
 
@@ -176,7 +176,7 @@ class SagaUnderTest:
         return self
 
     def expect_status(self, status: str, **steps: str) -> Self:
-        """Expect this status of the saga, these statuses of its steps by name, and no further message."""
+        """Expect this saga status, these statuses of steps by name, and no further message."""
         assert self.row.status == status, f"it is {self.row.status}: {self.row.reason}"
         found = {name: self.row.step(name).status for name in steps}
         assert found == steps, f"its steps have other statuses: {found}"
@@ -221,13 +221,13 @@ class SagaUnderTest:
 def given_saga(
     definition: Saga, *, now: float = 1_700_000_000.0, ours: bool | Collection[type[Command]] = False
 ) -> SagaUnderTest:
-    """Begin a test of a definition.
+    """Begin a test of a saga.
 
     Arguments:
         definition: one version of the saga.
-        now: its time, epoch seconds.
-        ours: the commands that its own application takes; True: all of them. Their participants get a
-            question when a reply is late.
+        now: the saga's time, in epoch seconds.
+        ours: the commands that the saga's own application handles; True means all of them. Their participants
+            get a question if a reply is late.
     """
     every = [kind for step in definition.steps() for kind in step.commands]
     taken = every if ours is True else ours or ()

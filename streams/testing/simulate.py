@@ -1,8 +1,8 @@
-"""Run your own handlers in a simulated world that a seed decides, and judge them by a serial run.
+"""Run your handlers in a simulated cluster with random faults, and compare the result with a serial run.
 
     python -m streams.testing.simulate myapp:app --workload myapp_tests:workload --seeds 0:200
 
-Exit status: 0 all holds, 1 something does not, 2 it could not be run.
+Exit status: 0 if no run failed, 1 if a run failed, 2 if the command could not run.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from streams.testing.simulation.shrink import shrink
 from streams.testing.simulation.users import Simulated, report
 
 _FUNCTION = "module:function"
-#: After so many seeds stderr hears how far it is.
+#: Number of seeds between progress lines on stderr.
 _EACH = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. Returns its exit status."""
+    """Run the command with these arguments. Returns its exit status."""
     asked = _parser().parse_args(arguments)
     try:
         resources, check = _named(asked.resources), _named(asked.check)
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _NotThere(Exception):
-    """Nothing has the name that was given."""
+    """No object has the given name."""
 
 
 def _named(text: str | None) -> Any:
@@ -155,7 +155,7 @@ def _tell(plan: Any, result: Any, asked: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":  # sets have an order then, the same each time
+    if os.environ.get("PYTHONHASHSEED") != "0":  # with 0, sets have the same order in each run
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "streams.testing.simulate", *sys.argv[1:]])
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Lane stores in memory, which survive a crash as files would."""
+"""Lane stores in memory. Their contents survive a simulated crash, as files would."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from streams.errors import StoreBroken, StoreBusy, StoreUnavailable
 from streams.ports import TP, TableSize, Write
 
-#: How many of the last batches `MemoryStores.crash` can take back.
+#: Number of last batches that `MemoryStores.crash` can undo.
 HISTORY = 64
 
-#: Calls that a full disk is in the way of, and those of one that fails.
+#: Calls that fail on a full disk, and calls that fail on a broken one.
 FULL = frozenset({"open", "write", "wipe"})
 FAILING = FULL | {"read"}
 
@@ -21,7 +21,7 @@ Undo = Callable[[], None]
 
 @dataclass(slots=True)
 class _Files:
-    """Files of a lane, in memory."""
+    """The contents of a lane's store, which outlive its owner."""
 
     tables: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
     positions: dict[TP, int] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class _Files:
     history: deque[Undo] = field(default_factory=lambda: deque(maxlen=HISTORY))
 
     def undo(self, table: str, key: bytes) -> Undo:
-        """The write that brings a row back to its value of now."""
+        """A function that restores a row to its present value."""
         rows = self.tables[table]
         before = rows.get(key)
 
@@ -47,9 +47,9 @@ class MemoryStores:
     """The lanes' stores of one machine.
 
     Attributes:
-        trouble: what is wrong with the disk, such as that it is full; empty: nothing.
-        hits: the calls that it is in the way of: a full disk lets rows be read, a failing one does not.
-        refused: how often it was in the way.
+        trouble: text of the disk's error, such as "No space left on device"; empty if there is none.
+        hits: the calls that fail because of it: a full disk can still be read, a broken one cannot.
+        refused: number of calls that have failed because of it.
     """
 
     def __init__(self) -> None:
@@ -60,8 +60,8 @@ class MemoryStores:
         self._open: dict[int, MemoryStore] = {}
 
     def open(self, lane: int) -> MemoryStore:
-        """Open a lane's store, creating it when missing. Raises StoreBusy, StoreUnavailable or
-        StoreBroken, as the real one.
+        """Open a lane's store, and create it if it is missing. Like the real one, raises StoreBusy,
+        StoreUnavailable or StoreBroken.
         """
         if lane in self._open:
             raise StoreBusy(f"the store of lane {lane} is open elsewhere: close its previous owner first")
@@ -81,8 +81,8 @@ class MemoryStores:
             raise StoreUnavailable(f"{self.trouble}: injected")
 
     def crash(self, lane: int, *, lose_batches: int = 0) -> None:
-        """End the lane's owner without a close. A power failure also loses the last `lose_batches`, whole
-        ones, at most HISTORY.
+        """End the lane's owner without closing the store. To simulate a power failure, the last
+        `lose_batches` write batches are lost, at most HISTORY.
         """
         store = self._open.pop(lane, None)
         if store is not None:
@@ -92,11 +92,11 @@ class MemoryStores:
             history.pop()()
 
     def kept(self) -> tuple[int, ...]:
-        """The lanes of which there is a store here."""
+        """The lanes that have a store here."""
         return tuple(sorted(self._files))
 
     def copied(self) -> MemoryStores:
-        """The same files on another disk: a backup, or a machine that was cloned. Nobody has them open."""
+        """A copy of all stores, all of them closed, as on a backup or a cloned machine."""
         copy = MemoryStores()
         copy._files = {
             lane: _Files(
@@ -110,11 +110,11 @@ class MemoryStores:
         return copy
 
     def damage(self, lane: int) -> None:
-        """Make the files unreadable, from the next open on."""
+        """Make a lane's store unreadable from the next `open` on."""
         self._files.setdefault(lane, _Files()).broken = True
 
     def destroy(self, lane: int) -> None:
-        """Remove a lane's files, broken ones too; also what a lost disk does. Raises StoreBusy."""
+        """Remove a lane's store, even a broken one, as when a disk is lost. Raises StoreBusy."""
         if lane in self._open:
             raise StoreBusy(f"the store of lane {lane} is open: close it first")
         self._check_disk("wipe")
@@ -144,7 +144,7 @@ class MemoryStore:
         return files
 
     def _writable(self) -> _Files:
-        """Once a write has failed, none succeeds until the store is opened again, as with RocksDB."""
+        """After a failed write, all writes fail until the store is opened again, as in RocksDB."""
         files = self._live()
         if self._failed:
             raise StoreUnavailable("a write failed before: injected")
@@ -160,14 +160,14 @@ class MemoryStore:
         return self._readable().tables.get(table, {}).get(key)
 
     def get_many(self, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values in the order of the keys."""
+        """The values in the order of the keys; None for missing ones."""
         rows = self._readable().tables.get(table, {})
         return [rows.get(key) for key in keys]
 
     def scan(
         self, table: str, *, start: bytes = b"", stop: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Pairs with start <= key < stop, in order of key; rows as they were at the first one."""
+        """Pairs with `start` <= key < `stop`, sorted by key, as they were when the scan began."""
         rows = self._readable().tables.get(table)
         if not rows:
             return
@@ -179,15 +179,15 @@ class MemoryStore:
         return sorted(self._live().tables)
 
     def table_size(self, table: str) -> TableSize:
-        """Its rows, and bytes of keys and values."""
+        """Number of rows of a table, and bytes of their keys and values."""
         rows = self._live().tables.get(table, {})
         return TableSize(len(rows), sum(len(key) + len(value) for key, value in rows.items()))
 
     def apply(
         self, writes: Iterable[Write], positions: Mapping[TP, int], *, current_at: float | None = None
     ) -> None:
-        """All changes and the changelog positions that they bring the store to, or none of them. After them
-        it has all that the changelogs had at `current_at`, in epoch seconds.
+        """Apply all changes and changelog positions, or none. With `current_at` (epoch seconds), the store
+        then has everything that the changelogs had at that time.
         """
         files = self._writable()
         changes = list(writes)
@@ -212,17 +212,17 @@ class MemoryStore:
         files.history.append(back)
 
     def position(self, tp: TP) -> int:
-        """The changelog offset that the store has been brought to; 0 when it has none."""
+        """The changelog offset up to which the store is current; 0 if none was written."""
         return self._live().positions.get(tp, 0)
 
     def drop(self, table: str) -> None:
-        """Remove a table with all in it; nothing happens when there is none. Positions stay."""
+        """Remove a table and its rows, if it exists. Positions stay."""
         files = self._writable()
         if files.tables.pop(table, None) is not None:
-            files.history.clear()  # a dropped table does not come back by losing a batch
+            files.history.clear()  # a lost batch must not bring a dropped table back
 
     def wipe(self) -> None:
-        """Remove everything, positions too. The store stays open."""
+        """Remove everything, including positions. The store stays open."""
         files = self._live()
         self._check_disk("wipe")
         self._failed = False
@@ -232,7 +232,7 @@ class MemoryStore:
         files.current_at = None
 
     def current_at(self) -> float | None:
-        """When the store is known to have had all that its changelogs had, in seconds since the epoch."""
+        """Last time (epoch seconds) whose changelog contents the store is known to have; None if unknown."""
         return self._live().current_at
 
     def size(self) -> int:
@@ -241,7 +241,7 @@ class MemoryStore:
         return sum(len(key) + len(value) for rows in tables for key, value in rows.items())
 
     def close(self) -> None:
-        """Let the next owner open it. Closing twice does nothing."""
+        """Close the store, so that the next owner can open it. A second call does nothing."""
         if not self.closed:
             self.closed = True
             self._on_close()
