@@ -1,1 +1,1 @@
-"""Several workers in one process, over a fake cluster and in simulated time, all decided by one seed."""
+"""Simulates workers in one process with a fake cluster and simulated time, all determined by a seed."""

@@ -1,4 +1,4 @@
-"""The calls of handlers in a run: their arguments and answers."""
+"""Records the calls of handlers in a run, with their arguments and results."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ Place = tuple[str, bytes]
 
 @dataclass(slots=True)
 class Call:
-    """A handler is called with a message.
+    """One call of a handler with a message.
 
     Attributes:
-        at: when, in seconds since the run began.
-        machine: where.
-        rows: those that it is given, by parameter; of `any` row nothing.
-        named: what else it is given, by name: the envelope.
-        times: what the clock has said to it.
-        counts: whether its lane had not been fenced by then: else nothing of it is committed.
-        outcome, error: what came of it.
-        is_given_up: it is not the handler that answers: nobody tries the message any more.
+        at: time of the call, in seconds since the run began.
+        machine: name of the machine.
+        rows: the rows passed to the handler, by parameter, except `any` rows.
+        named: other recorded arguments by name, which is only the envelope.
+        times: the times that the handler has read from its clock.
+        counts: whether the lane was not fenced yet when the call ended; otherwise, nothing is committed.
+        outcome, error: the result.
+        is_given_up: whether `on_give_up` was called instead of the handler, after the last attempt.
     """
 
     handler: str
@@ -55,7 +55,7 @@ class Call:
 
     @property
     def place(self) -> Place:
-        """The handler and the message that it is about."""
+        """The handler's name and the message's identity."""
         return self.handler, self.envelope.identity
 
 
@@ -63,7 +63,7 @@ _call: ContextVar[Call | None] = ContextVar("call", default=None)
 
 
 class CallClock:
-    """The clock that handlers get: what it says is noted, and said again when the call is repeated."""
+    """The clock that handlers get. It records the times it returns; a repeated call gets them again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -81,13 +81,13 @@ class CallClock:
         return now
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; not when the call is repeated."""
+        """Wait, except in a repeated call."""
         if self.repeated is None:
             await self._clock.sleep(seconds)
 
 
 class Calls:
-    """The calls of a run, in the order in which they ended. Only the functions of its wiring are watched."""
+    """The calls of a run, in the order in which they ended. Only the handlers in its wiring are recorded."""
 
     def __init__(self, now: Callable[[], float], lane_is_current: Callable[[Process, bytes], bool]) -> None:
         self.ended: list[Call] = []
@@ -96,7 +96,7 @@ class Calls:
         self._memory: Memory | None = None
 
     def watched(self, wiring: Choreography) -> list[Route]:
-        """The lines of a wiring, with handlers whose calls are noted."""
+        """The routes of a wiring, with handlers that record their calls."""
         functions = [
             f for each in wiring.handlers() for f in (each.function, each.on_give_up) if f is not None
         ]
@@ -108,19 +108,19 @@ class Calls:
         ]
 
     def enter(self, process: object) -> None:
-        """A process runs from now on."""
+        """Put the global variables of this process in place."""
         if self._memory is not None:
             self._memory.enter(process)
 
     def leave(self) -> None:
-        """No process runs any more."""
+        """Restore the original global variables."""
         if self._memory is not None:
             self._memory.leave()
 
     def effective(self, logged: Collection[bytes], dead: Collection[Place]) -> list[Call]:
-        """The call that has taken effect for each handler and message, in order: the last one that succeeded
-        in a lane that was not fenced. What was called before it was undone. So is all that was called with
-        `dead` letters, and with messages whose identities are not `logged`: what sent them was undone.
+        """The calls that took effect, in order: for each handler and message, the last successful call in a
+        lane that was not fenced. Earlier calls were rolled back. Also left out are calls with `dead` letters,
+        and with messages that are not `logged`, because the transaction that sent them was aborted.
         """
         last = {
             call.place: call
@@ -196,7 +196,7 @@ class Calls:
 
 
 class Stepped:
-    """Awaits something, and says before each of its steps that it goes on."""
+    """Awaits `inner`, and calls `goes_on` before each of its steps."""
 
     def __init__(self, inner: Any, goes_on: Callable[[], None]) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Count which fault struck in which state of a lane, so that a pair which never met is visible."""
+"""Counts which faults struck in which states of a lane, and finds pairs that never occurred."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streams.engine.life.lane import Lane
 from streams.engine.life.state import LaneState
 from streams.testing.simulation.workers import SimulatedWorker
 
-#: Faults that strike one machine: the first part of their step is its number.
+#: Faults that strike one machine. The first value of their step is the machine's number.
 OF_A_MACHINE = frozenset(
     (
         "clock",
@@ -32,7 +32,7 @@ OF_A_MACHINE = frozenset(
         "twin",
     )
 )
-#: Faults that strike when their occasion comes, not when their step does.
+#: Faults that strike at a later occasion, not at the time of their step.
 LATER = frozenset(
     (
         "copy_disk",
@@ -45,7 +45,7 @@ LATER = frozenset(
         "unanswered",
     )
 )
-#: States of a lane, or of the worker that has it, in the order of the table.
+#: States of a lane or of its worker, in the order of the table.
 STATES = (
     "down",
     "frozen",
@@ -60,20 +60,20 @@ STATES = (
     "waits",
 )
 
-#: Each of these has to strike in each of these states, in a range of some thousand seeds.
+#: In a range of some thousand seeds, each of these faults must strike in each of the states in MET.
 OFTEN = ("compact", "cut_off", "disk_full", "freeze", "kill", "rebalance", "refusal", "restart")
 MET = ("standby", "opening", "idle", "in commit", "retry waits", "waits")
 
 
 class Strike(NamedTuple):
-    """A kind of fault, and a state of a lane that it has met."""
+    """A kind of fault, and the state of a lane in which it struck."""
 
     kind: str
     state: str
 
 
 def states(worker: SimulatedWorker | None) -> Iterator[str]:
-    """The states of a worker's lanes. Without lanes there is none, but of a worker that is down."""
+    """The states of a worker's lanes; "down" or "frozen" if the worker does not run."""
     if worker is None:
         yield "down"
     elif worker.machine.is_frozen:
@@ -99,12 +99,12 @@ def _state(lane: Lane) -> str:
 
 
 def unmet(counts: Mapping[Strike, int]) -> list[Strike]:
-    """Return the pairs of fault and state that never met, though they can."""
+    """The pairs of OFTEN and MET that never occurred."""
     return [each for kind in OFTEN for state in MET if not counts.get(each := Strike(kind, state))]
 
 
 def table(counts: Mapping[Strike, int], kinds: Iterable[str]) -> list[str]:
-    """Lines of a table: in how many runs each kind has struck in each state; `.` is never."""
+    """Lines of a table with the number of runs in which each fault struck in each state; `.` means never."""
     points = sorted({state for _, state in counts} - set(STATES))
     width = max(len(kind) for kind in kinds)
     lines = []

@@ -1,4 +1,4 @@
-"""Deploys: workers start again with another version of the application, one after another or all at once."""
+"""Deploys: workers restart with another version of the application, one after another or all at once."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from streams.testing.simulation.run import Part, Run
 
-#: What a version changes of the first part's shape, and of the options of lanes.
+#: Fields that a version changes, in the lane options or in the shape of the first part.
 Changes = tuple[tuple[str, Any], ...]
 HOW = ("one by one", "at once")
 
 
 def kinds(rng: Random, versions: Sequence[Changes]) -> Mapping[str, Callable[[], tuple[Any, ...]]]:
-    """By the kind of a step what makes the rest of it from a seed."""
+    """For each kind of step, a function that draws its arguments."""
     return {
         "deploy": lambda: (rng.choice(versions), rng.choice(HOW), rng.choice((0.5, 4.0, 12.0))),
         "roll_back": lambda: (rng.choice(HOW), rng.choice((0.5, 4.0))),
@@ -24,13 +24,13 @@ def kinds(rng: Random, versions: Sequence[Changes]) -> Mapping[str, Callable[[],
 
 
 def cuts(rng: Random, partitions: int, machines: int) -> tuple[Any, ...]:
-    """Draw a change of the number of lanes: how many, when, which worker is frozen and for how long."""
+    """Draw the arguments of `do_lanes`: lane count, gap, the worker to freeze (or None), and for how long."""
     frozen = rng.choice((None, None, rng.randrange(machines)))
     return rng.randint(1, partitions), rng.choice((0.5, 4.0, 12.0)), frozen, rng.choice((11.0, 20.0, 40.0))
 
 
 class Deploys(Part):
-    """The deploys of a run. A version is made of the planned one, and changes nothing else in it."""
+    """The deploys of a run. Each version is the planned one with some fields changed."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -38,7 +38,7 @@ class Deploys(Part):
         self._now: Changes = ()
 
     def do_deploy(self, changes: Changes, how: str, gap: float) -> None:
-        """Workers start again, with another version."""
+        """Restart all workers with another version."""
         self._before, self._now = self._now, changes
         run = self.run
         shape, *others = run.plan.shapes
@@ -56,7 +56,7 @@ class Deploys(Part):
                 run.later(number * gap, run.do_restart, number, 0.5)
 
     def do_lanes(self, lanes: int, gap: float, frozen: int | None, seconds: float) -> None:
-        """All workers end, but for one that is frozen for some seconds, and start with other lanes."""
+        """Change the lane count: kill and restart all workers, except for one that may be frozen."""
         run = self.run
         run.recut(lanes)
         for number in range(len(run.machines)):
@@ -66,16 +66,16 @@ class Deploys(Part):
                 run.do_kill(number, 0, gap)
 
     def do_roll_back(self, how: str, gap: float) -> None:
-        """The version before is there again."""
+        """Deploy the previous version again."""
         self.do_deploy(self._before, how, gap)
 
     def do_standbys(self, standbys: int) -> None:
-        """The group has another number of standbys from its next decision on."""
+        """Change the number of standbys, and rebalance."""
         self.run.group.standbys = standbys
         self.run.group.rebalance()
 
     def end_faults(self) -> None:
-        """The last deploy goes through."""
+        """Complete the last deploy: replace a broken version, and restart workers with an older one."""
         run = self.run
         mended = [part.mend() for part in run.parts]
         if any(mended):
@@ -85,6 +85,6 @@ class Deploys(Part):
                 run.do_kill(number, 0, 0.5)
 
     def missing(self) -> list[str]:
-        """Workers that have another version still."""
+        """One entry if a worker still runs another version."""
         apps = [worker.app for worker in self.run.workers if worker is not None]
         return [] if all(app is self.run.app for app in apps) else ["a worker has another version"]

@@ -10,7 +10,7 @@ POINTS = ("staged", "begun", "sent", "offsets_sent", "committed", "applied")
 
 
 def kinds_of(rng: Random, machines: int) -> dict[str, Callable[[], tuple[Any, ...]]]:
-    """By the kind of a fault what makes the rest of its step from a seed."""
+    """For each kind of fault, a function that draws the arguments of its step."""
 
     def machine() -> int:
         return rng.randrange(machines)
@@ -32,7 +32,7 @@ def kinds_of(rng: Random, machines: int) -> dict[str, Callable[[], tuple[Any, ..
         "outage": lambda: (rng.choice((2.0, 15.0)),),
         "clock": lambda: (machine(), rng.choice((-3600.0, -30.0, 30.0, 3540.0))),
         "compact": tuple,
-        # Full, or failing: then rows cannot be read either.
+        # True: the disk is broken, so that rows cannot be read, either.
         "disk_full": lambda: (machine(), *rng.choice(((0.5, False), (20.0, True), (90.0, False)))),
         "damage_disk": lambda: (machine(), rng.choice((0.5, 4.0))),
         "refusal": lambda: (rng.choice((0.5, 20.0, 90.0)),),

@@ -1,4 +1,4 @@
-"""A simulated consumer group: members join, fall silent and come back; the real policy decides for all."""
+"""A simulated consumer group. Members join, go silent and come back; the real assignment policy decides."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Protocol
 
 from streams.model.policy.assignment import Assignment, Member, assign
 
-#: Silence after which the group does without a member, in seconds.
+#: Session timeout: seconds of silence after which the group removes a member.
 SESSION = 10.0
-#: Between looks at who has fallen silent, in seconds.
+#: Seconds between checks for silent members.
 _LOOK = 1.0
 
 
 class Joins(Protocol):
-    """A worker as the group knows it."""
+    """A worker as the group sees it."""
 
     @property
     def name(self) -> str:
@@ -28,16 +28,18 @@ class Joins(Protocol):
         """Whether it heartbeats."""
 
     def claims(self) -> Member:
-        """The member's own description, which it sends when it joins."""
+        """The description of itself that a member sends when it joins."""
 
     def unsure(self) -> None:
-        """It hears that a rebalance has begun."""
+        """Called when a rebalance begins."""
 
     def assigned(self, given: Assignment, generation: int) -> None:
-        """It hears what the group has decided."""
+        """Called with the member's assignment after a rebalance."""
 
     def displaced(self) -> bool:
-        """Another process has joined with its identity; False: it cannot hear that yet."""
+        """Called when another process has joined with the same identity. Returns False if the worker cannot
+        be reached yet.
+        """
 
 
 @dataclass
@@ -50,7 +52,7 @@ class _Place:
 
 @dataclass
 class Group:
-    """Decides who owns which lane. A static member that comes back soon is given what it had."""
+    """Assigns lanes to workers. A static member that returns in time gets its previous assignment."""
 
     rng: Random
     standbys: int
@@ -63,7 +65,7 @@ class Group:
     _wanted: bool = False
 
     def join(self, worker: Joins) -> None:
-        """A worker has started, or has woken up and finds that it is no member."""
+        """Add a worker that has started, or that noticed that it is no longer a member."""
         now = asyncio.get_running_loop().time()
         place = self._places.get(worker.name)
         if place is not None and place.worker is not worker:
@@ -76,18 +78,18 @@ class Group:
         self.rebalance()
 
     def rebalance(self) -> None:
-        """Decide anew, soon."""
+        """Request a new assignment at the next check."""
         self._wanted = True
 
     def is_settled(self, worker: Joins) -> bool:
-        """Whether a worker is a member, and has heard what was decided last."""
+        """Whether a worker is a member and has received the last assignment."""
         place = self._places.get(worker.name)
         if place is None or place.worker is not worker or place.given is None:
             return False
         return not (self._wanted or self._rebalancing) and worker.claims().generation == self.generation
 
     async def run(self) -> None:
-        """Look who is silent, and decide when somebody has come or gone; until cancelled."""
+        """Check for silent members, and assign again when a member has come or gone. Runs until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_LOOK)
@@ -95,7 +97,7 @@ class Group:
             self._displaced = [worker for worker in self._displaced if not worker.displaced()]
             for name, place in list(self._places.items()):
                 if place.worker.answers:
-                    if now - place.heard > SESSION:  # it was away for too long, and hears so now
+                    if now - place.heard > SESSION:  # it was away for too long, and learns so now
                         self._places[name] = _Place(place.worker, now)
                         self.rebalance()
                     place.heard = now
@@ -139,5 +141,5 @@ class Group:
             return
         if worker.answers:
             worker.assigned(given, generation)
-        else:  # it asks again when it can
+        else:  # tried again until the worker answers
             self._tell_in(_LOOK, worker, given, generation)

@@ -1,4 +1,4 @@
-"""An application of somebody's own as a part of a run, judged by its own serial run."""
+"""Runs a user's application as a part of a simulation, and compares it with a serial run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from streams.testing.simulation.plan import Finding
 from streams.testing.simulation.run import Part, Run
 from streams.testing.simulation.serial import Difference, Serial
 
-#: Timers that are due within so many seconds after the last fault ring before the run is judged.
+#: Timers that are due within this many seconds after the last fault fire before the run is judged.
 HORIZON = 600.0
 
 Resources = Callable[[], Mapping[str, Any]]
-#: Names of errors that are always mistakes of the application, and never declared.
+#: Names of errors that are always mistakes in the application, even if `dead` lists them.
 _MISTAKES = {Unencodable.__name__, WiringError.__name__}
 _MISTAKEN = "      What to do: mend the handler. With every message it would be so."
 _DECLARE = """\
@@ -44,11 +44,11 @@ WHAT_TO_DO = """\
 
 @dataclass(slots=True)
 class SimulatedWorld(World):
-    """The rows, dead letters and resources that a run has left.
+    """Result of a simulated run: rows, messages, dead letters and resources.
 
     Attributes:
-        resources: what its handlers use from outside, by name.
-        dead: the messages that were given up, each with its handler.
+        resources: the resources of handlers, by name.
+        dead: the dead-lettered messages, each with the name of its handler.
     """
 
     resources: Mapping[str, Any] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class SimulatedWorld(World):
 
 
 class Logged(NamedTuple):
-    """A message in its topic: its identity, and its bytes as they were written."""
+    """A message in its topic, with its identity and encoded bytes."""
 
     identity: bytes
     message: Message
@@ -65,13 +65,13 @@ class Logged(NamedTuple):
 
 @dataclass(frozen=True)
 class Handlers:
-    """An application of somebody's own.
+    """A user's application.
 
     Arguments:
-        wiring: its lines.
-        resources: makes what handlers name as keyword-only parameters, anew for each run.
-        check: what else has to hold when all is settled; it raises AssertionError.
-        dead: errors for which messages may be given up; None: any.
+        wiring: its wiring.
+        resources: function that creates the resources of handlers for each run.
+        check: function with further assertions about the settled world.
+        dead: errors for which messages may be dead-lettered; None means any error.
     """
 
     wiring: Choreography
@@ -88,10 +88,11 @@ class Handlers:
 
 
 class HandlersPart(Part):
-    """The handlers of a run, and the world that they leave behind.
+    """The handlers of a run, and the resulting world.
 
     Attributes:
-        fails_alike: what was given up fails in the serial run as well: nothing outside is mended meanwhile.
+        fails_alike: whether messages that were dead-lettered must fail in the serial run as well. That holds
+            if nothing outside is repaired during a run.
     """
 
     fails_alike = True
@@ -108,19 +109,19 @@ class HandlersPart(Part):
         self.world = SimulatedWorld()
 
     def routes(self) -> Sequence[Route]:
-        """The application's."""
+        """The application's routes, with handlers that record their calls."""
         return self._calls.watched(self._shape.wiring)
 
     def resources(self) -> Mapping[str, Any]:
-        """The application's, and a clock."""
+        """The application's resources, and a clock."""
         return {"clock": self._clock, **self._resources}
 
     def do_send(self, message: Message, message_id: str, away: int) -> None:
-        """A client sends a message, perhaps to a partition that is not its key's."""
+        """Send a message from a client; unless `away` is 0, to the wrong partition for its key."""
         self.run.post(message, message_id, away=away)
 
     def end_faults(self) -> None:
-        """Timers that are due soon are waited for."""
+        """Set the time until which due timers must fire."""
         self._until = self.run.clock.now() + HORIZON
 
     def _is_current(self, process: Process, key: bytes) -> bool:
@@ -131,7 +132,7 @@ class HandlersPart(Part):
     # -- judgement ------------------------------------------------------------------------------------
 
     def missing(self) -> list[str]:
-        """Messages that wait, and timers that ring soon."""
+        """Descriptions of waiting messages, timers that are due soon, and messages not handled yet."""
         waiting: dict[tuple[int, bytes], str] = {}
         for record in self.run.cluster.visible(self.run.app.layout.changelog("lane")):
             kind, name = split_lane_key(record.key or b"")
@@ -144,7 +145,7 @@ class HandlersPart(Part):
         return sorted(set(waiting.values())) or list(self._unhandled())
 
     def _logged(self) -> Iterator[Logged]:
-        """The messages, partition by partition; of what clients may send again each once."""
+        """The messages, by partition. In topics that use the inbox, repeated messages are skipped."""
         wiring, seen = self._shape.wiring, set[tuple[str, bytes]]()
         for topic, codec in self.run.app.message_codecs.items():
             repeats = topic in wiring.routes and wiring.uses_inbox(topic)
@@ -156,7 +157,7 @@ class HandlersPart(Part):
                     yield Logged(place[1], codec.decode(value, written_by), value)
 
     def _payload(self, record: Record) -> bytes | None:
-        """The bytes of its message; None: they are gone, and nothing can be said of it."""
+        """The bytes of a record's message; None if they are gone, so that the message cannot be checked."""
         return record.value or b""
 
     def _unhandled(self) -> Iterator[str]:
@@ -170,7 +171,7 @@ class HandlersPart(Part):
                     yield f"{handler.name} has not had {message!r}"
 
     def _dead(self) -> dict[tuple[str, bytes], Message | None]:
-        """Messages that were given up, by handler and identity."""
+        """Dead-lettered messages, by handler and identity."""
         found: dict[tuple[str, bytes], Message | None] = {}
         logged = {(message.TOPIC, identity): message for identity, message, _ in self._logged()}
         for letter in letters_in(self.run).values():
@@ -179,11 +180,11 @@ class HandlersPart(Part):
         return found
 
     def effective(self, dead: Collection[tuple[str, bytes]]) -> list[Call]:
-        """The calls that have taken effect, in order."""
+        """The calls that took effect, in order."""
         return self._calls.effective({each.identity for each in self._logged()}, dead)
 
     async def finish(self) -> None:
-        """Play the serial run, and put together the world."""
+        """Play the serial run, and collect the resulting world."""
         dead = self._dead()
         handlers = {each.name: each for each in self._shape.wiring.handlers()}
         resources = {
@@ -206,7 +207,9 @@ class HandlersPart(Part):
         self.world.dead = [(name, message) for (name, _), message in dead.items() if message is not None]
 
     def judge(self) -> list[Finding]:
-        """The run has the rows and messages of the serial run; what else was asked for holds."""
+        """Findings where rows or messages differ from the serial run, for undeclared dead letters, or from
+        `check`.
+        """
         if self._difference is not None:
             return [Finding("not as in a run without faults", self._explained(self._difference))]
         found = [*self._letters(), *self._rows(), *self._messages()]
@@ -218,7 +221,7 @@ class HandlersPart(Part):
         return found
 
     def _letters(self) -> Iterator[Finding]:
-        """Dead letters that nobody has declared: by handler and error, with the text of the first."""
+        """Undeclared dead letters, grouped by handler and error, with the text of the first one."""
         if self._shape.dead is None:
             return
         allowed = _names_of(self._shape.dead) - _MISTAKES
@@ -283,14 +286,14 @@ class HandlersPart(Part):
 
 
 def identity_of(record: Any) -> bytes:
-    """Source and id of a record's message."""
+    """The source and id of a record's message, as one value."""
     headers = dict(record.headers)
     source = headers.get("ce_source") or b""
     return b"%d:%b%b" % (len(source), source, headers.get("ce_id") or b"")
 
 
 def _names_of(errors: Iterable[type[Exception]]) -> set[str]:
-    """The names of error classes, and of all that are derived from them."""
+    """The names of error classes and of all their subclasses."""
     found, left = set[str](), list(errors)
     while left:
         found.add((error := left.pop()).__name__)

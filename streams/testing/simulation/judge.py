@@ -1,4 +1,4 @@
-"""Invariants of a run, read from the topics and the stores, not from the lanes."""
+"""Checks the invariants of a run against topics and stores, not against the lanes' memory."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ from streams.testing.simulation.machines import Machine
 from streams.testing.simulation.plan import Finding, Plan
 from streams.testing.simulation.workers import SimulatedWorker
 
-#: Tables that may have what is recognised as stale when it comes up, or that no changelog has.
+#: Tables without a changelog, or with entries that may be stale, which lanes recognise when they read them.
 _STALE = {TIMERS_BY_DUE, QUEUES_BY_DUE, DEAD_LETTERS_BY_AGE, COPY_OF, LOG_MARKS}
 
 
-#: Headers of a dead letter that say where its message is, and which handler has given it up.
+#: Headers of a dead letter with the position of its message and the handler that failed.
 _PLACE = ("dlq-source-topic", "dlq-source-partition", "dlq-source-offset", "dlq-handler")
 _Place = tuple[str, int, int, str]
 
 
 class Removed(NamedTuple):
-    """A record of a log that was cut, or of a topic that was deleted. `unread`: no lane had passed it."""
+    """A record that was truncated or deleted with its topic. `unread` means that no lane had passed it."""
 
     record: Record
     unread: bool
 
 
 class Subject(Protocol):
-    """A part of a run, as it is judged."""
+    """The methods of a part of a run that the judgement uses."""
 
     def missing(self) -> list[str]:
-        """Return the work that is left; empty when all is settled."""
+        """Descriptions of remaining work; empty when all is settled."""
 
     def judge(self) -> list[Finding]:
-        """Return the invariants that do not hold, when all is settled."""
+        """The invariants that do not hold once all is settled."""
 
 
 class Judged(Protocol):
-    """A run, as it is judged."""
+    """The parts of a run that the judgement uses."""
 
     plan: Plan
     app: Application
@@ -70,20 +70,20 @@ class Judged(Protocol):
     owned: list[list[int]]
     app_tables: set[str]
     removed: list[Removed]
-    #: When each topic was deleted last, or an operator has gone on with what is there now, in loop's time.
+    #: Loop time at which each topic was last deleted, or an operator last accepted it as it is.
     deleted: dict[str, float]
 
     @property
     def parts(self) -> Sequence[Subject]:
-        """Its parts."""
+        """The parts with messages."""
 
     @property
     def beside(self) -> Sequence[Subject]:
-        """The subjects without messages."""
+        """The parts without messages."""
 
 
 def rows(run: Judged, table: str) -> dict[tuple[str, str], bytes]:
-    """The rows that are there now, as the changelog has them: JSON, by key and subkey."""
+    """The present rows in a table's changelog, as JSON, by key and subkey."""
     found: dict[tuple[str, str], bytes] = {}
     for record in run.cluster.visible(run.app.layout.changelog(table)):
         key, subkey = (part.decode() for part in split_row_key(record.key or b""))
@@ -94,13 +94,13 @@ def rows(run: Judged, table: str) -> dict[tuple[str, str], bytes]:
 
 
 def written(run: Judged, topic: str) -> list[Record]:
-    """All that was ever committed to a topic, in order for each partition: what was removed since, too."""
+    """All records ever committed to a topic, including removed ones, in order within each partition."""
     return [each.record for each in run.removed if each.record.topic == topic] + run.cluster.visible(topic)
 
 
 def in_log(run: Judged, topic: str, name: str = "id") -> dict[str, list[str]]:
-    """The ids that were written under each key, each once: those in its own partition, in order, then those
-    that were sent on to it. `name` is the field of the message that has it.
+    """The distinct ids of messages of each key: first those in the key's own partition, in order, then those
+    that were forwarded to it. `name` is the message field with the id.
     """
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for record in [*written(run, topic), *sent_on(run, topic)]:
@@ -111,13 +111,13 @@ def in_log(run: Judged, topic: str, name: str = "id") -> dict[str, list[str]]:
 
 
 def sent_on(run: Judged, topic: str) -> list[Record]:
-    """Records that came in another partition than that of their key, on their way there."""
+    """Records of misrouted messages, on the topic that forwards them to the right partition."""
     through = run.app.layout.repartition(topic)
     return written(run, through) if through in run.app.repartitions else []
 
 
 def letters_in(run: Judged) -> dict[tuple[int, bytes], Letter]:
-    """The dead letters that are there now, by partition and key of their rows."""
+    """The present dead letters, by partition and key of their rows."""
     found: dict[tuple[int, bytes], Letter] = {}
     for record in run.cluster.visible(run.app.layout.changelog("dead_letters")):
         place = record.partition, record.key or b""
@@ -129,7 +129,7 @@ def letters_in(run: Judged) -> dict[tuple[int, bytes], Letter]:
 
 
 def missing(run: Judged) -> list[str]:
-    """Return the work that is left; empty when all is settled."""
+    """Descriptions of remaining work; empty when all is settled."""
     lanes: dict[int, str] = {}
     for worker in run.workers:
         if worker is not None:
@@ -155,13 +155,13 @@ def missing(run: Judged) -> list[str]:
 
 
 def judge(run: Judged) -> list[Finding]:
-    """Return the invariants that do not hold, when all is settled."""
+    """The invariants that do not hold once all is settled."""
     found = [each for part in run.parts for each in part.judge()]
     return [*found, *_positions(run), *_stores(run), *_dead_letters(run)]
 
 
 def _positions(run: Judged) -> list[Finding]:
-    """The group's positions are those of the changelog."""
+    """Check that the group's offsets match the positions in the lane changelog."""
     recorded: dict[TP, int] = {}
     for record in run.cluster.visible(run.app.layout.changelog("lane")):
         key = record.key or b""
@@ -171,17 +171,17 @@ def _positions(run: Judged) -> list[Finding]:
             if record.value is not None:
                 recorded[tp] = int(record.value.split()[0])
     positions = run.cluster.groups.get(run.app.layout.app_id, {})
-    # A topic that was made again with fewer partitions leaves some behind. The group has ends of changelogs
-    # as well, those of another version, too.
+    # Ignore offsets in partitions that no longer exist, because a topic was created again with fewer. Also
+    # ignore changelogs, whose ends the group stores, including those of another version.
     group = {
         tp: at
         for tp, at in positions.items()
         if run.cluster.log_if_there(tp) is not None and not is_changelog(run.app.layout, tp.topic)
     }
     if run.app.layout.changelog("lane") in run.deleted:
-        # The position in a topic that this version does not read is gone with it: the group alone has that.
+        # For topics that this version does not read, only the group still has positions.
         group = {tp: at for tp, at in group.items() if tp in recorded or tp.topic in run.app.sources}
-    # Brokers forget positions in a deleted topic; those in the changelog stay where no version reads it.
+    # Brokers forget offsets in a deleted topic; the changelog keeps its positions if no version reads it.
     unread = run.deleted.keys() - set(run.app.sources)
     recorded = {tp: at for tp, at in recorded.items() if tp in group or tp.topic not in unread}
     if group != recorded:
@@ -190,9 +190,9 @@ def _positions(run: Judged) -> list[Finding]:
 
 
 def _dead_letters(run: Judged) -> list[Finding]:
-    """A topic of dead letters has one record for each time that a handler has given up a message."""
+    """Check that each time a handler dead-lettered a message, exactly one record was written."""
     if run.deleted:
-        return []  # offsets of topics that were made again name other messages
+        return []  # in topics that were created again, offsets refer to other messages
     given_up: Counter[_Place] = Counter()
     for topic in sorted(run.cluster.ids):
         for record in run.cluster.visible(topic) if topic.endswith(dead_letter_topic("")) else ():
@@ -214,8 +214,8 @@ def _dead_letters(run: Judged) -> list[Finding]:
 
 
 def _stores(run: Judged) -> list[Finding]:
-    """An owner's store is what its changelogs say: of an owner that an operator has fenced, and that has had
-    nothing to commit since, as far as the store says that it has them.
+    """Check that each owner's store matches its changelogs. If an operator has fenced the owner and it has
+    had nothing to commit since, compare only up to the store's positions.
     """
     found = []
     writes = Writes(bucket_length(run.app.lane_options.inbox_retention))
@@ -236,7 +236,7 @@ def _stores(run: Judged) -> list[Finding]:
                         kept.pop(key, None)
                     else:
                         kept[key] = value
-                # What an operator has written since may be all that compaction has left of a key.
+                # For these keys, compaction may have left only what an operator has written since.
                 since = [(r.key or b"", r.value) for r in records if r.offset >= end]
                 others |= {(name, key) for name, key, _ in writes.of(table, tp.partition, since)}
             copy = {table: dict(store.scan(table)) for table in store.tables()}
