@@ -1,4 +1,4 @@
-"""Machines of a simulated world: each has a disk, a clock, a network, and a worker process to kill."""
+"""Simulated machines, each with a disk, a clock, a network, and a worker process that can be killed."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from streams.testing.store import MemoryStore, MemoryStores
 
 T = TypeVar("T")
 
-#: More lanes than any run has.
+#: Offset between the lane numbers of different lane counts in one `MemoryStores`; larger than any lane count.
 _APART = 100
 
-#: How long a request waits for its answer on a network that says nothing, in seconds.
+#: Seconds before a request without an answer fails.
 PATIENCE = 15.0
 
 _running: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 def running() -> Process | None:
-    """The process that runs now; None: what runs is on no machine."""
+    """The simulated process that the current task belongs to; None outside of all machines."""
     return _running.get()
 
 
 class Process:
-    """A worker process: what it started ends with it."""
+    """A worker process. Its tasks end with it."""
 
     def __init__(self, machine: Machine, layout: Layout) -> None:
         self.machine = machine
         self.layout = layout
         self.is_alive = True
-        #: The producers that it has started last, by transactional id.
+        #: The last producer that it has started for each transactional id.
         self.producers: dict[str, FakeTransactions] = {}
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run something within the process."""
+        """Run a coroutine as a task of this process."""
         token = _running.set(self)
         try:
             return asyncio.get_running_loop().create_task(work)
@@ -53,49 +53,49 @@ class Process:
             _running.reset(token)
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
-        """Note a task that this process has made."""
+        """Register a task of this process; cancel it if the process is dead."""
         self._tasks[task] = None
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
         if not self.is_alive:
             task.cancel()
 
     def kill(self) -> None:
-        """End it as a SIGKILL does: nothing that its tasks do from now on reaches a disk or the cluster."""
+        """End the process as SIGKILL does: its tasks no longer reach a disk or the cluster."""
         self.is_alive = False
         for task in list(self._tasks):
             task.cancel()
 
 
 class Directory:
-    """The stores of one number of lanes on a disk: another cut puts other partitions into a lane."""
+    """The stores for one lane count on a disk. With another lane count, lanes have other partitions."""
 
     def __init__(self, stores: MemoryStores, lanes: int) -> None:
         self._stores = stores
         self._first = lanes * _APART
 
     def open(self, lane: int) -> MemoryStore:
-        """As the disk's."""
+        """Open a lane's store, see `MemoryStores.open`."""
         return self._stores.open(self._first + lane)
 
     def kept(self) -> tuple[int, ...]:
-        """The lanes of which there is a store."""
+        """The lanes that have a store."""
         return tuple(n - self._first for n in self._stores.kept() if 0 <= n - self._first < _APART)
 
     def crash(self, lane: int, *, lose_batches: int = 0) -> None:
-        """As the disk's."""
+        """Crash a lane's store, see `MemoryStores.crash`."""
         self._stores.crash(self._first + lane, lose_batches=lose_batches)
 
     def damage(self, lane: int) -> None:
-        """As the disk's."""
+        """Make a lane's store unreadable, see `MemoryStores.damage`."""
         self._stores.damage(self._first + lane)
 
     def destroy(self, lane: int) -> None:
-        """As the disk's."""
+        """Remove a lane's store, see `MemoryStores.destroy`."""
         self._stores.destroy(self._first + lane)
 
 
 def own_tasks(loop: SimulatedLoop) -> None:
-    """Let every task belong to the process that made it."""
+    """Make every new task belong to the process that creates it."""
 
     def make(loop: Any, coro: Any, **more: Any) -> asyncio.Task[Any]:
         task = asyncio.Task(coro, loop=loop, **more)
@@ -107,15 +107,15 @@ def own_tasks(loop: SimulatedLoop) -> None:
 
 
 class Machine:
-    """A place where one worker process runs at a time; its disk and its clock outlive the process.
+    """A machine that runs one worker process at a time. Its disk and its clock outlive the process.
 
     Attributes:
-        is_frozen: the process stands still, and knows nothing of it.
-        is_cut_off: no request is answered.
-        is_refused: nobody takes its connections.
-        is_deaf: the group hears nothing of it, and tells it nothing; all other requests are answered.
-        slowness: seconds that each request and each answer takes more.
-        per_record: seconds that each record takes which is sent.
+        is_frozen: whether the process is stopped, without noticing it.
+        is_cut_off: whether requests get no answer.
+        is_refused: whether connections are refused.
+        is_deaf: whether the machine and the group are cut off from each other; other requests are answered.
+        slowness: additional seconds for each request and for each answer.
+        per_record: additional seconds for each sent record.
     """
 
     def __init__(self, name: str, loop: SimulatedLoop, rng: Random) -> None:
@@ -134,26 +134,26 @@ class Machine:
 
     @property
     def answers(self) -> bool:
-        """Whether a worker runs here that the cluster hears of."""
+        """Whether a worker runs here that the group hears from."""
         alive = self.process is not None and self.process.is_alive
         return alive and not (self.is_frozen or self.is_cut_off or self.is_refused or self.is_deaf)
 
     def directory(self, lanes: int) -> Directory:
-        """Where the stores of this number of lanes are."""
+        """The stores for this lane count."""
         return Directory(self.stores, lanes)
 
     def freeze(self) -> None:
-        """Stop the process, as a SIGSTOP does."""
+        """Stop the process as SIGSTOP does."""
         self.is_frozen = True
         self._goes.clear()
 
     def thaw(self) -> None:
-        """Let the process go on where it was."""
+        """Let a frozen process continue."""
         self.is_frozen = False
         self._goes.set()
 
     def kill(self) -> None:
-        """Kill the process. Its stores are open until they crash."""
+        """Kill the process. Its stores remain open until `crash` is called for them."""
         if self.process is not None:
             self.process.kill()
         self.process = None
@@ -164,7 +164,7 @@ class Machine:
         return self._goes.is_set() and process.is_alive
 
     async def runs(self, process: Process) -> None:
-        """Wait while the process is frozen, and for ever when it is dead."""
+        """Wait while the process is frozen, or forever if it is dead."""
         while not self._goes.is_set():
             await self._goes.wait()
         if not process.is_alive:
@@ -172,7 +172,7 @@ class Machine:
 
 
 class MachineClock(LoopClock):
-    """A machine's own time. Whoever sleeps on a frozen machine wakes when it goes on."""
+    """A machine's clock. Tasks that sleep on a frozen machine wake up once it continues."""
 
     def __init__(self, machine: Machine, loop: SimulatedLoop) -> None:
         super().__init__(loop)
@@ -180,11 +180,11 @@ class MachineClock(LoopClock):
         self.skew = 0.0
 
     def now(self) -> float:
-        """Seconds since the epoch, as this machine has them."""
+        """Seconds since the epoch on this machine, which may be wrong by `skew`."""
         return super().now() + self.skew
 
     async def sleep(self, seconds: float) -> None:
-        """Wait; the machine's jumps do not matter, as with a monotonic clock."""
+        """Wait. Jumps of the machine's clock do not matter, as with a monotonic clock."""
         await asyncio.sleep(max(0.0, seconds))
         process = self._machine.process
         if process is not None and not self._machine.is_running(process):
@@ -192,13 +192,13 @@ class MachineClock(LoopClock):
 
 
 class HereClock:
-    """The clock of whichever machine asks; outside of all of them the world's."""
+    """The clock of the machine that the current task runs on; outside of all machines, the world's clock."""
 
     def __init__(self, world: LoopClock) -> None:
         self._world = world
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Seconds since the epoch, on the current machine."""
         return self._here().now()
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
@@ -212,18 +212,18 @@ class HereClock:
 
 @dataclass
 class Outside:
-    """A service that handlers ask beside Kafka, such as a gateway.
+    """An external service that handlers call, such as a payment gateway.
 
     Attributes:
-        is_down: each request fails.
-        is_healed: messages that failed for a while succeed.
+        is_down: whether every request fails.
+        is_healed: whether messages that failed temporarily now succeed.
     """
 
     is_down: bool = False
     is_healed: bool = False
 
     async def sleep(self, seconds: float) -> None:
-        """A request takes its time, whoever makes it: what is frozen makes it when it goes on."""
+        """Wait as long as a request takes, and until the calling process is not frozen."""
         process = _running.get()
         await asyncio.sleep(seconds)
         if process is not None:
@@ -241,14 +241,14 @@ class Outside:
 
 
 async def _unheard(_: str) -> None:
-    """No point of this name is of interest."""
+    """Ignore a reached point."""
 
 
 class Network:
-    """The cluster as one process has it: each request takes its time, and may never be answered.
+    """The cluster as one process sees it: requests take time, and may get no answer.
 
-    `reach` is called with the name of each request that is made outside a transaction, before it is made;
-    `opens` with the id of each producer that is about to be made.
+    `reach` is called with the name of each request outside a transaction, before it is made. `opens` is
+    called with the id of each producer that is about to be created.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class Network:
     async def request(
         self, call: Callable[[], Awaitable[T]], lost: Callable[[], Exception], point: str = ""
     ) -> T:
-        """Make a request. Raises what `lost` makes when there is no answer in time."""
+        """Make a request. Raises the error from `lost` if no answer comes in time."""
         if point:
             await self._reach(point)
         await self._way(lost)
@@ -292,12 +292,12 @@ class Network:
             raise lost()
 
     def transactions(self, transactional_id: str) -> Transactions:
-        """A producer that is not started yet."""
+        """A producer that has not been started yet."""
         self._opens(transactional_id)
         return _Producer(self, self._cluster.transactions(transactional_id), transactional_id)
 
     async def reader(self) -> Reader:
-        """A reader with nothing assigned."""
+        """A reader without assigned partitions."""
         return _Reader(self, await self._ask(self._cluster.reader, "reader"))
 
     def __getattr__(self, name: str) -> Any:
@@ -312,7 +312,7 @@ class Network:
         return await self.request(question, lambda: ClusterUnavailable("simulated: no answer"), name)
 
 
-#: Seconds that a request or an answer may be on its way.
+#: Possible network delays of a request or an answer, in seconds.
 _LATENCIES = (0.001, 0.002, 0.005, 0.02, 0.1, 0.5)
 
 

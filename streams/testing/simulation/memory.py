@@ -1,4 +1,4 @@
-"""The memory of simulated processes: what modules keep in globals is lost with the process that has it."""
+"""The memory of simulated processes: each process has its own copy of the modules' global variables."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from random import Random
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-#: What a handler can keep something in without assigning to a name. Objects of classes of their own are not
-#: copied: they may be what is outside, which all processes share.
+#: Types that a handler can modify without assigning to a global name. Objects of other classes are not
+#: copied, because they may stand for external services, which all processes share.
 _KEPT = (list, dict, set, bytearray, deque, count, Random)
 
 
 class Memory:
-    """Gives each process globals of its own in the modules of some functions, as they are when this is made.
+    """Gives each process its own globals in the modules of the given functions. Each process starts with the
+    values from the creation of this object.
 
-    Only one process has its globals in place at a time. The library's own modules are left alone.
+    Only one process has its globals in place at a time. The library's own modules are not changed.
     """
 
     def __init__(self, functions: Iterable[Callable[..., Any]]) -> None:
@@ -34,7 +35,7 @@ class Memory:
         self._current: Hashable = None
 
     def enter(self, process: Hashable) -> None:
-        """From now on a process runs: what it has kept is in place."""
+        """Put this process's globals in place, and save those of the previous process."""
         if process is self._current or not self._names:
             return
         if self._current is not None:
@@ -43,7 +44,7 @@ class Memory:
         self._place(self._of.pop(process) if process in self._of else deepcopy(self._pristine))
 
     def leave(self) -> None:
-        """Put back what there was before, and forget all processes."""
+        """Restore the original globals, and forget all processes."""
         self._place(self._original)
         self._of, self._current = {}, None
 
@@ -51,7 +52,7 @@ class Memory:
         return [namespace[name] for namespace, name in self._names]
 
     def _copies(self) -> list[Any]:
-        """One copy of all: what two modules share is still shared. What cannot be copied is left out."""
+        """Copy all values together, so that two modules still share an object. Skips uncopyable values."""
         self._names = [at for at, value in zip(self._names, self._original, strict=True) if _can_copy(value)]
         self._original = self._values()
         return deepcopy(self._original)
@@ -70,7 +71,7 @@ def _can_copy(value: Any) -> bool:
 
 
 def _modules(names: set[str]) -> list[ModuleType]:
-    """The modules of these names, and those beside them in their packages."""
+    """These modules, and the other modules of their packages or folders."""
     packages = {name.partition(".")[0] for name in names} - {"streams"}
     folders = {
         Path(file).parent
@@ -87,8 +88,8 @@ def _modules(names: set[str]) -> list[ModuleType]:
 
 
 def _changing(module: ModuleType) -> Iterator[str]:
-    """The globals of a module that its functions can change."""
-    functions = [getattr(each, "function", each) for each in vars(module).values()]  # a handler has its own
+    """Names of the module's globals that its functions can change."""
+    functions = [getattr(each, "function", each) for each in vars(module).values()]  # handlers wrap functions
     own = [f for f in functions if isinstance(f, FunctionType) and f.__module__ == module.__name__]
     assigned = {name for function in own for name in _assigned(function.__code__)}
     for name, value in vars(module).items():
@@ -98,6 +99,6 @@ def _changing(module: ModuleType) -> Iterator[str]:
 
 @cache
 def _assigned(code: CodeType) -> frozenset[str]:
-    """The names that code declares `global` and assigns to."""
+    """Names that the code declares `global` and assigns to, including nested functions."""
     own = {each.argval for each in dis.get_instructions(code) if each.opname == "STORE_GLOBAL"}
     return frozenset(own.union(*(_assigned(each) for each in code.co_consts if isinstance(each, CodeType))))

@@ -1,4 +1,4 @@
-"""The events of a simulated run, as data: it is printed, and made smaller when the run fails."""
+"""The plan of a simulated run as data, which can be printed, and shrunk after a failure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Finding(NamedTuple):
-    """An invariant that does not hold, and where."""
+    """A violated invariant, and where it was found."""
 
     invariant: str
     where: str
@@ -15,7 +15,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class PlanStep:
-    """Something that happens at a time, in seconds since the run began."""
+    """A fault or event `at` a time, in seconds since the run began; `what` has its arguments."""
 
     at: float
     kind: str
@@ -27,7 +27,7 @@ class PlanStep:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run. `seed` decides what the steps leave open: latencies, the order of answers."""
+    """A run. `seed` determines what the steps do not state, such as latencies and the order of answers."""
 
     seed: int
     partitions: int
@@ -39,5 +39,5 @@ class Plan:
     steps: tuple[PlanStep, ...]
 
     def without(self, steps: set[int]) -> Plan:
-        """The same with fewer steps."""
+        """The same plan without the steps with these numbers."""
         return replace(self, steps=tuple(s for n, s in enumerate(self.steps) if n not in steps))

@@ -1,4 +1,4 @@
-"""Runs a plan to its end, in a loop of its own."""
+"""Runs a plan in its own event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streams.testing.simulation.run import Part, Run
 from streams.testing.simulation.topics import Topics
 from streams.testing.simulation.troubles import Troubles
 
-#: Modules that measure turns by the processor's time, which no seed decides.
+#: Modules that use `perf_counter`, which a run replaces by simulated time so that the seed determines it.
 _TIMED = (
     "engine.way.intake",
     "engine.way.loopback",
@@ -30,7 +30,7 @@ _TIMED = (
     "engine.way.measures",
 )
 
-#: Log events of lanes for which nothing that happens here is a reason.
+#: Log events that no simulated fault may cause; each one is a finding.
 WRONG = frozenset(("lane_error", "lane_quarantined", "standby_error"))
 
 
@@ -57,7 +57,7 @@ def _no_real_time(loop: SimulatedLoop) -> Iterator[None]:
 
 
 def run(plan: Plan, *, verbose: bool = False) -> Result:
-    """Run a plan to its end, in a loop of its own. The seed also decides what handlers draw from `random`."""
+    """Run a plan to its end in its own event loop. The seed also determines `random` for handlers."""
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         loop = runner.get_loop()
         assert isinstance(loop, SimulatedLoop)

@@ -1,4 +1,4 @@
-"""Runs a plan: the real lanes, hosts and standbys of several workers, in a world that one seed decides."""
+"""Runs a plan with the real lanes, hosts and standbys of several workers, in a world determined by a seed."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from streams.testing.simulation.workers import Points, SimulatedWorker
 from streams.testing.store import FAILING, FULL
 
 APP = "sim"
-#: Within so many seconds of simulated time after the last fault everything has to be settled. A timer whose
-#: message is refused is put off for an hour at most.
+#: Simulated seconds after the last fault within which a run must settle; the second applies to plans with a
+#: `limit` step, because a timer whose message is refused is postponed by up to an hour.
 BOUND, LIMIT_BOUND = 1300.0, 4900.0
 
 
-#: Added to what is left when a run does not settle.
+#: Advice in the finding for a run that does not settle.
 UNSETTLED = """
       What to do: a message whose error may pass (TransientError) waits for as long as no call of its handler
       succeeds. Let the stand-in of what is outside answer in the end, or raise PermanentError."""
 
 
 class _Cluster(FakeCluster):
-    """Says which faults have happened, while they do."""
+    """Calls `struck` for each fault that happens."""
 
     struck: Callable[[Fault], None]
 
     def take(self, fault: Fault) -> bool:
-        """Whether this fault is to happen now."""
+        """Whether this fault happens now."""
         taken = super().take(fault)
         if taken:
             self.struck(fault)
@@ -76,10 +76,10 @@ class Run:
         self.parts = [shape.part(self) for shape in plan.shapes]
         #: The tables that any version of the application has had.
         self.app_tables: set[str] = set()
-        #: The number of lanes that workers start with from now on; whether it was another one before.
+        #: The lane count of workers that start from now on, and whether it has changed during the run.
         self.lanes, self.is_recut = plan.lanes, False
         self.app = self._application(self._wiring(), LaneOptions(**plan.options))
-        #: When a worker was started last.
+        #: Loop time at which a worker was last started.
         self.started_at = 0.0
         declared = declare(self.app, replication=1)
         cluster = _Cluster(
@@ -91,7 +91,7 @@ class Run:
         cluster.struck = self._answer_lost
         self.cluster: FakeCluster = cluster
         self.cluster.transaction_timeout = 15.0
-        #: Topics whose records the broker stamps; and for how many seconds it keeps those of topics.
+        #: Topics with timestamps from the broker, and the retention of topics in seconds.
         self.stamped = {spec.name for spec in declared if spec.config.get(STAMPED) == "LogAppendTime"}
         self.kept = {
             spec.name: int(spec.config["retention.ms"]) / 1000
@@ -114,7 +114,7 @@ class Run:
         self.operations = 0
         #: Whether all faults have ended.
         self.is_quiet = False
-        #: No worker starts any more.
+        #: Whether the run is over, so that no worker starts.
         self.is_over = False
 
     def _wiring(self) -> Choreography:
@@ -134,30 +134,30 @@ class Run:
         return app
 
     def version(self, shapes: Sequence[Shape], options: Mapping[str, Any]) -> None:
-        """Workers that start from now on have another version of the application."""
+        """Give workers that start from now on another version of the application."""
         for part, shape in zip(self.parts, shapes, strict=True):
             part.deployed(shape)
         self.rewire(LaneOptions(**options))
 
     def rewire(self, options: LaneOptions | None = None) -> None:
-        """Workers that start from now on have what the parts have now."""
+        """Give workers that start from now on the present wiring and resources of the parts."""
         self.app = self._application(self._wiring(), options or self.app.lane_options)
 
     def recut(self, lanes: int) -> None:
-        """Workers that start from now on have another number of lanes."""
+        """Give workers that start from now on another lane count."""
         self.is_recut |= lanes != self.lanes
         self.lanes = lanes
         self.app = self._application(self.app.wiring, self.app.lane_options)
 
     def note(self, event: str, **more: Any) -> None:
-        """A line of the trace."""
+        """Add a line to the trace, if it is verbose."""
         if self._verbose:
             told = " ".join(f"{name}={value}" for name, value in more.items())
             self.trace.append(f"{self.seconds():9.3f} {event} {told}".rstrip())
 
     def fatal(self, worker: SimulatedWorker, error: BaseException) -> None:
-        """A worker ends. A clone of its machine is a reason: it starts again under another name. Another
-        number of lanes is one, too.
+        """Handle the end of a worker. It is a finding unless a clone took over the worker's identity or the
+        lane count changed. In these cases the worker starts again, after a clone under another name.
         """
         is_cloned = isinstance(error, MembershipLost)
         if not (is_cloned or (self.is_recut and isinstance(error, LayoutMismatch))):
@@ -170,7 +170,7 @@ class Run:
         self.later(0.0, self._start_again, worker, 3.0)
 
     async def go(self) -> None:
-        """All steps, the end of all faults, and the judgement."""
+        """Do all steps, end all faults, wait until the run settles, and judge it."""
         deciding = asyncio.ensure_future(self.group.run())
         for number in range(len(self.machines)):
             self.start(number)
@@ -202,14 +202,14 @@ class Run:
             self.findings += judge(self)
 
     def do(self, step: PlanStep) -> None:
-        """Do a step: it is the run's own, or one of a part."""
+        """Do a step with the method `do_<kind>` of the run or of one of its parts."""
         self._kind, name = step.kind, f"do_{step.kind}"
         self.strike(step.kind, step.what)
         doer = next(each for each in (self, *self.beside, *self.parts) if hasattr(each, name))
         getattr(doer, name)(*step.what)
 
     async def settle(self) -> None:
-        """Wait until nothing is left to do."""
+        """Wait until no work is left, or add a finding if that takes too long."""
         was_limited = any(step.kind == "limit" for step in self.plan.steps)
         end = self.loop.time() + (LIMIT_BOUND if was_limited else BOUND)
         while left := missing(self):
@@ -221,7 +221,7 @@ class Run:
             await asyncio.sleep(2)
 
     def end_faults(self) -> None:
-        """From now on nothing goes wrong any more."""
+        """End all faults, cancel planned ones, and start all workers."""
         self.is_quiet = True
         self.cluster._faults.clear()
         self.cluster.refuses = ""
@@ -240,7 +240,7 @@ class Run:
     # -- steps ----------------------------------------------------------------------------------------
 
     def start(self, number: int) -> None:
-        """Start a worker, unless one runs."""
+        """Start a worker on a machine, unless one is running there."""
         if self.is_over or self.machines[number].process is not None:
             return
         worker = SimulatedWorker(
@@ -261,11 +261,11 @@ class Run:
             self.group.join(worker)
 
     def later(self, after: float, what: Any, *args: Any) -> None:
-        """Do something after so many seconds, on no machine: whichever process asks may end before."""
+        """Call `what` after some seconds, outside of all machines: the calling process may end earlier."""
         self.loop.call_later(after, what, *args, context=Context())
 
     def fault(self, after: float, what: Any, *args: Any) -> None:
-        """Let something go wrong after so many seconds, unless all faults have ended by then."""
+        """Call `what`, a fault, after some seconds, unless all faults have ended by then."""
         kind = self._kind
 
         def happen() -> None:
@@ -277,7 +277,7 @@ class Run:
         self.later(after, happen)
 
     def at_point(self, number: int, point: str, nth: int, what: Any, *args: Any) -> None:
-        """Let something go wrong at the nth reach of a point from now on."""
+        """Call `what`, a fault, when a machine reaches a point for the nth time from now on."""
         kind = self._kind
 
         def happen() -> None:
@@ -287,15 +287,15 @@ class Run:
         self.points[number].plan(point, nth, happen)
 
     def strike(self, kind: str, what: Sequence[Any]) -> None:
-        """Note in which states a fault meets lanes: those of its machine, or all. What waits for an occasion
-        is noted then.
+        """Record the lane states in which a fault strikes, on its machine or on all machines. Faults in LATER
+        are recorded when they happen.
         """
         if kind not in LATER:
             workers = [self.workers[what[0]]] if kind in OF_A_MACHINE and what else self.workers
             self.coverage |= {Strike(kind, state) for each in workers for state in states(each)}
 
     def _answer_lost(self, fault: Fault) -> None:
-        """A fault of the broker has happened to a process, if one has asked."""
+        """Record a broker fault for the worker that made the request, if there is one."""
         process = running()
         for worker in self.workers:
             if worker is not None and worker.process is process:
@@ -303,7 +303,7 @@ class Run:
                 self.coverage |= {Strike(name, state) for state in states(worker)}
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Do something beside all else, on no machine."""
+        """Run a coroutine concurrently, outside of all machines."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._done)
@@ -315,7 +315,9 @@ class Run:
             self.findings.append(Finding("an error that is lost", repr(error)))
 
     def do_kill(self, number: int, lost: int, back: float) -> None:
-        """Kill a worker; a power failure takes its last writes. It is started again after `back` seconds."""
+        """Kill a worker, and start it again after `back` seconds. Its stores lose their last `lost` batches,
+        as in a power failure.
+        """
         worker = self.workers[number]
         if worker is None or self.machines[number].process is None:
             return
@@ -325,11 +327,11 @@ class Run:
         self.later(back, self.start, number)
 
     def do_kill_at(self, number: int, point: str, nth: int, lost: int) -> None:
-        """The same at the nth reach of a point."""
+        """Kill a worker when it reaches a point for the nth time."""
         self.at_point(number, point, nth, self.do_kill, number, lost, 2.0)
 
     def do_lose_disk(self, number: int, back: float) -> None:
-        """A worker is killed, and comes back without its disk."""
+        """Kill a worker, which comes back with an empty disk."""
         self.do_kill(number, 0, back)
         if self.machines[number].process is None:
             self.machines[number].stores.trouble = ""
@@ -337,21 +339,21 @@ class Run:
                 self.machines[number].directory(self.lanes).destroy(lane)
 
     def do_freeze(self, number: int, seconds: float) -> None:
-        """A worker stands still, and knows nothing of it."""
+        """Freeze a worker for some seconds, without its noticing."""
         self.machines[number].freeze()
         self.later(seconds, self.machines[number].thaw)
 
     def do_freeze_at(self, number: int, point: str, nth: int, seconds: float) -> None:
-        """The same from the nth reach of a point."""
+        """Freeze a worker when it reaches a point for the nth time."""
         self.at_point(number, point, nth, self.do_freeze, number, seconds)
 
     def do_cut_off(self, number: int, seconds: float) -> None:
-        """No request of a machine is answered."""
+        """Leave all requests of a machine unanswered for some seconds."""
         self.machines[number].is_cut_off = True
         self.later(seconds, setattr, self.machines[number], "is_cut_off", False)
 
     def do_restart(self, number: int, back: float) -> None:
-        """Stop a worker in good order, and start it again."""
+        """Stop a worker cleanly, and start it again after `back` seconds."""
         worker = self.workers[number]
         if worker is not None and self.machines[number].answers:
             self._start_again(worker, back)
@@ -369,20 +371,20 @@ class Run:
             self.spawn(again())
 
     def do_rebalance(self) -> None:
-        """The group decides anew."""
+        """Trigger a rebalance."""
         self.group.rebalance()
 
     def do_lost_answer(self, fault: str, skip: int) -> None:
-        """A fault of the broker, at the next occasion but `skip`."""
+        """Inject a fault of the broker, after skipping `skip` occasions."""
         self.cluster.inject(Fault[fault], skip=skip)
 
     def do_outage(self, seconds: float) -> None:
-        """Nothing outside Kafka answers for some seconds."""
+        """Make the external service fail for some seconds."""
         self.outside.is_down = True
         self.later(seconds, setattr, self.outside, "is_down", False)
 
     def do_clock(self, number: int, seconds: float) -> None:
-        """A machine's clock jumps, and is right again after a minute; what it wrote stays wrong."""
+        """Let a machine's clock jump for a minute. Timestamps written meanwhile stay wrong."""
         self.machines[number].clock.skew += seconds
         self.later(60.0, self._clock_is_right, number)
 
@@ -390,12 +392,12 @@ class Run:
         self.machines[number].clock.skew = 0.0
 
     def do_compact(self) -> None:
-        """Compact each topic that is to be compacted."""
+        """Compact all compacted topics."""
         for topic in self.compacted:
             self.cluster.compact(topic)
 
     def do_retention(self) -> None:
-        """Delete what is older than its topic keeps records, by their stamps."""
+        """Apply the topics' retention: delete records with timestamps that are too old."""
         for topic, seconds in self.kept.items():
             oldest = (self.clock.now() - seconds) * 1000
             for record in self.cluster.visible(topic):
@@ -405,36 +407,36 @@ class Run:
                 self.cluster.truncate(tp, record.offset + 1)
 
     def do_disk_full(self, number: int, seconds: float, fails: bool = False) -> None:  # noqa: FBT001, FBT002 - of a plan
-        """Nothing can be written to a disk; where it `fails`, nothing can be read, either."""
+        """Make writes to a disk fail for some seconds and, if it `fails`, reads as well."""
         stores = self.machines[number].stores
         stores.hits = FAILING if fails else FULL
         stores.trouble = "Input/output error" if fails else "No space left on device"
         self.later(seconds, setattr, stores, "trouble", "")
 
     def do_damage_disk(self, number: int, back: float) -> None:
-        """A worker is killed, and its stores cannot be read any more."""
+        """Kill a worker, and make its stores unreadable."""
         self.do_kill(number, 0, back)
         if self.machines[number].process is None:
             for lane in range(self.lanes):
                 self.machines[number].directory(self.lanes).damage(lane)
 
     def do_refusal(self, seconds: float) -> None:
-        """The broker takes nothing of what is written."""
+        """Make brokers refuse all writes for some seconds."""
         self.cluster.refuses = "TOPIC_AUTHORIZATION_FAILED"
         self.later(seconds, setattr, self.cluster, "refuses", "")
 
     def do_limit(self, topic: str, seconds: float) -> None:
-        """A topic takes next to nothing."""
+        """Reduce a topic's batch limit to 10 bytes for some seconds."""
         if topic in self.cluster.limits:
             self.cluster.limits[topic] = 10
             self.later(seconds, self.cluster.limits.__setitem__, topic, self.limits[topic])
 
     def do_heal(self) -> None:
-        """Messages that failed for a while succeed from now on."""
+        """Let messages succeed that failed temporarily until now."""
         self.outside.is_healed = True
 
     def do_operate(self, kind: str, twice: bool) -> None:  # noqa: FBT001 - as a plan has it
-        """An operator asks the same of each letter, perhaps from two terminals."""
+        """Send an operator's request for each dead letter, or two requests if `twice`."""
         if self.app.layout.operations not in self.cluster.ids:
             return
         for partition, key in sorted(letters_in(self)):
@@ -459,8 +461,9 @@ class Run:
         mark: Any = None,
         age: float = 0.0,
     ) -> None:
-        """A message of the outside; `away` from its own partition, with a header more, stamped `age` seconds
-        ago. Where the topic was given partitions, it is in the last of them.
+        """Write a message from outside, with the extra header `mark` and a timestamp `age` seconds ago.
+        Unless `away` is 0, it goes to a wrong partition: that many further, or the last one if partitions
+        were added.
         """
         topic, key = type(message).TOPIC, message.key
         codec = self.app.message_codecs[topic]
@@ -474,26 +477,27 @@ class Run:
         self.cluster.produce(tp, key.encode(), codec.encode(message), headers, self.stamp(topic, age))
 
     def stamp(self, topic: str, age: float) -> int | None:
-        """The stamp of a record that a client stamps `age` seconds ago; None: the broker stamps it."""
+        """Timestamp in ms of a record that a client wrote `age` seconds ago; None if the broker sets it."""
         return None if topic in self.stamped else max(0, int((self.clock.now() - age) * 1000))
 
     def seconds(self) -> float:
-        """How long the run has lasted."""
+        """Simulated seconds since the run began."""
         return self.loop.time() - self._began
 
 
 class Shape(Protocol):
-    """A part as a plan has it: data, which is printed and makes the part."""
+    """The description of a part in a plan: printable data that can create the part."""
 
     def part(self, run: Run) -> Part:
-        """The part of a run."""
+        """Create the part for a run."""
 
 
 class Part:
-    """A subject of a run. Its method `do_<kind>` does the steps of that kind.
+    """A part of a run, such as an application or a class of faults. Its method `do_<kind>` does the steps of
+    that kind.
 
     Attributes:
-        codecs: those of the application; None: it needs none of its own.
+        codecs: the codecs of the application; None if the part does not need its own.
     """
 
     codecs: MakeCodec | None = None
@@ -502,37 +506,37 @@ class Part:
         self.run = run
 
     def routes(self) -> Sequence[Route]:
-        """Its lines of the wiring."""
+        """The part's routes for the wiring."""
         return ()
 
     def resources(self) -> Mapping[str, Any]:
-        """Return the resources that its handlers need, by name."""
+        """The resources that the part's handlers need, by name."""
         return {}
 
     def claims(self) -> ClaimChecks | None:
-        """The claim checks of the application; one part may have them."""
+        """The claim checks of the application. At most one part may have some."""
         return None
 
     def end_faults(self) -> None:
-        """From now on nothing goes wrong any more."""
+        """Called when all faults end."""
 
     def accepted(self, topic: str, standings: Sequence[Standing]) -> None:
-        """An operator has gone on with a topic as it is, and was told this of it."""
+        """Called when an operator has accepted a topic as it is, with what the operator was told about it."""
 
     def deployed(self, shape: Any) -> None:
-        """A version with another shape begins."""
+        """Called when a version with another shape is deployed."""
 
     def mend(self) -> bool:
-        """Have a version that all can go on with, if the last one is none; whether it is another one."""
+        """Replace the last version if it cannot run. Returns whether it was replaced."""
         return False
 
     async def finish(self) -> None:
-        """All is settled, and no worker runs any more."""
+        """Called when all is settled and no worker is running."""
 
     def missing(self) -> list[str]:
-        """Return the work that is left; empty when all is settled."""
+        """Descriptions of remaining work; empty when all is settled."""
         return []
 
     def judge(self) -> list[Finding]:
-        """Return the invariants that do not hold, when all is settled."""
+        """The invariants that do not hold once all is settled."""
         return []

@@ -1,4 +1,4 @@
-"""The seeds that commands take as an option."""
+"""Parses the option for seeds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from argparse import ArgumentTypeError
 
 
 def seeds_of(text: str) -> range:
-    """The seeds that an option names: from A to before B for `A:B`, A alone for `A`. Raises ArgumentTypeError
-    if there are none.
+    """The seeds that an option names: from A up to, but not including, B for `A:B`, and only A for `A`.
+    Raises ArgumentTypeError if there are none.
     """
     first, colon, last = text.partition(":")
     try:

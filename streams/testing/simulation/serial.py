@@ -1,5 +1,5 @@
-"""The serial run: what handlers answer when each message is handled once, one after the other, in one process
-without faults, in the order in which they took effect in the run that is judged.
+"""The serial run: handles each message once, one after another, in one process without faults. The order is
+the one in which calls took effect in the simulated run, whose results must be the same.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from streams.testing.simulation.calls import Call, CallClock, Calls, Stepped
 
 #: A row's table, key and subkey.
 At = tuple[str, str, str]
-#: How often a handler is called that fails for a while.
+#: Maximum calls of a handler that raises TransientError.
 _TRIES = 10
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Where a run differs from the serial one.
+    """A difference between a run and its serial run.
 
     Attributes:
-        of: what: the row of a key, the messages sent.
-        expected, found: in the serial run, and in the run.
-        call: the call that answered otherwise; None: the handlers' answers were the same.
+        of: description of what differs, such as the row of a key or the sent messages.
+        expected, found: the value in the serial run, and in the simulated run.
+        call: the call with a different result; None if all handlers had the same results.
     """
 
     of: str
@@ -46,7 +46,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class Serial:
-    """A serial run: its rows by table, key and subkey, and the messages sent, encoded, by topic and key."""
+    """A serial run: rows by table, key and subkey, and counts of sent messages by topic, key and bytes."""
 
     app: Application
     calls: Calls
@@ -58,7 +58,7 @@ class Serial:
     timers: Counter[tuple[str, str, bytes]] = field(default_factory=Counter)
 
     async def play(self, effective: Sequence[Call], failed: Sequence[Call]) -> Difference | None:
-        """Call the handlers again. Returns the first difference; None: all answers are the same."""
+        """Call the handlers again. Returns the first difference, or None if all results are the same."""
         order = {id(call): number for number, call in enumerate(self.calls.ended)}
         for call in sorted((*effective, *failed), key=lambda each: order[id(each)]):
             if call.is_given_up or call.outcome is None:
@@ -99,7 +99,7 @@ class Serial:
         return outcome  # type: ignore[no-any-return]  # handlers return outcomes
 
     async def _fails_too(self, call: Call) -> Difference | None:
-        """A message that was never handled: whether it fails in the serial run as well."""
+        """Check that a message that was never handled fails in the serial run, too."""
         if isinstance(call.error, TransientError):
             return None
         try:
@@ -119,7 +119,7 @@ class Serial:
         return None if data is None else self.app.tables[at[0]].codec.decode(data, None)
 
     def _other_rows(self, call: Call) -> Difference | None:
-        """A handler was given another row than what was decided before."""
+        """Check that the handler received the rows that earlier calls decided."""
         handler = self.handlers[call.handler]
         for name, found in call.rows.items():
             table, expected = handler.rows[name].table.name, self._given(handler, name, call.message)

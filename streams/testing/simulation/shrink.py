@@ -1,4 +1,4 @@
-"""Makes a failing plan smaller: steps are left out for as long as it fails by the same invariant."""
+"""Shrinks a failing plan: removes steps as long as the same invariant is still violated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from streams.testing.simulation.play import run
 
 
 def shrink(plan: Plan, invariant: str) -> Plan:
-    """The smallest plan found. Groups of steps are tried first, then single ones."""
+    """The smallest failing plan found. Removes groups of steps first, then single steps."""
     size = max(1, len(plan.steps) // 2)
     while True:
         found = False

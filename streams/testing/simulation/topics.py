@@ -1,4 +1,4 @@
-"""Topics that people change: cut, grown, deleted and made again; and the operator who goes on from there."""
+"""Changes of topics: truncated, given partitions, deleted, created again. An operator then accepts them."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from streams.testing.log import LoggedRecord
 from streams.testing.simulation.judge import Removed
 from streams.testing.simulation.run import Part, Run
 
-#: Seconds between looks of the operator.
+#: Seconds between the operator's checks.
 LOOK = 3.0
-#: Within so many seconds lanes have noticed what was done to a topic.
+#: Seconds within which lanes notice a changed topic.
 NOTICED = 20.0
-#: What the operator tries again after.
+#: Errors after which the operator tries again.
 PASSES = (ClusterUnavailable, TransactionFailed, Fenced, LayoutMismatch, TopicMismatch, TimeoutError)
 
 
 def kinds(rng: Random, topics: tuple[str, ...], outside: str) -> Mapping[str, Callable[[], tuple[Any, ...]]]:
-    """By the kind of a step what makes the rest of it from a seed; `outside` is a topic from outside. The
-    last of a step is for how many seconds no operator looks.
+    """For each kind of step, a function that draws its arguments. `outside` is an external topic. The last
+    argument is the number of seconds before an operator looks, except for "grow".
     """
 
     def topic() -> str:
@@ -51,17 +51,12 @@ def kinds(rng: Random, topics: tuple[str, ...], outside: str) -> Mapping[str, Ca
     }
 
 
-#: What an error says is to be done.
+#: The command that an error tells an operator to run.
 _ACCEPT = re.compile("accept --topic ([^`]+)`")
 
 
 class Topics(Part):
-    """The changed topics of a run.
-
-    Attributes:
-        reset: when an operator has accepted that the rows of a changelog are gone, by topic, in the loop's
-            time. Nothing is promised of what came before.
-    """
+    """The changed topics of a run, and the operator."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(run)
@@ -69,29 +64,29 @@ class Topics(Part):
         self._without_lanes = False
         self._noticed_by = 0.0
         self._operator: asyncio.Task[None] | None = None
-        #: Removed while their transaction was open: it may commit all the same.
+        #: Records that were removed while their transaction was open; it may still commit.
         self._open: list[LoggedRecord] = []
-        #: Deleted, and no operator has gone on with what came after: lanes read nothing of that, whatever
-        #: position a commit under way has left in it.
+        #: Deleted topics that no operator has accepted yet. Lanes read nothing from their successors, even if
+        #: a commit that was under way has left a position there.
         self._unaccepted: set[str] = set()
-        #: What an operator was told of partitions, until the answer says that they are accepted. Where it was
-        #: lost and nothing is wrong there any more, they were.
+        #: Partitions that an operator is accepting, until the answer arrives. If the answer is lost, and the
+        #: partition has no problem afterwards, it was accepted.
         self._told: dict[TP, Standing] = {}
 
     def missing(self) -> list[str]:
-        """Whether lanes may still have to notice what was done."""
+        """One entry while lanes may not have noticed a change yet."""
         gone = [each.record for each in self._open if each.visible]
         self._open = [each for each in self._open if not each.visible]
         self.run.removed += [Removed(record, unread=True) for record in gone if record is not None]
         return ["topics were changed just now"] if self.run.loop.time() < self._noticed_by else []
 
     def end_faults(self) -> None:
-        """Each topic is there again."""
+        """Create all missing topics again."""
         for topic in self.run.limits:
             self._make(topic)
 
     def do_cut(self, topic: str, how: str, attention: float) -> None:
-        """Retention removes what is handled, or all that is there."""
+        """Truncate a topic, as retention does: only handled records, or all."""
         run = self.run
         for log in run.cluster.logs_of(topic):
             stands = run.cluster.groups.get(run.app.layout.app_id, {}).get(log.tp, 0)
@@ -101,18 +96,18 @@ class Topics(Part):
         self.watch(attention)
 
     def do_grow(self, topic: str, more: int) -> None:
-        """A topic from outside is given partitions."""
+        """Add partitions to an external topic."""
         cluster = self.run.cluster
         if topic in cluster.ids:
             cluster.create_topic(topic, len(cluster.logs_of(topic)) + more)
 
     def do_recreate(self, topic: str, attention: float) -> None:
-        """A topic is deleted and made again, at once."""
+        """Delete a topic, and create it again at once."""
         self.do_delete(topic, 0.0, attention)
         self._make(topic)
 
     def do_delete(self, topic: str, back: float, attention: float) -> None:
-        """A topic is deleted, and made again after a while."""
+        """Delete a topic, and create it again after `back` seconds."""
         run = self.run
         if topic not in run.cluster.ids:
             return
@@ -132,7 +127,7 @@ class Topics(Part):
             self._noticed_by = run.loop.time() + NOTICED
 
     def _keep(self, topic: str, partition: int | None = None, before: int | None = None) -> None:
-        """Remember what is about to be removed, and what of it no lane has passed."""
+        """Remember the records that are about to be removed, and which of them no lane has passed."""
         run = self.run
         positions = run.cluster.groups.get(run.app.layout.app_id, {})
         for record in run.cluster.visible(topic):
@@ -147,7 +142,7 @@ class Topics(Part):
     # -- the operator ---------------------------------------------------------------------------------
 
     def watch(self, attention: float) -> None:
-        """Let an operator look after so many seconds, and settle what lanes stop for."""
+        """Let an operator look after `attention` seconds, and resolve the problems that stop lanes."""
         self._looks_from = max(self._looks_from, self.run.loop.time() + attention)
         if self._operator is None:
             self._operator = self.run.spawn(self._operate())
@@ -162,7 +157,7 @@ class Topics(Part):
                     await self._start_stopped()
 
     async def _settle_problems(self) -> bool:
-        """Accept what lanes would stop for; whether there was anything."""
+        """Accept the changes for which lanes would stop. Returns whether there were any."""
         run = self.run
         if self._without_lanes:
             await self._accept_lanes()
@@ -191,7 +186,7 @@ class Topics(Part):
             part.accepted(standing.topic, [standing])
 
     async def _accept_lanes(self) -> None:
-        """The lane changelog is another: nothing else says where lanes stood, but the group."""
+        """Accept a lane changelog that was created again. Only the group still has the lanes' positions."""
         layout, cluster, numbers = self.run.app.layout, self.run.cluster, range(self.run.plan.partitions)
         changelog = layout.changelog(LANE)
         if changelog not in cluster.ids:
@@ -202,15 +197,15 @@ class Topics(Part):
             for number in numbers if topic in cluster.ids else ():
                 try:
                     await accept(layout, cluster, topic, [number], At.GROUP)
-                except PositionLost:  # the group has none, or the log has that no more
+                except PositionLost:  # the group has no offset, or the log no longer has it
                     await accept(layout, cluster, topic, [number])
         self._without_lanes = False
         self._unaccepted -= set(self.run.app.sources)
         self.run.deleted[changelog] = self.run.loop.time()
 
     async def _start_stopped(self) -> None:
-        """A lane that has stopped for its position stays so until its worker is started again. Where only its
-        local store knows of a former topic, do what its error says.
+        """Restart workers with lanes that have stopped because of their position, since these stay closed
+        until then. If the error says so, accept the topic first: only the local store knew the former one.
         """
         run = self.run
         for number, worker in enumerate(run.workers):
@@ -230,5 +225,5 @@ class Topics(Part):
 
 
 def has_stopped(lane: Lane) -> bool:
-    """Whether a lane waits for an operator, for its position."""
+    """Whether a lane has closed with PositionLost, and waits for an operator."""
     return lane.state is LaneState.CLOSED and isinstance(lane.error, PositionLost)

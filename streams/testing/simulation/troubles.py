@@ -1,4 +1,4 @@
-"""Faults of more than one machine, of identities and disks, and at the requests of an opening."""
+"""Faults of several machines, of identities and disks, and during the opening of lanes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from streams.testing.simulation.plan import Finding
 from streams.testing.simulation.run import Part, Run
 from streams.testing.simulation.workers import Points
 
-#: Requests that a lane makes while it opens, in their order.
+#: Requests and points of a lane's opening, in order.
 OPENING = (
     "reader", "start", "identity", "committed", "begin_offsets", "end_offsets", "recovering"
 )  # fmt: skip
-#: Answers that may be lost several times in a row.
+#: Broker faults that may occur several times in a row.
 UNANSWERED = ("UNAVAILABLE", "START_FAILED", "COMMIT_DONE", "COMMIT_LOST")
 
 
 def kinds(rng: Random, machines: int) -> Mapping[str, Callable[[], tuple[Any, ...]]]:
-    """By the kind of a fault what makes the rest of it from a seed."""
+    """For each kind of fault, a function that draws the arguments of its step."""
 
     def machine() -> int:
         return rng.randrange(machines)
@@ -51,7 +51,7 @@ def kinds(rng: Random, machines: int) -> Mapping[str, Callable[[], tuple[Any, ..
 
 
 def pairs(rng: Random, machines: int) -> Mapping[str, Callable[[], tuple[Any, ...]]]:
-    """The same of faults in pairs: the second one strikes while the first one is under way."""
+    """Like `kinds`, for pairs of faults: the second one strikes during the first one."""
 
     def machine() -> int:
         return rng.randrange(machines)
@@ -71,7 +71,7 @@ def pairs(rng: Random, machines: int) -> Mapping[str, Callable[[], tuple[Any, ..
 
 
 class _Foreigner:
-    """A worker of another application, which ends when it is refused, or finds itself alone."""
+    """A worker of another application. It leaves when it is refused or finds itself alone."""
 
     name = "another"
 
@@ -80,59 +80,59 @@ class _Foreigner:
         self.answers = True
 
     def claims(self) -> Member:
-        """It consumes nothing of what the others do."""
+        """A description with topics that the others do not consume."""
         layout = self._run.app.layout
         return Member(
             layout.partitions, layout.lanes, ("others.v1", layout.operations), (), (), -1, self.name
         )
 
     def unsure(self) -> None:
-        """It has no lanes."""
+        """Do nothing: it has no lanes."""
 
     def assigned(self, given: Assignment, generation: int) -> None:
-        """It must not be a member beside others."""
+        """Add a finding if it was accepted together with other members, and leave."""
         self._run.note("foreigner", generation=generation, error=given.error)
         self.answers = False
         if not given.error and len(given.members) > 1:
             self._run.findings.append(Finding("another application is refused", str(given)))
 
     def displaced(self) -> bool:
-        """Its name is its own."""
+        """Return True: no other member has its name."""
         return True
 
 
 class Troubles(Part):
-    """The troubles of a run."""
+    """Does the steps of these faults."""
 
     def do_kill_opening(self, number: int, point: str, nth: int, lost: int) -> None:
-        """Start a worker again, and kill it at a request of its lanes' openings."""
+        """Restart a worker, and kill it when the opening of its lanes reaches a point for the nth time."""
         self.run.at_point(number, point, nth, self.run.do_kill, number, lost, 2.0)
         self.run.do_kill(number, 0, 0.5)
 
     def do_freeze_opening(self, number: int, point: str, nth: int, seconds: float) -> None:
-        """The same, and freeze it there."""
+        """Restart a worker, and freeze it when the opening of its lanes reaches a point for the nth time."""
         self.run.at_point(number, point, nth, self.run.do_freeze, number, seconds)
         self.run.do_kill(number, 0, 0.5)
 
     def do_kill_all(self, lost: int, back: float) -> None:
-        """All workers are killed at once."""
+        """Kill all workers at once."""
         for number in range(len(self.run.machines)):
             self.run.do_kill(number, lost, back + number * 0.3)
 
     def do_storm(self, times: int, gap: float) -> None:
-        """Rebalances follow each other."""
+        """Trigger several rebalances, `gap` seconds apart."""
         for number in range(times):
             self.run.fault(number * gap, self.run.do_rebalance)
 
     def do_away(self, how: str, seconds: float) -> None:
-        """No broker answers anybody: connections are silent, or refused."""
+        """Cut all machines off from the brokers: connections are silent or refused."""
         which = "is_refused" if how == "refused" else "is_cut_off"
         for machine in self.run.machines:
             setattr(machine, which, True)
             self.run.later(seconds, setattr, machine, which, False)
 
     def do_slow(self, number: int, slowness: float, seconds: float) -> None:
-        """Requests of a machine take long, such as while a coordinator moves: transactions may time out."""
+        """Slow down a machine's requests, as when a coordinator moves. Transactions may time out."""
         self.run.machines[number].slowness = slowness
         self.run.later(seconds, setattr, self.run.machines[number], "slowness", 0.0)
 
@@ -140,7 +140,7 @@ class Troubles(Part):
         return self.run.app.layout.transactional_id(lane % self.run.app.layout.lanes)
 
     def do_expire(self, lane: int, times: int, gap: float) -> None:
-        """A coordinator ends the transaction of a lane, and fences it."""
+        """Time out a lane's transaction at the coordinator, which fences the lane."""
 
         def expire() -> None:
             if self.run.cluster.has_producer(self._id_of(lane)):
@@ -150,7 +150,7 @@ class Troubles(Part):
             self.run.fault(number * gap, expire)
 
     def do_stranger(self, lane: int, times: int, gap: float) -> None:
-        """Somebody starts a producer with a lane's transactional id, and does nothing more."""
+        """Start a producer with a lane's transactional id, which fences the lane, and do nothing with it."""
 
         async def start() -> None:
             with suppress(TransactionFailed):
@@ -160,11 +160,11 @@ class Troubles(Part):
             self.run.fault(number * gap, lambda: self.run.spawn(start()))
 
     def do_unanswered(self, fault: str, times: int) -> None:
-        """Answers are lost, several in a row."""
+        """Inject the same broker fault several times in a row."""
         self.run.cluster.inject(Fault[fault], times=times)
 
     def do_swap_disks(self, one: int, other: int, back: float) -> None:
-        """Two machines come back, each with the disk of the other."""
+        """Kill the workers of two machines, which come back with each other's disks."""
         for number in {one, other}:
             self.run.do_kill(number, 0, back)
         a, b = self.run.machines[one], self.run.machines[other]
@@ -172,7 +172,7 @@ class Troubles(Part):
             a.stores, b.stores = b.stores, a.stores
 
     def do_copy_disk(self, number: int, after: float, back: float) -> None:
-        """A machine comes back with the disk that it had a while ago, such as from a backup."""
+        """Let a machine come back with an older state of its disk, as from a backup."""
         copy = self.run.machines[number].stores.copied()
 
         def restore() -> None:
@@ -183,13 +183,13 @@ class Troubles(Part):
         self.run.fault(after, restore)
 
     def do_moved_and_back(self, number: int, other: int, seconds: float) -> None:
-        """A worker is frozen until others have its lanes, one of which is killed as it wakes."""
+        """Freeze a worker until others have its lanes, and kill one of the others as it wakes."""
         self.run.do_freeze(number, seconds)
         if other != number:
             self.run.fault(seconds - 0.5, self.run.do_kill, other, 0, 20.0)
 
     def do_twin(self, number: int, with_disk: bool) -> None:  # noqa: FBT001 - as a plan has it
-        """A clone of a machine starts a worker, which has the identity of the first."""
+        """Clone a machine and start a worker on the clone, which has the same identity."""
         machine = self.run.machines[number]
         if len(self.run.machines) > 3:
             return
@@ -202,30 +202,32 @@ class Troubles(Part):
         self.run.start(len(self.run.machines) - 1)
 
     def do_clock_wrong(self, number: int, seconds: float) -> None:
-        """A clock is so wrong that no broker takes what it stamps."""
+        """Set a machine's clock two hours back, so that brokers refuse its timestamps."""
         self.run.machines[number].clock.skew = -7200.0
         self.run.later(seconds, setattr, self.run.machines[number].clock, "skew", 0.0)
 
     def do_deaf(self, number: int, seconds: float) -> None:
-        """A machine and the group hear nothing of each other; brokers answer it."""
+        """Cut a machine off from the group, while brokers still answer its other requests."""
         self.run.machines[number].is_deaf = True
         self.run.later(seconds, setattr, self.run.machines[number], "is_deaf", False)
 
     def _others_stand(self, number: int, point: str, seconds: float) -> None:
-        """The other workers stand still at a request of the next opening of a lane."""
+        """Freeze each other worker when it next reaches a point of a lane's opening."""
         for other in range(len(self.run.machines)):
             if other != number:
                 self.run.at_point(other, point, 1, self.run.do_freeze, other, seconds)
 
     def do_deaf_then_opening(self, number: int, point: str, seconds: float) -> None:
-        """Others stand still while they open lanes, whose worker goes on: it has not heard of it."""
+        """Freeze other workers while they open a worker's lanes. That worker is cut off from the group, and
+        continues.
+        """
         self._others_stand(number, point, seconds)
         self.do_deaf(number, 30.0)
 
     def do_frozen_then_opening(
         self, number: int, commit: str, frozen: float, point: str, seconds: float
     ) -> None:
-        """Others stand still while they open lanes, whose worker wakes in the middle of a commit."""
+        """Freeze a worker during a commit, and others while they open its lanes. It wakes meanwhile."""
 
         def freeze() -> None:
             self.run.do_freeze(number, frozen)
@@ -234,18 +236,18 @@ class Troubles(Part):
         self.run.at_point(number, commit, 1, freeze)
 
     def do_kill_in_recovery(self, number: int, point: str, lost: int, times: int) -> None:
-        """A worker is killed again and again while it opens its lanes."""
+        """Kill a worker several times while it opens its lanes."""
         for again in range(times):
             self.run.at_point(number, point, 1 + 2 * again, self.run.do_kill, number, lost, 1.0)
         self.run.do_kill(number, lost, 0.5)
 
     def do_foreigner(self) -> None:
-        """A worker of another application joins the group of a running one, by a mistake in its name."""
+        """Let a worker of another application join the group, as if it were misconfigured."""
         workers = [each for each in self.run.workers if each is not None and each.answers]
         if any(worker.given.active for worker in workers):
-            self.run.is_recut = True  # where all others are away as it comes, they are refused
+            self.run.is_recut = True  # if it joins while all others are away, they are refused
             self.run.group.join(_Foreigner(self.run))
 
     def do_disk_full_long(self, number: int, seconds: float) -> None:
-        """A disk is full for so long that the worker gives its lanes to others."""
+        """Keep a disk full for so long that the worker hands its lanes to others."""
         self.run.do_disk_full(number, seconds)

@@ -1,4 +1,4 @@
-"""Workers of a simulated world: the real host, lanes and standbys on a machine."""
+"""Simulated workers: the real host, lanes and standbys on a simulated machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streams.testing.simulation.machines import Machine, Network, Process
 
 
 class Points:
-    """The labelled points of the commit protocol on one machine: what happens at which reach of one."""
+    """The named points of the commit protocol and of openings on one machine, with planned faults."""
 
     def __init__(self, note: Callable[..., None]) -> None:
         self.reached: Counter[str] = Counter()
@@ -29,15 +29,15 @@ class Points:
         self._planned: dict[tuple[str, int], Callable[[], None]] = {}
 
     def plan(self, point: str, nth: int, action: Callable[[], None]) -> None:
-        """Do something at the nth reach from now on."""
+        """Call `action` when the point is reached for the nth time from now on."""
         self._planned[point, self.reached[point] + nth] = action
 
     def call_off(self) -> None:
-        """Drop the faults that are still planned."""
+        """Cancel all planned faults."""
         self._planned.clear()
 
     async def reach(self, point: str) -> None:
-        """Called by lanes at each point."""
+        """Called at each point. Runs the fault that is planned for it."""
         self.reached[point] += 1
         action = self._planned.pop((point, self.reached[point]), None)
         if action is None:
@@ -47,8 +47,8 @@ class Points:
         await asyncio.sleep(0)  # a process that was killed there ends here
 
 
-#: As `streams.host` has them: seconds between looks whether a worker is fit, and until one asks for
-#: another decision; how often its identity is taken, within how many seconds, until it ends.
+#: The same values as in `streams.host`: seconds between fitness checks, and before a worker asks for a
+#: rebalance because of missing topics. A worker ends if its identity is taken TAKEN times WITHIN seconds.
 FIT_LOOK, REJOIN_AFTER = 5.0, 3.0
 TAKEN, WITHIN = 3, 120.0
 
@@ -66,13 +66,13 @@ class SimulatedWorker:
         fatal: Callable[[SimulatedWorker, BaseException], None],
     ) -> None:
         layout = app.layout
-        #: Its static member id: another cut is another member.
+        #: Static member id. With another lane count, it is another member.
         self.name = f"{machine.name}-{layout.lanes}"
         self.machine = machine
         self.app = app
         self.process = machine.process = Process(machine, layout)
         self._group = group
-        #: What the group has decided last.
+        #: The last assignment.
         self.given = Assignment()
         self._generation = -1
         self._is_sure = False
@@ -88,8 +88,8 @@ class SimulatedWorker:
         self.process.spawn(self._hand_over())
 
     def _opens(self, transactional_id: str) -> None:
-        """A lane begins to open: it would fence an owner that may be the right one. Those under another
-        number of lanes are not: an opening fences them, too.
+        """Fail if a lane opens while membership is unsure, because it could fence the rightful owner.
+        Producers for another lane count are exempt: an opening fences those, too.
         """
         if not self._is_sure and transactional_id.endswith(f"-of-{self.app.layout.lanes}"):
             self._fatal(AssertionError("a lane begins to open while membership is unsure"))
@@ -100,16 +100,16 @@ class SimulatedWorker:
 
     @property
     def answers(self) -> bool:
-        """Whether it heartbeats."""
+        """Whether it sends heartbeats."""
         return self.machine.process is self.process and self.machine.answers
 
     @property
     def not_its_own(self) -> list[int]:
-        """Lanes that it still has, and was not given."""
+        """Lanes that it still runs although they are not assigned to it."""
         return sorted(self.host.lanes.keys() - set(self.given.active))
 
     def claims(self) -> Member:
-        """The worker's own description, which it sends when it joins."""
+        """The description of itself that the worker sends when it joins."""
         layout = self.app.layout
         return Member(
             layout.partitions,
@@ -123,7 +123,7 @@ class SimulatedWorker:
         )
 
     async def look_and_join(self) -> None:
-        """Join when the newest number of lanes is known, as `streams.host.app` does."""
+        """Join once the newest lane count is known, as `streams.host.app` does."""
         while True:
             try:
                 await self._cuts.look()
@@ -133,11 +133,11 @@ class SimulatedWorker:
                 return self._group.join(self)
 
     def unsure(self) -> None:
-        """A rebalance has begun."""
+        """Tell the host that a rebalance has begun."""
         self.process.spawn(self._hear(False, self.host.membership_unsure))
 
     def assigned(self, given: Assignment, generation: int) -> None:
-        """The group has decided."""
+        """Give the assignment to the host, or end the worker if it is refused."""
         layout = self.app.layout
         if not given.error and (given.partitions, given.lanes) != (layout.partitions, layout.lanes):
             given = Assignment(error=f"the group has {given.lanes} lanes, this worker {layout.lanes}")
@@ -152,7 +152,7 @@ class SimulatedWorker:
             asyncio.get_running_loop().call_later(REJOIN_AFTER, self._group.rebalance)
 
     def displaced(self) -> bool:
-        """Another process has its identity: it joins again, and ends when that happens too often."""
+        """Join again after another process took this identity; end the worker if that happens too often."""
         if not self.answers:
             return not self.process.is_alive
         now = asyncio.get_running_loop().time()
@@ -164,7 +164,7 @@ class SimulatedWorker:
         return True
 
     async def _hand_over(self) -> None:
-        """Give lanes away while the machine is unfit for them, as `streams.host.handover` does."""
+        """Hand lanes to other workers while the machine is unfit, as `streams.host.handover` does."""
         fitness, clock, loop = Fitness(), self.machine.clock, asyncio.get_running_loop()
         while True:
             await clock.sleep(FIT_LOOK)
@@ -184,14 +184,14 @@ class SimulatedWorker:
         what()
 
     async def stop(self) -> None:
-        """Stop as on SIGTERM: commits under way may end."""
+        """Stop as on SIGTERM: commits under way may finish."""
         await self.process.spawn(self.host.stop())
         self.process.kill()
         if self.machine.process is self.process:
             self.machine.process = None
 
     def kill(self, *, lose_batches: int = 0) -> None:
-        """Kill it, as a SIGKILL or a power failure does."""
+        """Kill the worker, as SIGKILL or a power failure does."""
         self.machine.kill()
         for lane in [*self.host.lanes, *self.host.standbys]:
             self._stores.crash(lane, lose_batches=lose_batches)
